@@ -1,0 +1,77 @@
+"""Judges: the frozen measure of an environment, and the only source of a score. One file each.
+
+A judge never launches a program. It says what has to be started (`command`), and `tasks.evaluate` hands it the
+started *candidate*, which it can only talk to. Its settings are its fields, read from the section of
+environment.toml that carries its name, so `[control]` holds the fields of `judges/control.py`.
+
+To add one: a file in this folder with one public subclass of `Judge`; the file's name is its name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict
+
+from environments.score import Score
+
+
+class Misbehaved(Exception):
+    """The candidate answered wrongly, late or not at all; the message is the reason shown to the user."""
+
+
+class Candidate(Protocol):
+    """A started program under judgement, spoken to over its pipes.
+
+    Every method raises `Misbehaved` when the program ends, is late, or the judge's total time is over.
+    """
+
+    result: Path
+    """Where an evaluation command leaves its result; fresh for each evaluation, absent until it is written."""
+
+    def send(self, data: bytes, seconds: float) -> None:
+        """Write all of `data` to the program's standard input within `seconds`."""
+
+    def receive(self, size: int, seconds: float) -> bytes:
+        """Read exactly `size` bytes from its standard output within `seconds`."""
+
+    def receive_line(self, limit: int, seconds: float) -> bytes:
+        """Read one line (without its newline, at most `limit` bytes) within `seconds`."""
+
+    def wait(self, seconds: float) -> int:
+        """Wait for the program to end by itself within `seconds`; its exit status."""
+
+
+class Judge(BaseModel, ABC):
+    """The measure of an environment: frozen, and blind to everything but the candidate's answers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    runs_in: ClassVar[Literal["workspace", "environment"]]
+    """Where the candidate starts: in the trial's workspace, or in the frozen copy of the environment."""
+
+    @abstractmethod
+    def command(self) -> str:
+        """The command line of the candidate. `{out}`, `{result}` and `{seed}` are filled in by the engine."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse, before anything expensive starts, a problem that cannot be judged.
+
+        Raises:
+            ValueError: with fact, value and remedy.
+        """
+
+    def problem(self) -> dict[str, object]:
+        """What the training program may know of the problem, as `problem` in its config.json. Never a seed."""
+        return {}
+
+    @abstractmethod
+    def score(self, candidate: Candidate, seed: int, higher_is_better: bool) -> Score:
+        """Judge one candidate on units drawn from `seed`.
+
+        Raises:
+            Misbehaved: the candidate cannot be scored, and why.
+        """

@@ -1,0 +1,99 @@
+"""The values that travel: Proposal, Run, Verdict, Trial. Frozen, plain, without Prefect or torch.
+
+A campaign's whole memory is its *history*: a tuple of trials in the order in which they were decided. Everything
+else (champion, streaks, shares) is computed from it, so resume, retry and replay are one thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from environments.score import Score
+
+Value = int | float | str | bool
+Params = dict[str, Value]
+
+VerdictKind = Literal["keep", "discard", "cancelled", "crash"]
+Level = Literal["provisional", "confirmed", "certified"]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What to try next, and why."""
+
+    params: Params
+    """A value for every parameter of the environment, the fixed ones included."""
+    edit: str | None = None
+    """A unified diff of the editable files against the parent's program; None when the program is unchanged."""
+    rationale: str = ""
+    parent: int | None = None
+    """The trial whose program and parameters this one starts from; None for the baseline."""
+    seen: int = 0
+    """How many decided trials the proposer knew."""
+    pending: tuple[int, ...] = ()
+    """Trials that were under way, proposed but not decided, when this one was proposed."""
+    cost: float | None = None
+    """What the proposal cost in USD; None when unknown or nothing was bought."""
+    proposer: str = "baseline"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training of one proposal: how it ended, never how good it is."""
+
+    dir: str
+    """The trial's directory, relative to the campaign's."""
+    seed: int
+    seconds: float
+    """Training time on the parent's clock, from ready to the end."""
+    status: Literal["finished", "cancelled", "crash"]
+    error: str | None = None
+    """Why it crashed, with the last lines of its log; None otherwise."""
+    peak_memory: int | None = None
+    """Largest resident set of one of its processes, in bytes."""
+    steps: int | None = None
+    """Steps as last reported by the program; a claim, not a measurement."""
+    started: float = 0.0
+    """Unix time of the start, in seconds."""
+    wall_seconds: float = 0.0
+    """Everything from the start of the process to the end of the last one, in seconds."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    kind: VerdictKind
+    reason: str
+    level: Level | None = None
+    """How far a keep can be believed; None for anything but a keep."""
+    evidence: dict[str, float | int | None] = field(default_factory=dict)
+    """The numbers the reason speaks of."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One proposal, trained, evaluated, decided."""
+
+    number: int
+    """0 is the baseline."""
+    attempt: int
+    settle: int
+    """Its place in the order in which trials were decided."""
+    proposal: Proposal
+    runs: tuple[Run, ...]
+    score: Score
+    verdict: Verdict
+
+
+History = tuple[Trial, ...]
+
+
+def baseline(history: History) -> Trial | None:
+    """The first trial, which ran the environment's own program and parameters; None before it was decided."""
+    return next((trial for trial in history if trial.number == 0), None)
+
+
+def best(history: History) -> Trial | None:
+    """The champion: the best trial among those kept; None while nothing was kept. Ties go to the earlier."""
+    kept = (trial for trial in history if trial.verdict.kind == "keep")
+    return max(kept, key=lambda trial: (trial.score.goodness, -trial.settle), default=None)
