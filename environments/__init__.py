@@ -1,0 +1,210 @@
+"""Environments: a problem and everything that must not change while it is worked on. One folder each.
+
+A folder holds `environment.toml` (read here), `program.md` (for whoever proposes, a person or a model), and the
+files that its program and its judge need. It may stand in this package or anywhere else:
+
+    metric = "return/mean"          # the objective's name, as it appears in MLflow
+    direction = "maximize"          # or "minimize"
+    trainer = "ppo"                 # a file of tasks/trainers
+    judge = "control"               # a file of environments/judges; its settings stand in [control]
+    budget_seconds = 12
+
+    [control]
+    id = "CartPole-v1"
+
+    [space.learning_rate]
+    type = "float"
+    low = 1e-4
+    high = 1e-2
+    log = true
+    default = 3e-4
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from environments import plugins
+from environments.judges import Judge
+from environments.plugins import Refused
+from environments.space import Space, Value
+
+FILE = "environment.toml"
+NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
+"""Folders inside an environment that are nobody's content: neither frozen nor part of its digest."""
+
+
+class Environment(BaseModel):
+    """A problem: metric, direction, budget, search space, baseline program and configuration, frozen judge."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    folder: Path
+    title: str = ""
+    metric: str = Field(pattern=r"^[A-Za-z0-9_\-. :/@]+$")
+    """The objective's name, `noun/detail`; the characters that MLflow takes, and @."""
+    direction: Literal["maximize", "minimize"]
+    trainer: str
+    judge: Judge
+    budget_seconds: float = Field(gt=0, le=14 * 86_400)
+    """Training time of one run, from ready to the end, on the engine's clock."""
+    budget_steps: int = Field(default=0, ge=0)
+    """Steps after which the program stops by itself; 0 = none. With both, the one that is reached first binds."""
+    startup_seconds: float = Field(default=15.0, gt=0, le=3_600)
+    """How long a program may prepare before its budget starts to run all the same."""
+    grace_seconds: float = Field(default=5.0, gt=0, le=600)
+    """Between SIGTERM at the end of the budget and the kill: time to save a checkpoint."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    program: tuple[str, ...] = ()
+    """Files or folders of the environment that make up its program; empty = the trainer's own file, as train.py."""
+    train_cmd: str = "python train.py"
+    """How the program is started. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
+    editable: tuple[str, ...] = ("train.py",)
+    """Files of the program that a code edit may change."""
+    space: Space = Field(default_factory=dict)
+    fixed: dict[str, Value] = Field(default_factory=dict)
+    """Parameters that every trial gets unchanged."""
+
+    @model_validator(mode="after")
+    def _parameters_are_told_apart(self) -> Environment:
+        both = sorted(set(self.space) & set(self.fixed))
+        if both:
+            raise ValueError(f"{both[0]!r} stands in [space] and in [fixed]: keep one")
+        return self
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.direction == "maximize"
+
+    @property
+    def defaults(self) -> dict[str, Value]:
+        """The baseline's parameters: every default of the space, and the fixed ones."""
+        return {name: parameter.default for name, parameter in self.space.items()} | self.fixed
+
+    def complete(self, params: Mapping[str, Value]) -> dict[str, Value]:
+        """The baseline's parameters with `params` laid over them, each checked against the space.
+
+        Raises:
+            Refused: an unknown parameter, a fixed one, or a value outside its range.
+        """
+        complete = self.defaults
+        for name, value in params.items():
+            if name in self.fixed and value != self.fixed[name]:
+                raise Refused(f"parameter {name!r} is fixed at {self.fixed[name]!r} in {self.name}, got {value!r}")
+            plugins.require(name, complete, "parameter")
+            if name in self.space:
+                try:
+                    complete[name] = self.space[name].check(value)
+                except ValueError as wrong:
+                    raise Refused(f"parameter {name!r} {wrong}") from wrong
+        return complete
+
+    def check(self) -> None:
+        """Everything that can be known wrong before anything starts.
+
+        Raises:
+            Refused: files that are missing, a problem that its judge cannot judge.
+        """
+        for path in self.program:
+            inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
+            if not inside or not (self.folder / path).exists():
+                raise Refused(f"{self.folder / FILE}: program: {path!r} is not in the environment's folder")
+        try:
+            self.judge.check()
+        except ValueError as wrong:
+            raise Refused(f"{self.folder / FILE}: [{judge_name(self.judge)}] {wrong}") from wrong
+
+
+def judge_name(judge: Judge) -> str:
+    """The plug-in's name: its file's."""
+    return type(judge).__module__.rpartition(".")[2]
+
+
+def bundled() -> tuple[str, ...]:
+    """The environments that come with Nightshift."""
+    return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob(f"*/{FILE}")))
+
+
+def find(reference: str) -> Path:
+    """The folder of an environment, by the name of a bundled one or by path.
+
+    Raises:
+        Refused: there is none, with the near miss.
+    """
+    path = Path(reference).expanduser()
+    if "/" in reference or reference.startswith("."):
+        if not (path / FILE).is_file():
+            raise Refused(f"{path} is not an environment: it has no {FILE} (`nightshift env new {path.name}` writes one)")
+        return path.resolve()
+    plugins.require(reference, bundled(), what="environment")
+    return Path(__file__).parent / reference
+
+
+def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> Environment:
+    """Read a folder's environment.toml, with dotted `overrides` ({"control.episodes": 20}) laid over it.
+
+    The environment is called `name`, or else as its folder is.
+
+    Raises:
+        Refused: one line for each thing that is wrong, with file, key, value and remedy.
+    """
+    source = str(folder / FILE)
+    try:
+        table = tomllib.loads((folder / FILE).read_text())
+    except tomllib.TOMLDecodeError as broken:
+        raise Refused(f"{source}: not TOML: {broken}") from broken
+    for key, value in (overrides or {}).items():
+        _lay_over(table, key, value)
+    for key in {"name", "folder"} & set(table):
+        raise Refused(f"{source}: {key}: unknown key: an environment is called as its folder is")
+    judge = _judge(table, source)
+    try:
+        return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
+    except ValidationError as error:
+        raise plugins.explain(error, source, Environment.model_fields) from error
+
+
+def _judge(table: dict[str, Any], source: str) -> Judge:
+    """Build the judge that the table names; its section leaves the table."""
+    name = table.pop("judge", None)
+    if not isinstance(name, str):
+        raise Refused(f"{source}: judge: is required. Available: {', '.join(plugins.names('environments.judges'))}.")
+    cls = plugins.load("environments.judges", name, Judge)  # type: ignore[type-abstract]
+    try:
+        return cls(**table.pop(name, {}))
+    except ValidationError as error:
+        raise plugins.explain(error, f"{source}: [{name}]", cls.model_fields) from error
+
+
+def _lay_over(table: dict[str, Any], key: str, value: Value) -> None:
+    """Set a dotted key in nested tables; tables on the way are made."""
+    *path, last = key.split(".")
+    for part in path:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise Refused(f"--set {key}: {part!r} is a value, not a table")
+    table[last] = value
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """The content of an environment's folder: every regular file, in a stable order."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not NOT_FROZEN & set(path.relative_to(folder).parts):
+            yield path
+
+
+def digest(folder: Path) -> str:
+    """SHA-256 over the names and contents of a folder's files."""
+    total = hashlib.sha256()
+    for path in files(folder):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+    return total.hexdigest()
+

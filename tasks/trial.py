@@ -83,6 +83,8 @@ class Trial:
     runs: tuple[Run, ...]
     score: Score
     verdict: Verdict
+    wall_seconds: float = 0.0
+    """Everything from its proposal to its verdict, in seconds."""
 
 
 History = tuple[Trial, ...]

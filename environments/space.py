@@ -1,0 +1,128 @@
+"""The search space: what a proposer may vary, and how. Written in environment.toml under `[space.NAME]`."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+
+Value = int | float | str | bool
+
+
+class _Range(BaseModel):
+    """What Float and Int share: bounds, a scale, and a default within the bounds."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
+
+    low: float
+    high: float
+    log: bool = False
+    """Search on a logarithmic scale; needs low > 0."""
+    default: float
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> _Range:
+        if not self.low < self.high:
+            raise ValueError(f"low must be below high, got low = {self.low}, high = {self.high}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a log scale needs low > 0, got low = {self.low}: raise low or drop log")
+        if not self.low <= self.default <= self.high:
+            raise ValueError(f"the default must lie in {self.low}..{self.high}, got {self.default}")
+        return self
+
+    def _at(self, fraction: float) -> float:
+        """The point at `fraction` (0..1) of the range on its scale."""
+        if fraction == 1.0:  # exp(log(high)) may miss high by a rounding error
+            return self.high
+        if self.log:
+            return math.exp(math.log(self.low) + fraction * (math.log(self.high) - math.log(self.low)))
+        return self.low + fraction * (self.high - self.low)
+
+
+class Float(_Range):
+    """A real number in [low, high]."""
+
+    type: Literal["float"] = "float"
+    low: FiniteFloat
+    high: FiniteFloat
+    default: FiniteFloat
+
+    def sample(self, rng: np.random.Generator) -> float:
+        return min(max(self._at(rng.random()), self.low), self.high)
+
+    def grid(self, points: int) -> tuple[float, ...]:
+        """`points` values evenly spaced on the scale, both ends included; one point is the default."""
+        if points == 1:
+            return (self.default,)
+        return tuple(self._at(i / (points - 1)) for i in range(points))
+
+    def check(self, value: Value) -> float:
+        """The value as a float. Raises ValueError when it is not a number in the range."""
+        if isinstance(value, bool | str) or not self.low <= value <= self.high:
+            raise ValueError(f"must be a number in {self.low}..{self.high}, got {value!r}")
+        return float(value)
+
+
+class Int(_Range):
+    """A whole number in [low, high]."""
+
+    type: Literal["int"] = "int"
+    low: int
+    high: int
+    default: int
+
+    def sample(self, rng: np.random.Generator) -> int:
+        if not self.log:
+            return int(rng.integers(self.low, self.high + 1))
+        # Half a step beyond each end, so that the ends are as likely as their neighbours on the log scale.
+        low, high = math.log(self.low - 0.5), math.log(self.high + 0.5)
+        return min(max(round(math.exp(low + rng.random() * (high - low))), self.low), self.high)
+
+    def grid(self, points: int) -> tuple[int, ...]:
+        """At most `points` distinct whole values, evenly spaced on the scale; one point is the default."""
+        if points == 1:
+            return (self.default,)
+        return tuple(dict.fromkeys(round(self._at(i / (points - 1))) for i in range(points)))
+
+    def check(self, value: Value) -> int:
+        """The value as an int. Raises ValueError when it is not a whole number in the range."""
+        if isinstance(value, bool | str) or value != int(value) or not self.low <= value <= self.high:
+            raise ValueError(f"must be a whole number in {self.low}..{self.high}, got {value!r}")
+        return int(value)
+
+
+class Choice(BaseModel):
+    """One of a few values, without an order."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    type: Literal["choice"] = "choice"
+    values: tuple[bool | int | float | str, ...] = Field(min_length=1)
+    default: bool | int | float | str
+
+    @model_validator(mode="after")
+    def _default_is_one_of_them(self) -> Choice:
+        if len(set(map(repr, self.values))) < len(self.values):
+            raise ValueError(f"values must differ, got {list(self.values)}")
+        self.check(self.default)
+        return self
+
+    def sample(self, rng: np.random.Generator) -> Value:
+        return self.values[int(rng.integers(len(self.values)))]
+
+    def grid(self, points: int) -> tuple[Value, ...]:
+        """All values: a choice has no scale to thin out, so `points` does not matter."""
+        return self.values
+
+    def check(self, value: Value) -> Value:
+        """The matching value of the list (1.0 finds 1, but True does not). Raises ValueError when there is none."""
+        for own in self.values:
+            if own == value and isinstance(own, bool) == isinstance(value, bool):
+                return own
+        raise ValueError(f"must be one of {list(self.values)}, got {value!r}")
+
+
+Parameter = Annotated[Float | Int | Choice, Field(discriminator="type")]
+Space = dict[str, Parameter]

@@ -1,0 +1,93 @@
+"""The campaign: one night. Propose, train, evaluate, decide, record, until a guard fires.
+
+Every step is a task whose result is a file below the campaign's directory (tasks/checkpoint.py), so this function
+can be killed at any moment and called again: what was finished comes back from its file, what was in flight is
+done again. Nothing is remembered but `history`.
+"""
+
+from __future__ import annotations
+
+from prefect import flow, runtime
+from prefect.states import Completed, Failed, State
+
+from flows import guards
+from flows.naming import campaign_name, flow_run_name
+from flows.spec import Advanced, CampaignSpec
+from tasks.decide import decide
+from tasks.evaluate import evaluate
+from tasks.ledger import Ledger
+from tasks.life import Life
+from tasks.propose import load, propose
+from tasks.record import Outbox, reconcile, record
+from tasks.sandbox import clock
+from tasks.train import train
+from tasks.trial import History, Trial
+
+CHUNK = 250
+"""Finished trials that one life replays, at most; those of earlier chunks are read from their files alone."""
+
+
+@flow(name="campaign", flow_run_name=flow_run_name, persist_result=True, result_serializer="json")
+def campaign(
+    environment: str = "cartpole",
+    name: str | None = None,
+    proposer: str = "random_search",
+    trials: int = 20,
+    hours: float = 8.0,
+    until: str | None = None,
+    seed: int | None = None,
+    tracking: str | None = None,
+    advanced: Advanced = Advanced(),
+) -> State[str]:
+    """Improve an environment's program for a night.
+
+    Args:
+        environment: A bundled environment's name, or the path of a folder with an environment.toml.
+        name: Identifies the campaign; an unfinished one of that name goes on. Left out, a new name is made.
+        proposer: Decides what to try next: a file of tasks/proposers.
+        trials: Stop after so many trials, the baseline not counted.
+        hours: Stop so that everything ends within so many hours, summed over all lives.
+        until: Stop so that everything ends by then: a time of day such as 07:30, or an ISO date and time.
+        seed: Every draw comes from it; drawn at random when left out.
+        tracking: Where MLflow is (a URI), or off. Left out: the saved block, MLFLOW_TRACKING_URI, or a local file.
+        advanced: What few campaigns change.
+    """
+    spec = CampaignSpec.of(
+        environment=environment, name=campaign_name(name, environment), proposer=proposer, trials=trials,
+        hours=hours, until=until, seed=seed, tracking=tracking, advanced=advanced,
+    )  # fmt: skip
+    spec.check()
+    ledger = spec.open()
+    with Life(ledger, flow_run_id=runtime.flow_run.id, page=runtime.flow_run.ui_url) as life:
+        finished = ledger.history()
+        reconcile(ledger, finished)
+        outbox = Outbox(ledger, spec.tracking, runtime.flow_run.id, finished)
+        history = finished[: len(finished) // CHUNK * CHUNK]
+        stop = None
+        while stop is None:
+            if len(history) >= len(finished):
+                stop = guards.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop)
+            if stop is None:
+                trial = one_trial(spec, ledger, outbox, history)
+                stop = guards.NOTHING_LEFT if trial is None else None
+                history += (trial,) if trial else ()
+        outbox.close(stop.state)
+        ledger.event("end", state=stop.state, reason=stop.reason)
+    message = f"{spec.name}: {stop.reason}"
+    return Failed(message=message) if stop.state == "failed" else Completed(message=message, data=spec.name)
+
+
+def one_trial(spec: CampaignSpec, ledger: Ledger, outbox: Outbox, history: History) -> Trial | None:
+    """The next trial, from its proposal to its record; None when there is nothing left to propose."""
+    began, number = clock(), len(history)
+    at, place, problem = ledger.at(number), ledger.place(number), ledger.environment
+    here = {"result_storage": ledger.results}
+    proposer = load(spec.proposer, spec.advanced.options)
+    proposal = propose.with_options(**here)(at, problem, proposer, place, history, ledger.seed("propose", at))
+    if proposal is None:
+        return None
+    run = train.with_options(**here)(at, problem, ledger.program, place, proposal, ledger.seed("train", at))
+    score = evaluate.with_options(**here)(at, problem, place, run, ledger.seed("search", at))
+    verdict = decide.with_options(**here)(at, history, run, score)
+    trial = Trial(number, at.attempt, len(history), proposal, (run,), score, verdict, clock() - began)
+    return record(at, ledger, outbox, history, trial)

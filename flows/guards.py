@@ -1,0 +1,83 @@
+"""Guards: when a campaign has had enough. A pure function of the spec, the history and the clock."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from environments import Environment
+from flows.spec import CampaignSpec
+from tasks.trial import History, best
+
+CRASH_WINDOW = 10
+CRASH_MINIMUM = 5
+"""Trials before the share of crashes says anything."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a campaign ends."""
+
+    state: Literal["finished", "failed", "stopped"]
+    reason: str
+
+
+NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
+
+
+def stop(spec: CampaignSpec, environment: Environment, history: History, spent: float, asked: bool) -> Stop | None:
+    """The first guard that fires, or None to go on.
+
+    Args:
+        spent: Seconds over all lives of the campaign.
+        asked: Whether somebody asked it to stop.
+    """
+    tried = [trial for trial in history if trial.number > 0]
+    if asked:
+        return Stop("stopped", "asked to stop; `nightshift resume` goes on")
+    if crashes := _too_many_crashes(spec, history):
+        return crashes
+    if len(tried) >= spec.trials:
+        return _end(history, f"all {spec.trials} trials done")
+    if spec.advanced.patience and _without_improvement(history) >= spec.advanced.patience:
+        return _end(history, f"{spec.advanced.patience} trials in a row without a better one")
+    need = time_for_a_trial(environment, history)
+    if spent + need > spec.hours * 3600:
+        return _end(history, f"no time for another trial: {_hours(spent)} of {_hours(spec.hours * 3600)} used, one may take {_hours(need)}")
+    if spec.deadline and time.time() + need > spec.deadline:
+        return _end(history, f"no time for another trial before {spec.until}: one may take {_hours(need)}")
+    return None
+
+
+def time_for_a_trial(environment: Environment, history: History) -> float:
+    """Seconds the next trial may take: its whole training budget, and the most that any took besides training."""
+    besides = [trial.wall_seconds - sum(run.seconds for run in trial.runs) for trial in history]
+    return environment.budget_seconds + max(besides, default=environment.startup_seconds)
+
+
+def _end(history: History, reason: str) -> Stop:
+    """An ordinary end, which is a failure if nothing at all could be scored."""
+    if history and best(history) is None:
+        return Stop("failed", f"{reason}; every trial crashed")
+    return Stop("finished", reason)
+
+
+def _too_many_crashes(spec: CampaignSpec, history: History) -> Stop | None:
+    recent = history[-CRASH_WINDOW:]
+    crashed = sum(trial.verdict.kind == "crash" for trial in recent)
+    if len(recent) < CRASH_MINIMUM or crashed / len(recent) <= spec.advanced.crash_share:
+        return None
+    return Stop("failed", f"{crashed} of the last {len(recent)} trials crashed")
+
+
+def _without_improvement(history: History) -> int:
+    champion = best(history)
+    return len([trial for trial in history if champion is None or trial.settle > champion.settle])
+
+
+def _hours(seconds: float) -> str:
+    """A duration in the unit that a person would use."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.1f} min" if seconds >= 120 else f"{seconds:.0f} s"

@@ -1,0 +1,199 @@
+"""CampaignSpec: what a campaign is asked to be, built from the flow's flat parameters and checked before it starts.
+
+Some of it changes what a score means (environment, overrides, proposer, options, seed) and is fixed for the
+campaign's whole life; the rest are guards, which may change when it is resumed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import shutil
+from typing import Any
+
+import tomlkit
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+import environments
+from environments import Environment, plugins
+from environments.plugins import Refused
+from environments.space import Value
+from tasks import evaluate, propose, train, workspace
+from tasks.decide import RULE
+from tasks.ledger import Ledger, check_name
+
+FIXED = ("environment", "overrides", "proposer", "options", "seed")
+
+
+class Advanced(BaseModel):
+    """What few campaigns change."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    patience: int | None = Field(None, ge=1, title="Patience", description="Stop after so many trials in a row without a better one.")
+    crash_share: float = Field(0.8, gt=0, le=1, title="Crash share", description="Stop when more than this share of the last 10 trials crashed.")
+    options: dict[str, Any] = Field({}, title="Proposer options", description="Options of the proposer, such as points of the grid.")
+    overrides: dict[str, Any] = Field({}, title="Overrides", description="Dotted keys of environment.toml, such as budget_seconds or control.episodes.")
+
+
+class CampaignSpec(BaseModel):
+    """A campaign as asked for; every field is a parameter of the flow."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    environment: str
+    name: str
+    proposer: str = "random_search"
+    trials: int = Field(20, ge=1, le=100_000)
+    hours: float = Field(8.0, gt=0, le=24 * 365)
+    until: str | None = None
+    seed: int | None = Field(None, ge=0, lt=2**31)
+    tracking: str | None = None
+    advanced: Advanced = Advanced()
+
+    @classmethod
+    def of(cls, **parameters: Any) -> CampaignSpec:
+        """A spec from the flow's parameters.
+
+        Raises:
+            Refused: one line for each parameter that is wrong.
+        """
+        try:
+            return cls(**parameters)
+        except ValidationError as error:
+            raise plugins.explain(error, "campaign", (*cls.model_fields, *Advanced.model_fields)) from error
+
+    @field_validator("name")
+    @classmethod
+    def _named(cls, name: str) -> str:
+        return check_name(name)
+
+    @field_validator("until")
+    @classmethod
+    def _dated(cls, until: str | None) -> str | None:
+        return until and next_time(until).isoformat()
+
+    @property
+    def deadline(self) -> float | None:
+        """`until` as Unix time, in seconds."""
+        return datetime.datetime.fromisoformat(self.until).timestamp() if self.until else None
+
+    def check(self) -> None:
+        """Everything that can be known wrong before anything starts, whether the campaign is new or resumed.
+
+        Raises:
+            Refused: what is wrong, with the value and the remedy.
+        """
+        if shutil.which("git") is None:
+            raise Refused("git is not installed: the lineage of a campaign is kept in a git repository")
+        propose.load(self.proposer, self.advanced.options)
+        environment = self._resumed().environment if Ledger.exists(self.name) else self._fresh()
+        need = environment.budget_seconds
+        if self.hours * 3600 < need:
+            raise Refused(f"hours = {self.hours:g} ({self.hours * 3600:.0f} s) is less than one training run ({need:g} s)")
+
+    def open(self) -> Ledger:
+        """The campaign's ledger: a new one, or the existing one if nothing that is fixed differs.
+
+        Raises:
+            Refused: a fixed setting differs, or scores would no longer mean the same.
+        """
+        ledger = self._resumed() if Ledger.exists(self.name) else self._create()
+        workspace.write(ledger.path / "spec.toml", self.toml())
+        return ledger
+
+    def toml(self) -> str:
+        """The spec as a file that `nightshift run` takes."""
+        fields = {key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}}
+        return tomlkit.dumps(fields)
+
+    def _fresh(self) -> Environment:
+        """The environment as it stands now, checked."""
+        environment = environments.load(environments.find(self.environment), self.advanced.overrides)
+        environment.check()
+        train.check(environment)
+        evaluate.check(environment)
+        return environment
+
+    def _create(self) -> Ledger:
+        return Ledger.create(
+            self.name,
+            self._fresh(),
+            source=source(self.environment),
+            overrides=self.advanced.overrides,
+            rule=RULE,
+            proposer=self.proposer,
+            options=self.advanced.options,
+            seed=self.seed,
+        )
+
+    def _resumed(self) -> Ledger:
+        ledger = Ledger.open(self.name)
+        for what, was, asked in differences(ledger, self):
+            raise Refused(
+                f"campaign {self.name!r} has {what} = {was!r}, asked for is {asked!r}: it changes what a score means, so "
+                f"it is fixed. Leave it out, or begin a campaign of another name"
+            )
+        ledger.verify()
+        return ledger
+
+
+def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, object]]:
+    """The fixed settings in which a spec differs from the campaign: what, as it was, as asked for."""
+    was = ledger.campaign
+    asked: dict[str, object] = {
+        "environment": source(spec.environment),
+        "overrides": spec.advanced.overrides,
+        "proposer": spec.proposer,
+        "options": spec.advanced.options,
+        "seed": was.seed if spec.seed is None else spec.seed,
+    }
+    has = {"environment": was.source, **{name: getattr(was, name) for name in FIXED[1:]}}
+    return [(name, has[name], asked[name]) for name in FIXED if has[name] != asked[name]]
+
+
+def source(reference: str) -> str:
+    """An environment's reference in its lasting form: a bundled one's name, or an absolute path."""
+    return reference if reference in environments.bundled() else str(environments.Path(reference).expanduser().resolve())
+
+
+def next_time(text: str) -> datetime.datetime:
+    """`07:30` is the next time that the clock shows it; a full ISO date and time stands for itself.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    now = datetime.datetime.now().astimezone()
+    if re.fullmatch(r"\d{1,2}:\d{2}", text):
+        hour, minute = map(int, text.split(":"))
+        try:
+            then = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+        except ValueError:
+            raise ValueError(f"is no time of day, give HH:MM such as 07:30 ({text!r})") from None
+        return then if then > now else then + datetime.timedelta(days=1)
+    try:
+        return datetime.datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        raise ValueError("must be a time of day such as 07:30, or an ISO date and time") from None
+
+
+def parse_settings(settings: list[str]) -> tuple[dict[str, Value], dict[str, Any]]:
+    """`--set key=value` pairs as (overrides of the environment, options of the proposer).
+
+    Keys that begin with `proposer.` are options. Values are TOML where they parse as such, else text.
+    """
+    overrides: dict[str, Value] = {}
+    options: dict[str, Any] = {}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        if not equals or not key:
+            raise Refused(f"--set {setting!r}: give key=value, such as budget_seconds=30")
+        try:
+            value = tomlkit.parse(f"value = {text}").unwrap()["value"]
+        except tomlkit.exceptions.ParseError:
+            value = text
+        if key.startswith("proposer."):
+            options[key.removeprefix("proposer.")] = value
+        else:
+            overrides[key] = value
+    return overrides, options

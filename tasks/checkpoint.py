@@ -1,0 +1,91 @@
+"""Checkpoints: under which key the result of a task is stored, in this one place.
+
+A task whose result file exists is not run again: that file, not the state that a server shows, is the checkpoint.
+The key holds all that tells two results apart, and nothing that may change between two lives of a campaign.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from tasks.sandbox import CannotStart
+from tasks.trial import History
+
+if TYPE_CHECKING:
+    from prefect import Task
+    from prefect.client.schemas.objects import State, TaskRun
+    from prefect.context import TaskRunContext
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class At:
+    """Which trial of which campaign a task works on."""
+
+    campaign_id: str
+    digest: str
+    """What changes a score: environment, judge, program, trainer, proposer, rule, seed (see `spec_digest`)."""
+    number: int
+    attempt: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.campaign_id}/{self.digest}/{self.number:04d}/{self.attempt}"
+
+    @property
+    def marker(self) -> str:
+        """What the trial's processes are found by; it begins with the campaign's id."""
+        return f"{self.campaign_id}/{self.number:04d}/{self.attempt}"
+
+
+def stored(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """A task whose result is a checkpoint: JSON under `key`, tried again only when the machine failed."""
+    from prefect import task  # here, so that whoever only reads a ledger does not load Prefect
+
+    return task(
+        name=name,
+        task_run_name=name + "-{at.number}",
+        persist_result=True,
+        result_serializer="json",
+        cache_key_fn=key,
+        retries=2,
+        retry_delay_seconds=[5, 30],
+        retry_condition_fn=_is_infrastructure,
+        log_prints=False,
+    )
+
+
+def _is_infrastructure(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
+    """What the machine failed at is worth another try; a program that crashes is a result, not a fault."""
+    return isinstance(state.result(raise_on_failure=False), CannotStart | OSError)
+
+
+def key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:
+    """The key of a task's result: *campaign id / spec digest / trial / attempt / task*.
+
+    `decide` also depends on the history that it saw, so its key ends in a digest of that.
+    """
+    name = f"{parameters['at']}/{context.task.name}"
+    if context.task.name == "decide":
+        name += "-" + history_digest(parameters["history"])
+    return name
+
+
+def history_digest(history: History) -> str:
+    """A digest of what was decided: proposals, scores and verdicts, but no times."""
+    seen = [(t.number, t.attempt, t.settle, asdict(t.proposal), t.score.value, t.verdict.kind) for t in history]
+    return _digest(seen)
+
+
+def spec_digest(parts: Mapping[str, object]) -> str:
+    """A digest of everything that changes a score; `parts` must be JSON."""
+    return _digest(parts)
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,151 @@
+"""Run -> Score: start the candidate, hand it to the environment's judge, and bring back what the judge says.
+
+The judge talks to the candidate over pipes and sets its deadlines; this module owns the process. A candidate that
+answers wrongly, late or not at all has no score, and the reason says why.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Callable
+from pathlib import Path
+
+from environments import Environment
+from environments.judges import Misbehaved
+from environments.score import Score
+from tasks import workspace
+from tasks.checkpoint import At, stored
+from tasks.sandbox import OutputTooLong, Program, clock
+from tasks.train import describe, placeholders
+from tasks.trial import Run
+from tasks.workspace import TrialDir
+
+
+@stored("evaluate")
+def evaluate(at: At, environment: Environment, place: TrialDir, run: Run, seed: int) -> Score:
+    """The judged score of a finished run; a crashed one has none."""
+    return judge_run(at.marker, environment, place, run, seed)
+
+
+def judge_run(marker: str, environment: Environment, place: TrialDir, run: Run, seed: int) -> Score:
+    """Judge one run on units drawn from `seed`. Whatever the candidate does, the answer is a Score.
+
+    Raises:
+        CannotStart: no process could be started.
+    """
+    if run.status != "finished":
+        return Score.missing(run.error or run.status, environment.higher_is_better)
+    judge = environment.judge
+    place.result.unlink(missing_ok=True)
+    command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed))
+    directory = place.workspace if judge.runs_in == "workspace" else environment.folder
+    with Program(command, cwd=directory, log=place.judge_log, marker=marker, pipes=True) as program:
+        try:
+            return judge.score(PipedCandidate(program, place.result), seed, environment.higher_is_better)
+        except (Misbehaved, OutputTooLong) as wrong:
+            program.kill()
+            reason = f"{wrong}\n{program.tail()}".rstrip()
+            return Score.missing(reason, environment.higher_is_better)
+
+
+def judge_placeholders(environment: Environment, place: TrialDir, seed: int) -> dict[str, object]:
+    """What a judge's command line may name."""
+    named = placeholders(environment, {}, place.out, seed)
+    return {**named, "result": str(place.result.absolute())}
+
+
+def check(environment: Environment) -> None:
+    """Refuse a judge whose command line could not be filled in."""
+    workspace.fill(environment.judge.command(), judge_placeholders(environment, TrialDir(Path("trial")), seed=0))
+
+
+class PipedCandidate:
+    """A started program under judgement (see `environments.judges.Candidate`)."""
+
+    def __init__(self, program: Program, result: Path) -> None:
+        stdin, stdout = program.process.stdin, program.process.stdout
+        assert stdin is not None and stdout is not None, "a candidate is started with pipes"
+        self.result = result
+        self._program = program
+        self._stdin, self._stdout = stdin.fileno(), stdout.fileno()
+        self._pending = b""
+        for descriptor in (self._stdin, self._stdout):
+            os.set_blocking(descriptor, False)
+        self._writable = _selector(self._stdin, selectors.EVENT_WRITE)
+        self._readable = _selector(self._stdout, selectors.EVENT_READ)
+
+    def send(self, data: bytes, seconds: float) -> None:
+        deadline = clock() + seconds
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(self._stdin, view) :]
+            except BlockingIOError:
+                self._wait(self._writable, deadline, f"did not read what it was sent within {seconds:g} s")
+            except BrokenPipeError:
+                raise Misbehaved(self._ended()) from None
+
+    def receive(self, size: int, seconds: float) -> bytes:
+        late = f"did not answer within {seconds:g} s"
+        return self._take_until(lambda held: size if len(held) >= size else None, size, seconds, late)
+
+    def receive_line(self, limit: int, seconds: float) -> bytes:
+        def line_end(held: bytes) -> int | None:
+            end = held.find(b"\n")
+            if end < 0 and len(held) > limit:
+                raise Misbehaved(f"answered with more than {limit} bytes where one line was due")
+            return end + 1 if end >= 0 else None
+
+        return self._take_until(line_end, limit, seconds, f"did not answer within {seconds:g} s").rstrip(b"\r\n")
+
+    def wait(self, seconds: float) -> int:
+        deadline = clock() + seconds
+        while (status := self._program.poll(0.05)) is None:
+            while self._read(2**16):  # nobody converses: what it prints belongs in the log, and must not fill the pipe
+                self._program.note(self._pending)
+                self._pending = b""
+            if clock() > deadline:
+                raise Misbehaved(f"was not done within {seconds:g} s")
+        return status
+
+    def _take_until(self, complete: Callable[[bytes], int | None], want: int, seconds: float, late: str) -> bytes:
+        """Read until `complete` tells the length of an answer; what lies beyond it stays for the next."""
+        deadline = clock() + seconds
+        while (length := complete(self._pending)) is None:
+            got = self._read(max(want - len(self._pending), 1))
+            if got is None:
+                self._wait(self._readable, deadline, late)
+            elif not got:
+                raise Misbehaved(self._ended())
+        answer, self._pending = self._pending[:length], self._pending[length:]
+        return answer
+
+    def _read(self, size: int) -> bool | None:
+        """Add up to `size` bytes to what is held: whether any came, or None when there is nothing yet."""
+        try:
+            chunk = os.read(self._stdout, size)
+        except BlockingIOError:
+            return None
+        self._pending += chunk
+        return bool(chunk)
+
+    def _wait(self, selector: selectors.BaseSelector, deadline: float, late: str) -> None:
+        """Wait for the pipe, a little at a time so that its error output keeps flowing into the log."""
+        while not selector.select(min(max(deadline - clock(), 0), 0.05)):
+            self._program.poll(0)
+            if clock() >= deadline:
+                raise Misbehaved(late)
+
+    def _ended(self) -> str:
+        """Why nobody is at the other end of the pipe."""
+        for _ in range(50):  # the pipe closes a moment before the process can be collected
+            if (status := self._program.poll(0.02)) is not None:
+                return f"{describe(status)} under judgement"
+        return "closed its pipe under judgement"
+
+
+def _selector(descriptor: int, events: int) -> selectors.BaseSelector:
+    selector = selectors.DefaultSelector()
+    selector.register(descriptor, events)
+    return selector

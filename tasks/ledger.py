@@ -1,0 +1,275 @@
+"""The ledger: one campaign's directory, and everything that can be read from it.
+
+    runs/<campaign>/
+        campaign.json   identity and specification, written once, last of all at creation
+        environment/    the environment's folder, frozen        program/   the baseline program, frozen
+        trials/0007/    see tasks/workspace.py                  results/   results of tasks (tasks/checkpoint.py)
+        results.tsv     a line per finished trial               events.jsonl   what happened, as it happened
+        lineage.git     a commit per trial (tasks/lineage.py)   lock       held by the life that runs it
+
+State is derived from these files and kept nowhere else. What a campaign remembers is `history()`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import inspect
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+import environments
+from environments import Environment, plugins
+from environments.plugins import Refused
+from environments.space import Value
+from tasks import sandbox, workspace
+from tasks.checkpoint import At, spec_digest
+from tasks.seeds import Purpose, derive
+from tasks.trial import History
+from tasks.workspace import TRAINERS, TrialDir
+
+FORMAT = 1
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+FREEZE_LIMIT = 256 * 2**20
+"""Bytes an environment's folder may hold: it is copied into every campaign."""
+
+
+class Campaign(BaseModel):
+    """campaign.json: who a campaign is, and all that changes its scores. Written once."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = FORMAT
+    name: str
+    campaign_id: str
+    """Random, and part of every key, so that a deleted and re-made name never meets old results."""
+    created: float
+    """Unix time, in seconds."""
+    environment: str
+    source: str
+    """Where the environment was when it was frozen: a bundled one's name, or a path."""
+    overrides: dict[str, Value]
+    rule: str
+    proposer: str
+    options: dict[str, Any]
+    seed: int
+    digest: str
+    """What changes a score (tasks.checkpoint.spec_digest), as it was at the start."""
+    isolation: str
+    version: str
+
+
+def home() -> Path:
+    """Where campaigns live: NIGHTSHIFT_HOME, else `runs/` in the checkout."""
+    stated = os.environ.get("NIGHTSHIFT_HOME")
+    path = Path(stated).expanduser().absolute() if stated else Path(__file__).parents[1] / "runs"
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return path
+
+
+def check_name(name: str) -> str:
+    """A campaign's name, which is also a directory and part of keys and URLs."""
+    if not NAME.fullmatch(name):
+        raise Refused(
+            f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit"
+        )
+    return name
+
+
+def campaigns() -> tuple[str, ...]:
+    """Every campaign of this home, the newest last."""
+    found = home().glob("*/campaign.json")
+    return tuple(path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime, path)))
+
+
+def free_name(environment: str) -> str:
+    """`<environment>-<n>` with the next free n, reserved by making its directory."""
+    stem = re.sub(r"[^a-z0-9._-]+", "-", environment.lower()).strip("-._")[:56] or "campaign"
+    taken = [int(tail) for path in home().glob(f"{stem}-*") if (tail := path.name[len(stem) + 1 :]).isdigit()]
+    number = max(taken, default=0) + 1
+    while True:
+        try:
+            (home() / f"{stem}-{number}").mkdir(mode=0o700)
+        except FileExistsError:  # another campaign that starts at this moment
+            number += 1
+        else:
+            return f"{stem}-{number}"
+
+
+class Ledger:
+    """One campaign's directory."""
+
+    def __init__(self, path: Path, campaign: Campaign) -> None:
+        self.path = path
+        self.campaign = campaign
+
+    @classmethod
+    def exists(cls, name: str) -> bool:
+        return (home() / check_name(name) / "campaign.json").is_file()
+
+    @classmethod
+    def open(cls, name: str) -> Ledger:
+        """An existing campaign.
+
+        Raises:
+            Refused: there is none of that name, or it was written by a newer version.
+        """
+        if not cls.exists(name):
+            plugins.require(name, campaigns(), what="campaign")
+        path = home() / name
+        raw = json.loads((path / "campaign.json").read_text())
+        if raw.get("format", 0) > FORMAT:
+            raise Refused(
+                f"{path}/campaign.json has format {raw['format']}, this Nightshift reads up to {FORMAT}: upgrade it"
+            )
+        try:
+            return cls(path, Campaign(**raw))
+        except ValidationError as error:
+            raise plugins.explain(error, str(path / "campaign.json")) from error
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        environment: Environment,
+        *,
+        source: str,
+        overrides: dict[str, Value],
+        rule: str,
+        proposer: str,
+        options: dict[str, Any],
+        seed: int | None,
+    ) -> Ledger:
+        """Freeze the environment and the baseline program, and write campaign.json as the last step."""
+        path = home() / check_name(name)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for half_made in path.iterdir():  # a creation that was killed before its last step
+            shutil.rmtree(half_made) if half_made.is_dir() else half_made.unlink()
+        freeze(environment, path)
+        seed = secrets.randbelow(2**31) if seed is None else seed
+        settings: dict[str, Any] = dict(rule=rule, proposer=proposer, options=options, seed=seed, overrides=overrides)
+        campaign = Campaign(
+            name=name,
+            campaign_id=secrets.token_hex(6),
+            created=time.time(),
+            environment=environment.name,
+            source=source,
+            digest=measure(path, environment, settings),
+            isolation=sandbox.ISOLATION,
+            version=importlib.metadata.version("nightshift-rl"),
+            **settings,
+        )
+        workspace.write(path / "campaign.json", campaign.model_dump_json(indent=2) + "\n")
+        return cls(path, campaign)
+
+    def verify(self) -> None:
+        """Refuse to go on when scores would no longer mean what they meant at the start."""
+        campaign = self.campaign
+        settings = campaign.model_dump(include={"rule", "proposer", "options", "seed", "overrides"})
+        now = measure(self.path, self.environment, settings)
+        if now != campaign.digest:
+            raise Refused(
+                f"campaign {campaign.name!r} cannot go on: its frozen files or its judge have changed since "
+                f"it began (digest {campaign.digest} then, {now} now), so new scores would not compare with the old. "
+                f"Go on with Nightshift {campaign.version} as it was, or begin a new campaign"
+            )
+
+    @cached_property
+    def environment(self) -> Environment:
+        """The frozen environment."""
+        return environments.load(self.path / "environment", self.campaign.overrides, self.campaign.environment)
+
+    @property
+    def program(self) -> Path:
+        return self.path / "program"
+
+    @property
+    def results(self) -> Path:
+        return self.path / "results"
+
+    @property
+    def trials(self) -> Path:
+        return self.path / "trials"
+
+    def place(self, number: int) -> TrialDir:
+        return TrialDir(self.trials / f"{number:04d}")
+
+    def at(self, number: int) -> At:
+        return At(self.campaign.campaign_id, self.campaign.digest, number)
+
+    def seed(self, purpose: Purpose, at: At) -> int:
+        return derive(self.campaign.seed, purpose, at.number, at.attempt)
+
+    def history(self) -> History:
+        """Every finished trial, in the order in which they were decided."""
+        finished = (TrialDir(path) for path in self.trials.iterdir())
+        read = (workspace.TRIAL.validate_json(p.trial.read_bytes()) for p in finished if p.trial.is_file())
+        return tuple(sorted(read, key=lambda trial: trial.settle))
+
+    def event(self, kind: str, **facts: object) -> None:
+        """Add a line to events.jsonl."""
+        line = json.dumps({"time": round(time.time(), 3), "event": kind, **facts})
+        with (self.path / "events.jsonl").open("a") as file:
+            file.write(line + "\n")
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What happened so far; a line that a kill cut short is left out."""
+        path = self.path / "events.jsonl"
+        for line in path.read_text().splitlines() if path.is_file() else ():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
+
+
+def freeze(environment: Environment, path: Path) -> None:
+    """Copy an environment's folder and its baseline program into a campaign's directory.
+
+    Raises:
+        Refused: the folder is too large to be copied into every campaign.
+    """
+    content = list(environments.files(environment.folder))
+    size = sum(file.stat().st_size for file in content)
+    if size > FREEZE_LIMIT:
+        raise Refused(
+            f"{environment.folder} holds {size / 2**20:.0f} MiB, and every campaign copies it (limit "
+            f"{FREEZE_LIMIT // 2**20} MiB): keep data elsewhere and name its path in train_cmd"
+        )
+    for file in content:
+        _copy(file, path / "environment" / file.relative_to(environment.folder))
+    for name in environment.program:
+        source = environment.folder / name
+        for file in environments.files(source) if source.is_dir() else [source]:
+            _copy(file, path / "program" / file.relative_to(environment.folder))
+    if not environment.program and environment.trainer != "command":
+        _copy(plugins.folder(TRAINERS) / f"{environment.trainer}.py", path / "program" / "train.py")
+    (path / "program").mkdir(exist_ok=True)
+    (path / "trials").mkdir()
+
+
+def measure(path: Path, environment: Environment, settings: dict[str, object]) -> str:
+    """The digest of all that changes a score: frozen files, the judge's code, and the settings."""
+    judge = Path(inspect.getfile(type(environment.judge)))
+    return spec_digest(
+        {
+            "environment": environments.digest(path / "environment"),
+            "program": environments.digest(path / "program"),
+            "judge": hashlib.sha256(judge.read_bytes()).hexdigest(),
+            **settings,
+        }
+    )
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(source, target)

@@ -1,0 +1,139 @@
+"""One life of a campaign: the process that runs it, from the moment it holds the lock.
+
+A campaign has one life at a time and as many as it needs; a life that was killed leaves its lock free, its beat
+behind (so that its hours count) and maybe processes, which the next one ends before it starts anything.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from environments.plugins import Refused
+from tasks import sandbox
+from tasks.ledger import Ledger
+
+BEAT_SECONDS = 1.0
+
+
+class Life:
+    """Hold a campaign while running it.
+
+    Raises:
+        Refused: another process holds it.
+    """
+
+    def __init__(self, ledger: Ledger, **facts: object) -> None:
+        self.ledger = ledger
+        self._facts = facts
+        self._over = threading.Event()
+        self._before = 0.0
+        self._started = 0.0
+
+    def __enter__(self) -> Life:
+        path = lock_path(self.ledger)
+        self._lock = path.open("a+")
+        if not _take(self._lock):
+            self._lock.close()
+            raise Refused(f"campaign {self.ledger.campaign.name!r} is already running ({describe(self.ledger)})")
+        self._before = spent(self.ledger)
+        self._started = sandbox.clock()
+        (self.ledger.path / "stop").unlink(missing_ok=True)
+        orphans = sandbox.end(self.ledger.campaign.campaign_id)
+        self._write_holder()
+        self.ledger.event("life", pid=os.getpid(), host=platform.node(), spent_before=round(self._before, 3), **self._facts)
+        if orphans:
+            self.ledger.event("orphans", killed=orphans)
+        self._beat = threading.Thread(target=self._beats, name="beat", daemon=True)
+        self._beat.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._over.set()
+        self._beat.join()
+        os.utime(lock_path(self.ledger))
+        self._lock.close()
+
+    @property
+    def spent(self) -> float:
+        """Seconds that this campaign has run, over all of its lives."""
+        return self._before + sandbox.clock() - self._started
+
+    @property
+    def asked_to_stop(self) -> bool:
+        return (self.ledger.path / "stop").exists()
+
+    def _write_holder(self) -> None:
+        holder = {"pid": os.getpid(), "host": platform.node(), "started": time.time()}
+        self._lock.seek(0)
+        self._lock.truncate()
+        self._lock.write(json.dumps(holder) + "\n")
+        self._lock.flush()
+
+    def _beats(self) -> None:
+        while not self._over.wait(BEAT_SECONDS):
+            os.utime(lock_path(self.ledger))
+
+
+def lock_path(ledger: Ledger) -> Path:
+    return ledger.path / "lock"
+
+
+def is_running(ledger: Ledger) -> bool:
+    """Whether some process holds the campaign now."""
+    if not lock_path(ledger).exists():
+        return False
+    with lock_path(ledger).open("a+") as lock:
+        return not _free(lock)
+
+
+def _take(lock: IO[str]) -> bool:
+    """Take the lock for good; a moment's patience, since whoever asks `is_running` holds it for an instant."""
+    for _ in range(20):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        else:
+            return True
+    return False
+
+
+def _free(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def holder(ledger: Ledger) -> dict[str, Any]:
+    """Who holds the campaign, or held it last: pid, host, started (Unix time); empty when nobody ever did."""
+    try:
+        return dict(json.loads(lock_path(ledger).read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def describe(ledger: Ledger) -> str:
+    held = holder(ledger)
+    since = time.strftime("%H:%M:%S", time.localtime(held["started"])) if held else "?"
+    return f"process {held.get('pid', '?')} on {held.get('host', '?')} since {since}"
+
+
+def spent(ledger: Ledger) -> float:
+    """Seconds that all lives so far have run; a killed one counts to its last beat."""
+    last = None
+    for event in ledger.events():
+        if event["event"] == "life":
+            last = event
+    if last is None:
+        return 0.0
+    return float(last["spent_before"]) + max(lock_path(ledger).stat().st_mtime - float(last["time"]), 0.0)

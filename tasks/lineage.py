@@ -1,0 +1,90 @@
+"""The lineage repository: a commit per trial, so that a night can be read with git.
+
+    git -C runs/<campaign>/lineage.git log champion        what was kept, and on what it was built
+    git -C runs/<campaign>/lineage.git diff baseline champion
+
+`champion` is the best kept trial, `baseline` the first; every trial has refs/trials/NNNN. A commit holds the program's
+files and params.json. Its content, parents and dates come from the trial alone, so the same trial always makes the
+same commit. The repository is the campaign's own: the user's checkout is never touched.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tasks.trial import Trial
+from tasks.workspace import TrialDir
+
+WHO = "Nightshift <nightshift@localhost>"
+
+
+def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, ...]) -> str:
+    """Commit a decided trial, the files of `program` and its parameters, under refs/trials/NNNN; the hash.
+
+    Doing it again changes nothing.
+    """
+    if not repository.exists():
+        _git(repository.parent, "init", "--quiet", "--bare", "--initial-branch=champion", str(repository))
+    parent = f"refs/trials/{trial.proposal.parent:04d}" if trial.proposal.parent is not None else None
+    stream = b"".join(_stream(place, trial, program, parent))
+    _git(repository, "fast-import", "--quiet", "--force", stdin=stream)
+    reference = _ref(trial.number)
+    if trial.number == 0:
+        _git(repository, "update-ref", "refs/heads/baseline", reference)
+    return _git(repository, "rev-parse", reference).decode().strip()
+
+
+def crown(repository: Path, number: int) -> None:
+    """Point the branch `champion` at a trial."""
+    _git(repository, "update-ref", "refs/heads/champion", _ref(number))
+
+
+def commits(repository: Path) -> dict[int, str]:
+    """The commit of every trial, by number."""
+    if not repository.exists():
+        return {}
+    listed = _git(repository, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/trials").decode()
+    return {int(number): commit for number, commit in map(str.split, listed.splitlines())}
+
+
+def patch(repository: Path, number: int) -> str:
+    """What a trial changes against the baseline, as a unified diff; empty for the baseline itself."""
+    return _git(repository, "diff", "--no-color", "baseline", _ref(number)).decode(errors="replace")
+
+
+def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str | None) -> Iterator[bytes]:
+    """The trial as a git fast-import stream."""
+    when = int(trial.runs[0].started) if trial.runs else 0
+    title = f"trial {trial.number}: {trial.verdict.kind}"
+    message = f"{title}\n\n{trial.verdict.reason}\n\n{trial.proposal.rationale}\n".encode()
+    yield f"commit {_ref(trial.number)}\ncommitter {WHO} {when} +0000\n".encode()
+    yield b"data %d\n%b\n" % (len(message), message)
+    yield f"from {parent}\n".encode() if parent else b""
+    yield b"deleteall\n"
+    for name in program:
+        if (place.workspace / name).is_file():
+            yield _file(name, (place.workspace / name).read_bytes())
+    yield _file("params.json", (json.dumps(trial.proposal.params, indent=2, sort_keys=True) + "\n").encode())
+
+
+def _file(name: str, content: bytes) -> bytes:
+    return b'M 100644 inline "%b"\ndata %d\n%b\n' % (_quoted(name), len(content), content)
+
+
+def _quoted(name: str) -> bytes:
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return escaped.encode()
+
+
+def _ref(number: int) -> str:
+    return f"refs/trials/{number:04d}"
+
+
+def _git(directory: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+    done = subprocess.run(["git", "-C", str(directory), *arguments], input=stdin, capture_output=True)
+    if done.returncode:
+        raise RuntimeError(f"git {arguments[0]} in {directory}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout

@@ -1,0 +1,246 @@
+"""What MLflow is told: a campaign and a trial as parameters, tags, points and files.
+
+Pure but for reading a trial's directory. What lies in out/ was written by the trial's program, so nothing
+there is believed: links are not followed, numbers are checked, names cleaned, sizes bounded.
+
+MLflow draws a lone point at step 0 as a bar, and at step 20000 as a dot on a silly axis: so what is measured
+once stands at step 0, and curves stand under `train/` against the steps of the environment.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeGuard
+from urllib.parse import quote
+
+from environments.space import Value
+from tasks.trial import Trial
+from tasks.workspace import TrialDir
+
+CHECKPOINT_BYTES = 200 * 10**6
+CHECKPOINT_FILES = 500
+LOG_BYTES = 64 * 2**10
+CURVES, CURVE_POINTS, POINTS = 100, 200, 2000
+"""Of a trial: how many curves are shown, how many points of each, and how many in all."""
+PROGRESS_BYTES = 2**20
+"""Of a larger progress.jsonl only lines at even distances are read."""
+LINE_BYTES = 64 * 2**10
+LARGEST = 1e12
+"""Seconds and steps beyond this are nonsense, and would not fit MLflow's integers as milliseconds."""
+
+
+@dataclass(frozen=True)
+class CampaignRecord:
+    """What tracking knows of a campaign."""
+
+    campaign: str
+    campaign_id: str
+    environment: str
+    metric: str
+    higher_is_better: bool
+    flow_run_id: str | None
+    created: float
+    """Unix time, in seconds."""
+    spec: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class TrialFiles:
+    """What a trial left on disk."""
+
+    dir: Path
+    """Laid out as tasks/workspace.py says."""
+    commit: str | None = None
+    """Its commit in the lineage repository, when it has one."""
+
+
+class Point(NamedTuple):
+    key: str
+    value: float
+    timestamp: int
+    """Milliseconds of Unix time: part of a point's identity, so never the time of logging."""
+    step: int
+
+
+def campaign_tags(campaign: CampaignRecord) -> dict[str, str]:
+    return {"kind": "campaign", "idempotency_key": campaign.campaign_id, **_origin(campaign)}
+
+
+def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dict[str, str]:
+    optional = {"level": trial.verdict.level, "lineage.commit": files.commit}
+    return {
+        "kind": "trial",
+        "idempotency_key": f"{campaign.campaign_id}/{trial.number:04d}/{trial.attempt}",
+        "trial": str(trial.number),
+        "attempt": str(trial.attempt),
+        "proposer": trial.proposal.proposer,
+        "verdict": trial.verdict.kind,
+        "mlflow.note.content": trial_note(trial),
+        **{name: value for name, value in optional.items() if value is not None},
+        **_origin(campaign),
+    }
+
+
+def _origin(campaign: CampaignRecord) -> dict[str, str]:
+    """What a client has to say itself, or the user interface shows a dash."""
+    flow_run = {"prefect.flow_run_id": campaign.flow_run_id} if campaign.flow_run_id else {}
+    return {
+        "campaign": campaign.campaign,
+        "campaign_id": campaign.campaign_id,
+        "environment": campaign.environment,
+        "mlflow.user": _user(),
+        "mlflow.source.name": "nightshift",
+        "mlflow.source.type": "LOCAL",
+        **flow_run,
+    }
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        return str(os.getuid())
+
+
+def trial_note(trial: Trial) -> str:
+    """Markdown of which the page shows five lines: the verdict comes first."""
+    level = f" ({trial.verdict.level})" if trial.verdict.level else ""
+    note = f"**{trial.verdict.kind}**{level}: {trial.verdict.reason}\n\n{trial.proposal.rationale}"
+    return note.strip()[:8000]
+
+
+def shown(values: Mapping[str, Value]) -> dict[str, str]:
+    """Values as MLflow parameters; a number stays one, so that it gets a numeric axis."""
+    return {
+        metric_key(name): f"{v:.6g}" if isinstance(v, float) else str(v)[:6000] for name, v in values.items()
+    }
+
+
+def metric_key(name: str) -> str:
+    """A name that MLflow takes: `pass@1` becomes `pass_1`."""
+    parts = re.sub(r"[^\w.\-: /]", "_", name[:200]).split("/")
+    return "/".join(part for part in parts if part not in ("", ".", "..")) or "_"
+
+
+def milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def trial_times(campaign: CampaignRecord, trial: Trial) -> tuple[int, int]:
+    """When its first run started and its last one ended, in milliseconds; alike when nothing ever ran."""
+    runs = [run for run in trial.runs if run.started > 0]
+    start = min((run.started for run in runs), default=campaign.created)
+    end = max((run.started + run.wall_seconds for run in runs), default=start)
+    return milliseconds(start), milliseconds(end)
+
+
+def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[Point]:
+    """What is known once of a trial. A crash has no score, whatever was measured before it: never 0."""
+    values: dict[str, float | None] = {}
+    if trial.verdict.kind != "crash":
+        values = {key: trial.score.value for key in (metric_key(campaign.metric), "score")}
+        values["score/se"] = trial.score.se
+    if trial.runs:
+        values["time/train"] = math.fsum(run.seconds for run in trial.runs)
+        values["memory/peak_gb"] = max(run.peak_memory or 0 for run in trial.runs) / 1e9 or None
+    end = trial_times(campaign, trial)[1]
+    return [Point(key, v, end, 0) for key, v in values.items() if v is not None and math.isfinite(v)]
+
+
+def curves(progress: Path, start: int) -> list[Point]:
+    """The reported metrics against steps, thinned evenly; `start` is the trial's, in milliseconds."""
+    found: dict[str, list[Point]] = {}
+    for line in _lines(progress):
+        for point in _points(line, start):
+            found.setdefault(point.key, []).append(point)
+    kept = list(found.values())[:CURVES]
+    each = min(CURVE_POINTS, POINTS // max(len(kept), 1))
+    return [point for curve in kept for point in _thin(curve, each)]
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    if path.is_symlink() or not path.is_file():
+        return
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if size <= PROGRESS_BYTES:
+            yield from file.read(PROGRESS_BYTES).splitlines()
+            return
+        for part in range(CURVE_POINTS):
+            file.seek(size * part // CURVE_POINTS)
+            file.readline(LINE_BYTES)  # the rest of the line in which we landed
+            yield file.readline(LINE_BYTES)
+
+
+def _points(line: bytes, start: int) -> Iterator[Point]:
+    """The points of one report; none when it is none. Integers are read as floats, however long they are."""
+    try:
+        report = json.loads(line, parse_int=float)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(report, dict):
+        return
+    elapsed, step, metrics = report.get("elapsed"), report.get("step"), report.get("metrics")
+    if not (_is_count(elapsed) and _is_count(step) and isinstance(metrics, dict)):
+        return
+    for name, value in metrics.items():
+        if isinstance(value, float) and math.isfinite(value):
+            yield Point(f"train/{metric_key(name)}", value, start + milliseconds(elapsed), int(step))
+
+
+def _is_count(value: object) -> TypeGuard[float]:
+    return isinstance(value, float) and 0 <= value <= LARGEST
+
+
+def _thin(points: Sequence[Point], limit: int) -> Sequence[Point]:
+    """At most `limit` (>= 2) of them at even distances, the first and the last among them."""
+    if len(points) <= limit:
+        return points
+    return [points[round(i * (len(points) - 1) / (limit - 1))] for i in range(limit)]
+
+
+def log_tail(path: Path) -> str:
+    """The end of what it printed: whole lines where there are any."""
+    if path.is_symlink() or not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LOG_BYTES))
+        tail = file.read(LOG_BYTES)
+    if size > LOG_BYTES:
+        tail = tail.partition(b"\n")[2] or tail
+    return tail.decode(errors="replace")
+
+
+def small_files(place: TrialDir) -> list[Path]:
+    """What every trial shows of itself beside its log."""
+    return [path for path in (place.config, place.diff) if path.is_file() and not path.is_symlink()]
+
+
+def checkpoint_files(out: Path) -> tuple[list[Path], str | None]:
+    """The files below out/, and why they should not be uploaded, or None. Links are left behind."""
+    every = (Path(folder, name) for folder, _, names in os.walk(out) for name in names)
+    files = list(
+        islice((path for path in every if path.is_file() and not path.is_symlink()), CHECKPOINT_FILES + 1)
+    )
+    if len(files) > CHECKPOINT_FILES:
+        return files, f"out/ holds more than {CHECKPOINT_FILES} files"
+    size = sum(path.stat().st_size for path in files)
+    if size > CHECKPOINT_BYTES:
+        return files, f"out/ holds {size / 1e6:.0f} MB, more than {CHECKPOINT_BYTES / 1e6:.0f} MB"
+    return sorted(files), None
+
+
+def table_fragment(experiment: str, campaign_id: str, higher_is_better: bool) -> str:
+    """Where MLflow shows a campaign's trials as one flat table, best first; nested, they are folded away."""
+    only = quote(f"tags.kind = 'trial' and tags.campaign_id = '{campaign_id}'", safe="")
+    by, ascending = quote("metrics.`score`", safe=""), "false" if higher_is_better else "true"
+    return f"#/experiments/{experiment}/runs?searchFilter={only}&orderByKey={by}&orderByAsc={ascending}"

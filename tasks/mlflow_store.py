@@ -1,0 +1,192 @@
+"""Opening MLflow safely: is it there, is it ready, and may I go first? Knows nothing of campaigns.
+
+Three facts shape it. A client that meets a dead server hangs for minutes, so a server is asked for its health
+before the client sees it. Two processes that open a fresh sqlite store at once crash, and one that is killed
+while the tables are made leaves half a schema; so a fresh store is built under another name, alone, and then
+renamed. And mlflow reads its settings from the environment when it is imported.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import os
+import re
+import sqlite3
+import ssl
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+    from mlflow import MlflowClient
+
+PROBE_SECONDS = 3.0
+TEMPORARY = (401, 403, 408, 429)
+"""Client errors of HTTP that say nothing against the record itself."""
+CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "1",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_LOGGING_LEVEL": "ERROR",
+}
+
+
+class Unreachable(Exception):
+    """MLflow did not take or give what was asked; the message says why. The record has to wait."""
+
+
+class Rejected(Unreachable):
+    """MLflow is up, and will not take this record as it is; others may still go through."""
+
+
+class Store:
+    """One MLflow server or database. Nothing is opened, nor mlflow imported, before the first `reach`."""
+
+    def __init__(self, uri: str, home: Path, secrets: Mapping[str, str]) -> None:
+        self.uri = uri
+        self.home = home
+        self.served = not re.match(r"(sqlite|postgresql|mysql|mssql)\b", uri)
+        """Whether a server stands between us and the data, and knows where files go."""
+        self._secrets = secrets
+        self._database = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:") else None
+        self._client: MlflowClient | None = None
+
+    def __str__(self) -> str:
+        return without_credentials(self.uri)
+
+    @contextmanager
+    def reach(self) -> Iterator[MlflowClient]:
+        """The client of a store that answers.
+
+        Raises:
+            Unreachable: in place of whatever mlflow raises, here or in the body.
+        """
+        self._probe()
+        prepare_mlflow(self._secrets)
+        from mlflow.exceptions import MlflowException
+        from sqlalchemy.exc import SQLAlchemyError
+
+        try:
+            yield self._open()
+        except MlflowException as error:
+            status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
+            kind = Rejected if 400 <= status < 500 and status not in TEMPORARY else Unreachable
+            raise kind(self.problem(error)) from error
+        except (SQLAlchemyError, OSError) as error:
+            raise Unreachable(self.problem(error)) from error
+
+    def lock(self, seconds: float = 10) -> BaseFileLock:
+        """For looking and then creating in one step: shared by all processes of this home or database."""
+        from filelock import FileLock
+
+        path = Path(f"{self._database}.lock") if self._database else self.home / "mlflow.lock"
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return FileLock(path, timeout=seconds)
+
+    def problem(self, error: Exception) -> str:
+        """What went wrong, in one line without credentials."""
+        first_line = str(error).partition("\n")[0][:500]
+        return f"MLflow at {self} does not take records: {first_line}".replace(self.uri, str(self))
+
+    def _probe(self) -> None:
+        if self.uri.startswith("http"):
+            probe_server(str(self))
+        elif self._database is not None and self._database.exists():
+            probe_database(self._database)
+        elif self._database is not None and self._client is not None:
+            # mlflow would go on writing into the deleted file, and never say so.
+            raise Unreachable(f"{self} was deleted while it was in use: start again to make a new one")
+
+    def _open(self) -> MlflowClient:
+        if self._client is None:
+            from mlflow import MlflowClient
+
+            if self._database is not None:
+                with self.lock(seconds=60):
+                    build_database(self._database)
+            self._client = MlflowClient(self.uri)
+        return self._client
+
+
+def probe_server(uri: str) -> None:
+    """Return when something answers at an MLflow server's address within `PROBE_SECONDS`.
+
+    Any answer but a server error will do: in front of some servers stands a gate that wants credentials; and
+    a certificate that only mlflow's own settings trust is mlflow's to judge.
+
+    Raises:
+        Unreachable: nothing answers, or only with a server error.
+    """
+    try:
+        with urllib.request.urlopen(f"{uri}/health", timeout=PROBE_SECONDS):
+            return
+    except urllib.error.HTTPError as answer:
+        reason: object = answer if answer.code >= 500 else None
+    except urllib.error.URLError as error:
+        reason = None if isinstance(error.reason, ssl.SSLError) else error.reason
+    except (OSError, http.client.HTTPException) as error:
+        reason = error
+    if reason is not None:
+        raise Unreachable(f"no MLflow server answers at {uri}: {reason}")
+
+
+def probe_database(path: Path) -> None:
+    """Return when an sqlite database can be written within `PROBE_SECONDS`.
+
+    Raises:
+        Unreachable: it is locked by another process, read-only, or no database.
+    """
+    try:
+        where = f"{path.absolute().as_uri()}?mode=rw"
+        with closing(
+            sqlite3.connect(where, uri=True, timeout=PROBE_SECONDS, isolation_level=None)
+        ) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        raise Unreachable(f"cannot write to {path}: {error}") from error
+
+
+def build_database(path: Path) -> None:
+    """Make a fresh MLflow store at `path` unless there is one; call it under the lock."""
+    if path.exists() and path.stat().st_size:
+        return
+    from mlflow import MlflowClient
+
+    for leftover in path.parent.glob(f"{path.name}.*.new*"):
+        leftover.unlink()
+    fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")
+    MlflowClient(f"sqlite:///{fresh}")
+    os.replace(fresh, path)
+
+
+def prepare_mlflow(secrets: Mapping[str, str]) -> None:
+    """Settle what mlflow reads from the environment; the user's own settings win.
+
+    The environment is the only way to hand credentials to its client. Programs of trials never see it: theirs
+    is an allow-list.
+    """
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    if secrets:
+        for name in CREDENTIALS:
+            os.environ.pop(name, None)
+        os.environ.update(secrets)
+    # It prints a traceback for each error that it also raises.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+
+
+def without_credentials(uri: str) -> str:
+    """The address without the user and password that may stand before its host."""
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else uri

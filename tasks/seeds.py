@@ -1,0 +1,18 @@
+"""Seeds: every random draw of a campaign comes from its one seed, the trial and what the draw is for.
+
+A trial's seeds therefore do not depend on what ran before it, so a resumed campaign draws the same ones; and the
+purposes keep training, judging and proposing apart.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+Purpose = Literal["propose", "train", "search"]
+
+
+def derive(seed: int, purpose: Purpose, number: int, attempt: int) -> int:
+    """A seed in 0..2**31-1 for one purpose in one attempt at one trial."""
+    digest = hashlib.sha256(f"{seed}/{purpose}/{number}/{attempt}".encode()).digest()
+    return int.from_bytes(digest[:8]) % 2**31

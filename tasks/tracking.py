@@ -1,0 +1,345 @@
+"""Where campaigns are shown: in MLflow, or nowhere. A run per campaign and, below it, a run per trial.
+
+Logging anything again changes nothing: runs are found by their `idempotency_key`, and every point carries a
+time that follows from the trial itself. When MLflow does not take a record `Unreachable` is raised within
+seconds; remembering what still waits is the caller's part. Only `MlflowClient` is used: the fluent interface
+keeps its current run in the thread.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+
+from tasks.mlflow_run import (
+    CampaignRecord,
+    TrialFiles,
+    campaign_tags,
+    checkpoint_files,
+    curves,
+    log_tail,
+    metric_key,
+    milliseconds,
+    shown,
+    small_files,
+    table_fragment,
+    trial_scalars,
+    trial_tags,
+    trial_times,
+)
+from tasks.mlflow_store import Rejected, Store, Unreachable
+from tasks.trial import Trial
+from tasks.workspace import TrialDir
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run, RunTag
+
+__all__ = [
+    "CampaignRecord",
+    "Mlflow",
+    "NoTracking",
+    "Rejected",
+    "Tracker",
+    "TrialFiles",
+    "Unreachable",
+    "locate",
+]
+
+Ending = Literal["finished", "failed", "stopped"]
+ENDED = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+DECIDED = {"keep": "FINISHED", "discard": "FINISHED", "cancelled": "KILLED", "crash": "FAILED"}
+SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
+T = TypeVar("T")
+
+
+class Tracker(Protocol):
+    """Where campaigns are shown. Every method may raise `Unreachable`, and may be called again any time."""
+
+    def open_campaign(self, campaign: CampaignRecord) -> str:
+        """Show the campaign as running; the id of its run, which is created when missing."""
+
+    def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
+        """Show a decided trial, whole; the id of its run. A changed verdict replaces the earlier one."""
+
+    def log_champion(self, campaign: CampaignRecord, number: int, value: float, moment: float) -> None:
+        """Show that trial `number` is champion with `value` since `moment` (Unix time, in seconds)."""
+
+    def close_campaign(self, campaign: CampaignRecord, status: Ending) -> None:
+        """Show how the campaign ended."""
+
+    def urls(self, campaign: CampaignRecord) -> dict[str, str]:
+        """Its trials as a table, best first: a `url`, or a `command` that serves it and the `path` there."""
+
+
+class NoTracking:
+    """Tracking is off."""
+
+    def open_campaign(self, campaign: CampaignRecord) -> str:
+        return ""
+
+    def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
+        return ""
+
+    def log_champion(self, campaign: CampaignRecord, number: int, value: float, moment: float) -> None:
+        pass
+
+    def close_campaign(self, campaign: CampaignRecord, status: Ending) -> None:
+        pass
+
+    def urls(self, campaign: CampaignRecord) -> dict[str, str]:
+        return {}
+
+
+class Mlflow:
+    """An MLflow server or database. Nothing is opened before the first use."""
+
+    def __init__(self, uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> None:
+        self.uri = uri
+        self._store = Store(uri, home, secrets or {})
+        self._experiments: dict[str, str] = {}
+        self._parents: dict[str, str] = {}
+
+    def open_campaign(self, campaign: CampaignRecord) -> str:
+        with self._reach() as client:
+            parent = self._parent(client, campaign)
+            if client.get_run(parent).info.status != "RUNNING":
+                client.update_run(parent, status="RUNNING")
+            return parent
+
+    def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
+        start, end = trial_times(campaign, trial)
+        place = TrialDir(files.dir)
+        params = shown(trial.proposal.params)
+        points = [*trial_scalars(campaign, trial), *curves(place.progress, start)]
+        with self._reach() as client:
+            from mlflow.entities import Metric, Param
+
+            run = self._child(client, campaign, trial, trial_tags(campaign, trial, files), params)
+            run_id: str = run.info.run_id
+            # A request carries at most 1000 things, of which 100 are parameters.
+            for some, few in zip_longest(
+                _batches(points, 900), _batches(list(params.items()), 100), fillvalue=()
+            ):
+                client.log_batch(run_id, [Metric(*point) for point in some], [Param(*pair) for pair in few])
+            client.set_terminated(run_id, DECIDED[trial.verdict.kind], end_time=end)
+            try:
+                _upload(client, run, trial, place)
+            except Exception as error:  # where files go is a plug-in of MLflow, and raises what it likes
+                raise Unreachable(self._store.problem(error)) from error
+            return run_id
+
+    def log_champion(self, campaign: CampaignRecord, number: int, value: float, moment: float) -> None:
+        with self._reach() as client:
+            from mlflow.entities import Metric
+
+            direction = "higher" if campaign.higher_is_better else "lower"
+            note = f"**Champion: trial {number}**, {campaign.metric} {value:.6g} ({direction} is better)"
+            point = Metric("champion/score", value, milliseconds(moment), number)
+            tags = _run_tags({"champion": str(number), "mlflow.note.content": note})
+            client.log_batch(self._parent(client, campaign), [point], tags=tags)
+
+    def close_campaign(self, campaign: CampaignRecord, status: Ending) -> None:
+        with self._reach() as client:
+            parent = self._parent(client, campaign)
+            if client.get_run(parent).info.status != ENDED[status]:
+                client.set_terminated(parent, ENDED[status])
+
+    def urls(self, campaign: CampaignRecord) -> dict[str, str]:
+        with self._reach() as client:
+            experiment = self._experiment(client, campaign.environment)
+        fragment = table_fragment(experiment, campaign.campaign_id, campaign.higher_is_better)
+        if self._store.served:
+            return {"url": f"{self._store}/{fragment}"}
+        command = f"mlflow ui --backend-store-uri {shlex.quote(str(self._store))} --port 5000"
+        return {"command": command, "path": f"/{fragment}"}
+
+    @contextmanager
+    def _reach(self) -> Iterator[MlflowClient]:
+        try:
+            with self._store.reach() as client:
+                yield client
+        except Unreachable:
+            # What we know by id may have been deleted in the user interface: look it up next time.
+            self._experiments.clear()
+            self._parents.clear()
+            raise
+
+    def _experiment(self, client: MlflowClient, environment: str) -> str:
+        if environment not in self._experiments:
+            # A server knows where files go; a database would put them below the working directory.
+            folder = self._store.home.absolute() / "artifacts" / metric_key(environment)
+            location = None if self._store.served else folder.as_uri()
+            self._experiments[environment] = _ensure_experiment(client, f"nightshift/{environment}", location)
+        return self._experiments[environment]
+
+    def _parent(self, client: MlflowClient, campaign: CampaignRecord) -> str:
+        """The campaign's run, created when missing, with its tags and specification as they are now."""
+        if known := self._parents.get(campaign.campaign_id):
+            return known
+        from mlflow.entities import Param
+
+        experiment = self._experiment(client, campaign.environment)
+        tags = campaign_tags(campaign)
+        start = milliseconds(campaign.created)
+        with self._store.lock():
+            run = _find_run(client, experiment, campaign.campaign_id)
+            run = run or client.create_run(experiment, start, tags, campaign.campaign)
+        spec, stored = shown(campaign.spec), run.data.params
+        # A guard may change when a campaign is resumed, a parameter of MLflow may not: a new value is a tag.
+        tags |= {f"spec.{name}": value for name, value in spec.items() if stored.get(name, value) != value}
+        params = [Param(name, value) for name, value in spec.items() if name not in stored]
+        run_id: str = run.info.run_id
+        client.log_batch(run_id, params=params, tags=_run_tags(tags))
+        self._parents[campaign.campaign_id] = run_id
+        return run_id
+
+    def _child(
+        self,
+        client: MlflowClient,
+        campaign: CampaignRecord,
+        trial: Trial,
+        tags: dict[str, str],
+        params: dict[str, str],
+    ) -> Run:
+        """The trial's run with exactly these of our tags, created when missing."""
+        tags |= {"mlflow.parentRunId": self._parent(client, campaign)}
+        experiment = self._experiment(client, campaign.environment)
+        with self._store.lock():
+            run = _find_run(client, experiment, tags["idempotency_key"])
+            if run is not None and _contradicts(run, trial, params):
+                client.delete_run(run.info.run_id)
+                run = None
+            if run is None:
+                name = f"{campaign.campaign}-{trial.number:04d}"
+                return client.create_run(experiment, trial_times(campaign, trial)[0], tags, name)
+        client.log_batch(run.info.run_id, tags=_run_tags(tags))
+        for stale in {"level", "lineage.commit"} & (run.data.tags.keys() - tags.keys()):
+            client.delete_tag(run.info.run_id, stale)
+        return run
+
+
+def locate(stated: str | None, home: Path) -> Tracker:
+    """Where to record: as stated, else the Block "nightshift", MLFLOW_TRACKING_URI, or sqlite in `home`.
+
+    Raises:
+        ValueError: MLflow cannot record there.
+        ConnectionError: PREFECT_API_URL is set, and nothing answers there.
+    """
+    if stated:
+        return _tracker(stated, home)
+    if saved := _saved_block():
+        return _tracker(saved[0], home, saved[1])
+    return _tracker(
+        os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home.absolute() / 'mlflow.db'}", home
+    )
+
+
+def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> Tracker:
+    if uri == "off":
+        return NoTracking()
+    scheme, separator, rest = uri.partition("://")
+    if not separator or scheme.partition("+")[0] not in SCHEMES:
+        raise ValueError(
+            f"tracking cannot go to {uri!r}: MLflow keeps nothing in plain folders any more. Give "
+            f"sqlite:///{home.absolute() / 'mlflow.db'}, the http(s) address of a server, or off"
+        )
+    if scheme.partition("+")[0] == "sqlite":
+        if rest in ("", "/", "/:memory:"):
+            raise ValueError(f"tracking cannot go to {uri!r}: name a file, as in sqlite:////tmp/mlflow.db")
+        # A relative path would mean another file after a change of directory.
+        uri = f"sqlite:///{Path(rest[1:]).absolute()}"
+    return Mlflow(uri.rstrip("/"), home, secrets)
+
+
+def _saved_block() -> tuple[str, dict[str, str]] | None:
+    """Address and credentials in the Tracking Block; None without a Prefect server, or when it has none."""
+    api = os.environ.get("PREFECT_API_URL")
+    if not api:
+        return None
+    import httpx
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+
+    from blocks.tracking import Tracking
+
+    try:
+        with get_client(sync_client=True) as client:
+            saved = client.read_block_document_by_name("nightshift", Tracking.get_block_type_slug())
+    except ObjectNotFound:
+        return None
+    except httpx.TransportError as error:
+        raise ConnectionError(
+            f"no Prefect server answers at PREFECT_API_URL={api}: start it, or unset it"
+        ) from error
+    block = Tracking.model_validate(saved.data)
+    secrets = {
+        "MLFLOW_TRACKING_USERNAME": block.username,
+        "MLFLOW_TRACKING_PASSWORD": block.password and block.password.get_secret_value(),
+        "MLFLOW_TRACKING_TOKEN": block.token and block.token.get_secret_value(),
+    }
+    return block.uri, {name: value for name, value in secrets.items() if value}
+
+
+def _ensure_experiment(client: MlflowClient, name: str, location: str | None) -> str:
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return client.create_experiment(name, location)
+        except MlflowException:
+            found = client.get_experiment_by_name(name)  # another machine was first
+            if found is None:
+                raise
+    if found.lifecycle_stage == "deleted":
+        restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
+        raise Rejected(
+            f"experiment {name} was deleted in MLflow: restore it ({restore}) or purge it (mlflow gc)"
+        )
+    return found.experiment_id
+
+
+def _find_run(client: MlflowClient, experiment: str, key: str) -> Run | None:
+    return next(
+        iter(client.search_runs([experiment], f"tags.idempotency_key = '{key}'", max_results=1)), None
+    )
+
+
+def _contradicts(run: Run, trial: Trial, params: dict[str, str]) -> bool:
+    """Whether a run says what cannot be taken back: MLflow neither unlogs a point nor changes a parameter."""
+    score = None if trial.verdict.kind == "crash" else trial.score.value
+    stored = run.data.params
+    return run.data.metrics.get("score", score) != score or any(
+        stored.get(k, v) != v for k, v in params.items()
+    )
+
+
+def _upload(client: MlflowClient, run: Run, trial: Trial, place: TrialDir) -> None:
+    """The small files always; a keep's checkpoint once, since a decided trial's directory does not change."""
+    run_id = run.info.run_id
+    for path in small_files(place):
+        client.log_artifact(run_id, str(path))
+    if tail := log_tail(place.log):
+        client.log_text(run_id, tail, "log.txt")
+    if trial.verdict.kind != "keep" or run.data.tags.get("checkpoint") == "out/":
+        return
+    files, problem = checkpoint_files(place.out)
+    for path in [] if problem else files:
+        client.log_artifact(run_id, str(path), str(path.parent.relative_to(place.path)))
+    client.set_tag(run_id, "checkpoint", f"not uploaded: {problem}" if problem else "out/")
+
+
+def _run_tags(tags: Mapping[str, str]) -> list[RunTag]:
+    from mlflow.entities import RunTag
+
+    return [RunTag(key, value) for key, value in tags.items()]
+
+
+def _batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]

@@ -1,0 +1,208 @@
+"""Proposal -> Run: prepare the workspace, run the program within its budget, and say how it ended.
+
+The clock, the budget and the end are the engine's. The program reports progress in out/progress.jsonl and leaves a
+checkpoint in out/; nothing that it prints or reports is a score.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from environments import Environment, plugins
+from environments.plugins import Refused
+from tasks import workspace
+from tasks.checkpoint import At, stored
+from tasks.sandbox import OutputTooLong, Program, clock
+from tasks.trial import Proposal, Run
+from tasks.workspace import TRAINERS, EditFailed, TrialDir
+
+POLL_SECONDS = 0.05
+PROGRESS_LIMIT = 16 * 2**20
+"""Bytes of progress.jsonl beyond which a program is stopped: at 5 reports a second, days."""
+
+
+class BadProgress(Exception):
+    """A line of progress.jsonl that is not a report."""
+
+
+@stored("train")
+def train(at: At, environment: Environment, program: Path, place: TrialDir, proposal: Proposal, seed: int) -> Run:
+    """One training run of a proposal, in the trial's directory `place` (below the campaign's)."""
+    return run_program(at.marker, environment, program, place, proposal, seed)
+
+
+def check(environment: Environment) -> None:
+    """Refuse an environment whose program could not even be started."""
+    plugins.require(environment.trainer, plugins.names(TRAINERS), "trainer")
+    if environment.trainer == "command" and not environment.program and environment.train_cmd == "python train.py":
+        raise Refused(f"{environment.name}: trainer = 'command' runs your own program: set train_cmd, or program")
+    workspace.fill(environment.train_cmd, placeholders(environment, environment.defaults, Path("out"), seed=0))
+
+
+def placeholders(environment: Environment, params: dict[str, int | float | str | bool], out: Path, seed: int) -> dict[str, object]:
+    """What `train_cmd` may name: every parameter, and the engine's own values (which win)."""
+    return {
+        **params,
+        "seed": seed,
+        "out": str(out.absolute()),
+        "budget_seconds": environment.budget_seconds,
+        "budget_steps": environment.budget_steps,
+        "device": environment.device,
+        "environment": str(environment.folder.absolute()),
+    }
+
+
+def run_program(
+    marker: str, environment: Environment, program: Path, place: TrialDir, proposal: Proposal, seed: int
+) -> Run:
+    """Train once. Whatever the program does, the answer is a Run; only a fault of the machine raises.
+
+    Raises:
+        CannotStart: no process could be started.
+    """
+    started, before = time.time(), clock()
+    session = _Session(environment, place)
+    try:
+        workspace.prepare(place, program, environment, proposal, seed)
+        values = placeholders(environment, proposal.params, place.out, seed)
+        session.run(workspace.fill(environment.train_cmd, values), marker)
+        error = session.error
+    except (EditFailed, FileNotFoundError) as failed:
+        error = str(failed)
+    return Run(
+        dir=f"trials/{place.path.name}",
+        seed=seed,
+        seconds=round(session.seconds, 3),
+        status="crash" if error else "finished",
+        error=error,
+        peak_memory=session.peak_memory,
+        steps=session.progress.steps,
+        started=started,
+        wall_seconds=round(clock() - before, 3),
+    )
+
+
+class _Session:
+    """One started program and its clock, until it has ended one way or another."""
+
+    def __init__(self, environment: Environment, place: TrialDir) -> None:
+        self.environment = environment
+        self.place = place
+        self.progress = Progress(place.progress)
+        self.seconds = 0.0
+        self.peak_memory: int | None = None
+        self.error: str | None = None
+
+    def run(self, command: list[str], marker: str) -> None:
+        with Program(command, cwd=self.place.workspace, log=self.place.log, marker=marker) as program:
+            try:
+                reason = self._watch(program) or self._leftovers(program) or self._missing_checkpoint()
+            except (BadProgress, OutputTooLong) as wrong:
+                reason = str(wrong)
+            program.kill()
+            self.peak_memory = program.peak_memory
+            tail = program.tail()
+        if reason:
+            self.error = f"{reason}\n{tail}".rstrip()
+
+    def _watch(self, program: Program) -> str | None:
+        """Let it run to its own end or the budget's; why that is a crash, or None."""
+        ready: float | None = None
+        while (status := program.poll(POLL_SECONDS)) is None:
+            self.progress.read()
+            now = clock()
+            if ready is None and (self.progress.ready or now - program.started > self.environment.startup_seconds):
+                ready = now
+            if ready is not None and now - ready >= self.environment.budget_seconds:
+                self.seconds = now - ready
+                return self._stop(program)
+        self.progress.read()
+        self.seconds = clock() - (ready or program.started)
+        return describe(status) if status else None
+
+    def _stop(self, program: Program) -> str | None:
+        """The budget is over: SIGTERM, a grace, and the kill that `Program` ends with."""
+        grace = self.environment.grace_seconds
+        if not program.terminate(grace):
+            return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
+        self.progress.read()
+        status = program.poll(0)
+        # 143 is how a shell passes on its child's end by SIGTERM.
+        return None if status in (0, -signal.SIGTERM, 143) else f"failed while stopping: {describe(status or 0)}"
+
+    def _leftovers(self, program: Program) -> str | None:
+        if left := program.left_over():
+            return f"left {len(left)} process(es) running after it had ended ({'; '.join(left)}): killed"
+        return None
+
+    def _missing_checkpoint(self) -> str | None:
+        with os.scandir(self.place.out) as entries:
+            if any(entry.name != "progress.jsonl" for entry in entries):
+                return None
+        return "left no checkpoint in out/"
+
+
+class Progress:
+    """The reports of a running program, read as they come."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._line = 0
+        self.ready = False
+        self.steps: int | None = None
+
+    def read(self) -> None:
+        """Take in the complete lines that are new.
+
+        Raises:
+            BadProgress: a line that is no report, or far too many of them.
+        """
+        if not self._path.is_file():
+            return
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            new = file.read(PROGRESS_LIMIT)
+        complete = new[: new.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        if self._offset + len(new) - len(complete) >= PROGRESS_LIMIT:
+            raise BadProgress(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
+        for line in complete.splitlines():
+            self._line += 1
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        report = parse_report(line)
+        if report is None:
+            shown = line[:80].decode(errors="replace")
+            raise BadProgress(f"out/progress.jsonl line {self._line} is not a report: {shown!r}")
+        self.ready = True  # a program that reports without having said so is ready all the same
+        step = report.get("step")
+        if isinstance(step, int):
+            self.steps = step
+
+
+def parse_report(line: bytes) -> dict[str, object] | None:
+    """One report: `{"ready": true}`, or an object with a numeric `elapsed` or `step`; None when it is neither."""
+    try:
+        report = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(report, dict):
+        return None
+    numeric = any(isinstance(report.get(k), int | float) and not isinstance(report.get(k), bool) for k in ("elapsed", "step"))
+    return report if report.get("ready") is True or numeric else None
+
+
+def describe(status: int) -> str:
+    """An exit status in words."""
+    if status >= 0:
+        return f"exited with status {status}"
+    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+    hint = " (out of memory?)" if -status == signal.SIGKILL else ""
+    return f"was ended by {name}{hint}"
+

@@ -1,0 +1,468 @@
+"""PPO for gymnasium environments: one file, one program, free to edit.
+
+Proximal policy optimisation with a separate actor and critic (tanh MLPs), generalised advantage estimation
+and the clipped objective, for Box observations (flattened) and Discrete or Box actions. `rollout`, `gae` and
+`update` are the algorithm; the rest reads the configuration and keeps to the budget.
+
+    python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/policy.pt
+    python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
+
+Training ends when the budget of seconds or of environment steps is spent, or at once on SIGTERM; each way it
+saves the policy and exits 0. What it cannot train (an unknown parameter, a Dict observation) exits 2 with the
+reason on stderr. On the CPU, the same seed and a budget of steps that binds give the same policy, bit for bit
+(the seconds then have to be plenty: annealing follows whichever budget is spent faster).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections import deque
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TextIO
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+
+class Refused(Exception):
+    """The configuration asks for what this program cannot do; the message says what to change."""
+
+
+@dataclass(frozen=True)
+class Params:
+    """What may be tuned: `params` in config.json. Counts are >= 1, the other numbers >= 0."""
+
+    learning_rate: float = 1e-3
+    num_envs: int = 8
+    num_steps: int = 128
+    """Steps of each environment per rollout; an update learns from num_envs * num_steps of them."""
+    epochs: int = 4
+    """Passes over a rollout per update."""
+    minibatches: int = 4
+    """Gradient steps per epoch."""
+    gamma: float = 0.99
+    """Discount per step, at most 1."""
+    gae_lambda: float = 0.95
+    """From 0 (trust the critic alone) to 1 (trust the observed returns alone)."""
+    clip: float = 0.2
+    """How far an update may move the probability of an action, as a ratio, before its gradient stops."""
+    entropy: float = 0.0
+    """Weight of the entropy bonus."""
+    value_coef: float = 0.5
+    """Weight of the critic's squared error."""
+    max_grad_norm: float = 0.5
+    hidden: int = 64
+    """Width of the two hidden layers, of actor and critic each."""
+    anneal: bool = True
+    """Lower the learning rate linearly to 0 over the budget."""
+    normalize: bool = False
+    """Standardise observations by their mean and variance so far; `act` uses the last ones, frozen."""
+
+    @classmethod
+    def parse(cls, given: dict[str, Any]) -> Params:
+        known: dict[str, Any] = {parameter.name: parameter.default for parameter in fields(cls)}
+        for name, value in given.items():
+            if name not in known:
+                raise Refused(f"unknown parameter {name!r}; known are {', '.join(known)}")
+            kind = type(known[name])
+            if type(value) is not kind and not (kind is float and type(value) is int):
+                raise Refused(f"{name} must be of type {kind.__name__}, got {value!r}")
+            low, high = int(kind is int), 1 if name in ("gamma", "gae_lambda") else sys.maxsize
+            if not low <= value <= high:
+                raise Refused(f"{name} must be from {low} to {high}, got {value!r}")
+        return cls(**given)
+
+
+class Budget:
+    """The clock of one training: seconds since it began, and environment steps over all environments."""
+
+    def __init__(self, seconds: float, steps: int) -> None:
+        if not seconds > 0 or steps < 0:
+            raise Refused(f"budget_seconds must be > 0 and budget_steps >= 0, got {seconds} and {steps}")
+        self.seconds, self.steps = seconds, steps
+        self.step, self.stopped, self.began = 0, False, time.monotonic()
+
+    def stop(self, *_: object) -> None:
+        """Spend what is left; takes what a signal handler is given."""
+        self.stopped = True
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def late(self) -> bool:
+        """Whether to drop everything: the time is over, or we were told to stop."""
+        return self.stopped or self.elapsed >= self.seconds
+
+    @property
+    def fraction(self) -> float:
+        """The spent part, in [0, 1], of whichever of seconds and steps goes faster."""
+        return min(1.0, max(self.elapsed / self.seconds, self.step / self.steps if self.steps else 0.0))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What fixes the form of the networks: kept in the checkpoint, so that `act` builds the same ones.
+
+    `observations` counts the numbers of one flattened observation; `actions` those of a Box action, or the
+    choices of a Discrete one, whose first is `start`.
+    """
+
+    observations: int
+    actions: int
+    discrete: bool
+    start: int
+    hidden: int
+    normalize: bool
+
+
+def mlp(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
+    """Two tanh layers and a linear one scaled by `gain`; orthogonal weights, no bias, at the start."""
+    layers = [nn.Linear(inputs, hidden), nn.Linear(hidden, hidden), nn.Linear(hidden, outputs)]
+    for layer, scale in zip(layers, (math.sqrt(2), math.sqrt(2), gain), strict=True):
+        nn.init.orthogonal_(layer.weight, scale)
+        nn.init.zeros_(layer.bias)
+    return nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
+
+
+class Agent(nn.Module):
+    """Actor, critic, and statistics of observations. B is any batch shape, D an observation, A a Box action."""
+
+    low: Tensor
+    high: Tensor
+    mean: Tensor
+    variance: Tensor
+    count: Tensor
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.shape = shape
+        # A nearly uniform first policy: what it prefers should come from rewards, not from its first weights.
+        self.actor = mlp(shape.observations, shape.hidden, shape.actions, gain=0.01)
+        self.critic = mlp(shape.observations, shape.hidden, 1, gain=1.0)
+        box = 0 if shape.discrete else shape.actions
+        self.log_std = nn.Parameter(torch.zeros(box))
+        # Double, so that the bounds of a double action space stay exact and a clipped action lies inside.
+        self.register_buffer("low", torch.full((box,), -math.inf, dtype=torch.float64))
+        self.register_buffer("high", torch.full((box,), math.inf, dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(shape.observations))
+        self.register_buffer("variance", torch.ones(shape.observations))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    def scaled(self, observations: Tensor) -> Tensor:
+        if not self.shape.normalize:
+            return observations
+        return ((observations - self.mean) / (self.variance + 1e-8).sqrt()).clamp(-10.0, 10.0)
+
+    def value(self, observations: Tensor) -> Tensor:
+        """(B, D) -> (B)."""
+        values: Tensor = self.critic(self.scaled(observations)).squeeze(-1)
+        return values
+
+    def choose(self, observations: Tensor, deterministic: bool = False) -> Tensor:
+        """Actions as the policy means them, unclipped: (B, D) -> (B) if Discrete, (B, A) if Box."""
+        output: Tensor = self.actor(self.scaled(observations))
+        if self.shape.discrete:
+            sampled = output if deterministic else output - torch.empty_like(output).exponential_().log()
+            return sampled.argmax(-1)  # the Gumbel-max trick: adding that noise makes argmax a fair draw
+        return output if deterministic else output + self.log_std.exp() * torch.randn_like(output)
+
+    def playable(self, actions: Tensor) -> NDArray[Any]:
+        """Those actions as the environment takes them: counted from `start`, or clipped to the bounds."""
+        if self.shape.discrete:
+            return (actions + self.shape.start).cpu().numpy()
+        return actions.double().clamp(self.low, self.high).cpu().numpy()
+
+    def log_prob(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log probability (Box: density) of the actions, and the entropy of the policy there: both (B)."""
+        output: Tensor = self.actor(self.scaled(observations))
+        if self.shape.discrete:
+            logs = output.log_softmax(-1)
+            return logs.gather(-1, actions.unsqueeze(-1)).squeeze(-1), -(logs.exp() * logs).sum(-1)
+        errors = (actions - output) / self.log_std.exp()
+        scale = self.log_std + 0.5 * math.log(2 * math.pi)
+        return -(0.5 * errors**2 + scale).sum(-1), (scale + 0.5).sum().expand(output.shape[:-1])
+
+    @torch.no_grad()
+    def observe(self, observations: Tensor) -> None:
+        """Merge (B, D) into the mean and variance of everything seen so far."""
+        batch = observations.flatten(0, -2)
+        self.count += len(batch)
+        share = len(batch) / self.count.float()
+        change = batch.mean(0) - self.mean
+        self.mean += change * share
+        self.variance += (batch.var(0, correction=0) - self.variance + change**2 * (1 - share)) * share
+
+
+def save(path: Path, agent: Agent, step: int) -> None:
+    """Write numbers and CPU tensors, readable with `weights_only=True`; never half of them under `path`."""
+    tensors = {name: tensor.cpu() for name, tensor in agent.state_dict().items()}
+    partial = path.with_suffix(".partial")
+    torch.save({"format": 1, "step": step, **asdict(agent.shape), **tensors}, partial)
+    os.replace(partial, path)
+
+
+def load(path: Path) -> Agent:
+    if not path.exists():
+        raise Refused(f"no policy at {path}; train first")
+    saved = torch.load(path, map_location="cpu", weights_only=True)
+    agent = Agent(Shape(**{part.name: saved[part.name] for part in fields(Shape)}))
+    agent.load_state_dict({name: value for name, value in saved.items() if isinstance(value, Tensor)})
+    return agent
+
+
+def flat(observations: NDArray[Any]) -> Tensor:
+    """(N, ...) of any dtype -> (N, D) floats."""
+    return torch.from_numpy(observations.reshape(len(observations), -1).astype(np.float32))
+
+
+@dataclass
+class Lanes:
+    """N environments side by side, and what is under way in them."""
+
+    envs: SyncVectorEnv
+    observation: Tensor
+    """Where every lane stands, (N, D)."""
+    running: NDArray[np.float64]
+    """Raw, undiscounted return of the episode under way, (N)."""
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
+    """Raw returns of the latest finished episodes."""
+
+
+def start(problem: dict[str, Any], num_envs: int, seed: int) -> Lanes:
+    """Make the environments and reset each with a seed of its own, far from those of neighbouring runs."""
+
+    def make() -> gym.Env[Any, Any]:
+        limit = problem.get("max_episode_steps")
+        return gym.make(problem["id"], max_episode_steps=limit, **problem.get("kwargs", {}))
+
+    # SAME_STEP: a lane that ends is reset within that step, and where it ended comes along as `final_obs`. So
+    # each row is a real transition. NEXT_STEP would spend one step after every episode on the reset: a row
+    # whose action was ignored, that must be kept from the learner and is paid for out of the budget.
+    envs = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+    seeds = np.random.SeedSequence(seed).generate_state(num_envs).tolist()
+    return Lanes(envs, flat(envs.reset(seed=seeds)[0]), np.zeros(num_envs))
+
+
+def build(envs: SyncVectorEnv, params: Params) -> Agent:
+    """An untrained agent that fits these spaces; `Refused` where none does."""
+    seen, taken = envs.single_observation_space, envs.single_action_space
+    if not isinstance(seen, gym.spaces.Box):
+        raise Refused(f"observations are {seen}; this program reads a Box: flatten them in the environment")
+    size, form = math.prod(seen.shape), (params.hidden, params.normalize)
+    if isinstance(taken, gym.spaces.Discrete):
+        return Agent(Shape(size, int(taken.n), True, int(taken.start), *form))
+    if not isinstance(taken, gym.spaces.Box) or not np.issubdtype(taken.dtype, np.floating):
+        raise Refused(f"actions are {taken}; this program answers a Discrete or a Box of floats")
+    agent = Agent(Shape(size, math.prod(taken.shape), False, 0, *form))
+    agent.low.copy_(torch.from_numpy(taken.low.flatten()))
+    agent.high.copy_(torch.from_numpy(taken.high.flatten()))
+    return agent
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """T steps of N lanes: each row is one transition that happened. All (T, N) unless noted."""
+
+    observations: Tensor
+    """(T, N, D)."""
+    actions: Tensor
+    """As chosen, before clipping: (T, N), or (T, N, A) for a Box."""
+    log_probs: Tensor
+    values: Tensor
+    """The critic's, of `observations`."""
+    next_values: Tensor
+    """The critic's, of where each step led: the true last observation, where an episode ended."""
+    rewards: Tensor
+    terminated: Tensor
+    """1.0 where the episode came to its end, so that nothing more is earned."""
+    ended: Tensor
+    """1.0 where it came to its end or was cut off, so that the next row belongs to another one."""
+
+
+@torch.no_grad()
+def rollout(lanes: Lanes, agent: Agent, num_steps: int, budget: Budget) -> Rollout | None:
+    """Play `num_steps` in every lane; None when time ran out on the way."""
+    envs, device = lanes.envs, agent.log_std.device
+    observations, actions, cut_off = [], [], []
+    rewards = np.zeros((num_steps, envs.num_envs), np.float32)
+    terminated, ended = np.zeros_like(rewards), np.zeros_like(rewards)
+    for t in range(num_steps):
+        if budget.late:
+            return None
+        observations.append(lanes.observation)
+        actions.append(agent.choose(lanes.observation.to(device)))
+        moves = agent.playable(actions[-1]).astype(envs.action_space.dtype)
+        arrived, reward, done, truncated, infos = envs.step(moves.reshape(envs.action_space.shape or (-1,)))
+        rewards[t], terminated[t], ended[t] = reward, done, done | truncated
+        lanes.observation = flat(arrived)
+        lanes.running += reward
+        budget.step += envs.num_envs
+        for lane in np.flatnonzero(done | truncated).tolist():
+            lanes.returns.append(lanes.running[lane])
+            lanes.running[lane] = 0.0
+            if not done[lane]:
+                cut_off.append((t, lane, flat(infos["final_obs"][lane][None])))
+    # The critic speaks once, of all rows together: far cheaper than once per step.
+    seen, chosen = torch.stack(observations).to(device), torch.stack(actions)
+    values = agent.value(seen)
+    next_values = torch.cat([values[1:], agent.value(lanes.observation.to(device))[None]])
+    for t, lane, last in cut_off:
+        next_values[t, lane] = agent.value(last.to(device))[0]
+    outcome = [torch.from_numpy(array).to(device) for array in (rewards, terminated, ended)]
+    return Rollout(seen, chosen, agent.log_prob(seen, chosen)[0], values, next_values, *outcome)
+
+
+def gae(batch: Rollout, gamma: float, gae_lambda: float) -> Tensor:
+    """Generalised advantage estimates, (T, N): Schulman et al. 2016, arXiv:1506.02438.
+
+    An episode that was cut off would have gone on, so the critic's word stands for the rest of it; one that
+    terminated earns nothing more. Across either, no advantage flows back out of the next episode.
+    """
+    errors = batch.rewards + gamma * (1 - batch.terminated) * batch.next_values - batch.values
+    carry = gamma * gae_lambda * (1 - batch.ended)
+    advantages, later = torch.empty_like(errors), torch.zeros_like(errors[0])
+    for t in reversed(range(len(errors))):
+        advantages[t] = later = errors[t] + carry[t] * later
+    return advantages
+
+
+def update(
+    agent: Agent, optimizer: torch.optim.Adam, batch: Rollout, params: Params, budget: Budget
+) -> dict[str, float]:
+    """Improve actor and critic on one rollout; diagnostics of the last gradient step."""
+    advantages = gae(batch, params.gamma, params.gae_lambda)
+    targets = (advantages + batch.values).flatten()
+    gains = ((advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)).flatten()
+    observations, actions = batch.observations.flatten(0, 1), batch.actions.flatten(0, 1)
+    old_log_probs = batch.log_probs.flatten()
+    metrics: dict[str, float] = {}
+    for _ in range(params.epochs):
+        for rows in torch.randperm(len(targets)).to(targets.device).chunk(params.minibatches):
+            if budget.late:
+                return metrics
+            log_probs, entropy = agent.log_prob(observations[rows], actions[rows])
+            change = log_probs - old_log_probs[rows]
+            ratio = change.exp()
+            clipped = ratio.clamp(1 - params.clip, 1 + params.clip)
+            policy_loss = -torch.minimum(ratio * gains[rows], clipped * gains[rows]).mean()
+            value_loss = (agent.value(observations[rows]) - targets[rows]).square().mean()
+            loss = policy_loss + params.value_coef * value_loss - params.entropy * entropy.mean()
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            # One NaN would spread to every weight and waste the rest of the budget: fail here instead.
+            nn.utils.clip_grad_norm_(agent.parameters(), params.max_grad_norm, error_if_nonfinite=True)
+            optimizer.step()
+            metrics = {"entropy/mean": entropy.mean().item(), "kl/mean": (ratio - 1 - change).mean().item()}
+    return metrics
+
+
+def learn(
+    lanes: Lanes, agent: Agent, optimizer: torch.optim.Adam, params: Params, budget: Budget, progress: TextIO
+) -> None:
+    """Roll out and update until the budget is spent; report at most five times a second, and at the end."""
+    metrics: dict[str, float] = {}
+    reported = 0.0
+    while not budget.late:
+        if params.anneal:
+            optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - budget.fraction)
+        # The last rollout is cut to what the budget of steps leaves: a large batch buys no extra experience.
+        left = (budget.steps - budget.step) // params.num_envs if budget.steps else params.num_steps
+        batch = rollout(lanes, agent, min(left, params.num_steps), budget) if left else None
+        if batch is None:
+            break
+        metrics |= update(agent, optimizer, batch, params, budget)
+        if params.normalize:  # between updates, never inside one: its ratios have to start at exactly 1
+            agent.observe(batch.observations)
+        if budget.elapsed - reported >= 0.2:
+            reported = budget.elapsed
+            report(lanes, metrics, budget, progress)
+    report(lanes, metrics, budget, progress)
+
+
+def report(lanes: Lanes, metrics: dict[str, float], budget: Budget, progress: TextIO) -> None:
+    if lanes.returns:
+        metrics = {"return/mean": math.fsum(lanes.returns) / len(lanes.returns), **metrics}
+    line = {"elapsed": budget.elapsed, "step": budget.step, "step_target": budget.steps or None}
+    progress.write(json.dumps({**line, "metrics": metrics}) + "\n")
+
+
+def train(config: dict[str, Any], budget: Budget) -> None:
+    """Train as config.json says until the budget is spent, and save."""
+    params, out = Params.parse(config["params"]), Path(config["out"])
+    for key in ("resume", "init"):
+        if config.get(key) is not None:
+            raise Refused(f"{key} is {config[key]!r}; this program always starts afresh: leave it null")
+    if 0 < budget.steps < params.num_envs:
+        raise Refused(f"num_envs is {params.num_envs}, more than the {budget.steps} steps of the budget")
+    torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
+    torch.manual_seed(config["seed"])
+    cuda = config["device"] == "cuda" or (config["device"] == "auto" and torch.cuda.is_available())
+    lanes = start(config["problem"], params.num_envs, config["seed"])
+    agent = build(lanes.envs, params).to("cuda" if cuda else "cpu")
+    # Before the clock starts: the first optimizer of a process makes torch import for about a second.
+    optimizer = torch.optim.Adam(agent.parameters(), lr=params.learning_rate, eps=1e-5)
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "progress.jsonl").open("a", buffering=1) as progress:
+        progress.write('{"ready": true}\n')
+        budget.began = time.monotonic()
+        learn(lanes, agent, optimizer, params, budget, progress)
+    save(out / "policy.pt", agent, budget.step)
+    lanes.envs.close()
+
+
+def act(out: Path) -> None:
+    """Answer moves until stdin is closed: one JSON line each way, then one frame each way per step."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # from here on a stray print, even one from C, is log and cannot garble an answer
+    torch.set_num_threads(1)
+    agent = load(out / "policy.pt")  # on the CPU: a frame has few rows, and no GPU may be free by then
+    hello = json.loads(sys.stdin.buffer.readline())
+    lanes, [seen], [taken] = hello["lanes"], hello["observation"], hello["action"]
+    if hello["protocol"] != 1 or math.prod(seen["shape"]) != agent.shape.observations:
+        raise Refused(f"protocol {hello['protocol']} with observation {seen} does not fit {agent.shape}")
+    torch.manual_seed(hello["seed"])
+    answers.write(b'{"ready": true}\n')
+    answers.flush()
+    # The masks `active` and `episode_start`, a byte per lane each, mean nothing to a policy without memory.
+    frame = lanes * (2 + np.dtype(seen["dtype"]).itemsize * agent.shape.observations)
+    while data := sys.stdin.buffer.read(frame):
+        if len(data) < frame:
+            raise EOFError(f"stdin ended after {len(data)} of the {frame} bytes of a frame")
+        observations = np.frombuffer(data, seen["dtype"], offset=2 * lanes).reshape(lanes, -1)
+        with torch.no_grad():
+            actions = agent.playable(agent.choose(flat(observations), hello["deterministic"]))
+        answers.write(actions.astype(taken["dtype"]).tobytes())
+        answers.flush()
+
+
+def main(arguments: list[str]) -> int:
+    config = json.loads(Path("config.json").read_text())
+    try:
+        if arguments == ["act"]:
+            act(Path(config["out"]))
+        elif arguments:
+            raise Refused(f"arguments must be none or 'act', got {arguments}")
+        else:
+            budget = Budget(config["budget_seconds"], config["budget_steps"])
+            signal.signal(signal.SIGTERM, budget.stop)
+            train(config, budget)
+    except Refused as refusal:
+        print(f"{sys.argv[0]}: {refusal}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

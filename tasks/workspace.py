@@ -1,0 +1,173 @@
+"""A trial's directory: the program it runs, the configuration it reads, the place where it leaves its checkpoint.
+
+    trials/0007/
+        proposal.json   what was proposed, stored before anything runs; never remade
+        workspace/      the program (a copy, with the edit applied) and config.json
+        out/            all that the program leaves: progress.jsonl and its checkpoint
+        log.txt         what it printed in training; judge.txt: under judgement
+        result.json     what an evaluation command said
+        diff.patch      what differs from the baseline
+        trial.json      the decided trial; its presence is what makes a trial finished
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from environments import Environment, plugins
+from environments.plugins import Refused
+from tasks.trial import Proposal, Trial
+
+TRAINERS = "tasks.trainers"
+PROPOSAL = TypeAdapter(Proposal)
+TRIAL = TypeAdapter(Trial)
+
+
+class EditFailed(Exception):
+    """A code edit does not apply, or touches what it must not; the message says which and why."""
+
+
+@dataclass(frozen=True)
+class TrialDir:
+    """The paths of one trial."""
+
+    path: Path
+
+    @property
+    def proposal(self) -> Path:
+        return self.path / "proposal.json"
+
+    @property
+    def workspace(self) -> Path:
+        return self.path / "workspace"
+
+    @property
+    def config(self) -> Path:
+        return self.workspace / "config.json"
+
+    @property
+    def out(self) -> Path:
+        return self.path / "out"
+
+    @property
+    def progress(self) -> Path:
+        return self.out / "progress.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def judge_log(self) -> Path:
+        return self.path / "judge.txt"
+
+    @property
+    def result(self) -> Path:
+        return self.path / "result.json"
+
+    @property
+    def diff(self) -> Path:
+        return self.path / "diff.patch"
+
+    @property
+    def trial(self) -> Path:
+        return self.path / "trial.json"
+
+
+def prepare(place: TrialDir, program: Path, environment: Environment, proposal: Proposal, seed: int) -> None:
+    """Lay out a fresh workspace and an empty out/; what an earlier, interrupted life left there goes.
+
+    Raises:
+        EditFailed: the proposal's edit does not apply.
+    """
+    for old in (place.workspace, place.out):
+        shutil.rmtree(old, ignore_errors=True)
+    shutil.copytree(program, place.workspace)
+    place.out.mkdir(parents=True)
+    if proposal.edit:
+        apply_edit(place.workspace, proposal.edit, environment.editable)
+    write(place.config, json.dumps(config(place, environment, proposal, seed), indent=2) + "\n")
+
+
+def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: int) -> dict[str, object]:
+    """What the program reads as config.json."""
+    return {
+        "params": proposal.params,
+        "seed": seed,
+        "budget_seconds": environment.budget_seconds,
+        "budget_steps": environment.budget_steps,
+        "device": environment.device,
+        "out": str(place.out.absolute()),
+        "resume": None,
+        "init": None,
+        "problem": environment.judge.problem(),
+    }
+
+
+def fill(command: str, values: Mapping[str, object]) -> list[str]:
+    """A command line as arguments, each `{name}` replaced. No shell reads it, so no value can break out of its place.
+
+    Raises:
+        Refused: a placeholder that nothing fills, or quotes that do not close.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as broken:
+        raise Refused(f"command line {command!r}: {broken}") from broken
+    if not words:
+        raise Refused("the command line is empty")
+    try:
+        return [word.format_map(values) for word in words]
+    except KeyError as unknown:
+        name = str(unknown.args[0])
+        try:
+            plugins.require(name, sorted(values), what="placeholder")
+        except Refused as refused:
+            raise Refused(f"command line {command!r}: {refused}") from None
+        raise
+    except (ValueError, IndexError) as broken:
+        raise Refused(f"command line {command!r}: {broken} (write a literal brace twice)") from broken
+
+
+def apply_edit(workspace: Path, edit: str, editable: tuple[str, ...]) -> None:
+    """Apply a unified diff to the editable files: all of it or nothing.
+
+    Raises:
+        EditFailed: it does not apply, or touches another file.
+    """
+    text = edit if edit.endswith("\n") else edit + "\n"
+    git = ["git", "apply", "--recount", "--ignore-whitespace", "-C1"]
+    numstat = _git_apply([*git, "--numstat", "-z"], workspace, text)
+    touched = [entry.split("\t", 2)[2] for entry in numstat.split("\0") if entry.count("\t") == 2]
+    for name in touched:
+        if name not in editable:
+            raise EditFailed(f"the edit touches {name!r}; editable: {', '.join(editable)}")
+    if not touched:
+        raise EditFailed("the edit changes nothing: it holds no hunk of a unified diff")
+    _git_apply(git, workspace, text)
+
+
+def _git_apply(command: list[str], workspace: Path, text: str) -> str:
+    # The ceiling keeps git from taking a repository around the campaign for the one to patch.
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(workspace.absolute().parent)}
+    done = subprocess.run(command, cwd=workspace, input=text, text=True, capture_output=True, env=environment)
+    if done.returncode:
+        raise EditFailed(f"the edit does not apply: {done.stderr.strip().removeprefix('error: ')}")
+    return done.stdout
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file as a whole: a reader, or a life after kill -9, sees the old text or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
