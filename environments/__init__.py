@@ -97,7 +97,9 @@ class Environment(BaseModel):
         complete = self.defaults
         for name, value in params.items():
             if name in self.fixed and value != self.fixed[name]:
-                raise Refused(f"parameter {name!r} is fixed at {self.fixed[name]!r} in {self.name}, got {value!r}")
+                raise Refused(
+                    f"parameter {name!r} is fixed at {self.fixed[name]!r} in {self.name}, got {value!r}"
+                )
             plugins.require(name, complete, "parameter")
             if name in self.space:
                 try:
@@ -141,7 +143,7 @@ def find(reference: str) -> Path:
     path = Path(reference).expanduser()
     if "/" in reference or reference.startswith("."):
         if not (path / FILE).is_file():
-            raise Refused(f"{path} is not an environment: it has no {FILE} (`nightshift env new {path.name}` writes one)")
+            raise Refused(f"{path} has no {FILE}, so it is no environment: `nightshift env new` writes one")
         return path.resolve()
     plugins.require(reference, bundled(), what="environment")
     return Path(__file__).parent / reference
@@ -175,7 +177,9 @@ def _judge(table: dict[str, Any], source: str) -> Judge:
     """Build the judge that the table names; its section leaves the table."""
     name = table.pop("judge", None)
     if not isinstance(name, str):
-        raise Refused(f"{source}: judge: is required. Available: {', '.join(plugins.names('environments.judges'))}.")
+        raise Refused(
+            f"{source}: judge: is required. Available: {', '.join(plugins.names('environments.judges'))}."
+        )
     cls = plugins.load("environments.judges", name, Judge)  # type: ignore[type-abstract]
     try:
         return cls(**table.pop(name, {}))
@@ -207,4 +211,3 @@ def digest(folder: Path) -> str:
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
     return total.hexdigest()
-

@@ -43,7 +43,9 @@ def load(package: str, name: str, base: type[T]) -> type[T]:
     try:
         module = importlib.import_module(f"{package}.{name}")
     except ModuleNotFoundError as missing:
-        raise Refused(f"{base.__name__.lower()} {name!r} needs the package {missing.name!r}: install it") from missing
+        raise Refused(
+            f"{base.__name__.lower()} {name!r} needs the package {missing.name!r}: install it"
+        ) from missing
     found = [
         thing
         for label, thing in vars(module).items()
@@ -53,7 +55,9 @@ def load(package: str, name: str, base: type[T]) -> type[T]:
         and not label.startswith("_")
     ]
     if len(found) != 1:
-        raise Refused(f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(found)}")
+        raise Refused(
+            f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(found)}"
+        )
     return found[0]
 
 
@@ -71,14 +75,18 @@ def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> R
     """A pydantic error as one line per fact: where it stands, what is wrong, what was given."""
     lines = []
     for fault in error.errors():
-        where = ".".join(str(part) for part in fault["loc"] if part not in ("float", "int", "choice")) or "value"
+        where = (
+            ".".join(str(part) for part in fault["loc"] if part not in ("float", "int", "choice")) or "value"
+        )
         if fault["type"] == "extra_forbidden":
             near = difflib.get_close_matches(str(fault["loc"][-1]), tuple(known), n=1)
             message = "unknown key." + (f" Did you mean {near[0]!r}?" if near else "")
         elif fault["type"] == "missing":
             message = "is required"
         else:
-            given = f", got {fault['input']!r}" if not isinstance(fault["input"], dict | BaseException) else ""
+            given = (
+                f", got {fault['input']!r}" if not isinstance(fault["input"], dict | BaseException) else ""
+            )
             message = fault["msg"].removeprefix("Value error, ") + given
         lines.append(f"{source}: {where}: {message}")
     return Refused("\n".join(lines))

@@ -41,8 +41,11 @@ class Score:
             if not math.isfinite(value):
                 raise ValueError(f"unit {index} scored {value}: only finite numbers count")
         n = len(values)
-        mean = math.fsum(values) / n
-        se = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n) if n > 1 else None
+        try:
+            mean = math.fsum(values) / n
+            se = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n) if n > 1 else None
+        except OverflowError:
+            raise ValueError(f"units up to {max(map(abs, values)):.3g} are too large to average") from None
         return cls(mean, values, se, n, higher_is_better)
 
     @classmethod

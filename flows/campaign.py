@@ -7,18 +7,21 @@ done again. Nothing is remembered but `history`.
 
 from __future__ import annotations
 
-from prefect import flow, runtime
-from prefect.states import Completed, Failed, State
+from prefect import State, flow, runtime
+from prefect.states import Completed, Failed
 
 from flows import guards
 from flows.naming import campaign_name, flow_run_name
+from flows.recovery import crash_the_dead
 from flows.spec import Advanced, CampaignSpec
+from tasks.checkpoint import kept
 from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.ledger import Ledger
 from tasks.life import Life
+from tasks.outbox import Outbox
 from tasks.propose import load, propose
-from tasks.record import Outbox, reconcile, record
+from tasks.record import reconcile, record
 from tasks.sandbox import clock
 from tasks.train import train
 from tasks.trial import History, Trial
@@ -59,6 +62,7 @@ def campaign(
     spec.check()
     ledger = spec.open()
     with Life(ledger, flow_run_id=runtime.flow_run.id, page=runtime.flow_run.ui_url) as life:
+        crash_the_dead(ledger, runtime.flow_run.id)
         finished = ledger.history()
         reconcile(ledger, finished)
         outbox = Outbox(ledger, spec.tracking, runtime.flow_run.id, finished)
@@ -79,15 +83,14 @@ def campaign(
 
 def one_trial(spec: CampaignSpec, ledger: Ledger, outbox: Outbox, history: History) -> Trial | None:
     """The next trial, from its proposal to its record; None when there is nothing left to propose."""
-    began, number = clock(), len(history)
+    began, number, results = clock(), len(history), ledger.results
     at, place, problem = ledger.at(number), ledger.place(number), ledger.environment
-    here = {"result_storage": ledger.results}
     proposer = load(spec.proposer, spec.advanced.options)
-    proposal = propose.with_options(**here)(at, problem, proposer, place, history, ledger.seed("propose", at))
+    proposal = kept(propose, results)(at, problem, proposer, place, history, ledger.seed("propose", at))
     if proposal is None:
         return None
-    run = train.with_options(**here)(at, problem, ledger.program, place, proposal, ledger.seed("train", at))
-    score = evaluate.with_options(**here)(at, problem, place, run, ledger.seed("search", at))
-    verdict = decide.with_options(**here)(at, history, run, score)
+    run = kept(train, results)(at, problem, ledger.program, place, proposal, ledger.seed("train", at))
+    score = kept(evaluate, results)(at, problem, place, run, ledger.seed("search", at))
+    verdict = kept(decide, results)(at, history, run, score)
     trial = Trial(number, at.attempt, len(history), proposal, (run,), score, verdict, clock() - began)
     return record(at, ledger, outbox, history, trial)

@@ -26,7 +26,9 @@ class Stop:
 NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
 
 
-def stop(spec: CampaignSpec, environment: Environment, history: History, spent: float, asked: bool) -> Stop | None:
+def stop(
+    spec: CampaignSpec, environment: Environment, history: History, spent: float, asked: bool
+) -> Stop | None:
     """The first guard that fires, or None to go on.
 
     Args:
@@ -44,7 +46,8 @@ def stop(spec: CampaignSpec, environment: Environment, history: History, spent: 
         return _end(history, f"{spec.advanced.patience} trials in a row without a better one")
     need = time_for_a_trial(environment, history)
     if spent + need > spec.hours * 3600:
-        return _end(history, f"no time for another trial: {_hours(spent)} of {_hours(spec.hours * 3600)} used, one may take {_hours(need)}")
+        used = f"{_hours(spent)} of {_hours(spec.hours * 3600)} used"
+        return _end(history, f"no time for another trial: {used}, one may take {_hours(need)}")
     if spec.deadline and time.time() + need > spec.deadline:
         return _end(history, f"no time for another trial before {spec.until}: one may take {_hours(need)}")
     return None

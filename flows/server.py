@@ -45,25 +45,38 @@ def settle_in(home: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ.update(QUIET, PREFECT_HOME=str(directory))
     os.environ.pop("PREFECT_PROFILE", None)
+    os.environ.setdefault(
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING"
+    )  # the terminal has its own lines
+
+
+def stated_server(stated: str | None) -> str | None:
+    """The API that the command line or PREFECT_API_URL names, if one does.
+
+    Raises:
+        Refused: nothing answers there.
+    """
+    where = "--server" if stated else "PREFECT_API_URL"
+    url = stated or os.environ.get("PREFECT_API_URL")
+    if not url:
+        return None
+    if not answers(url.rstrip("/")):
+        raise Refused(
+            f"{where} = {url}: no Prefect server answers there. Start it, or leave it out to use our own"
+        )
+    return url.rstrip("/")
 
 
 @contextlib.contextmanager
 def prefect_server(stated: str | None, home: Path) -> Iterator[str]:
-    """The API's address, with Prefect in this process set to it; our own server lives until its last user leaves.
+    """Have Prefect in this process talk to the stated API, or else to one of our own; its address.
 
     Raises:
-        Refused: the stated address does not answer, or our own server did not start.
+        Refused: our own server did not start.
     """
-    where = "--server" if stated else "PREFECT_API_URL"
-    url = stated or os.environ.get("PREFECT_API_URL")
-    if url:
-        url = url.rstrip("/")
-        if not answers(url):
-            raise Refused(f"{where} = {url}: no Prefect server answers there. Start it, or leave {where} out to use our own")
-        with _used(url):
-            yield url
-        return
-    with _shared(home / ".prefect") as url, _used(url):
+    with contextlib.ExitStack() as stack:
+        url = stated or stack.enter_context(_shared(home / ".prefect"))
+        stack.enter_context(_used(url))
         yield url
 
 
@@ -82,6 +95,15 @@ def answers(url: str, seconds: float = 5.0) -> bool:
         return httpx.get(f"{url}/health", timeout=seconds).status_code == 200
     except httpx.HTTPError:
         return False
+
+
+def drain() -> None:
+    """Send what this process still has to tell the server: logs, and the events that task runs are stored from."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    EventsWorker.drain_all(timeout=30)
+    APILogWorker.drain_all(timeout=10)
 
 
 def wait_for_rows(url: str, flow_run_id: str) -> bool:
@@ -117,10 +139,10 @@ def _shared(directory: Path) -> Iterator[str]:
         try:
             yield url
         finally:
-            with _exclusively(directory / "start.lock"):
-                with contextlib.suppress(BlockingIOError):  # somebody else still uses it
-                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _stop(directory)
+            # BlockingIOError: somebody else still uses it
+            with _exclusively(directory / "start.lock"), contextlib.suppress(BlockingIOError):
+                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _stop(directory)
 
 
 @contextlib.contextmanager
@@ -174,7 +196,9 @@ def _start(directory: Path) -> str:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:
-            raise Refused(f"the Prefect server ended with status {server.returncode} while starting; see {log}")
+            raise Refused(
+                f"the Prefect server ended with status {server.returncode} while starting; see {log}"
+            )
         if answers(url, seconds=1.0):
             return url
         time.sleep(0.2)
@@ -210,4 +234,6 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
-    raise Refused(f"no free port in {FIRST_PORT}..{FIRST_PORT + 99} for the Prefect server: state one with --server")
+    raise Refused(
+        f"no free port in {FIRST_PORT}..{FIRST_PORT + 99} for the Prefect server: state one with --server"
+    )

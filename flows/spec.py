@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import re
 import shutil
+from pathlib import Path
 from typing import Any
 
 import tomlkit
@@ -30,10 +31,29 @@ class Advanced(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    patience: int | None = Field(None, ge=1, title="Patience", description="Stop after so many trials in a row without a better one.")
-    crash_share: float = Field(0.8, gt=0, le=1, title="Crash share", description="Stop when more than this share of the last 10 trials crashed.")
-    options: dict[str, Any] = Field({}, title="Proposer options", description="Options of the proposer, such as points of the grid.")
-    overrides: dict[str, Any] = Field({}, title="Overrides", description="Dotted keys of environment.toml, such as budget_seconds or control.episodes.")
+    patience: int | None = Field(
+        default=None,
+        ge=1,
+        title="Patience",
+        description="Stop after so many trials in a row without a better one.",
+    )
+    crash_share: float = Field(
+        default=0.8,
+        gt=0,
+        le=1,
+        title="Crash share",
+        description="Stop when more of the last 10 trials crashed.",
+    )
+    options: dict[str, Any] = Field(
+        default={},
+        title="Proposer options",
+        description="Options of the proposer, such as points of the grid.",
+    )
+    overrides: dict[str, Any] = Field(
+        default={},
+        title="Overrides",
+        description="Dotted keys of environment.toml, such as control.episodes.",
+    )
 
 
 class CampaignSpec(BaseModel):
@@ -44,10 +64,10 @@ class CampaignSpec(BaseModel):
     environment: str
     name: str
     proposer: str = "random_search"
-    trials: int = Field(20, ge=1, le=100_000)
-    hours: float = Field(8.0, gt=0, le=24 * 365)
+    trials: int = Field(default=20, ge=1, le=100_000)
+    hours: float = Field(default=8.0, gt=0, le=24 * 365)
     until: str | None = None
-    seed: int | None = Field(None, ge=0, lt=2**31)
+    seed: int | None = Field(default=None, ge=0, lt=2**31)
     tracking: str | None = None
     advanced: Advanced = Advanced()
 
@@ -87,10 +107,11 @@ class CampaignSpec(BaseModel):
         if shutil.which("git") is None:
             raise Refused("git is not installed: the lineage of a campaign is kept in a git repository")
         propose.load(self.proposer, self.advanced.options)
-        environment = self._resumed().environment if Ledger.exists(self.name) else self._fresh()
+        environment = self._resumed().environment if Ledger.exists(self.name) else self._asked_for()
         need = environment.budget_seconds
         if self.hours * 3600 < need:
-            raise Refused(f"hours = {self.hours:g} ({self.hours * 3600:.0f} s) is less than one training run ({need:g} s)")
+            has = f"{self.hours:g} ({self.hours * 3600:.0f} s)"
+            raise Refused(f"hours = {has} is less than one training run ({need:g} s): raise hours")
 
     def open(self) -> Ledger:
         """The campaign's ledger: a new one, or the existing one if nothing that is fixed differs.
@@ -107,18 +128,13 @@ class CampaignSpec(BaseModel):
         fields = {key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}}
         return tomlkit.dumps(fields)
 
-    def _fresh(self) -> Environment:
-        """The environment as it stands now, checked."""
-        environment = environments.load(environments.find(self.environment), self.advanced.overrides)
-        environment.check()
-        train.check(environment)
-        evaluate.check(environment)
-        return environment
+    def _asked_for(self) -> Environment:
+        return checked_environment(self.environment, self.advanced.overrides)
 
     def _create(self) -> Ledger:
         return Ledger.create(
             self.name,
-            self._fresh(),
+            self._asked_for(),
             source=source(self.environment),
             overrides=self.advanced.overrides,
             rule=RULE,
@@ -131,11 +147,24 @@ class CampaignSpec(BaseModel):
         ledger = Ledger.open(self.name)
         for what, was, asked in differences(ledger, self):
             raise Refused(
-                f"campaign {self.name!r} has {what} = {was!r}, asked for is {asked!r}: it changes what a score means, so "
-                f"it is fixed. Leave it out, or begin a campaign of another name"
+                f"campaign {self.name!r} has {what} = {was!r}, asked for is {asked!r}: that changes what a score "
+                f"means, so it is fixed. Leave it out, or begin a campaign of another name"
             )
         ledger.verify()
         return ledger
+
+
+def checked_environment(reference: str, overrides: dict[str, Value]) -> Environment:
+    """An environment as it stands now, with everything checked that can be without running it.
+
+    Raises:
+        Refused: what is wrong with it.
+    """
+    environment = environments.load(environments.find(reference), overrides)
+    environment.check()
+    train.check(environment)
+    evaluate.check(environment)
+    return environment
 
 
 def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, object]]:
@@ -154,7 +183,7 @@ def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, o
 
 def source(reference: str) -> str:
     """An environment's reference in its lasting form: a bundled one's name, or an absolute path."""
-    return reference if reference in environments.bundled() else str(environments.Path(reference).expanduser().resolve())
+    return reference if reference in environments.bundled() else str(Path(reference).expanduser().resolve())
 
 
 def next_time(text: str) -> datetime.datetime:
@@ -175,25 +204,3 @@ def next_time(text: str) -> datetime.datetime:
         return datetime.datetime.fromisoformat(text).astimezone()
     except ValueError:
         raise ValueError("must be a time of day such as 07:30, or an ISO date and time") from None
-
-
-def parse_settings(settings: list[str]) -> tuple[dict[str, Value], dict[str, Any]]:
-    """`--set key=value` pairs as (overrides of the environment, options of the proposer).
-
-    Keys that begin with `proposer.` are options. Values are TOML where they parse as such, else text.
-    """
-    overrides: dict[str, Value] = {}
-    options: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, text = setting.partition("=")
-        if not equals or not key:
-            raise Refused(f"--set {setting!r}: give key=value, such as budget_seconds=30")
-        try:
-            value = tomlkit.parse(f"value = {text}").unwrap()["value"]
-        except tomlkit.exceptions.ParseError:
-            value = text
-        if key.startswith("proposer."):
-            options[key.removeprefix("proposer.")] = value
-        else:
-            overrides[key] = value
-    return overrides, options

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tasks.sandbox import CannotStart
@@ -60,6 +61,11 @@ def stored(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
     )
 
 
+def kept(task: Task[P, R], results: Path) -> Task[P, R]:
+    """The task with its results in a campaign's own directory, so that copying that copies everything."""
+    return task.with_options(result_storage=results)
+
+
 def _is_infrastructure(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
     """What the machine failed at is worth another try; a program that crashes is a result, not a fault."""
     return isinstance(state.result(raise_on_failure=False), CannotStart | OSError)
@@ -78,7 +84,9 @@ def key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:
 
 def history_digest(history: History) -> str:
     """A digest of what was decided: proposals, scores and verdicts, but no times."""
-    seen = [(t.number, t.attempt, t.settle, asdict(t.proposal), t.score.value, t.verdict.kind) for t in history]
+    seen = [
+        (t.number, t.attempt, t.settle, asdict(t.proposal), t.score.value, t.verdict.kind) for t in history
+    ]
     return _digest(seen)
 
 

@@ -51,13 +51,17 @@ def judge_run(marker: str, environment: Environment, place: TrialDir, run: Run, 
 
 def judge_placeholders(environment: Environment, place: TrialDir, seed: int) -> dict[str, object]:
     """What a judge's command line may name."""
-    named = placeholders(environment, {}, place.out, seed)
+    named = placeholders(
+        environment, {}, place.out, seed % 2**31
+    )  # what a command's libraries take as a seed
     return {**named, "result": str(place.result.absolute())}
 
 
 def check(environment: Environment) -> None:
     """Refuse a judge whose command line could not be filled in."""
-    workspace.fill(environment.judge.command(), judge_placeholders(environment, TrialDir(Path("trial")), seed=0))
+    workspace.fill(
+        environment.judge.command(), judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
+    )
 
 
 class PipedCandidate:
@@ -97,19 +101,28 @@ class PipedCandidate:
                 raise Misbehaved(f"answered with more than {limit} bytes where one line was due")
             return end + 1 if end >= 0 else None
 
-        return self._take_until(line_end, limit, seconds, f"did not answer within {seconds:g} s").rstrip(b"\r\n")
+        return self._take_until(line_end, limit, seconds, f"did not answer within {seconds:g} s").rstrip(
+            b"\r\n"
+        )
 
     def wait(self, seconds: float) -> int:
         deadline = clock() + seconds
-        while (status := self._program.poll(0.05)) is None:
-            while self._read(2**16):  # nobody converses: what it prints belongs in the log, and must not fill the pipe
+        while (status := self._program.poll(0)) is None:
+            if self._read(
+                2**16
+            ):  # nobody converses: what it prints belongs in the log, and must not fill the pipe
                 self._program.note(self._pending)
                 self._pending = b""
-            if clock() > deadline:
+            elif clock() > deadline:
                 raise Misbehaved(f"was not done within {seconds:g} s")
+            else:
+                self._readable.select(0.02)
+                self._program.poll(0.005)
         return status
 
-    def _take_until(self, complete: Callable[[bytes], int | None], want: int, seconds: float, late: str) -> bytes:
+    def _take_until(
+        self, complete: Callable[[bytes], int | None], want: int, seconds: float, late: str
+    ) -> bytes:
         """Read until `complete` tells the length of an answer; what lies beyond it stays for the next."""
         deadline = clock() + seconds
         while (length := complete(self._pending)) is None:

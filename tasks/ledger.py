@@ -80,9 +80,7 @@ def home() -> Path:
 def check_name(name: str) -> str:
     """A campaign's name, which is also a directory and part of keys and URLs."""
     if not NAME.fullmatch(name):
-        raise Refused(
-            f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit"
-        )
+        raise Refused(f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit")
     return name
 
 
@@ -156,8 +154,13 @@ class Ledger:
         for half_made in path.iterdir():  # a creation that was killed before its last step
             shutil.rmtree(half_made) if half_made.is_dir() else half_made.unlink()
         freeze(environment, path)
-        seed = secrets.randbelow(2**31) if seed is None else seed
-        settings: dict[str, Any] = dict(rule=rule, proposer=proposer, options=options, seed=seed, overrides=overrides)
+        settings: dict[str, Any] = {
+            "rule": rule,
+            "proposer": proposer,
+            "options": options,
+            "overrides": overrides,
+        }
+        settings["seed"] = secrets.randbelow(2**31) if seed is None else seed
         campaign = Campaign(
             name=name,
             campaign_id=secrets.token_hex(6),
@@ -187,7 +190,9 @@ class Ledger:
     @cached_property
     def environment(self) -> Environment:
         """The frozen environment."""
-        return environments.load(self.path / "environment", self.campaign.overrides, self.campaign.environment)
+        return environments.load(
+            self.path / "environment", self.campaign.overrides, self.campaign.environment
+        )
 
     @property
     def program(self) -> Path:

@@ -42,13 +42,16 @@ class Life:
         self._lock = path.open("a+")
         if not _take(self._lock):
             self._lock.close()
-            raise Refused(f"campaign {self.ledger.campaign.name!r} is already running ({describe(self.ledger)})")
+            raise Refused(
+                f"campaign {self.ledger.campaign.name!r} is already running ({describe(self.ledger)})"
+            )
         self._before = spent(self.ledger)
         self._started = sandbox.clock()
         (self.ledger.path / "stop").unlink(missing_ok=True)
         orphans = sandbox.end(self.ledger.campaign.campaign_id)
         self._write_holder()
-        self.ledger.event("life", pid=os.getpid(), host=platform.node(), spent_before=round(self._before, 3), **self._facts)
+        before = round(self._before, 3)
+        self.ledger.event("life", pid=os.getpid(), host=platform.node(), spent_before=before, **self._facts)
         if orphans:
             self.ledger.event("orphans", killed=orphans)
         self._beat = threading.Thread(target=self._beats, name="beat", daemon=True)

@@ -46,7 +46,9 @@ def commits(repository: Path) -> dict[int, str]:
     """The commit of every trial, by number."""
     if not repository.exists():
         return {}
-    listed = _git(repository, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/trials").decode()
+    listed = _git(
+        repository, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/trials"
+    ).decode()
     return {int(number): commit for number, commit in map(str.split, listed.splitlines())}
 
 
@@ -86,5 +88,7 @@ def _ref(number: int) -> str:
 def _git(directory: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     done = subprocess.run(["git", "-C", str(directory), *arguments], input=stdin, capture_output=True)
     if done.returncode:
-        raise RuntimeError(f"git {arguments[0]} in {directory}: {done.stderr.decode(errors='replace').strip()}")
+        raise RuntimeError(
+            f"git {arguments[0]} in {directory}: {done.stderr.decode(errors='replace').strip()}"
+        )
     return done.stdout

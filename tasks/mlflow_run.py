@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
@@ -28,9 +29,9 @@ from tasks.workspace import TrialDir
 CHECKPOINT_BYTES = 200 * 10**6
 CHECKPOINT_FILES = 500
 LOG_BYTES = 64 * 2**10
-CURVES, CURVE_POINTS, POINTS = 100, 200, 2000
+CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
 """Of a trial: how many curves are shown, how many points of each, and how many in all."""
-PROGRESS_BYTES = 2**20
+PROGRESS_BYTES = 2**18
 """Of a larger progress.jsonl only lines at even distances are read."""
 LINE_BYTES = 64 * 2**10
 LARGEST = 1e12
@@ -72,6 +73,16 @@ class Point(NamedTuple):
 
 def campaign_tags(campaign: CampaignRecord) -> dict[str, str]:
     return {"kind": "campaign", "idempotency_key": campaign.campaign_id, **_origin(campaign)}
+
+
+def champion_tags(
+    campaign: CampaignRecord, number: int, value: float, champion: int | None
+) -> dict[str, str]:
+    """The campaign's note as it stands once trial `number` was decided."""
+    direction = "higher" if campaign.higher_is_better else "lower"
+    best = "Best score" if champion is None else f"Champion: trial {champion}"
+    note = f"**{best}**, {campaign.metric} {value:.6g} ({direction} is better), after trial {number}"
+    return {"mlflow.note.content": note} | ({} if champion is None else {"champion": str(champion)})
 
 
 def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dict[str, str]:
@@ -124,6 +135,7 @@ def shown(values: Mapping[str, Value]) -> dict[str, str]:
     }
 
 
+@lru_cache(1024)
 def metric_key(name: str) -> str:
     """A name that MLflow takes: `pass@1` becomes `pass_1`."""
     parts = re.sub(r"[^\w.\-: /]", "_", name[:200]).split("/")
@@ -146,11 +158,14 @@ def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[Point]:
     """What is known once of a trial. A crash has no score, whatever was measured before it: never 0."""
     values: dict[str, float | None] = {}
     if trial.verdict.kind != "crash":
-        values = {key: trial.score.value for key in (metric_key(campaign.metric), "score")}
-        values["score/se"] = trial.score.se
+        values = {
+            metric_key(campaign.metric): trial.score.value,
+            "score": trial.score.value,
+            "score/se": trial.score.se,
+        }
     if trial.runs:
         values["time/train"] = math.fsum(run.seconds for run in trial.runs)
-        values["memory/peak_gb"] = max(run.peak_memory or 0 for run in trial.runs) / 1e9 or None
+        values["memory/peak_gb"] = max(run.peak_memory or 0 for run in trial.runs) / 2**30 or None
     end = trial_times(campaign, trial)[1]
     return [Point(key, v, end, 0) for key, v in values.items() if v is not None and math.isfinite(v)]
 
@@ -174,8 +189,8 @@ def _lines(path: Path) -> Iterator[bytes]:
         if size <= PROGRESS_BYTES:
             yield from file.read(PROGRESS_BYTES).splitlines()
             return
-        for part in range(CURVE_POINTS):
-            file.seek(size * part // CURVE_POINTS)
+        for part in range(2 * CURVE_POINTS):
+            file.seek(size * part // (2 * CURVE_POINTS))
             file.readline(LINE_BYTES)  # the rest of the line in which we landed
             yield file.readline(LINE_BYTES)
 

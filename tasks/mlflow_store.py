@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 if TYPE_CHECKING:
     from filelock import BaseFileLock
     from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 PROBE_SECONDS = 3.0
 TEMPORARY = (401, 403, 408, 429)
@@ -121,8 +122,8 @@ class Store:
 def probe_server(uri: str) -> None:
     """Return when something answers at an MLflow server's address within `PROBE_SECONDS`.
 
-    Any answer but a server error will do: in front of some servers stands a gate that wants credentials; and
-    a certificate that only mlflow's own settings trust is mlflow's to judge.
+    Any answer but a server error will do. In front of some servers stands a gate that wants credentials, and
+    whether a certificate can be trusted is for mlflow to say: its settings may name one of their own.
 
     Raises:
         Unreachable: nothing answers, or only with a server error.
@@ -131,6 +132,7 @@ def probe_server(uri: str) -> None:
         with urllib.request.urlopen(f"{uri}/health", timeout=PROBE_SECONDS):
             return
     except urllib.error.HTTPError as answer:
+        answer.close()
         reason: object = answer if answer.code >= 500 else None
     except urllib.error.URLError as error:
         reason = None if isinstance(error.reason, ssl.SSLError) else error.reason
@@ -167,7 +169,38 @@ def build_database(path: Path) -> None:
         leftover.unlink()
     fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")
     MlflowClient(f"sqlite:///{fresh}")
-    os.replace(fresh, path)
+    fresh.replace(path)
+
+
+def ensure_experiment(client: MlflowClient, name: str, location: str | None) -> str:
+    """The id of an experiment, created when missing.
+
+    Raises:
+        Rejected: it was deleted. Bringing it back is for the one who deleted it.
+    """
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return client.create_experiment(name, location)
+        except MlflowException:
+            found = client.get_experiment_by_name(name)  # another machine was first
+            if found is None:
+                raise
+    if found.lifecycle_stage == "deleted":
+        restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
+        raise Rejected(
+            f"experiment {name} was deleted in MLflow: restore it ({restore}) or purge it (mlflow gc)"
+        )
+    return found.experiment_id
+
+
+def find_run(client: MlflowClient, experiment: str, key: str) -> Run | None:
+    """The run with this `idempotency_key`, unless it was deleted."""
+    return next(
+        iter(client.search_runs([experiment], f"tags.idempotency_key = '{key}'", max_results=1)), None
+    )
 
 
 def prepare_mlflow(secrets: Mapping[str, str]) -> None:

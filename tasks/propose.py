@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -31,7 +30,9 @@ def propose(
     return proposal
 
 
-def next_proposal(environment: Environment, proposer: Proposer, history: History, seed: int) -> Proposal | None:
+def next_proposal(
+    environment: Environment, proposer: Proposer, history: History, seed: int
+) -> Proposal | None:
     """The baseline for an empty history, else the proposer's suggestion, checked against the space.
 
     Raises:

@@ -1,18 +1,10 @@
-"""Trial -> the ledger and MLflow. Idempotent: whatever a kill left half done, the next call completes.
-
-The ledger comes first and is what counts. Tracking is an outbox: a trial that MLflow has not taken waits in it, and
-is sent after the next trial, or when the campaign is resumed. A tracking server that is down stops nothing.
-"""
+"""Trial -> the ledger, and from there to MLflow. Idempotent: what a kill left half done, the next call completes."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
-import time
-from pathlib import Path
-from typing import Literal
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -21,14 +13,14 @@ import environments
 from environments import Environment, judge_name
 from tasks import lineage, workspace
 from tasks.checkpoint import At
-from tasks.ledger import Ledger, home
-from tasks.tracking import CampaignRecord, Rejected, TrialFiles, Unreachable, locate
+from tasks.ledger import Ledger
+from tasks.outbox import Outbox
 from tasks.trial import History, Trial, best
 
 COLUMNS = (
-    "trial attempt commit score se n verdict level seconds steps peak_memory_gb cost_usd proposer budget machine judge "
-    "comparable description params"
-).split()
+    "trial", "attempt", "commit", "score", "se", "n", "verdict", "level", "seconds", "steps", "peak_memory_gb",
+    "cost_usd", "proposer", "budget", "machine", "judge", "comparable", "description", "params",
+)  # fmt: skip
 
 
 @task(name="record", task_run_name="record-{at.number}", cache_policy=NO_CACHE, persist_result=False)
@@ -73,6 +65,7 @@ def program_files(ledger: Ledger) -> tuple[str, ...]:
 def row(environment: Environment, trial: Trial, commit: str) -> str:
     """A trial as a line of results.tsv; what is not known is empty, never 0."""
     run, score = trial.runs[-1], trial.score
+    steps = f"/{environment.budget_steps}" if environment.budget_steps else ""
     varying = {name: value for name, value in trial.proposal.params.items() if name in environment.space}
     values: dict[str, object] = {
         "trial": trial.number,
@@ -88,7 +81,7 @@ def row(environment: Environment, trial: Trial, commit: str) -> str:
         "peak_memory_gb": run.peak_memory and round(run.peak_memory / 2**30, 3),
         "cost_usd": trial.proposal.cost,
         "proposer": trial.proposal.proposer,
-        "budget": f"{environment.budget_seconds:g}s" + (f"/{environment.budget_steps}" if environment.budget_steps else ""),
+        "budget": f"{environment.budget_seconds:g}s{steps}",
         "machine": machine(),
         "judge": judge_name(environment.judge),
         "comparable": "yes",
@@ -105,102 +98,3 @@ def machine() -> str:
 
 def _cell(value: object) -> str:
     return "" if value is None else " ".join(str(value).split())
-
-
-class Outbox:
-    """The trials that MLflow has not taken yet."""
-
-    def __init__(self, ledger: Ledger, tracking: str | None, flow_run_id: str | None, history: History) -> None:
-        self.ledger = ledger
-        self.tracker = locate(tracking, home())
-        self.waiting = [trial for trial in history if not is_tracked(ledger, trial)]
-        self._campaign = campaign_record(ledger, flow_run_id)
-        self._down = False
-        self._history = list(history)
-
-    def add(self, trial: Trial) -> None:
-        if trial.settle >= len(self._history):
-            self._history.append(trial)
-        if not is_tracked(self.ledger, trial) and trial not in self.waiting:
-            self.waiting.append(trial)
-
-    def drain(self) -> None:
-        """Send what waits, oldest first, until all is sent or the server is found down.
-
-        A record that MLflow rejects stays, without holding up the others; an outage is noted once.
-        """
-        try:
-            if self.waiting:
-                self.tracker.open_campaign(self._campaign)
-            for trial in list(self.waiting):
-                try:
-                    self._send(trial)
-                    self.waiting.remove(trial)
-                except Rejected as rejected:
-                    self.ledger.event("tracking", trial=trial.number, error=str(rejected), waiting=len(self.waiting))
-            self._down = False
-        except Unreachable as down:
-            if not self._down:
-                self.ledger.event("tracking", error=str(down), waiting=len(self.waiting))
-            self._down = True
-
-    def close(self, status: Literal["finished", "failed", "stopped"]) -> None:
-        """End the campaign's own run in MLflow; a server that is down is noted, the ledger says the same."""
-        self.drain()
-        if self._down:
-            return
-        try:
-            self.tracker.close_campaign(self._campaign, status)
-        except Unreachable as down:
-            self.ledger.event("tracking", error=str(down), waiting=len(self.waiting))
-
-    def urls(self) -> dict[str, str]:
-        return self.tracker.urls(self._campaign)
-
-    def _send(self, trial: Trial) -> None:
-        place = self.ledger.place(trial.number)
-        commit = lineage.commits(self.ledger.path / "lineage.git").get(trial.number)
-        run_id = self.tracker.log_trial(self._campaign, trial, TrialFiles(place.path, commit))
-        champion = best(tuple(self._history[: trial.settle + 1]))
-        if champion is not None and champion.score.value is not None:
-            decided = trial.runs[-1].started + trial.wall_seconds
-            self.tracker.log_champion(self._campaign, trial.number, champion.score.value, decided)
-        workspace.write(_receipt(place.path), json.dumps({"run_id": run_id, "of": fingerprint(place.trial)}) + "\n")
-
-
-def is_tracked(ledger: Ledger, trial: Trial) -> bool:
-    """Whether MLflow has taken this trial as it is now."""
-    place = ledger.place(trial.number)
-    receipt = _receipt(place.path)
-    return receipt.is_file() and json.loads(receipt.read_text())["of"] == fingerprint(place.trial)
-
-
-def fingerprint(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-
-
-def _receipt(path: Path) -> Path:
-    return path / "tracked.json"
-
-
-def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
-    """The campaign as MLflow knows it."""
-    campaign, environment = ledger.campaign, ledger.environment
-    return CampaignRecord(
-        campaign=campaign.name,
-        campaign_id=campaign.campaign_id,
-        environment=environment.name,
-        metric=environment.metric,
-        higher_is_better=environment.higher_is_better,
-        flow_run_id=flow_run_id,
-        created=campaign.created,
-        spec={
-            "environment": campaign.source,
-            "proposer": campaign.proposer,
-            "seed": str(campaign.seed),
-            "budget_seconds": f"{environment.budget_seconds:g}",
-            "isolation": campaign.isolation,
-        },
-    )
-
-

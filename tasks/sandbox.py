@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import os
 import selectors
 import shutil
@@ -20,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO
@@ -35,6 +36,7 @@ LOG_LIMIT = 64 * 2**20
 LOG_KEPT_HEAD = 2**20
 LOG_KEPT_TAIL = 2**16
 TAIL_LINES = 12
+MEMORY_SAMPLE_SECONDS = 0.2
 
 MARKER = "NIGHTSHIFT_TRIAL"
 """An environment variable that every descendant of a program inherits: what it is found by when it detached."""
@@ -84,10 +86,14 @@ class Program:
         CannotStart: the machine has no process, memory or file left for it.
     """
 
-    def __init__(self, command: Sequence[str], *, cwd: Path, log: Path, marker: str, pipes: bool = False) -> None:
+    def __init__(
+        self, command: Sequence[str], *, cwd: Path, log: Path, marker: str, pipes: bool = False
+    ) -> None:
         self.marker = marker
         self.peak_memory: int | None = None
+        """Largest resident set of all of its processes together, in bytes, as sampled; None if it ended before."""
         self.started = clock()
+        self._sampled = -math.inf
         self._scratch = log.with_name(log.name + ".tmp")
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._log = CappedLog(log)
@@ -132,6 +138,7 @@ class Program:
         """
         status = self._reap()
         if status is None:
+            self._sample_memory()
             self._take_in(seconds)
             status = self._reap()
         if status is not None:
@@ -185,13 +192,20 @@ class Program:
         return self._log.tail(TAIL_LINES)
 
     def _reap(self) -> int | None:
-        """Collect its exit status and peak memory, if it has ended."""
-        if self.process.returncode is None:
-            pid, status, usage = os.wait4(self.process.pid, os.WNOHANG)
-            if pid:
-                self.process.returncode = os.waitstatus_to_exitcode(status)
-                self.peak_memory = usage.ru_maxrss * (1024 if sys.platform == "linux" else 1)
-        return self.process.returncode
+        """Collect its exit status, if it has ended."""
+        return self.process.poll()
+
+    def _sample_memory(self) -> None:
+        # Not ru_maxrss: that begins with what the engine itself held at the fork.
+        if clock() - self._sampled < MEMORY_SAMPLE_SECONDS:
+            return
+        self._sampled = clock()
+        try:
+            program = psutil.Process(self.process.pid)
+            held = sum(p.memory_info().rss for p in [program, *program.children(recursive=True)])
+        except psutil.Error:  # one of them ended just now
+            return
+        self.peak_memory = max(self.peak_memory or 0, held)
 
     def _take_in(self, seconds: float, limited: bool = True) -> None:
         """Move output from the pipe to the log until `seconds` have passed, it is empty, or it is closed."""

@@ -20,6 +20,7 @@ from tasks.mlflow_run import (
     CampaignRecord,
     TrialFiles,
     campaign_tags,
+    champion_tags,
     checkpoint_files,
     curves,
     log_tail,
@@ -32,7 +33,7 @@ from tasks.mlflow_run import (
     trial_tags,
     trial_times,
 )
-from tasks.mlflow_store import Rejected, Store, Unreachable
+from tasks.mlflow_store import Rejected, Store, Unreachable, ensure_experiment, find_run
 from tasks.trial import Trial
 from tasks.workspace import TrialDir
 
@@ -67,8 +68,13 @@ class Tracker(Protocol):
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         """Show a decided trial, whole; the id of its run. A changed verdict replaces the earlier one."""
 
-    def log_champion(self, campaign: CampaignRecord, number: int, value: float, moment: float) -> None:
-        """Show that trial `number` is champion with `value` since `moment` (Unix time, in seconds)."""
+    def log_champion(
+        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int | None = None
+    ) -> None:
+        """Show the best score so far, as it was when trial `number` was decided, and the trial that has it.
+
+        `moment` (Unix time, in seconds) is part of the point's identity: give the same one each time.
+        """
 
     def close_campaign(self, campaign: CampaignRecord, status: Ending) -> None:
         """Show how the campaign ended."""
@@ -86,7 +92,9 @@ class NoTracking:
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         return ""
 
-    def log_champion(self, campaign: CampaignRecord, number: int, value: float, moment: float) -> None:
+    def log_champion(
+        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int | None = None
+    ) -> None:
         pass
 
     def close_campaign(self, campaign: CampaignRecord, status: Ending) -> None:
@@ -134,15 +142,15 @@ class Mlflow:
                 raise Unreachable(self._store.problem(error)) from error
             return run_id
 
-    def log_champion(self, campaign: CampaignRecord, number: int, value: float, moment: float) -> None:
+    def log_champion(
+        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int | None = None
+    ) -> None:
         with self._reach() as client:
             from mlflow.entities import Metric
 
-            direction = "higher" if campaign.higher_is_better else "lower"
-            note = f"**Champion: trial {number}**, {campaign.metric} {value:.6g} ({direction} is better)"
             point = Metric("champion/score", value, milliseconds(moment), number)
-            tags = _run_tags({"champion": str(number), "mlflow.note.content": note})
-            client.log_batch(self._parent(client, campaign), [point], tags=tags)
+            tags = champion_tags(campaign, number, value, champion)
+            client.log_batch(self._parent(client, campaign), [point], tags=_run_tags(tags))
 
     def close_campaign(self, campaign: CampaignRecord, status: Ending) -> None:
         with self._reach() as client:
@@ -175,7 +183,7 @@ class Mlflow:
             # A server knows where files go; a database would put them below the working directory.
             folder = self._store.home.absolute() / "artifacts" / metric_key(environment)
             location = None if self._store.served else folder.as_uri()
-            self._experiments[environment] = _ensure_experiment(client, f"nightshift/{environment}", location)
+            self._experiments[environment] = ensure_experiment(client, f"nightshift/{environment}", location)
         return self._experiments[environment]
 
     def _parent(self, client: MlflowClient, campaign: CampaignRecord) -> str:
@@ -188,7 +196,7 @@ class Mlflow:
         tags = campaign_tags(campaign)
         start = milliseconds(campaign.created)
         with self._store.lock():
-            run = _find_run(client, experiment, campaign.campaign_id)
+            run = find_run(client, experiment, campaign.campaign_id)
             run = run or client.create_run(experiment, start, tags, campaign.campaign)
         spec, stored = shown(campaign.spec), run.data.params
         # A guard may change when a campaign is resumed, a parameter of MLflow may not: a new value is a tag.
@@ -211,7 +219,7 @@ class Mlflow:
         tags |= {"mlflow.parentRunId": self._parent(client, campaign)}
         experiment = self._experiment(client, campaign.environment)
         with self._store.lock():
-            run = _find_run(client, experiment, tags["idempotency_key"])
+            run = find_run(client, experiment, tags["idempotency_key"])
             if run is not None and _contradicts(run, trial, params):
                 client.delete_run(run.info.run_id)
                 run = None
@@ -284,31 +292,6 @@ def _saved_block() -> tuple[str, dict[str, str]] | None:
         "MLFLOW_TRACKING_TOKEN": block.token and block.token.get_secret_value(),
     }
     return block.uri, {name: value for name, value in secrets.items() if value}
-
-
-def _ensure_experiment(client: MlflowClient, name: str, location: str | None) -> str:
-    from mlflow.exceptions import MlflowException
-
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        try:
-            return client.create_experiment(name, location)
-        except MlflowException:
-            found = client.get_experiment_by_name(name)  # another machine was first
-            if found is None:
-                raise
-    if found.lifecycle_stage == "deleted":
-        restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
-        raise Rejected(
-            f"experiment {name} was deleted in MLflow: restore it ({restore}) or purge it (mlflow gc)"
-        )
-    return found.experiment_id
-
-
-def _find_run(client: MlflowClient, experiment: str, key: str) -> Run | None:
-    return next(
-        iter(client.search_runs([experiment], f"tags.idempotency_key = '{key}'", max_results=1)), None
-    )
 
 
 def _contradicts(run: Run, trial: Trial, params: dict[str, str]) -> bool:

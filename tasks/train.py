@@ -17,7 +17,7 @@ from environments.plugins import Refused
 from tasks import workspace
 from tasks.checkpoint import At, stored
 from tasks.sandbox import OutputTooLong, Program, clock
-from tasks.trial import Proposal, Run
+from tasks.trial import Params, Proposal, Run
 from tasks.workspace import TRAINERS, EditFailed, TrialDir
 
 POLL_SECONDS = 0.05
@@ -30,7 +30,9 @@ class BadProgress(Exception):
 
 
 @stored("train")
-def train(at: At, environment: Environment, program: Path, place: TrialDir, proposal: Proposal, seed: int) -> Run:
+def train(
+    at: At, environment: Environment, program: Path, place: TrialDir, proposal: Proposal, seed: int
+) -> Run:
     """One training run of a proposal, in the trial's directory `place` (below the campaign's)."""
     return run_program(at.marker, environment, program, place, proposal, seed)
 
@@ -38,12 +40,20 @@ def train(at: At, environment: Environment, program: Path, place: TrialDir, prop
 def check(environment: Environment) -> None:
     """Refuse an environment whose program could not even be started."""
     plugins.require(environment.trainer, plugins.names(TRAINERS), "trainer")
-    if environment.trainer == "command" and not environment.program and environment.train_cmd == "python train.py":
-        raise Refused(f"{environment.name}: trainer = 'command' runs your own program: set train_cmd, or program")
-    workspace.fill(environment.train_cmd, placeholders(environment, environment.defaults, Path("out"), seed=0))
+    if (
+        environment.trainer == "command"
+        and not environment.program
+        and environment.train_cmd == "python train.py"
+    ):
+        raise Refused(
+            f"{environment.name}: trainer = 'command' runs your own program: set train_cmd, or program"
+        )
+    workspace.fill(
+        environment.train_cmd, placeholders(environment, environment.defaults, Path("out"), seed=0)
+    )
 
 
-def placeholders(environment: Environment, params: dict[str, int | float | str | bool], out: Path, seed: int) -> dict[str, object]:
+def placeholders(environment: Environment, params: Params, out: Path, seed: int) -> dict[str, object]:
     """What `train_cmd` may name: every parameter, and the engine's own values (which win)."""
     return {
         **params,
@@ -115,7 +125,9 @@ class _Session:
         while (status := program.poll(POLL_SECONDS)) is None:
             self.progress.read()
             now = clock()
-            if ready is None and (self.progress.ready or now - program.started > self.environment.startup_seconds):
+            if ready is None and (
+                self.progress.ready or now - program.started > self.environment.startup_seconds
+            ):
                 ready = now
             if ready is not None and now - ready >= self.environment.budget_seconds:
                 self.seconds = now - ready
@@ -132,7 +144,9 @@ class _Session:
         self.progress.read()
         status = program.poll(0)
         # 143 is how a shell passes on its child's end by SIGTERM.
-        return None if status in (0, -signal.SIGTERM, 143) else f"failed while stopping: {describe(status or 0)}"
+        return (
+            None if status in (0, -signal.SIGTERM, 143) else f"failed while stopping: {describe(status or 0)}"
+        )
 
     def _leftovers(self, program: Program) -> str | None:
         if left := program.left_over():
@@ -194,7 +208,8 @@ def parse_report(line: bytes) -> dict[str, object] | None:
         return None
     if not isinstance(report, dict):
         return None
-    numeric = any(isinstance(report.get(k), int | float) and not isinstance(report.get(k), bool) for k in ("elapsed", "step"))
+    numbers = [report.get("elapsed"), report.get("step")]
+    numeric = any(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers)
     return report if report.get("ready") is True or numeric else None
 
 
@@ -205,4 +220,3 @@ def describe(status: int) -> str:
     name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
     hint = " (out of memory?)" if -status == signal.SIGKILL else ""
     return f"was ended by {name}{hint}"
-

@@ -1,13 +1,13 @@
 """A trial's directory: the program it runs, the configuration it reads, the place where it leaves its checkpoint.
 
-    trials/0007/
-        proposal.json   what was proposed, stored before anything runs; never remade
-        workspace/      the program (a copy, with the edit applied) and config.json
-        out/            all that the program leaves: progress.jsonl and its checkpoint
-        log.txt         what it printed in training; judge.txt: under judgement
-        result.json     what an evaluation command said
-        diff.patch      what differs from the baseline
-        trial.json      the decided trial; its presence is what makes a trial finished
+trials/0007/
+    proposal.json   what was proposed, stored before anything runs; never remade
+    workspace/      the program (a copy, with the edit applied) and config.json
+    out/            all that the program leaves: progress.jsonl and its checkpoint
+    log.txt         what it printed in training; judge.txt: under judgement
+    result.json     what an evaluation command said
+    diff.patch      what differs from the baseline
+    trial.json      the decided trial; its presence is what makes a trial finished
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
     """
     for old in (place.workspace, place.out):
         shutil.rmtree(old, ignore_errors=True)
+    for file in (place.judge_log, place.result):
+        file.unlink(missing_ok=True)
     shutil.copytree(program, place.workspace)
     place.out.mkdir(parents=True)
     if proposal.edit:

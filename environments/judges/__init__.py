@@ -23,7 +23,7 @@ class Misbehaved(Exception):
 
 
 class Candidate(Protocol):
-    """A started program under judgement, spoken to over its pipes.
+    """A started program under judgement, spoken to over its pipes; the engine ends it when it is judged.
 
     Every method raises `Misbehaved` when the program ends, is late, or the judge's total time is over.
     """

@@ -134,7 +134,7 @@ def fault(leaf: Leaf, column: Column, active: NDArray[np.bool_]) -> tuple[int, s
         for each in (column[lane], leaf.low, leaf.high)
     )
     if leaf.choice:
-        return lane, f"{value}, which is outside {low}..{high}"
+        return lane, f"{value}, which is outside {low}..{high},"
     return lane, "NaN" if np.isnan(value) else f"{value}"
 
 
@@ -148,11 +148,12 @@ def accept(leaf: Leaf, column: Column) -> Column:
     return np.clip(column, leaf.low, leaf.high).astype(leaf.native, copy=False)
 
 
-def sample(tree: Tree, columns: Iterator[Column], lane: int) -> Sample:
-    """One lane's sample, rebuilt from the columns of all leaves in their order."""
+def samples(tree: Tree, columns: Iterator[Column], lanes: int) -> list[Sample]:
+    """Every lane's sample, rebuilt from the columns of all leaves in their order."""
     if isinstance(tree, Leaf):
         column = next(columns)
-        return column[lane] if tree.scalar else column[lane, ...]
-    if isinstance(tree, dict):
-        return {key: sample(part, columns, lane) for key, part in tree.items()}
-    return tuple(sample(part, columns, lane) for part in tree)
+        return list(column) if tree.scalar else [column[lane, ...] for lane in range(lanes)]
+    parts = tree.values() if isinstance(tree, dict) else tree
+    by_part = [samples(part, columns, lanes) for part in parts]
+    by_lane = [tuple(part[lane] for part in by_part) for lane in range(lanes)]
+    return [dict(zip(tree, sample, strict=True)) for sample in by_lane] if isinstance(tree, dict) else by_lane

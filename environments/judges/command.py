@@ -22,6 +22,8 @@ from environments.score import Score
 
 RESULT_BYTES = 8 * 2**20
 """The largest result file that is read: about 400,000 units."""
+LARGEST = 1e100
+"""Numbers beyond it are refused like NaN: no standard error can hold their squares."""
 _REMEDY = 'the evaluation command must leave {"score": number} or {"units": [number, ...]} there'
 
 
@@ -109,9 +111,11 @@ def _number(path: Path, name: str, value: object) -> float:
             number = float(value)
         except OverflowError:
             number = math.inf
-        if math.isfinite(number):
+        if abs(number) <= LARGEST:  # NaN compares as false
             return number
-    raise Misbehaved(f"the result {path} has {name} = {_shorten(value)}, not a finite number: {_REMEDY}")
+    raise Misbehaved(
+        f"the result {path} has {name} = {_shorten(value)}, not a finite number up to {LARGEST}: {_REMEDY}"
+    )
 
 
 def _shorten(value: object) -> str:

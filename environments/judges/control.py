@@ -15,7 +15,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
-import math
 import time
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -28,14 +27,13 @@ from environments.judges._leaves import (
     Column,
     Leaf,
     Sample,
-    Tree,
     accept,
     columns,
     fault,
     frame_bytes,
     leaves,
     pick,
-    sample,
+    samples,
     tree,
 )
 from environments.score import Score
@@ -46,6 +44,8 @@ if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]  # what it observes is known only to its space
 
 PROTOCOL = 1
+LARGEST = 1e100
+"""Rewards beyond it are refused like NaN: a diverged simulation, whose squares no standard error can hold."""
 _LINE_BYTES = 64 * 1024
 _SILENCE_SECONDS = 0.05
 _READY = '{"ready": true}'
@@ -167,15 +167,15 @@ class _Lanes:
     def __init__(self, envs: list[Env]) -> None:
         lanes = len(envs)
         self._envs = envs
-        self._observation: Tree = tree(envs[0].observation_space, "observation")
-        self._action: Tree = tree(envs[0].action_space, "action")
-        self._seen = leaves(self._observation)
+        self._action = tree(envs[0].action_space, "action")
+        self._seen = leaves(tree(envs[0].observation_space, "observation"))
         self._answered = leaves(self._action)
         self.answer_bytes = frame_bytes(self._answered, lanes)
         self._frame = bytearray(2 * lanes + frame_bytes(self._seen, lanes))
         self.active = np.ndarray((lanes,), np.bool_, self._frame)
         self._start = np.ndarray((lanes,), np.bool_, self._frame, lanes)
-        self._shown = columns(self._seen, lanes, self._frame, 2 * lanes)
+        shown = columns(self._seen, lanes, self._frame, 2 * lanes)
+        self._shown = list(zip(self._seen, shown, strict=True))
         self._step = 0
         self.returns = [0.0] * lanes
 
@@ -203,12 +203,11 @@ class _Lanes:
     def step(self, answer: bytes) -> None:
         """Take one answer of `answer_bytes` for all lanes, and move those that are active."""
         self._step += 1
-        actions = [self._accept(leaf, column) for leaf, column in self._columns(answer)]
+        actions = self._actions(answer)
         self._start[:] = False
         for lane in self.active.nonzero()[0].tolist():
-            action: Sample = sample(self._action, iter(actions), lane)
             try:
-                after, reward, terminated, truncated, _ = self._envs[lane].step(action)
+                after, reward, terminated, truncated, _ = self._envs[lane].step(actions[lane])
                 gain = float(reward)
                 if terminated or truncated:
                     self._hide(lane)
@@ -216,12 +215,15 @@ class _Lanes:
                     self._show(lane, after)
             except Exception as error:  # whatever a foreign environment raises
                 raise Misbehaved(f"the environment failed {self._where(lane)}: {_words(error)}") from error
-            if not math.isfinite(gain):
+            if not abs(gain) <= LARGEST:  # NaN compares as false
                 raise Misbehaved(f"the environment returned reward {gain} {self._where(lane)}")
             self.returns[lane] += gain
 
-    def _columns(self, answer: bytes) -> list[tuple[Leaf, Column]]:
-        return list(zip(self._answered, columns(self._answered, len(self._envs), answer), strict=True))
+    def _actions(self, answer: bytes) -> list[Sample]:
+        """One action per lane; those of inactive lanes have no meaning."""
+        lanes = len(self._envs)
+        raw = zip(self._answered, columns(self._answered, lanes, answer), strict=True)
+        return samples(self._action, iter([self._accept(leaf, column) for leaf, column in raw]), lanes)
 
     def _accept(self, leaf: Leaf, column: Column) -> Column:
         found = fault(leaf, column, self.active)
@@ -235,12 +237,12 @@ class _Lanes:
         return f"in lane {lane} at step {self._step}"
 
     def _show(self, lane: int, observation: Sample) -> None:
-        for leaf, column in zip(self._seen, self._shown, strict=True):
+        for leaf, column in self._shown:
             column[lane] = pick(leaf, observation)
 
     def _hide(self, lane: int) -> None:
         self.active[lane] = False
-        for column in self._shown:
+        for _, column in self._shown:
             column[lane] = 0
 
 

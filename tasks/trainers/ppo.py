@@ -8,9 +8,8 @@ and the clipped objective, for Box observations (flattened) and Discrete or Box 
     python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
 
 Training ends when the budget of seconds or of environment steps is spent, or at once on SIGTERM; each way it
-saves the policy and exits 0. What it cannot train (an unknown parameter, a Dict observation) exits 2 with the
-reason on stderr. On the CPU, the same seed and a budget of steps that binds give the same policy, bit for bit
-(the seconds then have to be plenty: annealing follows whichever budget is spent faster).
+saves the policy and exits 0. What it cannot train (an unknown parameter, a Dict observation) exits 2 with
+the reason on stderr. On the CPU, a seed and a budget of steps that binds give the same policy, bit for bit.
 """
 
 from __future__ import annotations
@@ -77,9 +76,9 @@ class Params:
             kind = type(known[name])
             if type(value) is not kind and not (kind is float and type(value) is int):
                 raise Refused(f"{name} must be of type {kind.__name__}, got {value!r}")
-            low, high = int(kind is int), 1 if name in ("gamma", "gae_lambda") else sys.maxsize
-            if not low <= value <= high:
-                raise Refused(f"{name} must be from {low} to {high}, got {value!r}")
+            low, high = int(kind is int), 1 if name in ("gamma", "gae_lambda") else math.inf
+            if kind is not bool and not (low <= value <= high and math.isfinite(value)):
+                raise Refused(f"{name} must be finite and from {low} to {high}, got {value!r}")
         return cls(**given)
 
 
@@ -108,7 +107,11 @@ class Budget:
     @property
     def fraction(self) -> float:
         """The spent part, in [0, 1], of whichever of seconds and steps goes faster."""
-        return min(1.0, max(self.elapsed / self.seconds, self.step / self.steps if self.steps else 0.0))
+        by_seconds, by_steps = self.elapsed / self.seconds, self.step / self.steps if self.steps else 0.0
+        # Where steps count, seconds have to lead clearly: they differ from run to run, and a slow start must
+        # not make a run irreproducible that its steps will end.
+        ahead = by_seconds > by_steps + (0.1 if self.steps else 0.0)
+        return min(1.0, by_seconds if ahead else by_steps)
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,7 @@ def mlp(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
 
 
 class Agent(nn.Module):
-    """Actor, critic, and statistics of observations. B is any batch shape, D an observation, A a Box action."""
+    """Actor, critic, and statistics of observations. B: any batch shape, D: observation, A: Box action."""
 
     low: Tensor
     high: Tensor
@@ -210,7 +213,7 @@ def save(path: Path, agent: Agent, step: int) -> None:
     tensors = {name: tensor.cpu() for name, tensor in agent.state_dict().items()}
     partial = path.with_suffix(".partial")
     torch.save({"format": 1, "step": step, **asdict(agent.shape), **tensors}, partial)
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def load(path: Path) -> Agent:
@@ -241,7 +244,7 @@ class Lanes:
 
 
 def start(problem: dict[str, Any], num_envs: int, seed: int) -> Lanes:
-    """Make the environments and reset each with a seed of its own, far from those of neighbouring runs."""
+    """Make the environments and reset each with a seed of its own, which no neighbouring run shares."""
 
     def make() -> gym.Env[Any, Any]:
         limit = problem.get("max_episode_steps")
@@ -251,16 +254,18 @@ def start(problem: dict[str, Any], num_envs: int, seed: int) -> Lanes:
     # each row is a real transition. NEXT_STEP would spend one step after every episode on the reset: a row
     # whose action was ignored, that must be kept from the learner and is paid for out of the budget.
     envs = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-    seeds = np.random.SeedSequence(seed).generate_state(num_envs).tolist()
-    return Lanes(envs, flat(envs.reset(seed=seeds)[0]), np.zeros(num_envs))
-
-
-def build(envs: SyncVectorEnv, params: Params) -> Agent:
-    """An untrained agent that fits these spaces; `Refused` where none does."""
-    seen, taken = envs.single_observation_space, envs.single_action_space
+    seen = envs.single_observation_space
     if not isinstance(seen, gym.spaces.Box):
         raise Refused(f"observations are {seen}; this program reads a Box: flatten them in the environment")
-    size, form = math.prod(seen.shape), (params.hidden, params.normalize)
+    # 31 bits: some environments hand their seed to a C int.
+    seeds = [int(word) >> 1 for word in np.random.SeedSequence(seed).generate_state(num_envs)]
+    return Lanes(envs, flat(envs.reset(seed=list(seeds))[0]), np.zeros(num_envs))
+
+
+def build(lanes: Lanes, params: Params) -> Agent:
+    """An untrained agent that fits these environments."""
+    taken, size = lanes.envs.single_action_space, lanes.observation.shape[1]
+    form = (params.hidden, params.normalize)
     if isinstance(taken, gym.spaces.Discrete):
         return Agent(Shape(size, int(taken.n), True, int(taken.start), *form))
     if not isinstance(taken, gym.spaces.Box) or not np.issubdtype(taken.dtype, np.floating):
@@ -410,9 +415,9 @@ def train(config: dict[str, Any], budget: Budget) -> None:
     torch.manual_seed(config["seed"])
     cuda = config["device"] == "cuda" or (config["device"] == "auto" and torch.cuda.is_available())
     lanes = start(config["problem"], params.num_envs, config["seed"])
-    agent = build(lanes.envs, params).to("cuda" if cuda else "cpu")
+    agent = build(lanes, params).to("cuda" if cuda else "cpu")
     # Before the clock starts: the first optimizer of a process makes torch import for about a second.
-    optimizer = torch.optim.Adam(agent.parameters(), lr=params.learning_rate, eps=1e-5)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
     out.mkdir(parents=True, exist_ok=True)
     with (out / "progress.jsonl").open("a", buffering=1) as progress:
         progress.write('{"ready": true}\n')
@@ -459,7 +464,7 @@ def main(arguments: list[str]) -> int:
             signal.signal(signal.SIGTERM, budget.stop)
             train(config, budget)
     except Refused as refusal:
-        print(f"{sys.argv[0]}: {refusal}", file=sys.stderr)
+        sys.stderr.write(f"{sys.argv[0]}: {refusal}\n")
         return 2
     return 0
 

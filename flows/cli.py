@@ -1,0 +1,266 @@
+"""The `nightshift` command. Thin: every verb reads a ledger, or calls a flow or a task.
+
+Prefect, MLflow and everything else that is slow to load is imported by the verb that needs it.
+Exit codes: 0 finished; 1 the campaign (or the one trial) failed; 2 refused before anything ran; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Parameter
+
+from environments.plugins import Refused
+
+FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
+
+app = App(name="nightshift", help="RL research while you sleep.", version_flags=["--version"])
+environments_app = App(name="env", help="Problems: list, make and check environments.")
+app.command(environments_app)
+
+Json = Annotated[
+    bool, Parameter("--json", negative="", help="Print one JSON document on stdout, nothing else.")
+]
+Name = Annotated[str | None, Parameter("--name", help="The campaign's name; an unfinished one goes on.")]
+Trials = Annotated[
+    int | None, Parameter("--trials", help="Stop after so many trials, the baseline not counted (20).")
+]
+Hours = Annotated[float | None, Parameter("--hours", help="End within so many hours, over all lives (8).")]
+Until = Annotated[str | None, Parameter("--until", help="End by then: 07:30, or an ISO date and time.")]
+Patience = Annotated[
+    int | None, Parameter("--patience", help="Stop after so many trials without a better one.")
+]
+Proposer = Annotated[
+    str | None, Parameter("--proposer", help="What decides what to try next (random_search).")
+]
+Seed = Annotated[int | None, Parameter("--seed", help="Every draw comes from it; random when left out.")]
+Tracking = Annotated[str | None, Parameter("--tracking", help="Where MLflow is (a URI), or off.")]
+Server = Annotated[
+    str | None, Parameter("--server", help="The Prefect API to use, such as http://127.0.0.1:4200/api.")
+]
+Settings = Annotated[
+    list[str] | None,
+    Parameter(
+        "--set", negative="", help="key=value of environment.toml, or proposer.key=value. May be repeated."
+    ),
+]
+
+
+@app.command
+def run(
+    environment: str,
+    *,
+    name: Name = None,
+    proposer: Proposer = None,
+    trials: Trials = None,
+    hours: Hours = None,
+    until: Until = None,
+    patience: Patience = None,
+    seed: Seed = None,
+    tracking: Tracking = None,
+    set_: Settings = None,
+    server: Server = None,
+    json: Json = False,
+) -> int:
+    """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or go on with one that is unfinished."""
+    from flows import running
+
+    stated = running.stated(
+        environment, name=name, proposer=proposer, trials=trials, hours=hours, until=until, patience=patience,
+        seed=seed, tracking=tracking, settings=set_ or [],
+    )  # fmt: skip
+    return running.run(stated, server, json)
+
+
+@app.command
+def resume(
+    campaign: str | None = None,
+    *,
+    trials: Trials = None,
+    hours: Hours = None,
+    until: Until = None,
+    patience: Patience = None,
+    proposer: Proposer = None,
+    seed: Seed = None,
+    tracking: Tracking = None,
+    set_: Settings = None,
+    server: Server = None,
+    json: Json = False,
+) -> int:
+    """Go on with CAMPAIGN (the newest unfinished one) where it was cut off. What changes a score cannot be changed."""
+    from flows import running
+
+    stated = running.stated(
+        None, name=campaign or running.newest_unfinished(), proposer=proposer, trials=trials, hours=hours,
+        until=until, patience=patience, seed=seed, tracking=tracking, settings=set_ or [],
+    )  # fmt: skip
+    return running.run(stated, server, json)
+
+
+@app.command
+def stop(campaign: str, *, now: Annotated[bool, Parameter("--now", negative="")] = False) -> int:
+    """Have CAMPAIGN end after the trial under way, or at once with --now. It can be resumed."""
+    from flows import running
+
+    return running.stop(campaign, now)
+
+
+@app.command(name="try")
+def try_(
+    environment: str | None = None,
+    *,
+    params: Annotated[str, Parameter("--params", help="JSON: values over the baseline's.")] = "{}",
+    diff: Annotated[Path | None, Parameter("--diff", help="A unified diff of the editable files.")] = None,
+    in_: Annotated[
+        str | None, Parameter("--in", help="Try it in this campaign's frozen environment.")
+    ] = None,
+    set_: Settings = None,
+    seed: Seed = None,
+    json: Json = False,
+) -> int:
+    """Train and judge once, outside of any campaign, and say what came of it."""
+    from flows import trying
+
+    return trying.attempt(environment, in_, params, diff, set_ or [], seed, json)
+
+
+@app.command(name="list")
+def list_(*, json: Json = False) -> int:
+    """Every campaign, the newest last."""
+    from flows import show
+    from flows.status import summary
+    from tasks.ledger import Ledger, campaigns
+
+    summaries = [summary(Ledger.open(name)) for name in campaigns()]
+    show.print_json(summaries) if json else _console().print(show.campaigns_table(summaries))
+    return FINISHED
+
+
+@app.command
+def status(campaign: str | None = None, *, last: int | None = None, json: Json = False) -> int:
+    """How CAMPAIGN (the newest) stands: state, champion against baseline, its trials."""
+    from flows import running, show
+    from flows.status import document
+    from tasks.ledger import Ledger
+
+    ledger = Ledger.open(campaign or running.newest())
+    found = document(ledger, running.urls(ledger))
+    if json:
+        show.print_json(found)
+    else:
+        console = _console()
+        console.print(show.campaign_table(found, last))
+        show.outcome(found, console)
+        show.what_next(found, str(ledger.path), console)
+    return FINISHED
+
+
+@app.command
+def logs(
+    campaign: str,
+    trial: int | None = None,
+    *,
+    follow: Annotated[
+        bool, Parameter(["--follow", "-f"], negative="", help="Go on as more is printed.")
+    ] = False,
+) -> int:
+    """What TRIAL (the newest) of CAMPAIGN printed, in training and under judgement."""
+    from flows import running
+
+    return running.print_logs(campaign, trial, follow)
+
+
+@environments_app.command(name="list")
+def environments_list(*, json: Json = False) -> int:
+    """The environments that come with Nightshift."""
+    import environments
+    from flows import show
+
+    found = [environments.load(environments.find(name)) for name in environments.bundled()]
+    if json:
+        show.print_json(
+            [{"name": e.name, "title": e.title, "metric": e.metric, "trainer": e.trainer} for e in found]
+        )
+    else:
+        for e in found:
+            print(
+                f"{e.name:<16} {e.title}: {e.direction} {e.metric}, {e.budget_seconds:g} s a run with {e.trainer}"
+            )
+    return FINISHED
+
+
+@environments_app.command(name="new")
+def environments_new(folder: Path) -> int:
+    """Write FOLDER with a small environment that runs as it is, to be made yours."""
+    from flows.template import write_environment
+
+    print(write_environment(folder))
+    return FINISHED
+
+
+@environments_app.command(name="validate")
+def environments_validate(environment: str, *, set_: Settings = None, json: Json = False) -> int:
+    """Check ENVIRONMENT without running it: its file, space, judge, trainer and command lines."""
+    from flows import show
+    from flows.server import settle_in
+    from flows.settings import parse_settings
+    from tasks.ledger import home
+
+    settle_in(home())
+    from flows.spec import checked_environment
+
+    overrides, _ = parse_settings(set_ or [])
+    found = checked_environment(environment, overrides)
+    facts = {
+        "environment": found.name, "folder": str(found.folder), "metric": found.metric, "direction": found.direction,
+        "trainer": found.trainer, "budget_seconds": found.budget_seconds, "budget_steps": found.budget_steps,
+        "baseline": found.defaults, "varies": list(found.space),
+    }  # fmt: skip
+    if json:
+        show.print_json(facts)
+    else:
+        for key, value in facts.items():
+            print(f"{key:<16} {value}")
+        print(f"valid; next: nightshift try {environment}")
+    return FINISHED
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def _interrupt(number: int, _: object) -> None:
+    """SIGTERM and SIGHUP do what Ctrl-C does; a second one while that is under way is ignored."""
+    signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """The console script."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        code = app(exit_on_error=False, print_error=False, result_action="return_value")
+    except Refused as refused:
+        print(f"nightshift: {refused}", file=sys.stderr)
+        code = REFUSED
+    except CycloptsError as wrong:
+        print(f"nightshift: {wrong}", file=sys.stderr)
+        code = REFUSED
+    except KeyboardInterrupt:
+        print("nightshift: interrupted", file=sys.stderr)
+        code = INTERRUPTED
+    except BrokenPipeError:  # the reader, such as head, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FINISHED
+    sys.exit(code if isinstance(code, int) else FINISHED)
+
+
+if __name__ == "__main__":
+    main()

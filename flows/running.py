@@ -1,0 +1,215 @@
+"""Behind the command's verbs: run or resume a campaign from the terminal, stop one, read its logs."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from environments import plugins
+from environments.plugins import Refused
+from flows import server as servers
+from flows import show
+from flows.settings import parse_settings
+from flows.status import document, ended, state, stored_spec
+from flows.watch import Watch
+from tasks import life, outbox
+from tasks.ledger import Ledger, campaigns, free_name, home
+
+ADVANCED = ("patience", "crash_share", "options", "overrides")
+
+
+def stated(environment: str | None, *, settings: list[str], **given: Any) -> dict[str, Any]:
+    """What the command line states, as parameters of the flow; what it leaves out is not there."""
+    overrides, options = parse_settings(settings)
+    base: dict[str, Any] = {}
+    if environment and environment.endswith(".toml"):
+        base = _read_spec(Path(environment))
+    elif environment:
+        base = {"environment": _lasting(environment)}
+    every = {**given, "overrides": overrides or None, "options": options or None}
+    flat = {key: value for key, value in every.items() if value is not None}
+    advanced = {key: flat.pop(key) for key in ADVANCED if key in flat}
+    return _laid_over(base, {**flat, "advanced": advanced})
+
+
+def run(stated: dict[str, Any], server: str | None, as_json: bool) -> int:
+    """Run or go on with a campaign until it ends; the command's exit code."""
+    servers.settle_in(home())
+    from flows.spec import CampaignSpec
+
+    name = stated.get("name")
+    known = stored_spec(Ledger.open(name)) if name and Ledger.exists(name) else None
+    parameters = _laid_over(known or {}, stated)
+    if "environment" not in parameters:
+        plugins.require(str(name), campaigns(), what="campaign")
+    spec = CampaignSpec.of(**{"name": "unnamed", **parameters})
+    spec.check()
+    if known and not _more_than_a_name(stated) and ended(Ledger.open(spec.name)).get("state") == "finished":
+        return report(Ledger.open(spec.name), as_json)
+    if known and life.is_running(Ledger.open(spec.name)):
+        raise Refused(f"campaign {spec.name!r} is already running ({life.describe(Ledger.open(spec.name))})")
+    api = servers.stated_server(server)
+    if not name:
+        spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
+    console = Console(highlight=False, quiet=as_json)
+    limits = f"{spec.trials} trials, {spec.hours:g} h at most"
+    console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}")
+    try:
+        with Watch(spec.name, console), servers.prefect_server(api, home()) as url:
+            _run_flow(spec, url, console)
+    except KeyboardInterrupt:
+        print(
+            f"\nnightshift: interrupted; nothing finished is lost: nightshift resume {spec.name}",
+            file=sys.stderr,
+        )
+        return 130
+    return report(Ledger.open(spec.name), as_json)
+
+
+def _run_flow(spec: Any, url: str, console: Console) -> None:
+    """The campaign itself; the server has all of its task runs afterwards."""
+    from flows.campaign import campaign
+
+    parameters = {field: getattr(spec, field) for field in type(spec).model_fields}
+    try:
+        ending = campaign(**parameters, return_state=True)
+    finally:
+        servers.drain()
+    if ending.is_crashed() or (ending.is_failed() and ended(Ledger.open(spec.name)) == {}):
+        ending.result()  # raises what ended the flow: a fault of ours or of the machine, not a campaign that failed
+    if not servers.wait_for_rows(url, str(ending.state_details.flow_run_id)):
+        console.print(
+            "the Prefect server has not stored every task run yet; the ledger has everything", style="yellow"
+        )
+
+
+def _more_than_a_name(stated: dict[str, Any]) -> bool:
+    """Whether the command line says more than which campaign is meant."""
+    return bool(set(stated) - {"name", "environment", "advanced"} or stated["advanced"])
+
+
+def report(ledger: Ledger, as_json: bool) -> int:
+    """Print how a campaign stands; the exit code that says so too."""
+    found = document(ledger, urls(ledger))
+    if as_json:
+        show.print_json(found)
+    else:
+        console = Console(highlight=False)
+        console.print()
+        console.print(show.campaign_table(found))
+        show.outcome(found, console)
+        show.what_next(found, _short(ledger.path), console)
+    return 1 if found["state"] == "failed" else 0
+
+
+def urls(ledger: Ledger) -> dict[str, str]:
+    """Where the campaign's trials are shown by MLflow."""
+    return outbox.Outbox(ledger, stored_spec(ledger).get("tracking"), None, ()).urls()
+
+
+def newest() -> str:
+    if not campaigns():
+        raise Refused(f"there is no campaign in {home()} yet: begin one with `nightshift run cartpole`")
+    return campaigns()[-1]
+
+
+def newest_unfinished() -> str:
+    unfinished = [name for name in campaigns() if state(Ledger.open(name)) in ("interrupted", "stopped")]
+    if not unfinished:
+        raise Refused(
+            "no campaign is unfinished; name one to go on with a finished one (say, with more --trials)"
+        )
+    return unfinished[-1]
+
+
+def stop(name: str, now: bool) -> int:
+    """Ask a running campaign to end, and with `now` wait until it has."""
+    ledger = Ledger.open(name)
+    if not life.is_running(ledger):
+        raise Refused(f"campaign {name!r} is not running (it is {state(ledger)})")
+    if not now:
+        (ledger.path / "stop").touch()
+        print(f"{name} ends after the trial under way")
+        return 0
+    holder = life.holder(ledger)
+    if holder["host"] != platform.node():
+        raise Refused(
+            f"campaign {name!r} runs on {holder['host']}: stop it there, or without --now from here"
+        )
+    os.kill(holder["pid"], signal.SIGTERM)
+    deadline = time.monotonic() + 60
+    while life.is_running(ledger):
+        if time.monotonic() > deadline:
+            raise Refused(f"process {holder['pid']} still holds {name!r} a minute after SIGTERM")
+        time.sleep(0.1)
+    print(f"{name} is stopped; nightshift resume {name}")
+    return 0
+
+
+def print_logs(name: str, trial: int | None, follow: bool) -> int:
+    """Print a trial's logs, and go on while the campaign runs if asked to."""
+    ledger = Ledger.open(name)
+    numbers = sorted(int(path.name) for path in ledger.trials.iterdir() if path.name.isdigit())
+    if not numbers:
+        raise Refused(f"campaign {name!r} has no trial yet")
+    number = numbers[-1] if trial is None else trial
+    if number not in numbers:
+        raise Refused(f"campaign {name!r} has no trial {number}: it has 0 to {numbers[-1]}")
+    place = ledger.place(number)
+    for title, path in (("training", place.log), ("under judgement", place.judge_log)):
+        print(f"== trial {number}, {title}: {_short(path)}")
+        offset = _print_from(path, 0)
+        while follow and not place.trial.is_file() and life.is_running(ledger):
+            time.sleep(0.2)
+            offset = _print_from(path, offset)
+            if path == place.log and place.judge_log.is_file():
+                break
+    return 0
+
+
+def _print_from(path: Path, offset: int) -> int:
+    """Print what a file has beyond `offset`; where it ends now."""
+    if not path.is_file():
+        return offset
+    with path.open("rb") as file:
+        file.seek(offset)
+        sys.stdout.write(file.read().decode(errors="replace"))
+        sys.stdout.flush()
+        return file.tell()
+
+
+def _read_spec(path: Path) -> dict[str, Any]:
+    """A spec.toml; its environment, if a path, is relative to the file."""
+    try:
+        spec = tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError) as wrong:
+        raise Refused(f"{path}: {wrong}") from wrong
+    if "environment" not in spec:
+        raise Refused(f"{path}: environment: is required")
+    spec["environment"] = _lasting(str(spec["environment"]), path.parent)
+    return spec
+
+
+def _lasting(reference: str, base: Path = Path()) -> str:
+    """An environment's reference that means the same from any directory."""
+    if "/" not in reference and not reference.startswith("."):
+        return reference
+    return str((base / Path(reference).expanduser()).resolve())
+
+
+def _laid_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Parameters with others over them, `advanced` one level down as well."""
+    return {**base, **over, "advanced": {**base.get("advanced", {}), **over.get("advanced", {})}}
+
+
+def _short(path: Path) -> str:
+    """A path as a person would type it here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

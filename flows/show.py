@@ -1,0 +1,150 @@
+"""What a person reads in the terminal: tables, a line per trial, and what to open next. Rich where it is a terminal."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from environments import Environment
+from environments.space import Value
+from tasks.trial import Trial
+
+MARKS = {"keep": "+", "discard": "-", "cancelled": "~", "crash": "x"}
+"""A sign beside each verdict, so that colour is not needed to tell them apart."""
+STYLES = {"keep": "bold green", "discard": "dim", "cancelled": "yellow", "crash": "bold red"}
+
+
+def print_json(document: object) -> None:
+    """One JSON document on stdout, and nothing else."""
+    print(json.dumps(document, indent=2, allow_nan=False))
+
+
+def number(value: float | None) -> str:
+    """A score as people read it; a dash when there is none."""
+    return "-" if value is None else f"{value:.4g}" if abs(value) < 1000 else f"{value:.1f}"
+
+
+def params(values: Mapping[str, Value], space: Mapping[str, object]) -> str:
+    """The varying parameters in a line."""
+    items = [(name, value) for name, value in values.items() if name in space]
+    return " ".join(
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}" for name, value in items
+    )
+
+
+def duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+def trial_line(trial: Trial, environment: Environment) -> Text:
+    """A decided trial in a line: verdict, score, why, and what was tried."""
+    kind = trial.verdict.kind
+    reason = trial.verdict.reason.splitlines()[0]
+    line = Text(f" {MARKS[kind]} {trial.number:>4}  ")
+    line.append(f"{kind:<9}", STYLES[kind])
+    line.append(f" {number(trial.score.value):>9}  ", "bold" if kind == "keep" else "")
+    line.append(f"{duration(trial.runs[-1].seconds):>7}  ", "dim")
+    line.append(params(trial.proposal.params, environment.space))
+    line.append(f"  {reason}", STYLES[kind] if kind == "crash" else "dim")
+    return line
+
+
+def campaign_table(document: Mapping[str, Any], last: int | None = None) -> Table:
+    """The trials of a status document, the last ones only if asked."""
+    trials = document["trials"][-last:] if last else document["trials"]
+    varying = _varying(document["trials"])
+    table = Table(
+        title=f"{document['campaign']}: {document['metric']}, {document['direction']}", title_justify="left"
+    )
+    for heading in ("trial", "verdict", "score", "± se", "seconds", *varying):
+        table.add_column(
+            heading, justify="right" if heading in ("trial", "score", "± se", "seconds") else "left"
+        )
+    champion = (document["champion"] or {}).get("trial")
+    for row in trials:
+        kind = row["verdict"]
+        verdict = Text(f"{MARKS[kind]} {kind}" + (" *" if row["trial"] == champion else ""), STYLES[kind])
+        values = [_cell(row["params"].get(name)) for name in varying]
+        table.add_row(
+            str(row["trial"]),
+            verdict,
+            number(row["score"]),
+            number(row["se"]),
+            f"{row['seconds']:.1f}",
+            *values,
+        )
+    return table
+
+
+def outcome(document: Mapping[str, Any], console: Console) -> None:
+    """How the campaign stands: champion against baseline, in words, and what they are worth."""
+    first, champion = document["baseline"], document["champion"]
+    because = f": {document['reason']}" if document["reason"] else ""
+    console.print(f"\n{document['campaign']} is {document['state']}{because}")
+    if champion is None:
+        console.print("No trial has a score yet." if document["trials"] else "Nothing was decided yet.")
+        for row in document["trials"][:1]:
+            console.print(Text(f"trial {row['trial']} crashed: {row['reason']}", "red"))
+        return
+    name, score = document["metric"], champion["score"]
+    if first and first["score"] is not None and champion["trial"] != first["trial"]:
+        console.print(
+            f"champion: trial {champion['trial']}, {name} [bold]{number(score)}[/] against the baseline's "
+            f"[bold]{number(first['score'])}[/] ({score - first['score']:+.4g})"
+        )
+        changed = {k: v for k, v in champion["params"].items() if v != document["trials"][0]["params"].get(k)}
+        console.print(
+            "  " + ", ".join(f"{key} = {_cell(value)}" for key, value in changed.items()), highlight=False
+        )
+        console.print(
+            "  provisional: one training run each, and the best of several is flattered by luck", style="dim"
+        )
+    else:
+        console.print(f"the baseline stands: {name} {number(score)}; nothing that was tried scored better")
+
+
+def what_next(document: Mapping[str, Any], directory: str, console: Console) -> None:
+    """What to open, and how to go on."""
+    console.print("\nto see more")
+    steps = {
+        "results": f"{directory}/results.tsv",
+        "a trial": f"nightshift logs {document['campaign']} {(document['champion'] or {}).get('trial', 0)}",
+        "its changes": f"git -C {directory}/lineage.git diff baseline champion",
+        **{f"mlflow {key}" if key != "url" else "mlflow": value for key, value in document["urls"].items()},
+    }
+    if document["state"] in ("stopped", "interrupted"):
+        steps["go on"] = f"nightshift resume {document['campaign']}"
+    if waiting := document["waiting_to_record"]:
+        steps["waiting"] = f"{waiting} trial(s) are not in MLflow yet; they are sent at the next resume"
+    for label, text in steps.items():
+        console.print(f"  {label:<12} {text}", highlight=False, soft_wrap=True)
+
+
+def campaigns_table(summaries: list[dict[str, Any]]) -> Table:
+    """Every campaign in a line."""
+    table = Table()
+    for heading in ("campaign", "environment", "state", "trials", "baseline", "champion", "begun"):
+        table.add_column(heading)
+    for row in summaries:
+        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"]))
+        scores = [number((row[who] or {}).get("score")) for who in ("baseline", "champion")]
+        table.add_row(row["campaign"], row["environment"], row["state"], str(row["trials"]), *scores, begun)
+    return table
+
+
+def _varying(rows: list[dict[str, Any]]) -> list[str]:
+    """Parameters that differ between trials, in their own order."""
+    names = dict.fromkeys(name for row in rows for name in row["params"])
+    return [name for name in names if len({repr(row["params"].get(name)) for row in rows}) > 1]
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

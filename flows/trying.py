@@ -1,0 +1,102 @@
+"""`nightshift try`: one training run and one judgement outside of any campaign, to see whether an idea works at all."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+from pathlib import Path
+
+from environments import Environment
+from environments.plugins import Refused
+from flows import show
+from flows.settings import parse_settings
+from tasks.ledger import Ledger, freeze, home
+from tasks.trial import Params, Proposal, best
+from tasks.workspace import TrialDir
+
+
+def attempt(
+    environment: str | None, campaign: str | None, params: str, diff: Path | None, settings: list[str],
+    seed: int | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Train and judge once; 0 when that gave a score, else 1.
+
+    With `campaign`, in its frozen environment and beside its champion; its ledger is not touched.
+    """
+    from flows.server import settle_in
+
+    settle_in(home())
+    from tasks.evaluate import judge_run
+    from tasks.train import run_program
+
+    if (environment is None) == (campaign is None):
+        raise Refused("name one of the two: an environment, or --in CAMPAIGN")
+    ledger = Ledger.open(campaign) if campaign else None
+    folder, problem = _from_campaign(ledger, settings) if ledger else _fresh(str(environment), settings)
+    edit = _read(diff) if diff else None
+    proposal = Proposal(problem.complete(_parsed(params)), edit, rationale="tried by hand", proposer="try")
+    number = 1 + max((int(p.name) for p in folder.glob("[0-9]*") if p.name.isdigit()), default=0)
+    place = TrialDir(folder / f"{number:04d}")
+    seed = secrets.randbelow(2**31) if seed is None else seed
+    marker = f"try-{secrets.token_hex(4)}"
+    program = ledger.program if ledger else folder / "program"
+    run = run_program(marker, problem, program, place, proposal, seed)
+    score = judge_run(marker, problem, place, run, (seed + 1) % 2**31)
+    champion = best(ledger.history()) if ledger else None
+    document = {
+        "environment": problem.name, "params": proposal.params, "seed": seed, "score": score.value, "se": score.se,
+        "n": score.n, "metric": problem.metric, "seconds": run.seconds, "steps": run.steps, "error": score.error,
+        "champion": champion.score.value if champion else None, "directory": str(place.path),
+    }  # fmt: skip
+    if as_json:
+        show.print_json(document)
+    elif score.error:
+        print(f"crash: {score.error}")
+    else:
+        beside = f", the champion of {campaign} had {show.number(champion.score.value)}" if champion else ""
+        se = f" (se {show.number(score.se)} over {score.n})" if score.se is not None else ""
+        print(
+            f"{problem.metric} {show.number(score.value)}{se} after {run.seconds:.1f} s of training{beside}"
+        )
+    if not as_json:
+        print(f"see {place.path}")
+    return 1 if score.error else 0
+
+
+def _fresh(reference: str, settings: list[str]) -> tuple[Path, Environment]:
+    """The environment as it stands now, frozen for the tries of this name; where they go, and it."""
+    from flows.spec import checked_environment
+
+    overrides, _ = parse_settings(settings)
+    environment = checked_environment(reference, overrides)
+    folder = home() / ".tries" / environment.name
+    for part in ("environment", "program", "trials"):
+        shutil.rmtree(folder / part, ignore_errors=True)
+    freeze(environment, folder)
+    return folder, environment.model_copy(update={"folder": folder / "environment"})
+
+
+def _from_campaign(ledger: Ledger, settings: list[str]) -> tuple[Path, Environment]:
+    if settings:
+        raise Refused("--set and --in exclude each other: the environment of a campaign is frozen")
+    return ledger.path / "tries", ledger.environment
+
+
+def _parsed(text: str) -> Params:
+    try:
+        params = json.loads(text)
+    except ValueError as wrong:
+        raise Refused(f"--params {text!r} is not JSON: {wrong}") from wrong
+    if not isinstance(params, dict) or not all(isinstance(v, int | float | str) for v in params.values()):
+        raise Refused(
+            f'--params {text!r}: give a JSON object of numbers, texts and booleans, such as {{"lr": 0.001}}'
+        )
+    return params
+
+
+def _read(diff: Path) -> str:
+    try:
+        return diff.read_text()
+    except OSError as wrong:
+        raise Refused(f"--diff {diff}: {wrong.strerror}") from wrong
