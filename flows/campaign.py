@@ -14,6 +14,7 @@ from flows import guards
 from flows.naming import campaign_name, flow_run_name
 from flows.recovery import crash_the_dead
 from flows.spec import Advanced, CampaignSpec
+from tasks import interrupt
 from tasks.checkpoint import kept
 from tasks.decide import decide
 from tasks.evaluate import evaluate
@@ -69,6 +70,7 @@ def campaign(
         history = finished[: len(finished) // CHUNK * CHUNK]
         stop = None
         while stop is None:
+            interrupt.check()
             if len(history) >= len(finished):
                 stop = guards.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop)
             if stop is None:

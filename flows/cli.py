@@ -253,12 +253,15 @@ def main() -> None:
     except CycloptsError as wrong:
         print(f"nightshift: {wrong}", file=sys.stderr)
         code = REFUSED
-    except KeyboardInterrupt:
-        print("nightshift: interrupted", file=sys.stderr)
-        code = INTERRUPTED
     except BrokenPipeError:  # the reader, such as head, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FINISHED
+    except OSError as fault:  # the machine: no space, no permission, a server that went away
+        print(f"nightshift: {fault}", file=sys.stderr)
+        code = FAILED
+    except KeyboardInterrupt:
+        print("nightshift: interrupted", file=sys.stderr)
+        code = INTERRUPTED
     sys.exit(code if isinstance(code, int) else FINISHED)
 
 

@@ -22,6 +22,7 @@ from flows.status import document, ended, state, stored_spec
 from flows.watch import Watch
 from tasks import life, outbox
 from tasks.ledger import Ledger, campaigns, free_name, home
+from tasks.tracking import Unreachable, locate
 
 ADVANCED = ("patience", "crash_share", "options", "overrides")
 
@@ -57,6 +58,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool) -> int:
     if known and life.is_running(Ledger.open(spec.name)):
         raise Refused(f"campaign {spec.name!r} is already running ({life.describe(Ledger.open(spec.name))})")
     api = servers.stated_server(server)
+    locate(spec.tracking, home())
     if not name:
         spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
     console = Console(highlight=False, quiet=as_json)
@@ -111,8 +113,11 @@ def report(ledger: Ledger, as_json: bool) -> int:
 
 
 def urls(ledger: Ledger) -> dict[str, str]:
-    """Where the campaign's trials are shown by MLflow."""
-    return outbox.Outbox(ledger, stored_spec(ledger).get("tracking"), None, ()).urls()
+    """Where the campaign's trials are shown by MLflow; what is wrong when it cannot be reached."""
+    try:
+        return outbox.Outbox(ledger, stored_spec(ledger).get("tracking"), None, ()).urls()
+    except (Unreachable, ConnectionError) as down:
+        return {"unreachable": str(down)}
 
 
 def newest() -> str:

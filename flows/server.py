@@ -45,9 +45,8 @@ def settle_in(home: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ.update(QUIET, PREFECT_HOME=str(directory))
     os.environ.pop("PREFECT_PROFILE", None)
-    os.environ.setdefault(
-        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "WARNING"
-    )  # the terminal has its own lines
+    # The terminal has lines of its own, and the server has every log.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
 
 
 def stated_server(stated: str | None) -> str | None:

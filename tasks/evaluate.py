@@ -14,7 +14,7 @@ from pathlib import Path
 from environments import Environment
 from environments.judges import Misbehaved
 from environments.score import Score
-from tasks import workspace
+from tasks import interrupt, workspace
 from tasks.checkpoint import At, stored
 from tasks.sandbox import OutputTooLong, Program, clock
 from tasks.train import describe, placeholders
@@ -124,6 +124,7 @@ class PipedCandidate:
         self, complete: Callable[[bytes], int | None], want: int, seconds: float, late: str
     ) -> bytes:
         """Read until `complete` tells the length of an answer; what lies beyond it stays for the next."""
+        interrupt.check()
         deadline = clock() + seconds
         while (length := complete(self._pending)) is None:
             got = self._read(max(want - len(self._pending), 1))

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from environments.plugins import Refused
-from tasks import sandbox
+from tasks import interrupt, sandbox
 from tasks.ledger import Ledger
 
 BEAT_SECONDS = 1.0
@@ -38,6 +38,7 @@ class Life:
         self._started = 0.0
 
     def __enter__(self) -> Life:
+        self._signals = interrupt.deferred()
         path = lock_path(self.ledger)
         self._lock = path.open("a+")
         if not _take(self._lock):
@@ -56,9 +57,11 @@ class Life:
             self.ledger.event("orphans", killed=orphans)
         self._beat = threading.Thread(target=self._beats, name="beat", daemon=True)
         self._beat.start()
+        self._signals.__enter__()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._signals.__exit__(None, None, None)
         self._over.set()
         self._beat.join()
         os.utime(lock_path(self.ledger))

@@ -75,14 +75,12 @@ def campaign_tags(campaign: CampaignRecord) -> dict[str, str]:
     return {"kind": "campaign", "idempotency_key": campaign.campaign_id, **_origin(campaign)}
 
 
-def champion_tags(
-    campaign: CampaignRecord, number: int, value: float, champion: int | None
-) -> dict[str, str]:
+def champion_tags(campaign: CampaignRecord, number: int, value: float, champion: int) -> dict[str, str]:
     """The campaign's note as it stands once trial `number` was decided."""
     direction = "higher" if campaign.higher_is_better else "lower"
-    best = "Best score" if champion is None else f"Champion: trial {champion}"
+    best = f"Champion: trial {champion}"
     note = f"**{best}**, {campaign.metric} {value:.6g} ({direction} is better), after trial {number}"
-    return {"mlflow.note.content": note} | ({} if champion is None else {"champion": str(champion)})
+    return {"mlflow.note.content": note} | {"champion": str(champion)}
 
 
 def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dict[str, str]:

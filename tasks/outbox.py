@@ -79,7 +79,9 @@ class Outbox:
         champion = best(tuple(self._history[: trial.settle + 1]))
         if champion is not None and champion.score.value is not None:
             decided = trial.runs[-1].started + trial.wall_seconds
-            self.tracker.log_champion(self._campaign, trial.number, champion.score.value, decided)
+            self.tracker.log_champion(
+                self._campaign, trial.number, champion.score.value, decided, champion.number
+            )
         workspace.write(
             _receipt(place.path), json.dumps({"run_id": run_id, "of": fingerprint(place.trial)}) + "\n"
         )

@@ -28,6 +28,8 @@ from typing import IO
 
 import psutil
 
+from tasks import interrupt
+
 ISOLATION = "none"
 """The isolation level that programs run at, recorded with every campaign."""
 
@@ -135,7 +137,9 @@ class Program:
 
         Raises:
             OutputTooLong: it printed more than LOG_LIMIT bytes.
+            KeyboardInterrupt: somebody asked the engine to end.
         """
+        interrupt.check()
         status = self._reap()
         if status is None:
             self._sample_memory()

@@ -16,6 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
+from environments.plugins import Refused
 from tasks.mlflow_run import (
     CampaignRecord,
     TrialFiles,
@@ -69,7 +70,7 @@ class Tracker(Protocol):
         """Show a decided trial, whole; the id of its run. A changed verdict replaces the earlier one."""
 
     def log_champion(
-        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int | None = None
+        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int
     ) -> None:
         """Show the best score so far, as it was when trial `number` was decided, and the trial that has it.
 
@@ -93,7 +94,7 @@ class NoTracking:
         return ""
 
     def log_champion(
-        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int | None = None
+        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int
     ) -> None:
         pass
 
@@ -143,7 +144,7 @@ class Mlflow:
             return run_id
 
     def log_champion(
-        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int | None = None
+        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int
     ) -> None:
         with self._reach() as client:
             from mlflow.entities import Metric
@@ -236,7 +237,7 @@ def locate(stated: str | None, home: Path) -> Tracker:
     """Where to record: as stated, else the Block "nightshift", MLFLOW_TRACKING_URI, or sqlite in `home`.
 
     Raises:
-        ValueError: MLflow cannot record there.
+        Refused: MLflow cannot record there.
         ConnectionError: PREFECT_API_URL is set, and nothing answers there.
     """
     if stated:
@@ -253,13 +254,13 @@ def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> 
         return NoTracking()
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme.partition("+")[0] not in SCHEMES:
-        raise ValueError(
+        raise Refused(
             f"tracking cannot go to {uri!r}: MLflow keeps nothing in plain folders any more. Give "
             f"sqlite:///{home.absolute() / 'mlflow.db'}, the http(s) address of a server, or off"
         )
     if scheme.partition("+")[0] == "sqlite":
         if rest in ("", "/", "/:memory:"):
-            raise ValueError(f"tracking cannot go to {uri!r}: name a file, as in sqlite:////tmp/mlflow.db")
+            raise Refused(f"tracking cannot go to {uri!r}: name a file, as in sqlite:////tmp/mlflow.db")
         # A relative path would mean another file after a change of directory.
         uri = f"sqlite:///{Path(rest[1:]).absolute()}"
     return Mlflow(uri.rstrip("/"), home, secrets)

@@ -204,7 +204,7 @@ def parse_report(line: bytes) -> dict[str, object] | None:
     """One report: `{"ready": true}`, or an object with a numeric `elapsed` or `step`; None when it is neither."""
     try:
         report = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(report, dict):
         return None

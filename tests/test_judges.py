@@ -196,7 +196,7 @@ gymnasium.register("Recall-v0", Recall, max_episode_steps=50)
 gymnasium.register("Picture-v0", Picture, max_episode_steps=6)
 gymnasium.register("Nest-v0", Nest, max_episode_steps=6)
 gymnasium.register("Spaces-v0", Spaces, max_episode_steps=6)
-gymnasium.register("Endless-v0", Drift)
+gymnasium.register("Drifting-v0", Drift)
 gymnasium.register("Uninstalled-v0", "a_package_nobody_has.envs:Env", max_episode_steps=6)
 
 
@@ -253,7 +253,7 @@ def test_a_judge_is_read_without_the_heavy_packages() -> None:
         ({"id": "Cartpole-v1"}, "no gymnasium environment .* 'Cartpole-v1'. Did you mean CartPole-v1"),
         ({"id": "CartPole"}, "Did you mean CartPole-v1"),
         ({"id": "Drift-v0", "kwargs": {"lenght": 3}}, "kwargs {'lenght': 3} .*unexpected keyword"),
-        ({"id": "Endless-v0"}, "Endless-v0 has no time limit.*set max_episode_steps"),
+        ({"id": "Drifting-v0"}, "Endless-v0 has no time limit.*set max_episode_steps"),
         ({"id": "Uninstalled-v0"}, "not installed .*provides the module 'a_package_nobody_has'"),
         ({"id": "a_module_nobody_has:Some-v0"}, "not installed .*provides the module 'a_module_nobody_has'"),
         (
@@ -311,7 +311,7 @@ def test_what_cannot_be_judged_is_refused_with_the_remedy(fields: dict[str, Any]
 
 
 def test_an_environment_without_limit_is_judged_once_a_limit_is_set() -> None:
-    Control(id="Endless-v0", max_episode_steps=30).check()
+    Control(id="Drifting-v0", max_episode_steps=30).check()
 
 
 def test_the_problem_is_what_a_trainer_needs_to_build_the_same_environment() -> None:

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import pytest
 from pydantic import SecretStr
 
+from environments.plugins import Refused
 from environments.score import Score
 from tasks.mlflow_run import trial_tags
 from tasks.tracking import CampaignRecord, Mlflow, NoTracking, Rejected, TrialFiles, Unreachable, locate
@@ -363,8 +364,8 @@ def test_a_run_deleted_in_the_user_interface_is_made_anew(
 ) -> None:
     client_of(store).delete_run(store.open_campaign(campaign))
     with pytest.raises(Rejected):
-        store.log_champion(campaign, 1, 1.0, BEGIN)
-    store.log_champion(campaign, 1, 1.0, BEGIN)
+        store.log_champion(campaign, 1, 1.0, BEGIN, 1)
+    store.log_champion(campaign, 1, 1.0, BEGIN, 1)
     assert len(runs_of(store, campaign, "campaign")) == 1
 
 
@@ -385,8 +386,8 @@ def test_a_locked_database_is_given_up_soon_and_used_when_free(
     with closing(sqlite3.connect(store.uri.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(Unreachable, match="database is locked"):
-            store.log_champion(campaign, 1, 1.0, BEGIN)
-    store.log_champion(campaign, 1, 1.0, BEGIN)
+            store.log_champion(campaign, 1, 1.0, BEGIN, 1)
+    store.log_champion(campaign, 1, 1.0, BEGIN, 1)
 
 
 # Where to look
@@ -416,13 +417,13 @@ def test_off_means_that_nothing_is_recorded(campaign: CampaignRecord, tmp_path: 
     "stated", ["file:///tmp/runs", "runs", "./runs", "/tmp/runs", "sqlite", "ftp://host"]
 )
 def test_a_plain_folder_is_refused_with_the_remedy(stated: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"tracking cannot go to '{stated}'.*sqlite:///{tmp_path}/mlflow.db"):
+    with pytest.raises(Refused, match=f"tracking cannot go to '{stated}'.*sqlite:///{tmp_path}/mlflow.db"):
         locate(stated, tmp_path)
 
 
 @pytest.mark.parametrize("stated", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
 def test_a_database_needs_a_file(stated: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="name a file"):
+    with pytest.raises(Refused, match="name a file"):
         locate(stated, tmp_path)
 
 

@@ -1,0 +1,51 @@
+# `make help` lists the targets. Everything happens in .venv; the system's Python is never installed into.
+#
+#   make setup PYTHON=python3.12          choose the interpreter (of a new .venv: `make clean` before)
+#   make setup TORCH_INDEX=https://...    choose where torch comes from
+
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+# The demo is the same on every machine: nobody's Prefect or MLflow server, nobody's profile.
+ALONE := env -u PREFECT_API_URL -u PREFECT_API_KEY -u PREFECT_API_AUTH_STRING -u PREFECT_PROFILE -u PREFECT_HOME \
+	-u PREFECT_API_DATABASE_CONNECTION_URL -u PREFECT_SERVER_DATABASE_CONNECTION_URL \
+	-u MLFLOW_TRACKING_URI -u MLFLOW_REGISTRY_URI -u MLFLOW_TRACKING_TOKEN -u MLFLOW_EXPERIMENT_NAME \
+	-u MLFLOW_EXPERIMENT_ID -u MLFLOW_RUN_ID
+
+export PYTHON TORCH_INDEX
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(INSTALLED) ## make .venv and install into it; quick when pyproject.toml has not changed
+
+$(INSTALLED): pyproject.toml .ci/setup
+	@.ci/setup
+	@touch $@
+
+demo: setup ## a real campaign of 8 trials on CartPole, always a new one
+	$(ALONE) $(BIN)/nightshift run cartpole --trials 8
+
+test: setup ## the tests, without the slow ones
+	$(BIN)/python -m pytest
+
+test-all: setup ## all tests
+	$(BIN)/python -m pytest -m ''
+
+check: setup ## style, types and import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## every figure of benchmarks/, measured here
+	@set -e; for file in benchmarks/[a-z]*.py; do \
+		name=$$(basename "$$file" .py); echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; \
+	done
+
+clean: ## remove .venv, caches and build leftovers; never runs/
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,43 @@
+"""Ctrl-C, SIGTERM and SIGHUP, taken at a safe point instead of wherever they happen to fall.
+
+Python raises KeyboardInterrupt between any two instructions of the main thread. Where that is a callback, as in the
+moment after a fork, the exception is printed, ignored and lost, and the night goes on although it was told to stop.
+So while a campaign runs a signal is only noted, and `check` raises it where there is somebody to clean up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_asked = threading.Event()
+
+
+def check() -> None:
+    """Raise KeyboardInterrupt if a signal has asked this process to end."""
+    if _asked.is_set():
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Note signals instead of raising them, while the block runs in the main thread; elsewhere nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _note) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _asked.clear()
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    _asked.set()

@@ -1,0 +1,319 @@
+"""Whole campaigns, as a user runs them: the real command, a real Prefect server, a real MLflow store."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from toy import QUADRATIC, nightshift, quadratic, slow, start, status
+
+from tasks import sandbox
+
+LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
+"""The columns of results.tsv that a deterministic trainer makes the same every time; times and commits are not."""
+
+
+def ledger(home: Path, name: str) -> list[tuple[str, ...]]:
+    with (home / name / "results.tsv").open() as file:
+        return [tuple(row[column] for column in LEDGER) for row in csv.DictReader(file, delimiter="\t")]
+
+
+def rows(server: str, flow_run_id: str) -> list[dict[str, Any]]:
+    chosen = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
+    found: list[dict[str, Any]] = httpx.post(f"{server}/task_runs/filter", json=chosen, timeout=30).json()
+    return found
+
+
+def lives(home: Path, name: str) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in (home / name / "events.jsonl").read_text().splitlines()]
+    return [event for event in events if event["event"] == "life"]
+
+
+def test_a_campaign_runs_and_everything_about_it_can_be_read(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "quad")
+    done = nightshift(
+        "run", str(folder), "--name", "one", "--trials", "3", "--seed", "1", "--json", server=server
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+
+    assert document["state"] == "finished"
+    assert document["reason"] == "all 3 trials done"
+    assert document["baseline"] == {"trial": 0, "score": 2.25, "se": None, "n": 1}
+    assert [row["trial"] for row in document["trials"]] == [0, 1, 2, 3]
+    best = min(document["trials"], key=lambda row: row["score"])
+    assert document["champion"]["trial"] == best["trial"]
+    assert document["spent"]["trials"] == 3
+    assert document["waiting_to_record"] == 0
+    assert status("one") == document
+
+    trial = home / "one/trials/0001"
+    assert {path.name for path in trial.iterdir()} >= {
+        "proposal.json", "workspace", "out", "log.txt", "trial.json", "diff.patch",
+    }  # fmt: skip
+    assert (
+        json.loads((trial / "workspace/config.json").read_text())["params"] == document["trials"][1]["params"]
+    )
+    assert [row[0] for row in ledger(home, "one")] == ["0", "1", "2", "3"]
+    assert (home / "one").stat().st_mode & 0o077 == 0
+
+    commits = subprocess.run(
+        ["git", "-C", str(home / "one/lineage.git"), "for-each-ref", "--format=%(refname)"],
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert commits == [
+        "refs/heads/baseline",
+        "refs/heads/champion",
+        *(f"refs/trials/{n:04d}" for n in range(4)),
+    ]
+
+    (life,) = lives(home, "one")
+    names = sorted(row["name"] for row in rows(server, life["flow_run_id"]))
+    assert names == sorted(
+        f"{task}-{n}" for n in range(4) for task in ("propose", "train", "evaluate", "decide", "record")
+    )
+
+
+def test_mlflow_has_a_run_for_each_trial_below_the_campaigns_own(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder = quadratic(tmp_path / "quad")
+    toml = (
+        folder / "environment.toml"
+    ).read_text() + '\n[space.mode]\ntype = "choice"\nvalues = [0, 3]\ndefault = 0\n'
+    (folder / "environment.toml").write_text(toml.replace("--x {x}", "--x {x} --mode {mode}"))
+    program = (
+        (folder / "fit.py").read_text().replace("args =", 'parser.add_argument("--mode", type=int)\nargs =')
+    )
+    (folder / "fit.py").write_text(program + "raise SystemExit(args.mode)\n")
+    done = nightshift(
+        "run",
+        str(folder),
+        "--name",
+        "logged",
+        "--proposer",
+        "grid",
+        "--set",
+        "proposer.points=1",
+        server=server,
+    )
+    assert done.returncode == 0, done.stderr
+
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{home}/mlflow.db")
+    experiment = client.get_experiment_by_name("nightshift/quad")
+    assert experiment is not None
+    runs = {
+        run.data.tags.get("trial", "campaign"): run for run in client.search_runs([experiment.experiment_id])
+    }
+    assert set(runs) == {"campaign", "0", "1", "2"}
+    assert runs["campaign"].info.status == "FINISHED"
+    assert runs["0"].data.tags["mlflow.parentRunId"] == runs["campaign"].info.run_id
+    assert runs["1"].info.status == "FINISHED" and runs["1"].data.metrics["loss"] == 2.25
+    assert runs["2"].info.status == "FAILED" and "score" not in runs["2"].data.metrics
+    assert runs["2"].data.tags["verdict"] == "crash"
+
+
+def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    """Every kind of bad program in one campaign, each chosen by a parameter; the last one is good."""
+    program = (
+        "import os, pathlib, signal, subprocess, sys, time\n"
+        "mode, out = sys.argv[1], pathlib.Path(sys.argv[2])\n"
+        "(out / 'model.json').write_text('{\"x\": 1.0}')\n"
+        "if mode == 'exit': raise SystemExit(3)\n"
+        "if mode == 'deaf': signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)\n"
+        "if mode == 'detached': subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
+        "if mode == 'loud': [sys.stdout.write('x' * 2**20) for _ in range(200)]\n"
+        "if mode == 'garbled': (out / 'progress.jsonl').write_text('nonsense\\n')\n"
+        "if mode == 'empty': (out / 'model.json').unlink()\n"
+        "if mode == 'nan': (out / 'model.json').write_text('{\"x\": NaN}')\n"
+        "if mode == 'liar': print('loss: 0.0\\nscore = -999')\n"
+    )
+    modes = ["good", "exit", "deaf", "detached", "loud", "garbled", "empty", "nan", "liar"]
+    toml = QUADRATIC.replace("python fit.py --x {x} --out {out}", "python fit.py {mode} {out}")
+    toml = toml[: toml.index("[space.x]")].replace("budget_seconds = 5", "budget_seconds = 1")
+    toml += f'[space.mode]\ntype = "choice"\nvalues = {modes}\ndefault = "good"\n'
+    folder = quadratic(tmp_path / "bad", fit=program, toml=toml)
+    done = nightshift(
+        "run", str(folder), "--name", "bad", "--proposer", "grid", "--tracking", "off", "--set", "startup_seconds=0.5",
+        server=server,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = status("bad")
+    reasons = {row["params"]["mode"]: row for row in document["trials"]}
+    expected = {
+        "exit": "exited with status 3",
+        "deaf": "did not stop within 0.5 s of SIGTERM",
+        "detached": "left 1 process(es) running",
+        "loud": "printed more than 64 MiB",
+        "garbled": "out/progress.jsonl line 1 is not a report",
+        "empty": "left no checkpoint in out/",
+        "nan": "not a finite number",
+    }
+    for mode, reason in expected.items():
+        assert reasons[mode]["verdict"] == "crash", mode
+        assert reason in reasons[mode]["reason"], (mode, reasons[mode]["reason"])
+        assert reasons[mode]["score"] is None
+    assert reasons["good"]["score"] == 0.0
+    assert reasons["liar"]["score"] == 0.0, "a printed score is ignored: the judge read the model"
+    assert document["champion"]["trial"] == 0
+    assert document["reason"] == "the proposer has nothing left to try"
+    assert sandbox.marked(document["campaign_id"]) == []
+
+
+def test_a_campaign_whose_every_trial_crashes_fails_with_1(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "broken", fit="raise SystemExit('no GPU here')")
+    done = nightshift("run", str(folder), "--name", "broken", "--tracking", "off", server=server)
+    assert done.returncode == 1, done.stderr
+    assert "no GPU here" in done.stdout
+    assert status("broken")["reason"] == "5 of the last 5 trials crashed"
+
+
+def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(0.4))
+    options = ["--trials", "5", "--seed", "3"]
+    undisturbed = nightshift("run", str(folder), "--name", "calm", *options, server=server)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+
+    with start("run", str(folder), "--name", "killed", *options, server=server) as process:
+        wait_for_trial(home, "killed", 2, "log.txt")  # trial 2 is in training
+        os.kill(process.pid, signal.SIGKILL)
+    before = {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)}
+    assert status("killed")["state"] == "interrupted"
+
+    resumed = nightshift("resume", "killed", server=server)
+    assert resumed.returncode == 0, resumed.stderr
+    assert ledger(home, "killed") == ledger(home, "calm")
+    assert {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)} == before
+    assert sandbox.marked(status("killed")["campaign_id"]) == []
+
+    first, second = lives(home, "killed")
+    assert second["spent_before"] > 0.5
+    dead = httpx.get(f"{server}/flow_runs/{first['flow_run_id']}").json()
+    assert dead["state_type"] == "CRASHED"
+    states = {row["name"]: row["state_name"] for row in rows(server, second["flow_run_id"])}
+    assert states["train-1"] == "Cached" and states["train-2"] == "Completed"
+
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{home}/mlflow.db")
+    (experiment,) = [e for e in client.search_experiments() if e.name == "nightshift/quad"]
+    trials = client.search_runs(
+        [experiment.experiment_id], "tags.campaign = 'killed' and tags.kind = 'trial'"
+    )
+    assert sorted(run.data.tags["trial"] for run in trials) == ["0", "1", "2", "3", "4", "5"], (
+        "none lost, none doubled"
+    )
+
+
+def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(30))
+    with start("run", str(folder), "--name", "lone", "--set", "budget_seconds=60", server=server) as process:
+        wait_for_trial(home, "lone", 0, "log.txt")
+        second = nightshift("run", str(folder), "--name", "lone", server=server)
+        assert second.returncode == 2
+        assert f"already running (process {process.pid} on" in second.stderr
+        stopped = nightshift("stop", "lone", "--now")
+        assert stopped.returncode == 0, stopped.stderr
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "nightshift resume lone" in output
+    assert sandbox.marked(status("lone")["campaign_id"]) == []
+    assert nightshift("stop", "lone").returncode == 2
+
+
+def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(1.0))
+    with start("run", str(folder), "--name", "halted", "--tracking", "off", server=server) as process:
+        wait_for_trial(home, "halted", 0, "log.txt")
+        assert nightshift("stop", "halted").returncode == 0
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    document = status("halted")
+    assert document["state"] == "stopped"
+    assert [row["verdict"] for row in document["trials"]] == ["keep"]
+
+    with start("resume", "halted", "--trials", "4", server=server) as process:
+        wait_for_trial(home, "halted", 1, "log.txt")
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert status("halted")["state"] == "interrupted"
+    assert nightshift("resume", "halted", server=server).returncode == 0
+    assert status("halted")["spec"]["trials"] == 4
+
+
+def test_a_finished_campaign_prints_its_result_and_goes_on_only_when_asked_for_more(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder = quadratic(tmp_path / "quad")
+    first = nightshift(
+        "run", str(folder), "--name", "done", "--trials", "1", "--tracking", "off", server=server
+    )
+    assert first.returncode == 0, first.stderr
+    again = nightshift("run", str(folder), "--name", "done", PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert again.returncode == 0, "no server is needed to print a result"
+    assert "all 1 trials done" in again.stdout
+    more = nightshift("run", str(folder), "--name", "done", "--trials", "2", server=server)
+    assert more.returncode == 0
+    assert len(ledger(home, "done")) == 3
+
+
+@pytest.mark.parametrize(
+    ("stated", "was", "asked"),
+    [
+        (["--proposer", "grid"], "proposer = 'random_search'", "'grid'"),
+        (["--seed", "8"], "seed = 7", "8"),
+        (["--set", "budget_seconds=9"], "overrides = {}", "{'budget_seconds': 9}"),
+    ],
+)
+def test_what_changes_a_score_is_refused_on_resume_with_both_values(
+    campaign: str, stated: list[str], was: str, asked: str
+) -> None:
+    done = nightshift("resume", campaign, *stated)
+    assert done.returncode == 2
+    assert was in done.stderr and f"asked for is {asked}" in done.stderr
+
+
+def test_a_changed_frozen_file_is_refused_because_scores_would_not_compare(campaign: str, home: Path) -> None:
+    judge = home / campaign / "environment/judge.py"
+    original = judge.read_text()
+    judge.write_text(original.replace("** 2", "** 4"))
+    try:
+        done = nightshift("resume", campaign, "--trials", "9")
+    finally:
+        judge.write_text(original)
+    assert done.returncode == 2
+    assert "its frozen files or its judge have changed" in done.stderr
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, home: Path) -> str:
+    """A campaign that was created, and cut off before its first trial."""
+    from flows.spec import CampaignSpec
+
+    CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="fixed", seed=7).open()
+    return "fixed"
+
+
+def wait_for_trial(home: Path, name: str, number: int, file: str, seconds: float = 60) -> None:
+    """Wait until a trial's directory holds a file."""
+    path = home / name / f"trials/{number:04d}" / file
+    deadline = time.monotonic() + seconds
+    while not path.is_file():
+        assert time.monotonic() < deadline, f"no {path}"
+        time.sleep(0.02)

@@ -1,0 +1,99 @@
+"""Small real environments for the tests: a folder each, with programs that end within a moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+FIT = """\
+import argparse, json, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--x", type=float)
+parser.add_argument("--out", type=pathlib.Path)
+args = parser.parse_args()
+(args.out / "model.json").write_text(json.dumps({"x": args.x}))
+"""
+"""A deterministic trainer: its model is its parameter."""
+
+JUDGE = """\
+import json, pathlib, sys
+x = json.loads(pathlib.Path(sys.argv[1], "model.json").read_text())["x"]
+pathlib.Path(sys.argv[2]).write_text(json.dumps({"score": (x - 1) ** 2}))
+"""
+
+QUADRATIC = """\
+title = "Quadratic"
+metric = "loss"
+direction = "minimize"
+trainer = "command"
+program = ["fit.py"]
+train_cmd = "python fit.py --x {x} --out {out}"
+editable = ["fit.py"]
+budget_seconds = 5
+startup_seconds = 2
+grace_seconds = 0.5
+judge = "command"
+
+[command]
+eval_cmd = "python judge.py {out} {result}"
+total_seconds = 20
+
+[space.x]
+type = "float"
+low = -3.0
+high = 3.0
+default = 2.5
+"""
+
+
+def quadratic(folder: Path, fit: str = FIT, judge: str = JUDGE, toml: str = QUADRATIC) -> Path:
+    """Write the environment: minimise (x - 1)^2, the baseline at 2.25."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "environment.toml").write_text(toml)
+    (folder / "fit.py").write_text(fit)
+    (folder / "judge.py").write_text(judge)
+    return folder
+
+
+def slow(seconds: float) -> str:
+    """The same trainer, which takes its time and writes down when it began."""
+    return f"import time\ntime.sleep({seconds})\n" + FIT
+
+
+def nightshift(*arguments: str, server: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does, in a process of its own."""
+    return subprocess.run(
+        command(*arguments), env=environment(server, **more), capture_output=True, text=True, timeout=110
+    )
+
+
+def start(*arguments: str, server: str | None = None, **more: str) -> subprocess.Popen[str]:
+    """Start the command and leave it running."""
+    return subprocess.Popen(
+        command(*arguments),
+        env=environment(server, **more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "flows.cli", *arguments]
+
+
+def environment(server: str | None, **more: str) -> dict[str, str]:
+    return {**os.environ, **({"PREFECT_API_URL": server} if server else {}), **more}
+
+
+def status(name: str) -> dict[str, Any]:
+    """`nightshift status NAME --json`."""
+    done = nightshift("status", name, "--json")
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
