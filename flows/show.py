@@ -45,15 +45,18 @@ def duration(seconds: float) -> str:
 
 
 def trial_line(trial: Trial, environment: Environment) -> Text:
-    """A decided trial in a line: verdict, score, why, and what was tried."""
-    kind = trial.verdict.kind
-    reason = trial.verdict.reason.splitlines()[0]
+    """A decided trial in a line: verdict, score, how far from the champion of then, and what was tried."""
+    kind, score = trial.verdict.kind, trial.score.value
     line = Text(f" {MARKS[kind]} {trial.number:>4}  ")
     line.append(f"{kind:<9}", STYLES[kind])
-    line.append(f" {number(trial.score.value):>9}  ", "bold" if kind == "keep" else "")
+    line.append(f" {number(score):>8}", "bold" if kind == "keep" else "")
+    champion = trial.verdict.evidence.get("champion")
+    gain = f"{score - champion:+.4g}" if score is not None and champion is not None else ""
+    line.append(f" {gain:>9}  ", STYLES[kind])
     line.append(f"{duration(trial.runs[-1].seconds):>7}  ", "dim")
+    if kind == "crash":
+        line.append(f"{trial.verdict.reason.splitlines()[0]}  ", "red")
     line.append(params(trial.proposal.params, environment.space))
-    line.append(f"  {reason}", STYLES[kind] if kind == "crash" else "dim")
     return line
 
 
@@ -118,7 +121,7 @@ def what_next(document: Mapping[str, Any], directory: str, console: Console) -> 
         "results": f"{directory}/results.tsv",
         "a trial": f"nightshift logs {document['campaign']} {(document['champion'] or {}).get('trial', 0)}",
         "its changes": f"git -C {directory}/lineage.git diff baseline champion",
-        **{f"mlflow {key}" if key != "url" else "mlflow": value for key, value in document["urls"].items()},
+        **_mlflow(document["urls"]),
     }
     if document["state"] in ("stopped", "interrupted"):
         steps["go on"] = f"nightshift resume {document['campaign']}"
@@ -126,6 +129,13 @@ def what_next(document: Mapping[str, Any], directory: str, console: Console) -> 
         steps["waiting"] = f"{waiting} trial(s) are not in MLflow yet; they are sent at the next resume"
     for label, text in steps.items():
         console.print(f"  {label:<12} {text}", highlight=False, soft_wrap=True)
+
+
+def _mlflow(urls: Mapping[str, str]) -> dict[str, str]:
+    """How to see the campaign's trials in MLflow: an address, or a command first."""
+    if "command" in urls:
+        return {"mlflow": urls["command"], "  then open": f"http://127.0.0.1:5000{urls['path']}"}
+    return {"mlflow": urls["url"]} if "url" in urls else {"mlflow": text for text in urls.values()}
 
 
 def campaigns_table(summaries: list[dict[str, Any]]) -> Table:

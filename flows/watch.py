@@ -73,9 +73,14 @@ class Watch:
         for trial in self._history:
             if trial.number not in self._told:
                 self._told.add(trial.number)
-                self._console.print(
-                    show.trial_line(trial, self._ledger.environment), soft_wrap=True, highlight=False
-                )
+                self._tell(show.trial_line(trial, self._ledger.environment))
+
+    def _tell(self, line: Text) -> None:
+        """Print a line: cut to the width of a screen, whole where it goes into a file."""
+        if self._console.is_terminal:
+            self._console.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
+        else:
+            self._console.print(line, soft_wrap=True, highlight=False)
 
     def _under_way(self) -> Text:
         """The trial under way in a line: what is tried, how far it is, and what it has to beat."""
@@ -86,16 +91,16 @@ class Watch:
         if not place.proposal.is_file():
             return Text("   ...", "dim")
         proposal = workspace.PROPOSAL.validate_json(place.proposal.read_bytes())
-        line = Text(f" > {number:>4}  ")
+        line = Text(f" > {number:>4}  ", no_wrap=True, overflow="ellipsis")
         line.append(f"{'judging' if place.judge_log.is_file() else 'training':<9}", "cyan")
         began = place.proposal.stat().st_mtime
         share = min((time.time() - began) / environment.budget_seconds, 1.0)
         line.append(f" {'━' * round(share * 20):<20} ", "cyan")
-        line.append(show.params(proposal.params, environment.space))
-        line.append(f"  {_last_report(place)}", "bold")
+        line.append(f"{_last_report(place)}  ", "bold")
         champion = best(self._history)
         if champion:
-            line.append(f"  champion {show.number(champion.score.value)} (trial {champion.number})", "dim")
+            line.append(f"champion {show.number(champion.score.value)}  ", "dim")
+        line.append(show.params(proposal.params, environment.space))
         return line
 
 
@@ -105,7 +110,7 @@ def _last_report(place: workspace.TrialDir) -> str:
         with place.progress.open("rb") as file:
             file.seek(max(place.progress.stat().st_size - TAIL_BYTES, 0))
             report = json.loads(file.read().splitlines()[-1])
-        metrics = report.get("metrics", {})
-        return " ".join([*(f"{k} {v:.4g}" for k, v in metrics.items()), f"at step {report['step']}"])
-    except (OSError, ValueError, IndexError, KeyError, TypeError, AttributeError):
+        name, value = next(iter(report["metrics"].items()))
+        return f"{name} {value:.4g} at step {report['step']}"
+    except (OSError, ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration):
         return ""  # nothing yet, half a line, or a program with other habits: no news
