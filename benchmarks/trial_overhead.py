@@ -111,7 +111,9 @@ class Stopwatch:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What the engine costs per trial.")
-    parser.add_argument("--trials", type=int, default=200, help="empty trials of each campaign, at least 4 (200)")
+    parser.add_argument(
+        "--trials", type=int, default=200, help="empty trials of each campaign, at least 4 (200)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
     if options.trials < 4:
@@ -186,7 +188,9 @@ def run_campaign(
 
     stopwatch.reset()
     with Watch(name, Console(quiet=True)):
-        ending = campaign(str(problem), name=name, trials=trials, tracking=tracking, seed=0, return_state=True)
+        ending = campaign(
+            str(problem), name=name, trials=trials, tracking=tracking, seed=0, return_state=True
+        )
     server.drain()
     server.wait_for_rows(url, str(ending.state_details.flow_run_id))
     if not ending.is_completed() or len(stopwatch.laps) != trials + 1:
@@ -249,14 +253,19 @@ def show(figures: dict[str, Any]) -> None:
     for step in columns[0]["step_ms"]:
         table.add_row(f"step {step}", *(spread(column["step_ms"][step]) for column in columns))
     table.add_section()
-    for label, key in (("memory, trial 1, MiB", "memory_first_mib"), ("memory, last trial, MiB", "memory_last_mib")):
+    for label, key in (
+        ("memory, trial 1, MiB", "memory_first_mib"),
+        ("memory, last trial, MiB", "memory_last_mib"),
+    ):
         table.add_row(label, *(f"{column[key]:.1f}" for column in columns))
     table.add_row("growth per trial, KiB", *(f"{column['memory_per_trial_kib']:.1f}" for column in columns))
     console = Console(highlight=False)
     console.print(table)
     start_up = figures["start_up"]
     console.print(f"the two programs bare, before the campaigns: {spread(figures['bare_pair_before_ms'])} ms")
-    console.print(f"nightshift --help: {spread(start_up['help_ms'])} ms; python -c pass: {spread(start_up['python_ms'])}")
+    console.print(
+        f"nightshift --help: {spread(start_up['help_ms'])} ms; python -c pass: {spread(start_up['python_ms'])}"
+    )
 
 
 def spread(figure: dict[str, float]) -> str:

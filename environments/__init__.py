@@ -23,17 +23,18 @@ files that its program and its judge need. It may stand in this package or anywh
 from __future__ import annotations
 
 import hashlib
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from environments import plugins
 from environments.judges import Judge
 from environments.plugins import Refused
-from environments.space import Space, Value
+from environments.space import Choice, Float, Space, Value, is_finite
 
 FILE = "environment.toml"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
@@ -71,6 +72,14 @@ class Environment(BaseModel):
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Value] = Field(default_factory=dict)
     """Parameters that every trial gets unchanged."""
+
+    @field_validator("fixed", mode="before")
+    @classmethod
+    def _plain(cls, fixed: Mapping[str, object]) -> Mapping[str, object]:
+        for name, value in fixed.items():
+            if not isinstance(value, Value) or not is_finite(value):
+                raise ValueError(f"{name!r} must be a finite number, a text or a boolean, got {value!r}")
+        return fixed
 
     @model_validator(mode="after")
     def _parameters_are_told_apart(self) -> Environment:
@@ -116,7 +125,7 @@ class Environment(BaseModel):
         """
         for path in self.program:
             inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
-            if not inside or not (self.folder / path).exists():
+            if not inside or ".." in Path(path).parts or not (self.folder / path).exists():
                 raise Refused(f"{self.folder / FILE}: program: {path!r} is not in the environment's folder")
         try:
             self.judge.check()
@@ -160,7 +169,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     source = str(folder / FILE)
     try:
         table = tomllib.loads((folder / FILE).read_text())
-    except tomllib.TOMLDecodeError as broken:
+    except ValueError as broken:  # TOMLDecodeError, UnicodeDecodeError
         raise Refused(f"{source}: not TOML: {broken}") from broken
     for key, value in (overrides or {}).items():
         _lay_over(table, key, value)
@@ -170,7 +179,8 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     try:
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
-        raise plugins.explain(error, source, Environment.model_fields) from error
+        known = (*Environment.model_fields, *Float.model_fields, *Choice.model_fields)
+        raise plugins.explain(error, source, known) from error
 
 
 def _judge(table: dict[str, Any], source: str) -> Judge:
@@ -180,9 +190,12 @@ def _judge(table: dict[str, Any], source: str) -> Judge:
         raise Refused(
             f"{source}: judge: is required. Available: {', '.join(plugins.names('environments.judges'))}."
         )
-    cls = plugins.load("environments.judges", name, Judge)  # type: ignore[type-abstract]
+    cls = plugins.load("environments.judges", name, Judge, f"{source}: judge")  # type: ignore[type-abstract]
+    settings = table.pop(name, {})
+    if not isinstance(settings, dict):
+        raise Refused(f"{source}: {name}: must be a table, the settings of the judge, got {settings!r}")
     try:
-        return cls(**table.pop(name, {}))
+        return cls(**settings)
     except ValidationError as error:
         raise plugins.explain(error, f"{source}: [{name}]", cls.model_fields) from error
 
@@ -209,5 +222,5 @@ def digest(folder: Path) -> str:
     total = hashlib.sha256()
     for path in files(folder):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
-        total.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+        total.update(os.fsencode(f"{path.relative_to(folder).as_posix()}\0{content}\n"))
     return total.hexdigest()

@@ -10,9 +10,12 @@ import importlib
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
 
@@ -33,13 +36,13 @@ def folder(package: str) -> Path:
     return Path(origin).parent
 
 
-def load(package: str, name: str, base: type[T]) -> type[T]:
+def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
     """The one public subclass of `base` that the plug-in's own file defines.
 
     Raises:
         Refused: no such plug-in (with the near miss), or a package that it needs is not installed.
     """
-    require(name, names(package), what=base.__name__.lower())
+    require(name, names(package), base.__name__.lower(), where)
     try:
         module = importlib.import_module(f"{package}.{name}")
     except ModuleNotFoundError as missing:
@@ -61,32 +64,37 @@ def load(package: str, name: str, base: type[T]) -> type[T]:
     return found[0]
 
 
-def require(name: str, known: Iterable[str], what: str) -> None:
-    """Refuse an unknown name with the near miss and everything available."""
+def require(name: str, known: Iterable[str], what: str, where: str = "") -> None:
+    """Refuse an unknown name with the near miss and everything available; `where` (file and key) comes first."""
     known = tuple(known)
     if name in known:
         return
     near = difflib.get_close_matches(name, known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise Refused(f"unknown {what} {name!r}.{hint} Available: {', '.join(known) or 'none'}.")
+    place = f"{where}: " if where else ""
+    raise Refused(f"{place}unknown {what} {name!r}.{hint} Available: {', '.join(known) or 'none'}.")
 
 
 def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> Refused:
     """A pydantic error as one line per fact: where it stands, what is wrong, what was given."""
-    lines = []
+    known, lines = tuple(known), []
     for fault in error.errors():
-        where = (
-            ".".join(str(part) for part in fault["loc"] if part not in ("float", "int", "choice")) or "value"
-        )
-        if fault["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(str(fault["loc"][-1]), tuple(known), n=1)
-            message = "unknown key." + (f" Did you mean {near[0]!r}?" if near else "")
-        elif fault["type"] == "missing":
-            message = "is required"
-        else:
-            given = (
-                f", got {fault['input']!r}" if not isinstance(fault["input"], dict | BaseException) else ""
-            )
-            message = fault["msg"].removeprefix("Value error, ") + given
-        lines.append(f"{source}: {where}: {message}")
+        path = [str(part) for part in fault["loc"] if part not in ("float", "int", "choice")]
+        if fault["type"].startswith("union_tag"):
+            path.append(str(fault["ctx"]["discriminator"]).strip("'"))
+        lines.append(": ".join(filter(None, [source, ".".join(path), _in_words(fault, known)])))
     return Refused("\n".join(lines))
+
+
+def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
+    """What is wrong, and what was given."""
+    kind, given = fault["type"], fault["input"]
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
+        return "unknown key." + (f" Did you mean {near[0]!r}?" if near else "")
+    if kind in ("missing", "union_tag_not_found"):
+        return "is required"
+    if kind == "union_tag_invalid":
+        return f"must be one of {fault['ctx']['expected_tags']}, got {fault['ctx']['tag']!r}"
+    message = fault["msg"].removeprefix("Value error, ")
+    return message if isinstance(given, dict | BaseException) else f"{message}, got {given!r}"

@@ -10,6 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 Value = int | float | str | bool
 
+LARGEST_INT = 2**53
+"""Beyond it a float, which every scale is made of, no longer tells two neighbours apart."""
+
+
+def is_finite(value: Value) -> bool:
+    """Whether JSON, and with it every file of ours, can hold the value."""
+    return not isinstance(value, float) or math.isfinite(value)
+
 
 class _Range(BaseModel):
     """What Float and Int share: bounds, a scale, and a default within the bounds."""
@@ -26,6 +34,8 @@ class _Range(BaseModel):
     def _is_a_range(self) -> _Range:
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got low = {self.low}, high = {self.high}")
+        if not math.isfinite(self.high - self.low):
+            raise ValueError(f"low = {self.low} and high = {self.high} are too far apart: narrow the range")
         if self.log and self.low <= 0:
             raise ValueError(f"a log scale needs low > 0, got low = {self.low}: raise low or drop log")
         if not self.low <= self.default <= self.high:
@@ -33,12 +43,15 @@ class _Range(BaseModel):
         return self
 
     def _at(self, fraction: float) -> float:
-        """The point at `fraction` (0..1) of the range on its scale."""
-        if fraction == 1.0:  # exp(log(high)) may miss high by a rounding error
-            return self.high
+        """The point at `fraction` (0..1) of the range on its scale, the ends exactly."""
+        if fraction in (0.0, 1.0):  # exp(log(1e-5)) lies below 1e-5
+            return self.high if fraction else self.low
         if self.log:
-            return math.exp(math.log(self.low) + fraction * (math.log(self.high) - math.log(self.low)))
-        return self.low + fraction * (self.high - self.low)
+            low, high = math.log(self.low), math.log(self.high)
+            point = math.exp(low + fraction * (high - low))
+        else:
+            point = self.low + fraction * (self.high - self.low)
+        return min(max(point, self.low), self.high)
 
 
 class Float(_Range):
@@ -50,13 +63,14 @@ class Float(_Range):
     default: FiniteFloat
 
     def sample(self, rng: np.random.Generator) -> float:
-        return min(max(self._at(rng.random()), self.low), self.high)
+        return self._at(rng.random())
 
     def grid(self, points: int) -> tuple[float, ...]:
-        """`points` values evenly spaced on the scale, both ends included; one point is the default."""
+        """`points` values (fewer where floats lie wider apart) evenly spaced on the scale, from end to end;
+        one point is the default."""
         if points == 1:
             return (self.default,)
-        return tuple(self._at(i / (points - 1)) for i in range(points))
+        return tuple(dict.fromkeys(self._at(i / (points - 1)) for i in range(points)))
 
     def check(self, value: Value) -> float:
         """The value as a float. Raises ValueError when it is not a number in the range."""
@@ -69,8 +83,8 @@ class Int(_Range):
     """A whole number in [low, high]."""
 
     type: Literal["int"] = "int"
-    low: int
-    high: int
+    low: int = Field(ge=-LARGEST_INT, le=LARGEST_INT)
+    high: int = Field(ge=-LARGEST_INT, le=LARGEST_INT)
     default: int
 
     def sample(self, rng: np.random.Generator) -> int:
@@ -88,7 +102,7 @@ class Int(_Range):
 
     def check(self, value: Value) -> int:
         """The value as an int. Raises ValueError when it is not a whole number in the range."""
-        if isinstance(value, bool | str) or value != int(value) or not self.low <= value <= self.high:
+        if isinstance(value, bool | str) or not self.low <= value <= self.high or value != int(value):
             raise ValueError(f"must be a whole number in {self.low}..{self.high}, got {value!r}")
         return int(value)
 
@@ -104,7 +118,9 @@ class Choice(BaseModel):
 
     @model_validator(mode="after")
     def _default_is_one_of_them(self) -> Choice:
-        if len(set(map(repr, self.values))) < len(self.values):
+        if not all(map(is_finite, self.values)):
+            raise ValueError(f"values must be finite, got {list(self.values)}")
+        if len({(isinstance(value, bool), value) for value in self.values}) < len(self.values):
             raise ValueError(f"values must differ, got {list(self.values)}")
         self.check(self.default)
         return self

@@ -63,20 +63,20 @@ def campaign(
     spec.check()
     ledger = spec.open()
     with Life(ledger, flow_run_id=runtime.flow_run.id, page=runtime.flow_run.ui_url) as life:
+        spec.store(ledger)
         crash_the_dead(ledger, runtime.flow_run.id)
-        finished = ledger.history()
-        reconcile(ledger, finished)
+        finished = reconcile(ledger)
         outbox = Outbox(ledger, spec.tracking, runtime.flow_run.id, finished)
         history = finished[: len(finished) // CHUNK * CHUNK]
-        stop = None
-        while stop is None:
+        while True:
             interrupt.check()
-            if len(history) >= len(finished):
+            stop = None
+            if len(history) >= len(finished):  # what was finished is replayed, whatever the guards say now
                 stop = guards.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop)
-            if stop is None:
-                trial = one_trial(spec, ledger, outbox, history)
-                stop = guards.NOTHING_LEFT if trial is None else None
-                history += (trial,) if trial else ()
+            if stop or not (trial := one_trial(spec, ledger, outbox, history)):
+                break
+            history += (trial,)
+        stop = stop or guards.NOTHING_LEFT
         outbox.close(stop.state)
         ledger.event("end", state=stop.state, reason=stop.reason)
     message = f"{spec.name}: {stop.reason}"

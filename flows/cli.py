@@ -148,7 +148,7 @@ def status(campaign: str | None = None, *, last: int | None = None, json: Json =
     from tasks.ledger import Ledger
 
     ledger = Ledger.open(campaign or running.newest())
-    found = document(ledger, running.urls(ledger))
+    found = document(ledger)
     if json:
         show.print_json(found)
     else:
@@ -247,6 +247,7 @@ def main() -> None:
         signal.signal(number, _interrupt)
     try:
         code = app(exit_on_error=False, print_error=False, result_action="return_value")
+        sys.stdout.flush()  # here, where a reader that has gone away is expected
     except Refused as refused:
         print(f"nightshift: {refused}", file=sys.stderr)
         code = REFUSED

@@ -55,7 +55,11 @@ def stop(
 
 def time_for_a_trial(environment: Environment, history: History) -> float:
     """Seconds the next trial may take: its whole training budget, and the most that any took besides training."""
-    besides = [trial.wall_seconds - sum(run.seconds for run in trial.runs) for trial in history]
+    # A trial that was resumed after its training has seen less time pass than that training took.
+    walls = [max(trial.wall_seconds, sum(run.wall_seconds for run in trial.runs)) for trial in history]
+    besides = [
+        wall - sum(run.seconds for run in trial.runs) for wall, trial in zip(walls, history, strict=True)
+    ]
     return environment.budget_seconds + max(besides, default=environment.startup_seconds)
 
 

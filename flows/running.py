@@ -13,16 +13,16 @@ from typing import Any
 
 from rich.console import Console
 
-from environments import plugins
+from environments import FILE, plugins
 from environments.plugins import Refused
 from flows import server as servers
 from flows import show
 from flows.settings import parse_settings
 from flows.status import document, ended, state, stored_spec
 from flows.watch import Watch
-from tasks import life, outbox
+from tasks import life
 from tasks.ledger import Ledger, campaigns, free_name, home
-from tasks.tracking import Unreachable, locate
+from tasks.tracking import locate
 
 ADVANCED = ("patience", "crash_share", "options", "overrides")
 
@@ -66,6 +66,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool) -> int:
     console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}")
     try:
         with Watch(spec.name, console), servers.prefect_server(api, home()) as url:
+            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
             _run_flow(spec, url, console)
     except KeyboardInterrupt:
         print(
@@ -100,7 +101,7 @@ def _more_than_a_name(stated: dict[str, Any]) -> bool:
 
 def report(ledger: Ledger, as_json: bool) -> int:
     """Print how a campaign stands; the exit code that says so too."""
-    found = document(ledger, urls(ledger))
+    found = document(ledger)
     if as_json:
         show.print_json(found)
     else:
@@ -110,14 +111,6 @@ def report(ledger: Ledger, as_json: bool) -> int:
         show.outcome(found, console)
         show.what_next(found, _short(ledger.path), console)
     return 1 if found["state"] == "failed" else 0
-
-
-def urls(ledger: Ledger) -> dict[str, str]:
-    """Where the campaign's trials are shown by MLflow; what is wrong when it cannot be reached."""
-    try:
-        return outbox.Outbox(ledger, stored_spec(ledger).get("tracking"), None, ()).urls()
-    except (Unreachable, ConnectionError) as down:
-        return {"unreachable": str(down)}
 
 
 def newest() -> str:
@@ -195,8 +188,12 @@ def _read_spec(path: Path) -> dict[str, Any]:
     """A spec.toml; its environment, if a path, is relative to the file."""
     try:
         spec = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as wrong:
-        raise Refused(f"{path}: {wrong}") from wrong
+    except OSError as wrong:
+        raise Refused(f"{path}: {wrong.strerror}") from wrong
+    except ValueError as wrong:  # TOMLDecodeError, UnicodeDecodeError
+        raise Refused(f"{path}: not TOML: {wrong}") from wrong
+    if path.name == FILE:
+        raise Refused(f"{path} is an environment, not a spec: name its folder, {path.absolute().parent}")
     if "environment" not in spec:
         raise Refused(f"{path}: environment: is required")
     spec["environment"] = _lasting(str(spec["environment"]), path.parent)

@@ -178,6 +178,9 @@ def _start(directory: Path) -> str:
     port = free_port()
     url = f"http://127.0.0.1:{port}/api"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_API")}
+    environment["PREFECT_SERVER_UI_API_URL"] = (
+        url  # left out, its pages ask port 4200, whatever port they come from
+    )
     log = directory / "server.log"
     with log.open("ab") as output:
         server = subprocess.Popen(

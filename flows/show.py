@@ -133,9 +133,12 @@ def what_next(document: Mapping[str, Any], directory: str, console: Console) -> 
 
 def _mlflow(urls: Mapping[str, str]) -> dict[str, str]:
     """How to see the campaign's trials in MLflow: an address, or a command first."""
-    if "command" in urls:
-        return {"mlflow": urls["command"], "  then open": f"http://127.0.0.1:5000{urls['path']}"}
-    return {"mlflow": urls["url"]} if "url" in urls else {"mlflow": text for text in urls.values()}
+    if "mlflow_command" in urls:
+        return {
+            "mlflow": urls["mlflow_command"],
+            "  then open": f"http://127.0.0.1:5000{urls['mlflow_path']}",
+        }
+    return {"mlflow": urls["mlflow_url"]} if "mlflow_url" in urls else {}
 
 
 def campaigns_table(summaries: list[dict[str, Any]]) -> Table:

@@ -9,10 +9,13 @@ from __future__ import annotations
 import datetime
 import re
 import shutil
+import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import tomlkit
+from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 import environments
@@ -21,7 +24,7 @@ from environments.plugins import Refused
 from environments.space import Value
 from tasks import evaluate, propose, train, workspace
 from tasks.decide import RULE
-from tasks.ledger import Ledger, check_name
+from tasks.ledger import Ledger, check_name, home
 
 FIXED = ("environment", "overrides", "proposer", "options", "seed")
 
@@ -107,11 +110,16 @@ class CampaignSpec(BaseModel):
         if shutil.which("git") is None:
             raise Refused("git is not installed: the lineage of a campaign is kept in a git repository")
         propose.load(self.proposer, self.advanced.options)
-        environment = self._resumed().environment if Ledger.exists(self.name) else self._asked_for()
-        need = environment.budget_seconds
+        known = Ledger.exists(self.name)
+        environment = self._resumed().environment if known else self._asked_for()
+        need = environment.budget_seconds + environment.startup_seconds
         if self.hours * 3600 < need:
             has = f"{self.hours:g} ({self.hours * 3600:.0f} s)"
-            raise Refused(f"hours = {has} is less than one training run ({need:g} s): raise hours")
+            raise Refused(f"hours = {has} is less than one trial may take ({need:g} s): raise hours")
+        if not known and self.deadline and self.deadline < time.time() + need:
+            raise Refused(
+                f"until = {self.until} is over before one trial ({need:g} s) can be done: give a later one"
+            )
 
     def open(self) -> Ledger:
         """The campaign's ledger: a new one, or the existing one if nothing that is fixed differs.
@@ -119,14 +127,28 @@ class CampaignSpec(BaseModel):
         Raises:
             Refused: a fixed setting differs, or scores would no longer mean the same.
         """
-        ledger = self._resumed() if Ledger.exists(self.name) else self._create()
-        workspace.write(ledger.path / "spec.toml", self.toml())
-        return ledger
+        with FileLock(
+            home() / ".create.lock"
+        ):  # two that begin a campaign of one name: the second opens the first's
+            return self._resumed() if Ledger.exists(self.name) else self._create()
+
+    def store(self, ledger: Ledger) -> None:
+        """Write spec.toml, and note what has changed since the last life. Only who holds the campaign may do this."""
+        path = ledger.path / "spec.toml"
+        before, now = tomllib.loads(path.read_text()), tomllib.loads(self.toml())
+        if before != now:
+            workspace.write(path, self.toml())
+            changed = {
+                key: [before.get(key), now.get(key)]
+                for key in before | now
+                if before.get(key) != now.get(key)
+            }
+            ledger.event("guards", changed=changed)
 
     def toml(self) -> str:
         """The spec as a file that `nightshift run` takes."""
         fields = {key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}}
-        return tomlkit.dumps(fields)
+        return tomlkit.dumps(fields | {"environment": source(self.environment)})
 
     def _asked_for(self) -> Environment:
         return checked_environment(self.environment, self.advanced.overrides)
@@ -141,6 +163,7 @@ class CampaignSpec(BaseModel):
             proposer=self.proposer,
             options=self.advanced.options,
             seed=self.seed,
+            spec=self.toml(),
         )
 
     def _resumed(self) -> Ledger:
@@ -198,7 +221,7 @@ def next_time(text: str) -> datetime.datetime:
         try:
             then = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
         except ValueError:
-            raise ValueError(f"is no time of day, give HH:MM such as 07:30 ({text!r})") from None
+            raise ValueError("is no time of day, give HH:MM such as 07:30") from None
         return then if then > now else then + datetime.timedelta(days=1)
     try:
         return datetime.datetime.fromisoformat(text).astimezone()

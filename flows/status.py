@@ -11,7 +11,7 @@ from tasks.outbox import is_tracked
 from tasks.trial import History, Trial, baseline, best
 
 
-def document(ledger: Ledger, urls: dict[str, str] | None = None) -> dict[str, Any]:
+def document(ledger: Ledger) -> dict[str, Any]:
     """The campaign's status; the shape is documented in docs/command-line.md."""
     campaign, history = ledger.campaign, ledger.history()
     return {
@@ -36,7 +36,7 @@ def document(ledger: Ledger, urls: dict[str, str] | None = None) -> dict[str, An
             "usd": _cost(history),
         },
         "waiting_to_record": len([trial for trial in history if not is_tracked(ledger, trial)]),
-        "urls": urls or {},
+        "urls": urls(ledger),
     }
 
 
@@ -54,6 +54,17 @@ def ended(ledger: Ledger) -> dict[str, Any]:
         elif event["event"] == "end":
             last = event
     return last
+
+
+def urls(ledger: Ledger) -> dict[str, str]:
+    """Where the campaign's trials are shown: by MLflow, and its last life by Prefect."""
+    found: dict[str, str] = {}
+    for event in ledger.events():
+        if event["event"] == "life" and event.get("page"):
+            found["prefect"] = event["page"]
+        elif event["event"] == "tracked":
+            found |= {f"mlflow_{key}": value for key, value in event["urls"].items()}
+    return found
 
 
 def stored_spec(ledger: Ledger) -> dict[str, Any]:

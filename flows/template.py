@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import tomlkit
+
 from environments import FILE
 from environments.plugins import Refused
 
 ENVIRONMENT = """\
-title = "{title}"
+title = {title}
 metric = "loss"                  # what the judge measures; appears under this name in MLflow
 direction = "minimize"           # or "maximize"
 trainer = "command"              # your own program
@@ -91,7 +93,7 @@ def write_environment(folder: Path) -> str:
         raise Refused(f"{folder / FILE} exists already: it was left as it is")
     title = folder.resolve().name
     contents = {
-        FILE: ENVIRONMENT.format(title=title),
+        FILE: ENVIRONMENT.format(title=tomlkit.string(title).as_string()),
         "program.md": PROGRAM.format(title=title),
         "train.py": TRAIN,
         "evaluate.py": EVALUATE,

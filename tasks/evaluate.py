@@ -11,8 +11,9 @@ import selectors
 from collections.abc import Callable
 from pathlib import Path
 
-from environments import Environment
+from environments import FILE, Environment, judge_name
 from environments.judges import Misbehaved
+from environments.plugins import Refused
 from environments.score import Score
 from tasks import interrupt, workspace
 from tasks.checkpoint import At, stored
@@ -24,7 +25,9 @@ from tasks.workspace import TrialDir
 
 @stored("evaluate")
 def evaluate(at: At, environment: Environment, place: TrialDir, run: Run, seed: int) -> Score:
-    """The judged score of a finished run; a crashed one has none."""
+    """The judged score of a finished run; a crashed one has none, and a finished trial is never judged again."""
+    if known := workspace.finished(place):
+        return known.score
     return judge_run(at.marker, environment, place, run, seed)
 
 
@@ -59,9 +62,12 @@ def judge_placeholders(environment: Environment, place: TrialDir, seed: int) -> 
 
 def check(environment: Environment) -> None:
     """Refuse a judge whose command line could not be filled in."""
-    workspace.fill(
-        environment.judge.command(), judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
-    )
+    values = judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
+    try:
+        workspace.fill(environment.judge.command(), values)
+    except Refused as wrong:
+        source = environment.folder / FILE
+        raise Refused(f"{source}: [{judge_name(environment.judge)}] {wrong}") from wrong
 
 
 class PipedCandidate:

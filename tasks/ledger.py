@@ -31,7 +31,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
-from environments.space import Value
 from tasks import sandbox, workspace
 from tasks.checkpoint import At, spec_digest
 from tasks.seeds import Purpose, derive
@@ -40,6 +39,9 @@ from tasks.workspace import TRAINERS, TrialDir
 
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+TAKEN = re.compile(r"artifacts|mlflow\.db.*")
+"""What MLflow keeps in the same home."""
+HALF_MADE = re.compile(r"environment|program|trials|spec\.toml|\.(campaign\.json|spec\.toml)\.\d+")
 FREEZE_LIMIT = 256 * 2**20
 """Bytes an environment's folder may hold: it is copied into every campaign."""
 
@@ -58,7 +60,7 @@ class Campaign(BaseModel):
     environment: str
     source: str
     """Where the environment was when it was frozen: a bundled one's name, or a path."""
-    overrides: dict[str, Value]
+    overrides: dict[str, Any]
     rule: str
     proposer: str
     options: dict[str, Any]
@@ -81,6 +83,8 @@ def check_name(name: str) -> str:
     """A campaign's name, which is also a directory and part of keys and URLs."""
     if not NAME.fullmatch(name):
         raise Refused(f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit")
+    if TAKEN.fullmatch(name):
+        raise Refused(f"campaign name {name!r}: MLflow's data is kept under it: choose another")
     return name
 
 
@@ -142,18 +146,18 @@ class Ledger:
         environment: Environment,
         *,
         source: str,
-        overrides: dict[str, Value],
+        overrides: dict[str, Any],
         rule: str,
         proposer: str,
         options: dict[str, Any],
         seed: int | None,
+        spec: str,
     ) -> Ledger:
         """Freeze the environment and the baseline program, and write campaign.json as the last step."""
         path = home() / check_name(name)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for half_made in path.iterdir():  # a creation that was killed before its last step
-            shutil.rmtree(half_made) if half_made.is_dir() else half_made.unlink()
+        _make_room(path)
         freeze(environment, path)
+        workspace.write(path / "spec.toml", spec)
         settings: dict[str, Any] = {
             "rule": rule,
             "proposer": proposer,
@@ -223,9 +227,12 @@ class Ledger:
 
     def event(self, kind: str, **facts: object) -> None:
         """Add a line to events.jsonl."""
-        line = json.dumps({"time": round(time.time(), 3), "event": kind, **facts})
-        with (self.path / "events.jsonl").open("a") as file:
-            file.write(line + "\n")
+        line = json.dumps({"time": round(time.time(), 3), "event": kind, **facts}) + "\n"
+        with (self.path / "events.jsonl").open("ab+") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(end - 1, 0))
+            torn = file.read(1) not in (b"", b"\n")  # a full disk or a kill cut the last line short
+            file.write((b"\n" if torn else b"") + line.encode())
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What happened so far; a line that a kill cut short is left out."""
@@ -235,6 +242,23 @@ class Ledger:
                 yield json.loads(line)
             except ValueError:
                 continue
+
+
+def _make_room(path: Path) -> None:
+    """An empty directory; what a creation that was killed before its last step left there goes.
+
+    Raises:
+        Refused: something else is there, which is not ours to remove.
+    """
+    if path.exists() and not path.is_dir():
+        raise Refused(f"{path} is a file: choose another name for the campaign")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    parts = list(path.iterdir())
+    for part in parts:
+        if not HALF_MADE.fullmatch(part.name):
+            raise Refused(f"{path} holds {part.name!r} and is no half-made campaign: choose another name")
+    for part in parts:
+        shutil.rmtree(part) if part.is_dir() else part.unlink()
 
 
 def freeze(environment: Environment, path: Path) -> None:

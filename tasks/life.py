@@ -21,6 +21,8 @@ from tasks import interrupt, sandbox
 from tasks.ledger import Ledger
 
 BEAT_SECONDS = 1.0
+NOTE_BYTES = 512
+"""Length of what a life writes into the lock, always the same, so that one write replaces the last."""
 
 
 class Life:
@@ -39,18 +41,17 @@ class Life:
 
     def __enter__(self) -> Life:
         self._signals = interrupt.deferred()
-        path = lock_path(self.ledger)
-        self._lock = path.open("a+")
+        self._lock = _open(lock_path(self.ledger))
         if not _take(self._lock):
             self._lock.close()
             raise Refused(
                 f"campaign {self.ledger.campaign.name!r} is already running ({describe(self.ledger)})"
             )
         self._before = spent(self.ledger)
-        self._started = sandbox.clock()
+        self._started, self._since = sandbox.clock(), time.time()
         (self.ledger.path / "stop").unlink(missing_ok=True)
         orphans = sandbox.end(self.ledger.campaign.campaign_id)
-        self._write_holder()
+        self._note()
         before = round(self._before, 3)
         self.ledger.event("life", pid=os.getpid(), host=platform.node(), spent_before=before, **self._facts)
         if orphans:
@@ -64,7 +65,7 @@ class Life:
         self._signals.__exit__(None, None, None)
         self._over.set()
         self._beat.join()
-        os.utime(lock_path(self.ledger))
+        self._note()
         self._lock.close()
 
     @property
@@ -76,16 +77,14 @@ class Life:
     def asked_to_stop(self) -> bool:
         return (self.ledger.path / "stop").exists()
 
-    def _write_holder(self) -> None:
-        holder = {"pid": os.getpid(), "host": platform.node(), "started": time.time()}
-        self._lock.seek(0)
-        self._lock.truncate()
-        self._lock.write(json.dumps(holder) + "\n")
-        self._lock.flush()
+    def _note(self) -> None:
+        """Write down who holds the campaign and how long all lives have run. Readers and kills see all or nothing."""
+        holder = {"pid": os.getpid(), "host": platform.node(), "started": self._since, "spent": self.spent}
+        os.pwrite(self._lock.fileno(), f"{json.dumps(holder):<{NOTE_BYTES - 1}}\n".encode(), 0)
 
     def _beats(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
-            os.utime(lock_path(self.ledger))
+            self._note()
 
 
 def lock_path(ledger: Ledger) -> Path:
@@ -96,8 +95,12 @@ def is_running(ledger: Ledger) -> bool:
     """Whether some process holds the campaign now."""
     if not lock_path(ledger).exists():
         return False
-    with lock_path(ledger).open("a+") as lock:
+    with _open(lock_path(ledger)) as lock:
         return not _free(lock)
+
+
+def _open(path: Path) -> IO[str]:
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
 
 
 def _take(lock: IO[str]) -> bool:
@@ -121,7 +124,8 @@ def _free(lock: IO[str]) -> bool:
 
 
 def holder(ledger: Ledger) -> dict[str, Any]:
-    """Who holds the campaign, or held it last: pid, host, started (Unix time); empty when nobody ever did."""
+    """Who holds the campaign, or held it last: pid, host, started (Unix time), and the seconds `spent` by all lives
+    until its last beat; empty when nobody ever did."""
     try:
         return dict(json.loads(lock_path(ledger).read_text()))
     except (FileNotFoundError, ValueError):
@@ -136,10 +140,4 @@ def describe(ledger: Ledger) -> str:
 
 def spent(ledger: Ledger) -> float:
     """Seconds that all lives so far have run; a killed one counts to its last beat."""
-    last = None
-    for event in ledger.events():
-        if event["event"] == "life":
-            last = event
-    if last is None:
-        return 0.0
-    return float(last["spent_before"]) + max(lock_path(ledger).stat().st_mtime - float(last["time"]), 0.0)
+    return float(holder(ledger).get("spent", 0.0))

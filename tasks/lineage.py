@@ -11,12 +11,13 @@ same commit. The repository is the campaign's own: the user's checkout is never 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from tasks.trial import Trial
-from tasks.workspace import TrialDir
+from tasks.workspace import TrialDir, git_environment
 
 WHO = "Nightshift <nightshift@localhost>"
 
@@ -78,7 +79,7 @@ def _file(name: str, content: bytes) -> bytes:
 
 def _quoted(name: str) -> bytes:
     escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return escaped.encode()
+    return os.fsencode(escaped)
 
 
 def _ref(number: int) -> str:
@@ -86,7 +87,8 @@ def _ref(number: int) -> str:
 
 
 def _git(directory: Path, *arguments: str, stdin: bytes = b"") -> bytes:
-    done = subprocess.run(["git", "-C", str(directory), *arguments], input=stdin, capture_output=True)
+    command = ["git", "-C", str(directory), *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, env=git_environment())
     if done.returncode:
         raise RuntimeError(
             f"git {arguments[0]} in {directory}: {done.stderr.decode(errors='replace').strip()}"

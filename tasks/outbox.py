@@ -28,7 +28,7 @@ class Outbox:
         self.tracker = locate(tracking, home())
         self.waiting = [trial for trial in history if not is_tracked(ledger, trial)]
         self._campaign = campaign_record(ledger, flow_run_id)
-        self._down = False
+        self._down = self._opened = False
         self._history = list(history)
 
     def add(self, trial: Trial) -> None:
@@ -43,8 +43,10 @@ class Outbox:
         A record that MLflow rejects stays, without holding up the others; an outage is noted once.
         """
         try:
-            if self.waiting:
+            if self.waiting and not self._opened:
                 self.tracker.open_campaign(self._campaign)
+                self.ledger.event("tracked", urls=self.tracker.urls(self._campaign))
+                self._opened = True
             for trial in list(self.waiting):
                 try:
                     self._send(trial)
@@ -68,9 +70,6 @@ class Outbox:
             self.tracker.close_campaign(self._campaign, status)
         except Unreachable as down:
             self.ledger.event("tracking", error=str(down), waiting=len(self.waiting))
-
-    def urls(self) -> dict[str, str]:
-        return self.tracker.urls(self._campaign)
 
     def _send(self, trial: Trial) -> None:
         place = self.ledger.place(trial.number)
@@ -120,4 +119,5 @@ def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
             "budget_seconds": f"{environment.budget_seconds:g}",
             "isolation": campaign.isolation,
         },
+        varies=tuple(environment.space),
     )

@@ -35,8 +35,8 @@ def record(at: At, ledger: Ledger, outbox: Outbox, history: History, trial: Tria
 def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
     """Write a decided trial into the ledger, unless it is there already; the trial as the ledger has it."""
     place = ledger.place(trial.number)
-    if place.trial.is_file():
-        return workspace.TRIAL.validate_json(place.trial.read_bytes())
+    if known := workspace.finished(place):
+        return known
     repository = ledger.path / "lineage.git"
     commit = lineage.commit(repository, place, trial, program_files(ledger))
     if (champion := best((*history, trial))) is not None:
@@ -49,11 +49,13 @@ def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
     return trial
 
 
-def reconcile(ledger: Ledger, history: History) -> None:
-    """Rewrite results.tsv from the trials: a kill may have fallen between a trial and its line."""
+def reconcile(ledger: Ledger) -> History:
+    """The finished trials. results.tsv is rewritten from them: a kill may fall between a trial and its line."""
+    history = ledger.history()
     commits = lineage.commits(ledger.path / "lineage.git")
     rows = (row(ledger.environment, trial, commits.get(trial.number, "")) for trial in history)
     workspace.write(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
+    return history
 
 
 def program_files(ledger: Ledger) -> tuple[str, ...]:

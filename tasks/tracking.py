@@ -30,6 +30,7 @@ from tasks.mlflow_run import (
     shown,
     small_files,
     table_fragment,
+    table_view,
     trial_scalars,
     trial_tags,
     trial_times,
@@ -58,6 +59,9 @@ ENDED = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 DECIDED = {"keep": "FINISHED", "discard": "FINISHED", "cancelled": "KILLED", "crash": "FAILED"}
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 T = TypeVar("T")
+
+
+LIGHT = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
 
 
 class Tracker(Protocol):
@@ -119,6 +123,9 @@ class Mlflow:
             parent = self._parent(client, campaign)
             if client.get_run(parent).info.status != "RUNNING":
                 client.update_run(parent, status="RUNNING")
+            key, view = table_view(campaign)
+            experiment = self._experiment(client, campaign.environment)
+            client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{key}", view)
             return parent
 
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
@@ -162,10 +169,11 @@ class Mlflow:
     def urls(self, campaign: CampaignRecord) -> dict[str, str]:
         with self._reach() as client:
             experiment = self._experiment(client, campaign.environment)
-        fragment = table_fragment(experiment, campaign.campaign_id, campaign.higher_is_better)
+        fragment = table_fragment(experiment, campaign)
         if self._store.served:
             return {"url": f"{self._store}/{fragment}"}
-        command = f"mlflow ui --backend-store-uri {shlex.quote(str(self._store))} --port 5000"
+        # Its job runner is eight processes for what we do not use.
+        command = f"{LIGHT} mlflow ui --backend-store-uri {shlex.quote(str(self._store))} --port 5000"
         return {"command": command, "path": f"/{fragment}"}
 
     @contextmanager

@@ -12,7 +12,7 @@ import signal
 import time
 from pathlib import Path
 
-from environments import Environment, plugins
+from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from tasks import workspace
 from tasks.checkpoint import At, stored
@@ -33,24 +33,24 @@ class BadProgress(Exception):
 def train(
     at: At, environment: Environment, program: Path, place: TrialDir, proposal: Proposal, seed: int
 ) -> Run:
-    """One training run of a proposal, in the trial's directory `place` (below the campaign's)."""
+    """One training run of a proposal, in the trial's directory `place`; a finished trial is never run again."""
+    if known := workspace.finished(place):
+        return known.runs[-1]
     return run_program(at.marker, environment, program, place, proposal, seed)
 
 
 def check(environment: Environment) -> None:
     """Refuse an environment whose program could not even be started."""
-    plugins.require(environment.trainer, plugins.names(TRAINERS), "trainer")
-    if (
-        environment.trainer == "command"
-        and not environment.program
-        and environment.train_cmd == "python train.py"
-    ):
-        raise Refused(
-            f"{environment.name}: trainer = 'command' runs your own program: set train_cmd, or program"
-        )
-    workspace.fill(
-        environment.train_cmd, placeholders(environment, environment.defaults, Path("out"), seed=0)
-    )
+    source = environment.folder / FILE
+    plugins.require(environment.trainer, plugins.names(TRAINERS), "trainer", f"{source}: trainer")
+    own = environment.program or environment.train_cmd != "python train.py"
+    if environment.trainer == "command" and not own:
+        raise Refused(f"{source}: trainer = 'command' runs your own program: set train_cmd, or program")
+    values = placeholders(environment, environment.defaults, Path("out"), seed=0)
+    try:
+        workspace.fill(environment.train_cmd, values)
+    except Refused as wrong:
+        raise Refused(f"{source}: train_cmd: {wrong}") from wrong
 
 
 def placeholders(environment: Environment, params: Params, out: Path, seed: int) -> dict[str, object]:

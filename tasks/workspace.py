@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -30,6 +31,10 @@ from tasks.trial import Proposal, Trial
 TRAINERS = "tasks.trainers"
 PROPOSAL = TypeAdapter(Proposal)
 TRIAL = TypeAdapter(Trial)
+
+
+NOT_A_TEXT = re.compile(r" (rename|copy|create mode 1[26]0000|mode change \d+ => 1[26]0000) ")
+"""Lines of `git apply --summary`: a file moved or copied from a place that need not be editable, a link, a module."""
 
 
 class EditFailed(Exception):
@@ -89,10 +94,11 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
     Raises:
         EditFailed: the proposal's edit does not apply.
     """
-    for old in (place.workspace, place.out):
-        shutil.rmtree(old, ignore_errors=True)
-    for file in (place.judge_log, place.result):
-        file.unlink(missing_ok=True)
+    for old in (place.workspace, place.out, place.judge_log, place.result):
+        if old.is_dir() and not old.is_symlink():
+            shutil.rmtree(old)
+        else:  # a program may have put anything in the place of its directory
+            old.unlink(missing_ok=True)
     shutil.copytree(program, place.workspace)
     place.out.mkdir(parents=True)
     if proposal.edit:
@@ -113,6 +119,11 @@ def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: 
         "init": None,
         "problem": environment.judge.problem(),
     }
+
+
+def finished(place: TrialDir) -> Trial | None:
+    """The trial as the ledger has it, once it is decided; None before."""
+    return TRIAL.validate_json(place.trial.read_bytes()) if place.trial.is_file() else None
 
 
 def fill(command: str, values: Mapping[str, object]) -> list[str]:
@@ -136,7 +147,7 @@ def fill(command: str, values: Mapping[str, object]) -> list[str]:
         except Refused as refused:
             raise Refused(f"command line {command!r}: {refused}") from None
         raise
-    except (ValueError, IndexError) as broken:
+    except (ValueError, IndexError, AttributeError, TypeError) as broken:
         raise Refused(f"command line {command!r}: {broken} (write a literal brace twice)") from broken
 
 
@@ -155,16 +166,30 @@ def apply_edit(workspace: Path, edit: str, editable: tuple[str, ...]) -> None:
             raise EditFailed(f"the edit touches {name!r}; editable: {', '.join(editable)}")
     if not touched:
         raise EditFailed("the edit changes nothing: it holds no hunk of a unified diff")
+    for line in _git_apply([*git, "--summary"], workspace, text).splitlines():
+        if NOT_A_TEXT.match(line):  # its name may be editable, what it takes away or points to is not
+            raise EditFailed(
+                f"the edit has {line.strip()!r}: it may change and add plain files, nothing else"
+            )
     _git_apply(git, workspace, text)
 
 
 def _git_apply(command: list[str], workspace: Path, text: str) -> str:
     # The ceiling keeps git from taking a repository around the campaign for the one to patch.
-    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(workspace.absolute().parent)}
+    environment = git_environment(GIT_CEILING_DIRECTORIES=str(workspace.absolute().parent))
     done = subprocess.run(command, cwd=workspace, input=text, text=True, capture_output=True, env=environment)
     if done.returncode:
         raise EditFailed(f"the edit does not apply: {done.stderr.strip().removeprefix('error: ')}")
     return done.stdout
+
+
+def git_environment(**more: str) -> dict[str, str]:
+    """What git may see: neither the user's configuration, nor a repository that a hook above us speaks of."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    # A home on a mounted volume may belong to another user; what is in it is ours all the same.
+    trusted = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
+    return kept | alone | trusted | more
 
 
 def write(path: Path, text: str) -> None:

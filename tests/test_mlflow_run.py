@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from urllib.parse import parse_qs
 
 import pytest
 
 from tasks import mlflow_run
-from tasks.mlflow_run import curves, log_tail, metric_key, table_fragment
+from tasks.mlflow_run import CampaignRecord, curves, log_tail, metric_key, table_fragment, table_view
 
 
 def write_progress(path: Path, *lines: str) -> Path:
@@ -100,14 +99,24 @@ def test_of_a_long_log_only_the_end_is_shown(tmp_path: Path) -> None:
     assert tail.endswith("the end\n")
 
 
-@pytest.mark.parametrize(("higher_is_better", "ascending"), [(True, "false"), (False, "true")])
-def test_the_table_has_the_best_trial_on_top(higher_is_better: bool, ascending: str) -> None:
-    fragment = table_fragment("3", "abc", higher_is_better)
-    path, _, query = fragment.partition("?")
-    assert path == "#/experiments/3/runs"
-    assert parse_qs(query) == {
-        "searchFilter": ["tags.kind = 'trial' and tags.campaign_id = 'abc'"],
-        "orderByKey": ["metrics.`score`"],
-        "orderByAsc": [ascending],
+@pytest.mark.parametrize("higher_is_better", [True, False])
+def test_the_table_has_the_best_trial_on_top_and_the_varying_parameters_as_columns(
+    higher_is_better: bool,
+) -> None:
+    campaign = CampaignRecord(
+        "night", "abc", "cartpole", "loss", higher_is_better, None, 0.0, {}, ("lr", "gamma")
+    )
+    key, view = table_view(campaign)
+    assert table_fragment("3", campaign) == f"#/experiments/3/runs?viewStateShareKey={key}"
+    assert json.loads(view) == {
+        "searchFilter": "tags.kind = 'trial' and tags.campaign_id = 'abc'",
+        "orderByKey": "metrics.`score`",
+        "orderByAsc": not higher_is_better,
+        "selectedColumns": [
+            "metrics.`score`",
+            "tags.`verdict`",
+            "params.`lr`",
+            "params.`gamma`",
+            "tags.`proposer`",
+        ],
     }
-    assert "%20%3D%20%27trial%27%20and%20" in query

@@ -398,7 +398,10 @@ def test_without_a_server_the_command_that_starts_one_is_told(
 ) -> None:
     store.open_campaign(campaign)
     urls = store.urls(campaign)
-    assert urls["command"] == f"mlflow ui --backend-store-uri {store.uri} --port 5000"
+    assert (
+        urls["command"]
+        == f"MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui --backend-store-uri {store.uri} --port 5000"
+    )
     assert unquote(urls["path"]).startswith("/#/experiments/")
 
 
