@@ -153,7 +153,7 @@ def status(campaign: str | None = None, *, last: int | None = None, json: Json =
         show.print_json(found)
     else:
         console = _console()
-        console.print(show.campaign_table(found, last))
+        console.print(show.campaign_table(found, console.width, last))
         show.outcome(found, console)
         show.what_next(found, str(ledger.path), console)
     return FINISHED

@@ -107,7 +107,7 @@ def report(ledger: Ledger, as_json: bool) -> int:
     else:
         console = Console(highlight=False)
         console.print()
-        console.print(show.campaign_table(found))
+        console.print(show.campaign_table(found, console.width))
         show.outcome(found, console)
         show.what_next(found, _short(ledger.path), console)
     return 1 if found["state"] == "failed" else 0

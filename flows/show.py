@@ -60,30 +60,25 @@ def trial_line(trial: Trial, environment: Environment) -> Text:
     return line
 
 
-def campaign_table(document: Mapping[str, Any], last: int | None = None) -> Table:
-    """The trials of a status document, the last ones only if asked."""
-    trials = document["trials"][-last:] if last else document["trials"]
-    varying = _varying(document["trials"])
+def campaign_table(document: Mapping[str, Any], width: int, last: int | None = None) -> Table:
+    """The trials of a status document, the last ones only if asked: a column per parameter where `width` allows."""
+    rows, varying = document["trials"], _varying(document["trials"])
+    wide = width >= 48 + sum(max(len(name), 8) + 3 for name in varying)
     table = Table(
         title=f"{document['campaign']}: {document['metric']}, {document['direction']}", title_justify="left"
     )
-    for heading in ("trial", "verdict", "score", "± se", "seconds", *varying):
-        table.add_column(
-            heading, justify="right" if heading in ("trial", "score", "± se", "seconds") else "left"
-        )
+    for heading in ("trial", "verdict", "score", "± se", "seconds"):
+        table.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
+    for heading in varying if wide else ["parameters"]:
+        table.add_column(heading, overflow="fold")
     champion = (document["champion"] or {}).get("trial")
-    for row in trials:
+    for row in rows[-last:] if last else rows:
         kind = row["verdict"]
         verdict = Text(f"{MARKS[kind]} {kind}" + (" *" if row["trial"] == champion else ""), STYLES[kind])
         values = [_cell(row["params"].get(name)) for name in varying]
-        table.add_row(
-            str(row["trial"]),
-            verdict,
-            number(row["score"]),
-            number(row["se"]),
-            f"{row['seconds']:.1f}",
-            *values,
-        )
+        tried = values if wide else [" ".join(f"{k}={v}" for k, v in zip(varying, values, strict=True))]
+        scores = number(row["score"]), number(row["se"])
+        table.add_row(str(row["trial"]), verdict, *scores, f"{row['seconds']:.1f}", *tried)
     return table
 
 

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.mlflow_run import trial_tags
-from tasks.tracking import CampaignRecord, Mlflow, NoTracking, Rejected, TrialFiles, Unreachable, locate
+from tasks.tracking import LIGHT, CampaignRecord, Mlflow, NoTracking, Rejected, TrialFiles, Unreachable, locate
 from tasks.trial import Params, Proposal, Run, Trial, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -398,10 +398,7 @@ def test_without_a_server_the_command_that_starts_one_is_told(
 ) -> None:
     store.open_campaign(campaign)
     urls = store.urls(campaign)
-    assert (
-        urls["command"]
-        == f"MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false mlflow ui --backend-store-uri {store.uri} --port 5000"
-    )
+    assert urls["command"] == f"{LIGHT} mlflow ui --backend-store-uri {store.uri} --port 5000"
     assert unquote(urls["path"]).startswith("/#/experiments/")
 
 
