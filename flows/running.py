@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import signal
@@ -74,6 +75,14 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool) -> int:
             file=sys.stderr,
         )
         return 130
+    except OSError as fault:  # the machine's: no space, no permission, a server that went away
+        print(
+            f"nightshift: {fault}\nnothing finished is lost: nightshift resume {spec.name}", file=sys.stderr
+        )
+        return 1
+    finally:
+        with contextlib.suppress(OSError):  # a name that was reserved and never used: its directory is empty
+            (home() / spec.name).rmdir()
     return report(Ledger.open(spec.name), as_json)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -113,9 +114,9 @@ def what_next(document: Mapping[str, Any], directory: str, console: Console) -> 
     """What to open, and how to go on."""
     console.print("\nto see more")
     steps = {
-        "results": f"{directory}/results.tsv",
+        "results": shlex.quote(f"{directory}/results.tsv"),
         "a trial": f"nightshift logs {document['campaign']} {(document['champion'] or {}).get('trial', 0)}",
-        "its changes": f"git -C {directory}/lineage.git diff baseline champion",
+        "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion",
         **_mlflow(document["urls"]),
     }
     if document["state"] in ("stopped", "interrupted"):

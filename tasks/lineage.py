@@ -90,7 +90,5 @@ def _git(directory: Path, *arguments: str, stdin: bytes = b"") -> bytes:
     command = ["git", "-C", str(directory), *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, env=git_environment())
     if done.returncode:
-        raise RuntimeError(
-            f"git {arguments[0]} in {directory}: {done.stderr.decode(errors='replace').strip()}"
-        )
+        raise OSError(f"git {arguments[0]} in {directory}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout

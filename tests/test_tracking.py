@@ -21,7 +21,16 @@ from pydantic import SecretStr
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.mlflow_run import trial_tags
-from tasks.tracking import LIGHT, CampaignRecord, Mlflow, NoTracking, Rejected, TrialFiles, Unreachable, locate
+from tasks.tracking import (
+    LIGHT,
+    CampaignRecord,
+    Mlflow,
+    NoTracking,
+    Rejected,
+    TrialFiles,
+    Unreachable,
+    locate,
+)
 from tasks.trial import Params, Proposal, Run, Trial, Verdict, VerdictKind
 
 if TYPE_CHECKING:
