@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
+import random
 import signal
 import subprocess
 import time
@@ -185,8 +187,10 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     tmp_path: Path, home: Path, server: str
 ) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(0.4))
-    options = ["--trials", "5", "--seed", "3"]
-    undisturbed = nightshift("run", str(folder), "--name", "calm", *options, server=server)
+    options = ["--trials", "3", "--seed", "3"]
+    undisturbed = nightshift(
+        "run", str(folder), "--name", "calm", *options, "--tracking", "off", server=server
+    )
     assert undisturbed.returncode == 0, undisturbed.stderr
 
     with start("run", str(folder), "--name", "killed", *options, server=server) as process:
@@ -215,9 +219,29 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     trials = client.search_runs(
         [experiment.experiment_id], "tags.campaign = 'killed' and tags.kind = 'trial'"
     )
-    assert sorted(run.data.tags["trial"] for run in trials) == ["0", "1", "2", "3", "4", "5"], (
-        "none lost, none doubled"
-    )
+    assert sorted(run.data.tags["trial"] for run in trials) == ["0", "1", "2", "3"], "none lost, none doubled"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_campaign_killed_again_and_again_at_any_moment_loses_and_doubles_nothing(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(0.3))
+    options = ["--trials", "8", "--seed", "3"]
+    assert nightshift("run", str(folder), "--name", "calm", *options, server=server).returncode == 0
+    moments = random.Random(4)
+    for _ in range(10):
+        with start("run", str(folder), "--name", "wild", *options, server=server) as process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=moments.uniform(0.2, 6.0))
+            process.kill()
+            process.communicate()
+    last = nightshift("run", str(folder), "--name", "wild", *options, server=server)
+    assert last.returncode == 0, last.stderr
+    assert ledger(home, "wild") == ledger(home, "calm")
+    assert sandbox.marked(status("wild")["campaign_id"]) == []
+    assert status("wild")["waiting_to_record"] == 0
 
 
 def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Path, server: str) -> None:
