@@ -155,7 +155,7 @@ def status(campaign: str | None = None, *, last: int | None = None, json: Json =
         console = _console()
         console.print(show.campaign_table(found, console.width, last))
         show.outcome(found, console)
-        show.what_next(found, str(ledger.path), console)
+        show.what_next(found, ledger.path, console)
     return FINISHED
 
 

@@ -118,7 +118,7 @@ def report(ledger: Ledger, as_json: bool) -> int:
         console.print()
         console.print(show.campaign_table(found, console.width))
         show.outcome(found, console)
-        show.what_next(found, _short(ledger.path), console)
+        show.what_next(found, ledger.path, console)
     return 1 if found["state"] == "failed" else 0
 
 
@@ -172,7 +172,7 @@ def print_logs(name: str, trial: int | None, follow: bool) -> int:
         raise Refused(f"campaign {name!r} has no trial {number}: it has 0 to {numbers[-1]}")
     place = ledger.place(number)
     for title, path in (("training", place.log), ("under judgement", place.judge_log)):
-        print(f"== trial {number}, {title}: {_short(path)}")
+        print(f"== trial {number}, {title}: {show.short(path)}")
         offset = _print_from(path, 0)
         while follow and not place.trial.is_file() and life.is_running(ledger):
             time.sleep(0.2)
@@ -219,8 +219,3 @@ def _lasting(reference: str, base: Path = Path()) -> str:
 def _laid_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Parameters with others over them, `advanced` one level down as well."""
     return {**base, **over, "advanced": {**base.get("advanced", {}), **over.get("advanced", {})}}
-
-
-def _short(path: Path) -> str:
-    """A path as a person would type it here."""
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

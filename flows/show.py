@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import sys
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -110,30 +113,43 @@ def outcome(document: Mapping[str, Any], console: Console) -> None:
         console.print(f"the baseline stands: {name} {number(score)}; nothing that was tried scored better")
 
 
-def what_next(document: Mapping[str, Any], directory: str, console: Console) -> None:
-    """What to open, and how to go on."""
+def what_next(document: Mapping[str, Any], path: Path, console: Console) -> None:
+    """What to open, and how to go on; `path` is the campaign's directory."""
+    directory = short(path)
     console.print("\nto see more")
+    here = binaries()
     steps = {
         "results": shlex.quote(f"{directory}/results.tsv"),
-        "a trial": f"nightshift logs {document['campaign']} {(document['champion'] or {}).get('trial', 0)}",
+        "a trial": f"{here}nightshift logs {document['campaign']} {(document['champion'] or {}).get('trial', 0)}",
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion",
-        **_mlflow(document["urls"]),
+        **_mlflow(document["urls"], here),
     }
     if document["state"] in ("stopped", "interrupted"):
-        steps["go on"] = f"nightshift resume {document['campaign']}"
+        steps["go on"] = f"{here}nightshift resume {document['campaign']}"
     if waiting := document["waiting_to_record"]:
         steps["waiting"] = f"{waiting} trial(s) are not in MLflow yet; they are sent at the next resume"
     for label, text in steps.items():
         console.print(f"  {label:<12} {text}", highlight=False, soft_wrap=True)
 
 
-def _mlflow(urls: Mapping[str, str]) -> dict[str, str]:
+def short(path: Path) -> str:
+    """A path as a person would type it here."""
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def binaries() -> str:
+    """What goes before our commands so that they are found: nothing, or the way to an environment not activated."""
+    directory = Path(sys.executable).parent
+    if shutil.which("nightshift") == str(directory / "nightshift"):
+        return ""
+    return f"{short(directory)}/"
+
+
+def _mlflow(urls: Mapping[str, str], here: str) -> dict[str, str]:
     """How to see the campaign's trials in MLflow: an address, or a command first."""
     if "mlflow_command" in urls:
-        return {
-            "mlflow": urls["mlflow_command"],
-            "  then open": f"http://127.0.0.1:5000{urls['mlflow_path']}",
-        }
+        command = urls["mlflow_command"].replace(" mlflow ui ", f" {here}mlflow ui ")
+        return {"mlflow": command, "  then open": f"http://127.0.0.1:5000{urls['mlflow_path']}"}
     return {"mlflow": urls["mlflow_url"]} if "mlflow_url" in urls else {}
 
 
