@@ -78,6 +78,20 @@ def child_environment(home: Path, marker: str) -> dict[str, str]:
     }
 
 
+def find_program(name: str, cwd: Path, path: str) -> str:
+    """The file to start: `python` is this interpreter, whatever else is on PATH; a file in `cwd` may go without ./.
+
+    Raises:
+        FileNotFoundError: there is no such program.
+    """
+    if name in ("python", "python3"):
+        return sys.executable
+    found = shutil.which(name, path=path) or (str(cwd / name) if (cwd / name).is_file() else None)
+    if found is None:
+        raise FileNotFoundError(f"no program {name!r} in {cwd} or on {path}")
+    return found
+
+
 class Program:
     """One program, from its start to the end of the last of its processes.
 
@@ -97,15 +111,13 @@ class Program:
         self.started = clock()
         self._sampled = -math.inf
         self._scratch = log.with_name(log.name + ".tmp")
+        environment = child_environment(self._scratch, marker)
+        program = find_program(command[0], cwd, environment["PATH"])
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._log = CappedLog(log)
-        environment = child_environment(self._scratch, marker)
-        found = shutil.which(command[0], path=environment["PATH"])
-        if found is None and not (cwd / command[0]).is_file():
-            raise FileNotFoundError(f"no program {command[0]!r} in {cwd} or on {environment['PATH']}")
         try:
             self.process = subprocess.Popen(
-                [found or str(cwd / command[0]), *command[1:]],
+                [program, *command[1:]],
                 cwd=cwd,
                 env=environment,
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
