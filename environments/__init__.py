@@ -75,8 +75,8 @@ class Environment(BaseModel):
 
     @field_validator("fixed", mode="before")
     @classmethod
-    def _plain(cls, fixed: Mapping[str, object]) -> Mapping[str, object]:
-        for name, value in fixed.items():
+    def _plain(cls, fixed: object) -> object:
+        for name, value in fixed.items() if isinstance(fixed, Mapping) else ():
             if not isinstance(value, Value) or not is_finite(value):
                 raise ValueError(f"{name!r} must be a finite number, a text or a boolean, got {value!r}")
         return fixed

@@ -6,6 +6,7 @@ Exit codes: 0 finished; 1 the campaign (or the one trial) failed; 2 refused befo
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import signal
 import sys
@@ -18,7 +19,14 @@ from environments.plugins import Refused
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
-app = App(name="nightshift", help="RL research while you sleep.", version_flags=["--version"])
+
+def _version() -> str:
+    return importlib.metadata.version("nightshift-rl")
+
+
+app = App(
+    name="nightshift", help="RL research while you sleep.", version_flags=["--version"], version=_version
+)
 environments_app = App(name="env", help="Problems: list, make and check environments.")
 app.command(environments_app)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import secrets
 import signal
 import sys
 import time
@@ -52,7 +53,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool) -> int:
     parameters = _laid_over(known or {}, stated)
     if "environment" not in parameters:
         plugins.require(str(name), campaigns(), what="campaign")
-    spec = CampaignSpec.of(**{"name": "unnamed", **parameters})
+    spec = CampaignSpec.of(**{"name": f"unnamed-{secrets.token_hex(8)}", **parameters})
     spec.check()
     if known and not _more_than_a_name(stated) and ended(Ledger.open(spec.name)).get("state") == "finished":
         return report(Ledger.open(spec.name), as_json)

@@ -28,6 +28,7 @@ from environments.plugins import Refused
 
 FIRST_PORT = 4200
 START_SECONDS = 120.0
+START_ATTEMPTS = 3
 ROWS_SECONDS = 60.0
 QUIET = {
     "DO_NOT_TRACK": "1",
@@ -174,14 +175,31 @@ def _is_ours(noted: dict[str, object]) -> bool:
 
 
 def _start(directory: Path) -> str:
-    """Start a server on the first free port and wait until it answers."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/api"
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_API")}
-    environment["PREFECT_SERVER_UI_API_URL"] = (
-        url  # left out, its pages ask port 4200, whatever port they come from
-    )
+    """Start a server on the first free port and wait until it answers.
+
+    Another may take the port while ours is starting, and would answer in its place: then on the next.
+    """
     log = directory / "server.log"
+    for _ in range(START_ATTEMPTS):
+        port = free_port()
+        server = _launch(directory, log, port)
+        if _comes_up(server, port):
+            server.returncode = 0  # whoever is last ends it by its number; this object need not wait for it
+            return _address(port)
+        status = server.poll()
+        _stop(directory)
+        if status is None:
+            raise Refused(f"the Prefect server did not answer within {START_SECONDS:.0f} s; see {log}")
+        if _is_free(port):
+            raise Refused(f"the Prefect server ended with status {status} while starting; see {log}")
+    raise Refused("others took every port while the Prefect server was starting: state one with --server")
+
+
+def _launch(directory: Path, log: Path, port: int) -> subprocess.Popen[bytes]:
+    """Start a server, and note it in server.json before it does anything."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_API")}
+    # Left out, its pages ask port 4200, whatever port they come from.
+    environment["PREFECT_SERVER_UI_API_URL"] = _address(port)
     with log.open("ab") as output:
         server = subprocess.Popen(
             [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
@@ -191,21 +209,35 @@ def _start(directory: Path) -> str:
             env=environment,
             start_new_session=True,
         )
-    noted = {"url": url, "pid": server.pid, "started": psutil.Process(server.pid).create_time()}
+    noted = {"url": _address(port), "pid": server.pid, "started": psutil.Process(server.pid).create_time()}
     temporary = directory / f"server.json.{secrets.token_hex(4)}"
     temporary.write_text(json.dumps(noted) + "\n")
     temporary.replace(directory / "server.json")
+    return server
+
+
+def _comes_up(server: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until the server itself answers; whether it did, before it ended or START_SECONDS had passed."""
     deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if server.poll() is not None:
-            raise Refused(
-                f"the Prefect server ended with status {server.returncode} while starting; see {log}"
-            )
-        if answers(url, seconds=1.0):
-            return url
+    while time.monotonic() < deadline and server.poll() is None:
+        if answers(_address(port), seconds=1.0) and _listens(server.pid, port):
+            return True
         time.sleep(0.2)
-    _stop(directory)
-    raise Refused(f"the Prefect server did not answer within {START_SECONDS:.0f} s; see {log}")
+    return False
+
+
+def _listens(pid: int, port: int) -> bool:
+    """Whether a process, or one below it, is who listens on a port."""
+    try:
+        family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        sockets = [one for process in family for one in process.net_connections("tcp")]
+    except psutil.Error:  # one of them ended just now
+        return False
+    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
+
+
+def _address(port: int) -> str:
+    return f"http://127.0.0.1:{port}/api"
 
 
 def _stop(directory: Path) -> None:
@@ -229,13 +261,18 @@ def _stop(directory: Path) -> None:
 def free_port() -> int:
     """The first port from 4200 on that nobody listens on."""
     for port in range(FIRST_PORT, FIRST_PORT + 100):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
+        if _is_free(port):
             return port
     raise Refused(
         f"no free port in {FIRST_PORT}..{FIRST_PORT + 99} for the Prefect server: state one with --server"
     )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

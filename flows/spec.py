@@ -209,20 +209,22 @@ def source(reference: str) -> str:
     return reference if reference in environments.bundled() else str(Path(reference).expanduser().resolve())
 
 
-def next_time(text: str) -> datetime.datetime:
-    """`07:30` is the next time that the clock shows it; a full ISO date and time stands for itself.
+def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datetime:
+    """`07:30` is the next time (after `now`) that the clock shows it; a full ISO date and time stands for itself.
 
     Raises:
         ValueError: it is neither.
     """
-    now = datetime.datetime.now().astimezone()
+    now = now or datetime.datetime.now().astimezone()
     if re.fullmatch(r"\d{1,2}:\d{2}", text):
         hour, minute = map(int, text.split(":"))
         try:
-            then = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            # Without a zone until the end: the night may be one in which the clocks change.
+            then = now.replace(hour=hour, minute=minute, second=0, microsecond=0, tzinfo=None)
         except ValueError:
             raise ValueError("is no time of day, give HH:MM such as 07:30") from None
-        return then if then > now else then + datetime.timedelta(days=1)
+        tomorrow = then + datetime.timedelta(days=1)
+        return then.astimezone() if then.astimezone() > now else tomorrow.astimezone()
     try:
         return datetime.datetime.fromisoformat(text).astimezone()
     except ValueError:

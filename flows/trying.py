@@ -24,18 +24,18 @@ def attempt(
 
     With `campaign`, in its frozen environment and beside its champion; its ledger is not touched.
     """
+    if (environment is None) == (campaign is None):
+        raise Refused("name one of the two: an environment, or --in CAMPAIGN")
+    values, edit = _parsed(params), _read(diff) if diff else None
+    ledger = Ledger.open(campaign) if campaign else None
     from flows.server import settle_in
 
     settle_in(home())
     from tasks.evaluate import judge_run
     from tasks.train import run_program
 
-    if (environment is None) == (campaign is None):
-        raise Refused("name one of the two: an environment, or --in CAMPAIGN")
-    ledger = Ledger.open(campaign) if campaign else None
     folder, problem = _from_campaign(ledger, settings) if ledger else _fresh(str(environment), settings)
-    edit = _read(diff) if diff else None
-    proposal = Proposal(problem.complete(_parsed(params)), edit, rationale="tried by hand", proposer="try")
+    proposal = Proposal(problem.complete(values), edit, rationale="tried by hand", proposer="try")
     number = 1 + max((int(p.name) for p in folder.glob("[0-9]*") if p.name.isdigit()), default=0)
     place = TrialDir(folder / f"{number:04d}")
     seed = secrets.randbelow(2**31) if seed is None else seed
@@ -100,3 +100,5 @@ def _read(diff: Path) -> str:
         return diff.read_text()
     except OSError as wrong:
         raise Refused(f"--diff {diff}: {wrong.strerror}") from wrong
+    except UnicodeDecodeError as wrong:
+        raise Refused(f"--diff {diff} is not text: {wrong}") from wrong

@@ -129,7 +129,10 @@ class Ledger:
         if not cls.exists(name):
             plugins.require(name, campaigns(), what="campaign")
         path = home() / name
-        raw = json.loads((path / "campaign.json").read_text())
+        try:
+            raw = json.loads((path / "campaign.json").read_text())
+        except ValueError as broken:
+            raise Refused(f"{path}/campaign.json: not JSON: {broken}") from broken
         if raw.get("format", 0) > FORMAT:
             raise Refused(
                 f"{path}/campaign.json has format {raw['format']}, this Nightshift reads up to {FORMAT}: upgrade it"

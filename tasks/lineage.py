@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +29,10 @@ def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, 
     Doing it again changes nothing.
     """
     if not repository.exists():
-        _git(repository.parent, "init", "--quiet", "--bare", "--initial-branch=champion", str(repository))
+        half_made = repository.with_name(repository.name + ".new")
+        shutil.rmtree(half_made, ignore_errors=True)
+        _git(half_made, "init", "--quiet", "--bare", "--initial-branch=champion")
+        half_made.rename(repository)
     parent = f"refs/trials/{trial.proposal.parent:04d}" if trial.proposal.parent is not None else None
     stream = b"".join(_stream(place, trial, program, parent))
     _git(repository, "fast-import", "--quiet", "--force", stdin=stream)
@@ -36,6 +40,12 @@ def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, 
     if trial.number == 0:
         _git(repository, "update-ref", "refs/heads/baseline", reference)
     return _git(repository, "rev-parse", reference).decode().strip()
+
+
+def unlock(repository: Path) -> None:
+    """Remove the locks of a git that was killed with an earlier life. Only who holds the campaign may do this."""
+    for lock in list(repository.rglob("*.lock")):
+        lock.unlink(missing_ok=True)
 
 
 def crown(repository: Path, number: int) -> None:
@@ -86,9 +96,10 @@ def _ref(number: int) -> str:
     return f"refs/trials/{number:04d}"
 
 
-def _git(directory: Path, *arguments: str, stdin: bytes = b"") -> bytes:
-    command = ["git", "-C", str(directory), *arguments]
+def _git(repository: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+    # Named, not searched for: git would look in every directory above, and the user's checkout is one of them.
+    command = ["git", f"--git-dir={repository}", *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, env=git_environment())
     if done.returncode:
-        raise OSError(f"git {arguments[0]} in {directory}: {done.stderr.decode(errors='replace').strip()}")
+        raise OSError(f"git {arguments[0]} in {repository}: {done.stderr.decode(errors='replace').strip()}")
     return done.stdout

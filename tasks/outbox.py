@@ -29,6 +29,7 @@ class Outbox:
         self.waiting = [trial for trial in history if not is_tracked(ledger, trial)]
         self._campaign = campaign_record(ledger, flow_run_id)
         self._down = self._opened = False
+        self._rejected: set[int] = set()
         self._history = list(history)
 
     def add(self, trial: Trial) -> None:
@@ -40,7 +41,7 @@ class Outbox:
     def drain(self) -> None:
         """Send what waits, oldest first, until all is sent or the server is found down.
 
-        A record that MLflow rejects stays, without holding up the others; an outage is noted once.
+        A record that MLflow rejects stays, without holding up the others; that, and an outage, is noted once.
         """
         try:
             if self.waiting and not self._opened:
@@ -52,13 +53,13 @@ class Outbox:
                     self._send(trial)
                     self.waiting.remove(trial)
                 except Rejected as rejected:
-                    self.ledger.event(
-                        "tracking", trial=trial.number, error=str(rejected), waiting=len(self.waiting)
-                    )
+                    if trial.number not in self._rejected:
+                        self._note(rejected, trial=trial.number)
+                    self._rejected.add(trial.number)
             self._down = False
         except Unreachable as down:
             if not self._down:
-                self.ledger.event("tracking", error=str(down), waiting=len(self.waiting))
+                self._note(down)
             self._down = True
 
     def close(self, status: Literal["finished", "failed", "stopped"]) -> None:
@@ -69,7 +70,10 @@ class Outbox:
         try:
             self.tracker.close_campaign(self._campaign, status)
         except Unreachable as down:
-            self.ledger.event("tracking", error=str(down), waiting=len(self.waiting))
+            self._note(down)
+
+    def _note(self, problem: Unreachable, **which: int) -> None:
+        self.ledger.event("tracking", **which, error=str(problem), waiting=len(self.waiting))
 
     def _send(self, trial: Trial) -> None:
         place = self.ledger.place(trial.number)

@@ -51,8 +51,9 @@ def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
 
 def reconcile(ledger: Ledger) -> History:
     """The finished trials. results.tsv is rewritten from them: a kill may fall between a trial and its line."""
-    history = ledger.history()
-    commits = lineage.commits(ledger.path / "lineage.git")
+    history, repository = ledger.history(), ledger.path / "lineage.git"
+    lineage.unlock(repository)
+    commits = lineage.commits(repository)
     rows = (row(ledger.environment, trial, commits.get(trial.number, "")) for trial in history)
     workspace.write(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
     return history

@@ -95,15 +95,25 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
         EditFailed: the proposal's edit does not apply.
     """
     for old in (place.workspace, place.out, place.judge_log, place.result):
-        if old.is_dir() and not old.is_symlink():
-            shutil.rmtree(old)
-        else:  # a program may have put anything in the place of its directory
-            old.unlink(missing_ok=True)
+        _remove(old)
     shutil.copytree(program, place.workspace)
     place.out.mkdir(parents=True)
     if proposal.edit:
         apply_edit(place.workspace, proposal.edit, environment.editable)
     write(place.config, json.dumps(config(place, environment, proposal, seed), indent=2) + "\n")
+
+
+def _remove(path: Path) -> None:
+    """Remove whatever a program has put there: a directory, one without permissions in it, a file, a link."""
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    path.chmod(0o700)
+    for parent, directories, _ in os.walk(path):
+        for name in directories:
+            if not (Path(parent) / name).is_symlink():
+                (Path(parent) / name).chmod(0o700)
+    shutil.rmtree(path)
 
 
 def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: int) -> dict[str, object]:

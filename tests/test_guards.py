@@ -1,0 +1,206 @@
+"""Guards: each one alone, their order, and that a night ends within its hours."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_proposers import decided
+from toy import quadratic
+
+import environments
+from environments import Environment
+from flows import guards
+from flows.guards import Stop, stop, time_for_a_trial
+from flows.spec import Advanced, CampaignSpec
+from tasks.trial import History
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """A budget of 5 s, and 2 s to start up; lower is better."""
+    return environments.load(quadratic(tmp_path / "quad"))
+
+
+def spec(**parameters: object) -> CampaignSpec:
+    return CampaignSpec.of(**{"environment": "quad", "name": "n", **parameters})
+
+
+def history(*scores: float | None, seconds: float = 5.0, wall: float = 6.0) -> History:
+    """A baseline and further trials with these scores (lower is better); None is a crash."""
+    trials: History = ()
+    for score in scores:
+        trials += (decided(trials, score, {"x": 0.0}, seconds=seconds, wall=wall, higher_is_better=False),)
+    return trials
+
+
+def reason(found: Stop | None) -> str:
+    assert found is not None
+    return found.reason
+
+
+def test_a_campaign_that_has_just_begun_goes_on(environment: Environment) -> None:
+    assert stop(spec(), environment, (), 0.0, asked=False) is None
+
+
+@pytest.mark.parametrize(("trials", "ends"), [(3, False), (2, True), (1, True)])
+def test_the_baseline_does_not_count_as_a_trial(environment: Environment, trials: int, ends: bool) -> None:
+    found = stop(spec(trials=trials), environment, history(3, 2, 1), 0.0, asked=False)
+    assert found == (Stop("finished", f"all {trials} trials done") if ends else None)
+
+
+def test_somebody_who_asks_stops_it_and_it_can_be_resumed(environment: Environment) -> None:
+    found = stop(spec(), environment, history(3, 2), 0.0, asked=True)
+    assert found == Stop("stopped", "asked to stop; `nightshift resume` goes on")
+
+
+@pytest.mark.parametrize(
+    ("scores", "ends"),
+    [((3, 4, 4), True), ((3, 4), False), ((3, 2, 4), False), ((3, 2, 4, 2), True), ((3, 4, None), True)],
+)
+def test_patience_counts_the_trials_since_the_champion(
+    environment: Environment, scores: tuple[float | None, ...], ends: bool
+) -> None:
+    found = stop(spec(advanced=Advanced(patience=2)), environment, history(*scores), 0.0, asked=False)
+    assert found == (Stop("finished", "2 trials in a row without a better one") if ends else None)
+
+
+def test_without_patience_a_campaign_never_tires(environment: Environment) -> None:
+    assert stop(spec(trials=100), environment, history(*[3] * 60), 0.0, asked=False) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "ends"),
+    [
+        ((None,) * 4, None),
+        ((None,) * 5, "5 of the last 5 trials crashed"),
+        ((3, *(None,) * 4), None),
+        ((3, *(None,) * 5), "5 of the last 6 trials crashed"),
+        ((*(3,) * 20, *(None,) * 8), None),
+        ((*(3,) * 20, *(None,) * 9), "9 of the last 10 trials crashed"),
+        ((*(None,) * 4, 3, *(3,) * 20), None),
+    ],
+)
+def test_a_campaign_fails_when_too_many_of_its_last_ten_trials_crash(
+    environment: Environment, scores: tuple[float | None, ...], ends: str | None
+) -> None:
+    found = stop(spec(trials=100), environment, history(*scores), 0.0, asked=False)
+    assert found == (Stop("failed", ends) if ends else None)
+
+
+def test_the_share_of_crashes_that_is_too_many_can_be_said(environment: Environment) -> None:
+    scores = (3, 3, 3, None, None, None, None)
+    assert stop(
+        spec(advanced=Advanced(crash_share=0.5)), environment, history(*scores), 0.0, asked=False
+    ) == Stop("failed", "4 of the last 7 trials crashed")
+    assert (
+        stop(spec(advanced=Advanced(crash_share=1.0)), environment, history(*scores), 0.0, asked=False)
+        is None
+    )
+
+
+def test_a_campaign_ends_when_the_next_trial_would_not_fit_into_its_hours(environment: Environment) -> None:
+    trials, hours = history(3, 2, wall=8.0), 100 / HOUR
+    assert stop(spec(hours=hours), environment, trials, 91.9, asked=False) is None
+    found = stop(spec(hours=hours), environment, trials, 92.1, asked=False)
+    assert found == Stop("finished", "no time for another trial: 92 s of 100 s used, one may take 8 s")
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(
+    hours=st.floats(0.01, 8.0),
+    budget=st.floats(1.0, 600.0),
+    besides=st.lists(st.floats(0.0, 60.0), min_size=1, max_size=60),
+)
+def test_eight_hours_end_within_eight_hours(
+    tmp_path_factory: pytest.TempPathFactory, hours: float, budget: float, besides: list[float]
+) -> None:
+    """As long as no trial takes longer than the longest so far, or the first longer than its start-up time."""
+    folder = quadratic(tmp_path_factory.getbasetemp() / "hours")
+    startup = max(besides) + 0.1
+    environment = environments.load(folder, {"budget_seconds": budget, "startup_seconds": startup})
+    asked, trials, spent = spec(hours=hours, trials=100_000), history(), 0.0
+    slowest_first = [max(besides), *besides]
+    while stop(asked, environment, trials, spent, asked=False) is None and len(trials) < len(slowest_first):
+        extra = slowest_first[len(trials)]
+        trials += (decided(trials, 1.0, {}, seconds=budget, wall=budget + extra, higher_is_better=False),)
+        spent += budget + extra
+    assert spent <= hours * HOUR + 1e-6
+
+
+def test_before_the_first_trial_its_start_up_time_is_reckoned_with(environment: Environment) -> None:
+    assert time_for_a_trial(environment, ()) == 5.0 + 2.0
+
+
+def test_a_trial_needs_its_whole_budget_and_the_most_that_any_took_besides(environment: Environment) -> None:
+    trials = (*history(3, wall=6.0), *history(3, 3, seconds=1.0, wall=4.5)[1:])
+    assert time_for_a_trial(environment, trials) == 5.0 + 3.5
+
+
+def test_a_trial_that_was_resumed_after_its_training_does_not_make_the_next_look_short(
+    environment: Environment,
+) -> None:
+    resumed = history(3, seconds=5.0, wall=0.5)
+    assert time_for_a_trial(environment, resumed) >= 5.0
+
+
+def test_a_campaign_ends_before_the_time_that_was_set(environment: Environment) -> None:
+    trials = history(3, 2, wall=8.0)
+
+    def until(seconds: float) -> CampaignSpec:
+        then = datetime.datetime.fromtimestamp(time.time() + seconds, datetime.UTC)
+        return spec(until=then.isoformat())
+
+    assert stop(until(20), environment, trials, 0.0, asked=False) is None
+    late = until(4)
+    found = stop(late, environment, trials, 0.0, asked=False)
+    assert found == Stop("finished", f"no time for another trial before {late.until}: one may take 8 s")
+
+
+@pytest.mark.parametrize("parameters", [{"trials": 1}, {"hours": 0.001}, {"until": "2001-01-01T00:00"}])
+def test_a_campaign_in_which_nothing_could_be_scored_has_failed(
+    environment: Environment, parameters: dict[str, object]
+) -> None:
+    found = stop(spec(**parameters), environment, history(None, None), 0.0, asked=False)
+    assert found is not None and found.state == "failed"
+    assert found.reason.endswith("; every trial crashed")
+
+
+def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(
+    environment: Environment,
+) -> None:
+    """All guards fire at once; each is taken away in turn."""
+    every = {"trials": 5, "hours": 0.001, "until": "2001-01-01T00:00"}
+    tired, calm = Advanced(patience=1), Advanced(crash_share=1.0)
+    both = Advanced(patience=1, crash_share=1.0)
+    trials = history(3, *(None,) * 5)
+
+    def first(asked: bool = False, **parameters: object) -> str:
+        return reason(stop(spec(**{**every, **parameters}), environment, trials, 60.0, asked=asked))
+
+    assert first(asked=True, advanced=tired).startswith("asked to stop")
+    assert first(advanced=tired) == "5 of the last 6 trials crashed"
+    assert first(advanced=both) == "all 5 trials done"
+    assert first(advanced=both, trials=9) == "1 trials in a row without a better one"
+    assert first(advanced=calm, trials=9).startswith("no time for another trial: 60 s of 4 s used")
+    assert first(advanced=calm, trials=9, hours=8.0).startswith("no time for another trial before 2001-01-01")
+
+
+def test_a_proposer_with_nothing_left_ends_a_campaign_well() -> None:
+    assert Stop("finished", "the proposer has nothing left to try") == guards.NOTHING_LEFT
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.0, "0 s"), (119, "119 s"), (120, "2.0 min"), (5400, "1.5 h")]
+)
+def test_times_are_said_in_the_unit_that_a_person_would_use(
+    environment: Environment, seconds: float, shown: str
+) -> None:
+    found = stop(spec(hours=0.0001), environment, (), seconds, asked=False)
+    assert f" {shown} of 0 s used" in reason(found)

@@ -1,0 +1,237 @@
+"""The outbox: what MLflow has not taken waits, and in the end every trial is there once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_ledger import created
+from test_proposers import decided
+
+from tasks import workspace
+from tasks.ledger import Ledger
+from tasks.outbox import Outbox, is_tracked
+from tasks.record import reconcile, settle
+from tasks.tracking import CampaignRecord, Rejected, TrialFiles, Unreachable
+from tasks.trial import History, Trial
+
+SCORES = (3.0, None, 2.0, 2.5)
+"""Of four trials, lower is better: a baseline, a crash, the champion, and one that is not."""
+
+
+class Shelf:
+    """A tracker in memory that can be down, and that will not have some trials."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.unwanted: set[int] = set()
+        self.sent: list[int] = []
+        self.champions: list[tuple[int, float, int]] = []
+        self.ended: list[str] = []
+
+    def open_campaign(self, campaign: CampaignRecord) -> str:
+        self._answer()
+        return "parent"
+
+    def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
+        self._answer()
+        if trial.number in self.unwanted:
+            raise Rejected(f"trial {trial.number} has a tag that is too long")
+        self.sent.append(trial.number)
+        return f"run-{trial.number}"
+
+    def log_champion(
+        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int
+    ) -> None:
+        self._answer()
+        self.champions.append((number, value, champion))
+
+    def close_campaign(self, campaign: CampaignRecord, status: str) -> None:
+        self._answer()
+        self.ended.append(status)
+
+    def urls(self, campaign: CampaignRecord) -> dict[str, str]:
+        return {"mlflow_url": "http://shelf"}
+
+    def _answer(self) -> None:
+        if self.down:
+            raise Unreachable("connection refused")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return created(tmp_path)
+
+
+def outbox_of(ledger: Ledger, shelf: Shelf, history: History = ()) -> Outbox:
+    """A new life's outbox, with the shelf in the place of MLflow."""
+    outbox = Outbox(ledger, "off", None, history)
+    outbox.tracker = shelf
+    return outbox
+
+
+def settled(ledger: Ledger, history: History) -> Trial:
+    """The next of SCORES, decided and in the ledger."""
+    number = len(history)
+    ledger.place(number).workspace.mkdir(parents=True)
+    trial = decided(history, SCORES[number], {"x": float(number)}, higher_is_better=False)
+    return settle(ledger, history, trial)
+
+
+def night(ledger: Ledger, outbox: Outbox, shelf: Shelf, outages: tuple[int, ...] = ()) -> History:
+    """All trials, each sent after it was decided; the shelf is down after those in `outages`."""
+    history: History = ()
+    for number in range(len(SCORES)):
+        shelf.down = number in outages
+        history += (settled(ledger, history),)
+        outbox.add(history[-1])
+        outbox.drain()
+    shelf.down = False
+    return history
+
+
+def notes(ledger: Ledger) -> list[tuple[str, int]]:
+    """What was noted of outages: the error and how many trials waited."""
+    return [(event["error"], event["waiting"]) for event in ledger.events() if event["event"] == "tracking"]
+
+
+def test_each_trial_is_sent_once_in_order(ledger: Ledger) -> None:
+    shelf = Shelf()
+    outbox = outbox_of(ledger, shelf)
+    night(ledger, outbox, shelf)
+    outbox.close("finished")
+    assert (shelf.sent, outbox.waiting, shelf.ended) == ([0, 1, 2, 3], [], ["finished"])
+    assert notes(ledger) == []
+
+
+def test_the_champion_is_sent_as_it_was_when_each_trial_was_decided(ledger: Ledger) -> None:
+    shelf = Shelf()
+    night(ledger, outbox_of(ledger, shelf), shelf)
+    assert shelf.champions == [(0, 3.0, 0), (1, 3.0, 0), (2, 2.0, 2), (3, 2.0, 2)]
+
+
+def test_the_champions_of_an_outage_are_sent_as_they_were_then(ledger: Ledger) -> None:
+    shelf = Shelf()
+    night(ledger, outbox_of(ledger, shelf), shelf, outages=(0, 1, 2))
+    assert shelf.champions == [(0, 3.0, 0), (1, 3.0, 0), (2, 2.0, 2), (3, 2.0, 2)]
+
+
+@pytest.mark.parametrize("outages", [(0,), (1, 2), (0, 1, 2), (1, 3), (0, 1, 2, 3)])
+def test_an_outage_loses_nothing_and_doubles_nothing(ledger: Ledger, outages: tuple[int, ...]) -> None:
+    shelf = Shelf()
+    outbox = outbox_of(ledger, shelf)
+    night(ledger, outbox, shelf, outages)
+    outbox.close("finished")
+    assert (shelf.sent, outbox.waiting) == ([0, 1, 2, 3], [])
+
+
+@pytest.mark.parametrize(
+    ("outages", "expected"),
+    [
+        ((1, 2), [("connection refused", 1)]),
+        ((0, 1, 2, 3), [("connection refused", 1)]),
+        ((0, 2), [("connection refused", 1), ("connection refused", 1)]),
+    ],
+)
+def test_an_outage_is_noted_once(
+    ledger: Ledger, outages: tuple[int, ...], expected: list[tuple[str, int]]
+) -> None:
+    shelf = Shelf()
+    night(ledger, outbox_of(ledger, shelf), shelf, outages)
+    assert notes(ledger) == expected
+
+
+def test_what_waits_at_the_end_of_a_life_is_sent_by_the_next(ledger: Ledger) -> None:
+    shelf = Shelf()
+    outbox = outbox_of(ledger, shelf)
+    history = night(ledger, outbox, shelf, outages=(2, 3))
+    shelf.down = True
+    outbox.close("finished")
+    assert [trial.number for trial in outbox.waiting] == [2, 3]
+    shelf.down = False
+    following = outbox_of(ledger, shelf, history)
+    assert [trial.number for trial in following.waiting] == [2, 3]
+    following.drain()
+    assert shelf.sent == [0, 1, 2, 3]
+
+
+def test_what_was_sent_is_known_to_the_next_life(ledger: Ledger) -> None:
+    shelf = Shelf()
+    history = night(ledger, outbox_of(ledger, shelf), shelf)
+    following = outbox_of(ledger, shelf, reconcile(ledger))
+    assert following.waiting == []
+    for trial in history:
+        following.add(trial)
+    following.drain()
+    assert shelf.sent == [0, 1, 2, 3]
+
+
+def test_a_trial_that_is_added_twice_is_sent_once(ledger: Ledger) -> None:
+    shelf = Shelf()
+    outbox = outbox_of(ledger, shelf)
+    trial = settled(ledger, ())
+    shelf.down = True
+    for _ in range(2):
+        outbox.add(trial)
+        outbox.drain()
+    shelf.down = False
+    outbox.drain()
+    assert shelf.sent == [0]
+
+
+def test_a_record_that_is_rejected_does_not_hold_up_the_others(ledger: Ledger) -> None:
+    shelf = Shelf()
+    shelf.unwanted = {1}
+    outbox = outbox_of(ledger, shelf)
+    night(ledger, outbox, shelf)
+    outbox.close("finished")
+    assert (shelf.sent, [trial.number for trial in outbox.waiting]) == ([0, 2, 3], [1])
+    assert shelf.ended == ["finished"]
+    assert notes(ledger) == [("trial 1 has a tag that is too long", 1)]
+
+
+def test_a_record_that_was_rejected_is_offered_again_to_whoever_would_have_it(ledger: Ledger) -> None:
+    shelf = Shelf()
+    shelf.unwanted = {1}
+    history = night(ledger, outbox_of(ledger, shelf), shelf)
+    shelf.unwanted = set()
+    outbox_of(ledger, shelf, history).drain()
+    assert shelf.sent == [0, 2, 3, 1]
+
+
+def test_a_trial_that_was_decided_anew_is_sent_anew(ledger: Ledger) -> None:
+    shelf = Shelf()
+    outbox = outbox_of(ledger, shelf)
+    trial = settled(ledger, ())
+    outbox.add(trial)
+    outbox.drain()
+    changed = decided((), 1.0, {"x": 0.0}, higher_is_better=False)
+    workspace.write(ledger.place(0).trial, workspace.TRIAL.dump_json(changed).decode())
+    assert not is_tracked(ledger, changed)
+    outbox.add(changed)
+    outbox.drain()
+    assert shelf.sent == [0, 0]
+
+
+def test_a_campaign_whose_tracker_is_down_ends_all_the_same(ledger: Ledger) -> None:
+    shelf = Shelf()
+    outbox = outbox_of(ledger, shelf)
+    shelf.down = True
+    outbox.close("failed")
+    assert notes(ledger) == [("connection refused", 0)]
+
+
+def test_a_receipt_says_which_run_took_which_trial(ledger: Ledger) -> None:
+    shelf = Shelf()
+    night(ledger, outbox_of(ledger, shelf), shelf)
+    receipt = json.loads((ledger.place(2).path / "tracked.json").read_text())
+    assert receipt["run_id"] == "run-2" and len(receipt["of"]) == 16
+
+
+def test_with_tracking_off_nothing_waits(ledger: Ledger) -> None:
+    outbox = Outbox(ledger, "off", None, ())
+    outbox.add(settled(ledger, ()))
+    outbox.drain()
+    outbox.close("finished")
+    assert outbox.waiting == []

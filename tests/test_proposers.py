@@ -1,0 +1,296 @@
+"""Conformance of every proposer: a function of history and seed, whose proposals lie in the space."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from toy import QUADRATIC, quadratic
+
+import environments
+from environments import Environment, plugins
+from environments.plugins import Refused
+from environments.score import Score
+from tasks import propose
+from tasks.decide import judge_trial
+from tasks.propose import PROPOSERS, next_proposal
+from tasks.proposers import Proposer
+from tasks.seeds import derive
+from tasks.trial import History, Params, Proposal, Run, Trial
+
+NAMES = plugins.names(PROPOSERS)
+SPACES = """
+[space.lr]
+type = "float"
+low = 1e-5
+high = 1e-2
+log = true
+default = 1e-3
+
+[space.layers]
+type = "int"
+low = 1
+high = 3
+default = 2
+
+[space.act]
+type = "choice"
+values = ["tanh", "relu", true, 1]
+default = "tanh"
+"""
+
+
+def decided(
+    history: History,
+    score: float | None,
+    params: Params,
+    *,
+    seconds: float = 5.0,
+    wall: float = 6.0,
+    higher_is_better: bool = True,
+) -> Trial:
+    """The trial after `history` as the engine decides it: one run with a score, or a crash without one."""
+    number = len(history)
+    run = Run(
+        f"trials/{number:04d}", number, seconds, "finished", started=1e9 + 10 * number, wall_seconds=seconds
+    )
+    judged = (
+        Score.missing("exited with status 3", higher_is_better)
+        if score is None
+        else Score.of([score], higher_is_better)
+    )
+    proposal = Proposal(params, rationale="as a test says", parent=0 if number else None, seen=number)
+    return Trial(number, 1, number, proposal, (run,), judged, judge_trial(history, run, judged), wall)
+
+
+def history_of(environment: Environment, trials: int) -> History:
+    """A baseline and so many trials after it: the second and every third crashed, the last repeats the first."""
+    history: History = (decided((), 1.0, environment.defaults),)
+    random_search = propose.load("random_search", {})
+    for number in range(1, trials + 1):
+        suggestion = random_search.propose(environment.space, history, derive(5, "propose", number, 1))
+        assert suggestion is not None
+        params = environment.complete(suggestion.params)
+        if number == trials > 1:
+            params = history[1].proposal.params
+        history += (decided(history, None if number % 3 == 2 else number % 5, params),)
+    return history
+
+
+def mixed(tmp_path: Path) -> Environment:
+    """Every kind of parameter."""
+    return environments.load(quadratic(tmp_path / "mixed", toml=QUADRATIC + SPACES))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("trials", [0, 1, 2, 7])
+def test_a_proposal_lies_in_the_space_whatever_happened_before(
+    tmp_path: Path, name: str, trials: int
+) -> None:
+    environment = mixed(tmp_path)
+    history = history_of(environment, trials)
+    proposal = next_proposal(environment, propose.load(name, {}), history, seed=3)
+    assert proposal is not None
+    assert environment.complete(proposal.params) == proposal.params
+    assert proposal.params.keys() == environment.defaults.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("bundled", environments.bundled())
+def test_a_proposal_lies_in_the_space_of_every_bundled_environment(name: str, bundled: str) -> None:
+    environment = environments.load(environments.find(bundled))
+    history = history_of(environment, 4)
+    for seed in range(20):
+        proposal = next_proposal(environment, propose.load(name, {}), history, seed)
+        assert proposal is not None and environment.complete(proposal.params) == proposal.params
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_history_in_which_everything_crashed_is_survived(tmp_path: Path, name: str) -> None:
+    environment = mixed(tmp_path)
+    history: History = ()
+    for _ in range(6):
+        history += (decided(history, None, environment.defaults),)
+    assert next_proposal(environment, propose.load(name, {}), history, seed=3) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_proposal_says_who_made_it_why_and_from_what(tmp_path: Path, name: str) -> None:
+    environment = mixed(tmp_path)
+    proposal = next_proposal(environment, propose.load(name, {}), history_of(environment, 4), seed=3)
+    assert proposal is not None
+    assert (proposal.proposer, proposal.parent, proposal.seen, proposal.edit) == (name, 0, 5, None)
+    assert proposal.rationale
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_proposal_is_the_baseline_whoever_proposes(tmp_path: Path, name: str) -> None:
+    environment = mixed(tmp_path)
+    proposal = next_proposal(environment, propose.load(name, {}), (), seed=3)
+    assert proposal is not None
+    assert (proposal.params, proposal.proposer, proposal.parent) == (environment.defaults, "baseline", None)
+
+
+def proposals(folder: Path) -> list[object]:
+    """What every proposer says to the same histories and seeds, as JSON."""
+    environment = environments.load(folder)
+    asked = itertools.product(NAMES, (0, 1, 5), (1, 2))
+    return [
+        next_proposal(environment, propose.load(name, {}), history_of(environment, trials), seed).__dict__
+        for name, trials, seed in asked
+    ]
+
+
+def test_the_same_history_and_seed_give_the_same_proposal_here_and_in_another_process(tmp_path: Path) -> None:
+    folder = mixed(tmp_path).folder
+    here = json.dumps(proposals(folder))
+    assert json.dumps(proposals(folder)) == here
+    code = (
+        "import json, sys; from pathlib import Path\nfrom test_proposers import proposals\n"
+        "print(json.dumps(proposals(Path(sys.argv[1]))))"
+    )
+    tests = Path(__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        env={"PYTHONPATH": f"{tests}:{tests.parent}", "PYTHONHASHSEED": "77"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == here, done.stderr
+
+
+def test_random_search_draws_anew_with_another_seed(tmp_path: Path) -> None:
+    environment = mixed(tmp_path)
+    history = history_of(environment, 2)
+    drawn = [
+        next_proposal(environment, propose.load("random_search", {}), history, seed) for seed in range(20)
+    ]
+    assert len({proposal.params["lr"] for proposal in drawn if proposal}) == 20
+
+
+def test_random_search_does_not_look_at_the_history(tmp_path: Path) -> None:
+    environment = mixed(tmp_path)
+    random_search = propose.load("random_search", {})
+    some, more = (
+        next_proposal(environment, random_search, history_of(environment, n), seed=3) for n in (2, 5)
+    )
+    assert some and more and some.params == more.params
+
+
+@pytest.mark.parametrize(("points", "total"), [(1, 4), (2, 2 * 2 * 2 * 4), (4, 4 * 4 * 3 * 4)])
+def test_grid_visits_every_point_exactly_once_and_then_stops(tmp_path: Path, points: int, total: int) -> None:
+    environment = mixed(tmp_path)
+    grid = propose.load("grid", {"points": points})
+    history: History = (decided((), 1.0, environment.defaults),)
+    visited = []
+    while (proposal := next_proposal(environment, grid, history, seed=len(history))) is not None:
+        visited.append(repr(proposal.params))
+        history += (decided(history, None if len(history) % 3 else 2.0, proposal.params),)
+    assert len(visited) == len(set(visited)) == total
+
+
+def test_grid_has_nothing_to_try_where_nothing_varies(tmp_path: Path) -> None:
+    environment = environments.load(
+        quadratic(tmp_path / "still", toml=QUADRATIC[: QUADRATIC.index("[space.x]")] + "[fixed]\nx = 1.0\n")
+    )
+    history = (decided((), 1.0, environment.defaults),)
+    assert next_proposal(environment, propose.load("grid", {}), history, seed=0) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unknown_option_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match=f"proposer {name}: no_such_option: unknown key"):
+        propose.load(name, {"no_such_option": 1})
+
+
+@pytest.mark.parametrize(
+    ("points", "why"),
+    [
+        (0, "greater than or equal to 1, got 0"),
+        (1001, "less than or equal to 1000, got 1001"),
+        (2.5, "valid integer"),
+    ],
+)
+def test_a_grid_of_no_points_or_too_many_is_refused(points: float, why: str) -> None:
+    with pytest.raises(Refused, match=rf"proposer grid: points: Input should be .*{why}"):
+        propose.load("grid", {"points": points})
+
+
+AGAIN = '''\
+"""Again: the champion's parameters once more, to see whether the score holds."""
+
+from __future__ import annotations
+
+from environments.space import Space
+from tasks.proposers import Proposer, Suggestion
+from tasks.trial import History, best
+
+
+class Again(Proposer):
+    """The champion's parameters once more."""
+
+    def propose(self, space: Space, history: History, seed: int) -> Suggestion | None:
+        champion = best(history)
+        return Suggestion(champion.proposal.params, "does it hold?") if champion else None
+'''
+
+
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, **files: str) -> str:
+    """A package folder with these files, which can be imported for the length of a test."""
+    folder = tmp_path / "plugs" / name
+    folder.mkdir(parents=True)
+    for stem, text in {"__init__": "", **files}.items():
+        (folder / f"{stem}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder.parent))
+    return name
+
+
+def test_a_file_dropped_into_the_folder_is_a_proposer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = package(tmp_path, monkeypatch, "dropped_in", again=AGAIN, _private="")
+    assert plugins.names(place) == ("again",)
+    again = plugins.load(place, "again", Proposer)()  # type: ignore[type-abstract]
+    environment = mixed(tmp_path)
+    history = history_of(environment, 5)
+    proposal = next_proposal(environment, again, history, seed=3)
+    assert proposal is not None
+    assert (proposal.params, proposal.proposer) == (history[4].proposal.params, "again")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "again.py must define one public subclass of Proposer, it has 0"),
+        (AGAIN + "class Twice(Again):\n    pass\n", "must define one public subclass of Proposer, it has 2"),
+        ("from tasks.proposers.grid import Grid", "must define one public subclass of Proposer, it has 0"),
+        ("import no_such_package_at_all", "proposer 'again' needs the package 'no_such_package_at_all': install it"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_proposer_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str, request: pytest.FixtureRequest
+) -> None:
+    place = package(tmp_path, monkeypatch, f"not_one_{request.node.callspec.indices['text']}", again=text)
+    with pytest.raises(Refused, match=why):
+        plugins.load(place, "again", Proposer)  # type: ignore[type-abstract]
+
+
+def test_a_private_helper_class_beside_the_proposer_is_no_second_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = AGAIN + "\n\nclass _Helper(Again):\n    pass\n"
+    assert plugins.load(package(tmp_path, monkeypatch, "with_helper", again=text), "again", Proposer)  # type: ignore[type-abstract]
+
+
+def test_a_proposal_outside_the_space_is_refused_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = AGAIN.replace("champion.proposal.params", '{"x": 99.0}')
+    wild = plugins.load(package(tmp_path, monkeypatch, "wild_ones", again=text), "again", Proposer)()  # type: ignore[type-abstract]
+    environment = mixed(tmp_path)
+    with pytest.raises(Refused, match=r"parameter 'x' must be a number in -3.0..3.0, got 99.0"):
+        next_proposal(environment, wild, history_of(environment, 1), seed=0)
