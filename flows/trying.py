@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shutil
 from pathlib import Path
 
 from environments import Environment
@@ -34,13 +33,10 @@ def attempt(
     from tasks.evaluate import judge_run
     from tasks.train import run_program
 
-    folder, problem = _from_campaign(ledger, settings) if ledger else _fresh(str(environment), settings)
+    problem, program, place = _in_campaign(ledger, settings) if ledger else _fresh(str(environment), settings)
     proposal = Proposal(problem.complete(values), edit, rationale="tried by hand", proposer="try")
-    number = 1 + max((int(p.name) for p in folder.glob("[0-9]*") if p.name.isdigit()), default=0)
-    place = TrialDir(folder / f"{number:04d}")
     seed = secrets.randbelow(2**31) if seed is None else seed
     marker = f"try-{secrets.token_hex(4)}"
-    program = ledger.program if ledger else folder / "program"
     run = run_program(marker, problem, program, place, proposal, seed)
     score = judge_run(marker, problem, place, run, (seed + 1) % 2**31)
     champion = best(ledger.history()) if ledger else None
@@ -64,23 +60,36 @@ def attempt(
     return 1 if score.error else 0
 
 
-def _fresh(reference: str, settings: list[str]) -> tuple[Path, Environment]:
-    """The environment as it stands now, frozen for the tries of this name; where they go, and it."""
+def _fresh(reference: str, settings: list[str]) -> tuple[Environment, Path, TrialDir]:
+    """The environment as it stands now, its program, both frozen for this try, and where the try goes."""
     from flows.spec import checked_environment
 
     overrides, _ = parse_settings(settings)
     environment = checked_environment(reference, overrides)
-    folder = home() / ".tries" / environment.name
-    for part in ("environment", "program", "trials"):
-        shutil.rmtree(folder / part, ignore_errors=True)
+    folder = _next_in(home() / ".tries" / environment.name)
     freeze(environment, folder)
-    return folder, environment.model_copy(update={"folder": folder / "environment"})
+    frozen = environment.model_copy(update={"folder": folder / "environment"})
+    return frozen, folder / "program", TrialDir(folder / "trial")
 
 
-def _from_campaign(ledger: Ledger, settings: list[str]) -> tuple[Path, Environment]:
+def _in_campaign(ledger: Ledger, settings: list[str]) -> tuple[Environment, Path, TrialDir]:
+    """What the campaign has frozen, and where the try goes."""
     if settings:
         raise Refused("--set and --in exclude each other: the environment of a campaign is frozen")
-    return ledger.path / "tries", ledger.environment
+    return ledger.environment, ledger.program, TrialDir(_next_in(ledger.path / "tries") / "trial")
+
+
+def _next_in(folder: Path) -> Path:
+    """The next numbered directory of a folder, made here, so that two tries at once get two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    number = 1 + max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=0)
+    while True:
+        try:
+            (folder / f"{number:04d}").mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder / f"{number:04d}"
 
 
 def _parsed(text: str) -> Params:

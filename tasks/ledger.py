@@ -31,6 +31,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
+from environments.score import Score
 from tasks import sandbox, workspace
 from tasks.checkpoint import At, spec_digest
 from tasks.seeds import Purpose, derive
@@ -292,11 +293,12 @@ def freeze(environment: Environment, path: Path) -> None:
 def measure(path: Path, environment: Environment, settings: dict[str, object]) -> str:
     """The digest of all that changes a score: frozen files, the judge's code, and the settings."""
     judge = Path(inspect.getfile(type(environment.judge)))
+    code = [judge, *sorted(judge.parent.glob("_*.py")), Path(inspect.getfile(Score))]
     return spec_digest(
         {
             "environment": environments.digest(path / "environment"),
             "program": environments.digest(path / "program"),
-            "judge": hashlib.sha256(judge.read_bytes()).hexdigest(),
+            "judge": hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest(),
             **settings,
         }
     )
