@@ -43,7 +43,7 @@ def stop(
     if len(tried) >= spec.trials:
         return _end(history, f"all {spec.trials} trials done")
     if spec.advanced.patience and _without_improvement(history) >= spec.advanced.patience:
-        return _end(history, f"nothing better in the last {spec.advanced.patience} of the trials")
+        return _end(history, f"nothing better in the last {spec.advanced.patience} trial(s)")
     need = time_for_a_trial(environment, history)
     if spent + need > spec.hours * 3600:
         used = f"{_hours(spent)} of {_hours(spec.hours * 3600)} used"

@@ -68,7 +68,7 @@ def test_patience_counts_the_trials_since_the_champion(
     environment: Environment, scores: tuple[float | None, ...], ends: bool
 ) -> None:
     found = stop(spec(advanced=Advanced(patience=2)), environment, history(*scores), 0.0, asked=False)
-    assert found == (Stop("finished", "nothing better in the last 2 of the trials") if ends else None)
+    assert found == (Stop("finished", "nothing better in the last 2 trial(s)") if ends else None)
 
 
 def test_without_patience_a_campaign_never_tires(environment: Environment) -> None:
@@ -187,7 +187,7 @@ def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(
     assert first(asked=True, advanced=tired).startswith("asked to stop")
     assert first(advanced=tired) == "5 of the last 6 trials crashed"
     assert first(advanced=both) == "all 5 trials done"
-    assert first(advanced=both, trials=9) == "nothing better in the last 1 of the trials"
+    assert first(advanced=both, trials=9) == "nothing better in the last 1 trial(s)"
     assert first(advanced=calm, trials=9).startswith("no time for another trial: 60 s of 4 s used")
     assert first(advanced=calm, trials=9, hours=8.0).startswith("no time for another trial before 2001-01-01")
 
