@@ -15,7 +15,7 @@ from flows.naming import campaign_name, flow_run_name
 from flows.recovery import crash_the_dead
 from flows.spec import Advanced, CampaignSpec
 from tasks import interrupt
-from tasks.checkpoint import kept
+from tasks.checkpoint import kept, whole
 from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.ledger import Ledger
@@ -86,13 +86,18 @@ def campaign(
 def one_trial(spec: CampaignSpec, ledger: Ledger, outbox: Outbox, history: History) -> Trial | None:
     """The next trial, from its proposal to its record; None when there is nothing left to propose."""
     began, number, results = clock(), len(history), ledger.results
-    at, place, problem = ledger.at(number), ledger.place(number), ledger.environment
-    proposer = load(spec.proposer, spec.advanced.options)
-    proposal = kept(propose, results)(at, problem, proposer, place, history, ledger.seed("propose", at))
+    at, place, problem, known = (
+        ledger.at(number),
+        ledger.place(number),
+        whole(ledger.environment),
+        whole(history),
+    )
+    proposer = whole(load(spec.proposer, spec.advanced.options))
+    proposal = kept(propose, results)(at, problem, proposer, place, known, ledger.seed("propose", at))
     if proposal is None:
         return None
     run = kept(train, results)(at, problem, ledger.program, place, proposal, ledger.seed("train", at))
     score = kept(evaluate, results)(at, problem, place, run, ledger.seed("search", at))
-    verdict = kept(decide, results)(at, history, run, score)
+    verdict = kept(decide, results)(at, known, run, score)
     trial = Trial(number, at.attempt, len(history), proposal, (run,), score, verdict, clock() - began)
-    return record(at, ledger, outbox, history, trial)
+    return record(at, ledger, outbox, known, whole(trial))

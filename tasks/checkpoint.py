@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tasks.sandbox import CannotStart
 from tasks.trial import History
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from prefect.context import TaskRunContext
 
 P = ParamSpec("P")
+T = TypeVar("T")
 R = TypeVar("R")
 
 
@@ -64,6 +65,14 @@ def stored(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
 def kept(task: Task[P, R], results: Path) -> Task[P, R]:
     """The task with its results in a campaign's own directory, so that copying that copies everything."""
     return task.with_options(result_storage=results)
+
+
+def whole(value: T) -> T:
+    """A value that Prefect hands to a task as it is. Otherwise it searches and copies it at every call, to the last
+    number of a history that grows by a trial each time."""
+    from prefect.utilities.annotations import quote
+
+    return cast(T, quote(value))
 
 
 def _is_infrastructure(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:

@@ -39,7 +39,7 @@ def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
         return known
     repository = ledger.path / "lineage.git"
     commit = lineage.commit(repository, place, trial, program_files(ledger))
-    if (champion := best((*history, trial))) is not None:
+    if trial.verdict.kind == "keep" and (champion := best((*history, trial))):
         lineage.crown(repository, champion.number)
     workspace.write(place.diff, lineage.patch(repository, trial.number))
     workspace.write(place.trial, workspace.TRIAL.dump_json(trial, indent=2).decode() + "\n")
