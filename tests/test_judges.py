@@ -253,7 +253,7 @@ def test_a_judge_is_read_without_the_heavy_packages() -> None:
         ({"id": "Cartpole-v1"}, "no gymnasium environment .* 'Cartpole-v1'. Did you mean CartPole-v1"),
         ({"id": "CartPole"}, "Did you mean CartPole-v1"),
         ({"id": "Drift-v0", "kwargs": {"lenght": 3}}, "kwargs {'lenght': 3} .*unexpected keyword"),
-        ({"id": "Drifting-v0"}, "Endless-v0 has no time limit.*set max_episode_steps"),
+        ({"id": "Drifting-v0"}, "Drifting-v0 has no time limit.*set max_episode_steps"),
         ({"id": "Uninstalled-v0"}, "not installed .*provides the module 'a_package_nobody_has'"),
         ({"id": "a_module_nobody_has:Some-v0"}, "not installed .*provides the module 'a_module_nobody_has'"),
         (
