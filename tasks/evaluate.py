@@ -17,7 +17,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from tasks import interrupt, workspace
 from tasks.checkpoint import At, stored
-from tasks.sandbox import OutputTooLong, Program, clock
+from tasks.sandbox import NotAProgram, OutputTooLong, Program, clock
 from tasks.train import describe, placeholders
 from tasks.trial import Run
 from tasks.workspace import TrialDir
@@ -43,13 +43,16 @@ def judge_run(marker: str, environment: Environment, place: TrialDir, run: Run, 
     place.result.unlink(missing_ok=True)
     command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed))
     directory = place.workspace if judge.runs_in == "workspace" else environment.folder
-    with Program(command, cwd=directory, log=place.judge_log, marker=marker, pipes=True) as program:
-        try:
-            return judge.score(PipedCandidate(program, place.result), seed, environment.higher_is_better)
-        except (Misbehaved, OutputTooLong) as wrong:
-            program.kill()
-            reason = f"{wrong}\n{program.tail()}".rstrip()
-            return Score.missing(reason, environment.higher_is_better)
+    try:
+        with Program(command, cwd=directory, log=place.judge_log, marker=marker, pipes=True) as program:
+            try:
+                return judge.score(PipedCandidate(program, place.result), seed, environment.higher_is_better)
+            except (Misbehaved, OutputTooLong) as wrong:
+                program.kill()
+                reason = f"{wrong}\n{program.tail()}".rstrip()
+    except NotAProgram as wrong:
+        reason = str(wrong)
+    return Score.missing(reason, environment.higher_is_better)
 
 
 def judge_placeholders(environment: Environment, place: TrialDir, seed: int) -> dict[str, object]:

@@ -38,7 +38,8 @@ LOG_LIMIT = 64 * 2**20
 LOG_KEPT_HEAD = 2**20
 LOG_KEPT_TAIL = 2**16
 TAIL_LINES = 12
-MEMORY_SAMPLE_SECONDS = 0.2
+MEMORY_SAMPLE_SECONDS = 0.5
+"""Looking for all of its processes costs a few milliseconds of the core that it may be training on."""
 
 MARKER = "NIGHTSHIFT_TRIAL"
 """An environment variable that every descendant of a program inherits: what it is found by when it detached."""
@@ -51,6 +52,10 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 class OutputTooLong(Exception):
     """The program printed more than LOG_LIMIT bytes."""
+
+
+class NotAProgram(Exception):
+    """What the command line names is not there, or cannot be executed: the fault of whoever wrote the line."""
 
 
 class CannotStart(Exception):
@@ -82,13 +87,13 @@ def find_program(name: str, cwd: Path, path: str) -> str:
     """The file to start: `python` is this interpreter, whatever else is on PATH; a file in `cwd` may go without ./.
 
     Raises:
-        FileNotFoundError: there is no such program.
+        NotAProgram: there is none of that name.
     """
     if name in ("python", "python3"):
         return sys.executable
     found = shutil.which(name, path=path) or (str(cwd / name) if (cwd / name).is_file() else None)
     if found is None:
-        raise FileNotFoundError(f"no program {name!r} in {cwd} or on {path}")
+        raise NotAProgram(f"no program {name!r} in {cwd} or on {path}")
     return found
 
 
@@ -98,7 +103,7 @@ class Program:
     Its standard error, and its standard output unless `pipes` asks for a conversation, go to `log` (capped).
 
     Raises:
-        FileNotFoundError: there is no such program.
+        NotAProgram: there is no such program, or it cannot be executed.
         CannotStart: the machine has no process, memory or file left for it.
     """
 
@@ -128,9 +133,10 @@ class Program:
                 preexec_fn=_die_with_the_engine if _libc else None,
             )
         except OSError as fault:
+            self._log.close()
             if fault.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
                 raise CannotStart(f"cannot start {command[0]!r}: {fault.strerror}") from fault
-            raise
+            raise NotAProgram(f"cannot execute {command[0]!r}: {fault.strerror}") from fault
         noise = self.process.stderr if pipes else self.process.stdout
         assert noise is not None
         os.set_blocking(noise.fileno(), False)

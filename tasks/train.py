@@ -16,7 +16,7 @@ from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from tasks import workspace
 from tasks.checkpoint import At, stored
-from tasks.sandbox import OutputTooLong, Program, clock
+from tasks.sandbox import NotAProgram, OutputTooLong, Program, clock
 from tasks.trial import Params, Proposal, Run
 from tasks.workspace import TRAINERS, EditFailed, TrialDir
 
@@ -81,7 +81,7 @@ def run_program(
         values = placeholders(environment, proposal.params, place.out, seed)
         session.run(workspace.fill(environment.train_cmd, values), marker)
         error = session.error
-    except (EditFailed, FileNotFoundError) as failed:
+    except (EditFailed, NotAProgram) as failed:
         error = str(failed)
     return Run(
         dir=f"trials/{place.path.name}",

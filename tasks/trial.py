@@ -51,7 +51,7 @@ class Run:
     error: str | None = None
     """Why it crashed, with the last lines of its log; None otherwise."""
     peak_memory: int | None = None
-    """Largest resident set of all of its processes together, in bytes, sampled five times a second."""
+    """Largest resident set of all of its processes together, in bytes, sampled twice a second."""
     steps: int | None = None
     """Steps as last reported by the program; a claim, not a measurement."""
     started: float = 0.0

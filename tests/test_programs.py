@@ -14,6 +14,7 @@ from toy import FIT, quadratic
 
 import environments
 from tasks import sandbox
+from tasks.evaluate import judge_run
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tasks.workspace import TrialDir
@@ -119,6 +120,30 @@ def test_a_program_that_never_says_so_is_ready_after_its_start_up_time(tmp_path:
 def test_the_steps_are_the_last_that_were_reported(tmp_path: Path) -> None:
     program = SAVE + '(out / \'progress.jsonl\').write_text(\'{"step": 10}\\n{"step": 20}\\n{"step": 3\')\n'
     assert train(tmp_path, program).steps == 20
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("./train.sh {out}", "cannot execute './train.sh': Permission denied"),
+        ("./nothing.sh {out}", "no program './nothing.sh' in "),
+        ("nosuchprogram", "no program 'nosuchprogram' in "),
+    ],
+)
+def test_a_command_that_cannot_be_executed_is_a_crash_in_training_and_under_judgement(
+    tmp_path: Path, command: str, reason: str
+) -> None:
+    folder = quadratic(tmp_path / "env")
+    (folder / "train.sh").write_text("echo hello\n")
+    environment = environments.load(folder, {"train_cmd": command})
+    place = TrialDir(tmp_path / "trial")
+    run = run_program("test/none", environment, folder, place, Proposal({"x": 1.0}), seed=7)
+    assert run.status == "crash" and run.error is not None and run.error.startswith(reason)
+
+    good = environments.load(folder, {"command.eval_cmd": command + " {result}"})
+    run = run_program("test/none", good, folder, place, Proposal({"x": 1.0}), seed=7)
+    score = judge_run("test/none", good, place, run, seed=8)
+    assert score.value is None and score.error is not None and score.error.startswith(reason)
 
 
 def test_nothing_of_the_engines_environment_reaches_a_program(
