@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Score:
     higher_is_better: bool = True
     error: str | None = None
     """Why there is no score, in words for a tired person; None when there is one."""
+    also: dict[str, float] = field(default_factory=dict)
+    """What the judge measured besides, by metric name: shown with the score, never part of it."""
 
     @classmethod
     def of(cls, units: Sequence[float], higher_is_better: bool) -> Score:

@@ -79,7 +79,7 @@ for active, start, (column,) in frames():
 
 SAMPLER = """
 draw = np.random.default_rng(hello["seed"])
-assert hello["deterministic"] is False
+assert hello["deterministic"] == [False] * lanes
 ready()
 for active, start, columns in frames():
     answer(*(draw.uniform(-1, 1, column.shape) for column in blank()))

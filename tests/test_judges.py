@@ -202,7 +202,7 @@ gymnasium.register("Uninstalled-v0", "a_package_nobody_has.envs:Env", max_episod
 
 def judged(body: str, folder: Path, seed: int = 7, prelude: str = PRELUDE, **fields: Any) -> Score:
     """The score of one act program by a control judge with 8 lanes."""
-    judge = Control(**{"id": "Drift-v0", "episodes": 8, "start_seconds": 30, **fields})
+    judge = Control(**{"id": "Drift-v0", "episodes": 8, "other_episodes": 0, "start_seconds": 30, **fields})
     with PipeCandidate.of(body, folder, prelude) as candidate:
         return judge.score(candidate, seed, higher_is_better=True)
 
@@ -386,7 +386,7 @@ def test_the_program_is_told_no_more_than_the_protocol_says(tmp_path: Path) -> N
     judged(policies.RECORDER, tmp_path, seed=12345)
     hello = json.loads((tmp_path / "hello.json").read_text())
     assert set(hello) == {"protocol", "lanes", "observation", "action", "deterministic", "seed"}
-    assert (hello["protocol"], hello["lanes"], hello["deterministic"]) == (1, 8, True)
+    assert (hello["protocol"], hello["lanes"], hello["deterministic"]) == (1, 8, [True] * 8)
     assert len({*Drift.seeds, hello["seed"], 12345}) == 10, "nine seeds of their own"
 
 
@@ -396,6 +396,23 @@ def test_the_same_seed_gives_the_same_score_and_another_one_other_episodes(tmp_p
     )
     assert first == again
     assert set(first).isdisjoint(other)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_both_modes_are_played_and_only_the_stated_one_counts(deterministic: bool, tmp_path: Path) -> None:
+    """This policy stands still with its noise taken away, and moves by 1 a step otherwise."""
+    body = """
+ready()
+for active, start, columns in frames():
+    column, *_ = blank()
+    column[:, 0] = np.where(hello["deterministic"], 0.0, 1.0)
+    answer(column)
+"""
+    score = judged(body, tmp_path, deterministic=deterministic, other_episodes=3)
+    still, moving = score.also["return/deterministic"], score.also["return/sampled"]
+    assert score.n == len(score.units) == 8
+    assert score.value == (still if deterministic else moving)
+    assert still != moving
 
 
 def test_what_a_program_prints_into_its_log_is_no_score(tmp_path: Path) -> None:

@@ -31,9 +31,13 @@ class Ticks(gym.Env[NDArray[np.float64], Any]):
     """
 
     def __init__(
-        self, length: int = 2, terminates: bool = True, action_space: gym.Space[Any] | None = None
+        self,
+        length: int = 2,
+        terminates: bool = True,
+        action_space: gym.Space[Any] | None = None,
+        pay: float = 1.0,
     ) -> None:
-        self.length, self.terminates = length, terminates
+        self.length, self.terminates, self.pay = length, terminates, pay
         self.observation_space = gym.spaces.Box(-100, 100, (1,), np.float64)
         self.action_space = action_space or gym.spaces.Discrete(2)
 
@@ -46,7 +50,7 @@ class Ticks(gym.Env[NDArray[np.float64], Any]):
         assert self.action_space.contains(np.asarray(action)), f"{action!r} is not in {self.action_space}"
         self.count += 1
         over = self.count == self.length
-        return np.array([float(self.count)]), float(self.count), over and self.terminates, over, {}
+        return np.array([float(self.count)]), self.pay * self.count, over and self.terminates, over, {}
 
 
 class Endless(Ticks):
@@ -117,17 +121,15 @@ def progress(out: Path) -> list[dict[str, Any]]:
 
 def agent_for(observations: int, actions: int, discrete: bool, **more: Any) -> ppo.Agent:
     torch.manual_seed(0)
-    shape = {"start": 0, "hidden": 16, "normalize": False, **more}
+    shape = {"start": 0, "hidden": 16, "normalize_observations": False, **more}
     return ppo.Agent(ppo.Shape(observations, actions, discrete, **shape))
 
 
 def batch_of(rewards: Any, values: Any, next_values: Any, terminated: Any, ended: Any) -> ppo.Rollout:
     """A rollout from one list per lane; the parts that the estimate does not read stay empty."""
-    parts = [
-        torch.tensor(part, dtype=torch.float32).T
-        for part in (values, next_values, rewards, terminated, ended)
-    ]
-    return ppo.Rollout(torch.empty(0), torch.empty(0), torch.empty(0), *parts)
+    parts = (values, next_values, rewards, rewards, terminated, ended)
+    empty = [torch.empty(0)] * 4
+    return ppo.Rollout(*empty, *(torch.tensor(part, dtype=torch.float32).T for part in parts))
 
 
 def test_gae_gives_the_numbers_worked_out_by_hand() -> None:
@@ -141,12 +143,14 @@ def test_gae_gives_the_numbers_worked_out_by_hand() -> None:
         ended=[[0, 0, 0], [0, 1, 0], [0, 1, 0]],
     )
     expected = [[1.6875, 2.75, 3.0], [1.0, 0.0, 3.0], [1.75, 3.0, 3.0]]
-    assert ppo.gae(batch, gamma=0.5, gae_lambda=0.5).T.tolist() == expected
+    assert ppo.gae(batch, batch.rewards, gamma=0.5, gae_lambda=0.5).T.tolist() == expected
 
 
 def test_gae_with_lambda_one_is_the_discounted_return_minus_the_value() -> None:
     batch = batch_of([[1, 1, 1]], [[5, 6, 7]], [[6, 7, 99]], [[0, 0, 1]], [[0, 0, 1]])
-    assert ppo.gae(batch, gamma=0.5, gae_lambda=1.0).T.tolist() == [[1.75 - 5, 1.5 - 6, 1.0 - 7]]
+    assert ppo.gae(batch, batch.rewards, gamma=0.5, gae_lambda=1.0).T.tolist() == [
+        [1.75 - 5, 1.5 - 6, 1.0 - 7]
+    ]
 
 
 @pytest.mark.parametrize("terminates", [True, False])
@@ -159,11 +163,12 @@ def test_a_rollout_holds_real_steps_only_and_values_a_cut_off_one_where_it_ended
     nn.init.ones_(agent.critic[0].weight)  # type: ignore[arg-type]
     nn.init.zeros_(agent.critic[0].bias)  # type: ignore[arg-type]
     budget = ppo.Budget(60, 0)
-    batch = ppo.rollout(lanes, agent, 5, budget)
+    batch = ppo.rollout(lanes, agent, ppo.Params(gamma=0.5), 5, budget)
     assert batch is not None
     for lane in (0, 1):
         assert batch.observations[:, lane, 0].tolist() == [50, 1, 50, 1, 50]
         assert batch.rewards[:, lane].tolist() == [1, 2, 1, 2, 1]  # no row of reward 0 for the reset
+        assert batch.discounted[:, lane].tolist() == [1, 2.5, 1, 2.5, 1]
         assert batch.ended[:, lane].tolist() == [0, 1, 0, 1, 0]
         assert batch.terminated[:, lane].tolist() == ([0, 1, 0, 1, 0] if terminates else [0] * 5)
         worth = batch.next_values * (1 - batch.terminated)
@@ -223,27 +228,51 @@ def test_sampled_actions_are_as_frequent_as_the_policy_says() -> None:
     agent.actor[0].bias.data = torch.tensor([0.1, 0.2, 0.7]).log()
     counts = torch.bincount(agent.choose(torch.zeros(20_000, 1)), minlength=3) / 20_000
     assert counts.tolist() == pytest.approx([0.1, 0.2, 0.7], abs=0.02)
-    assert agent.choose(torch.zeros(4, 1), deterministic=True).tolist() == [2, 2, 2, 2]
+    mode = torch.tensor([[True]] * 4 + [[False]] * 996)
+    chosen = agent.choose(torch.zeros(1000, 1), mode)
+    assert chosen[:4].tolist() == [2, 2, 2, 2]
+    assert chosen[4:].unique().tolist() == [0, 1, 2]
+
+
+def test_the_mode_of_a_bell_is_its_middle() -> None:
+    agent = agent_for(3, 2, discrete=False)
+    observations = torch.randn(6, 3)
+    chosen = agent.choose(observations, torch.tensor([[True], [False]] * 3))
+    middle = agent.actor(observations)
+    assert torch.equal(chosen[::2], middle[::2])
+    assert (chosen[1::2] != middle[1::2]).all()
 
 
 def test_statistics_merged_in_batches_are_those_of_all_observations() -> None:
-    agent = agent_for(2, 2, discrete=True, normalize=True)
-    batches = [torch.randn(5, 4, 2) * 3 + 7, torch.randn(9, 4, 2) - 2]
+    moments = ppo.Moments(2)
+    batches = [torch.randn(20, 2) * 3 + 7, torch.randn(36, 2) - 2]
     for batch in batches:
-        agent.observe(batch)
-    everything = torch.cat([batch.flatten(0, 1) for batch in batches])
-    torch.testing.assert_close(agent.mean, everything.mean(0))
-    torch.testing.assert_close(agent.variance, everything.var(0, correction=0))
+        moments.merge(batch)
+    everything = torch.cat(batches)
+    torch.testing.assert_close(moments.mean, everything.mean(0))
+    torch.testing.assert_close(moments.variance, everything.var(0, correction=0))
+
+
+def test_rewards_are_learnt_on_the_scale_of_the_returns_if_so_configured(tmp_path: Path) -> None:
+    """The same life, paid a thousand times as much: only a critic that is shown scaled rewards can follow."""
+    params = {"learning_rate": 3e-3, "num_steps": 16, "hidden": 16, "normalize_rewards": True}
+    kwargs = {"length": 5, "pay": 1000.0}
+    agent = train(config(tmp_path, "Ticks-v0", steps=4000, params=params, kwargs=kwargs))
+    values = agent.value(torch.tensor([[50.0], [4.0]]))
+    assert 0 < values.min() < values.max() < 10
+    assert progress(tmp_path)[-1]["metrics"]["return/mean"] == 15_000.0
 
 
 def test_a_checkpoint_holds_tensors_numbers_and_strings_and_gives_the_same_agent_back(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    agent = train(config(out, "Pendulum-v1", steps=500, params={"num_steps": 16, "normalize": True}))
+    agent = train(
+        config(out, "Pendulum-v1", steps=500, params={"num_steps": 16, "normalize_observations": True})
+    )
     saved = torch.load(out / "policy.pt", weights_only=True)
     assert {type(value) for value in saved.values()} <= {torch.Tensor, int, float, bool, str}
     assert saved["step"] == 496  # whole steps of 8 environments only
-    assert agent.count.item() == 496
-    assert agent.mean.abs().sum().item() > 0
+    assert agent.moments.count.item() == 496
+    assert agent.moments.mean.abs().sum().item() > 0
     assert (agent.low.item(), agent.high.item()) == (-2.0, 2.0)
     assert sorted(path.name for path in out.iterdir()) == ["policy.pt", "progress.jsonl"]
 
@@ -267,7 +296,7 @@ def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: 
 
 
 def test_reported_returns_are_raw_and_average_the_latest_hundred_episodes(tmp_path: Path) -> None:
-    train(config(tmp_path, "Ticks-v0", steps=2000, params={"normalize": True, "num_steps": 16}))
+    train(config(tmp_path, "Ticks-v0", steps=2000, params={"normalize_rewards": True, "num_steps": 16}))
     assert progress(tmp_path)[-1]["metrics"]["return/mean"] == 3.0
 
 
@@ -298,7 +327,7 @@ def test_a_run_stopped_before_its_first_step_leaves_the_untrained_policy_of_its_
 
 
 def test_every_lane_and_every_seed_starts_in_a_state_of_its_own() -> None:
-    starts = [ppo.start({"id": "CartPole-v1"}, num_envs=3, seed=seed).observation for seed in (1, 2, 3)]
+    starts = [ppo.start({"id": "CartPole-v1"}, num_envs=3, seed=seed).observations for seed in (1, 2, 3)]
     assert len({tuple(lane) for lanes in starts for lane in lanes.tolist()}) == 9
 
 
@@ -435,11 +464,14 @@ def test_a_good_configuration_masters_cartpole_as_judged_over_pipes(tmp_path: Pa
     envs = [gym.make("CartPole-v1") for _ in range(lanes)]
     observations = np.stack([env.reset(seed=900 + lane)[0] for lane, env in enumerate(envs)])
     active, returns = np.ones(lanes, np.uint8), np.zeros(lanes)
-    with Player(tmp_path, tmp_path / "out", seen, taken, lanes=lanes, deterministic=True, seed=0) as player:
+    with Player(
+        tmp_path, tmp_path / "out", seen, taken, lanes=lanes, deterministic=[True] * lanes, seed=0
+    ) as player:
         while active.any():
             actions = player.ask(observations, active)
             if returns.max() == 0:
-                assert actions.tolist() == agent.choose(torch.from_numpy(observations), True).tolist()
+                best = agent.actor(torch.from_numpy(observations)).argmax(-1)
+                assert actions.tolist() == best.tolist()
             for lane in np.flatnonzero(active):
                 arrived, reward, terminated, truncated, _ = envs[lane].step(actions[lane])
                 returns[lane] += float(reward)
@@ -452,17 +484,17 @@ def test_a_good_configuration_masters_cartpole_as_judged_over_pipes(tmp_path: Pa
 def test_act_clips_box_actions_samples_by_its_seed_and_reads_frames_that_come_in_pieces(
     tmp_path: Path,
 ) -> None:
-    agent = agent_for(6, 2, discrete=False, normalize=True)
+    agent = agent_for(6, 2, discrete=False, normalize_observations=True)
     agent.low.fill_(-0.1)
     agent.high.fill_(0.1)
-    agent.mean.fill_(128.0)
-    agent.variance.fill_(5000.0)
+    agent.moments.mean.fill_(128.0)
+    agent.moments.variance.fill_(5000.0)
     ppo.save(tmp_path / "policy.pt", agent, step=0)
     seen, taken = {"path": "", "dtype": "|u1", "shape": [2, 3]}, {"path": "", "dtype": "<f8", "shape": [1, 2]}
     images = np.random.default_rng(0).integers(0, 256, (5, 2, 3), np.uint8)
     answers = []
     for place, seed in (("a", 3), ("b", 3), ("c", 4)):
-        hello = {"lanes": 5, "deterministic": False, "seed": seed}
+        hello = {"lanes": 5, "deterministic": [False] * 5, "seed": seed}
         with Player(tmp_path / place, tmp_path, seen, taken, **hello) as player:
             asked = [player.ask(images, np.ones(5, np.uint8), pieces) for pieces in (1, 7)]
             assert player.end() == (0, b"")

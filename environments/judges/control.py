@@ -1,9 +1,12 @@
 """The control judge: it steps the gymnasium environments itself, and the program only answers moves.
 
-`python train.py act` gets one JSON line (lanes, observation and action leaves, `deterministic`, the policy's
-own seed), answers `{"ready": true}`, and then answers frames: masks `active` and `episode_start` (one byte
+`python train.py act` gets one JSON line (lanes, observation and action leaves, for each lane whether to be
+`deterministic`, the policy's own seed), answers `{"ready": true}`, and then answers frames: masks `active` and `episode_start` (one byte
 per lane each) and the observation leaves come in, the action leaves go out, raw little-endian arrays without
 length prefixes. Each lane plays exactly one episode. In the end its standard input is closed.
+
+One mode makes the score, the environment's choice. A few more lanes play in the other one, to be looked at: a
+policy may train well and still fail with its noise taken away, or the other way round.
 
 An answer must be finite and lie in its space, with one mercy: in a Box a value outside the bounds is clipped
 to them, as training code does for a Gaussian policy. What is answered for an inactive lane is ignored.
@@ -15,8 +18,10 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
+import math
 import time
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -48,6 +53,7 @@ LARGEST = 1e100
 """Rewards beyond it are refused like NaN: a diverged simulation, whose squares no standard error can hold."""
 _LINE_BYTES = 64 * 1024
 _SILENCE_SECONDS = 0.05
+_MODES = {True: "return/deterministic", False: "return/sampled"}
 _READY = '{"ready": true}'
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "phys2d": "jax", "tabular": "jax"}
 """The extra of gymnasium that installs what a part of it (`gymnasium.envs.<part>`) needs."""
@@ -67,6 +73,9 @@ class Control(Judge):
     )
     episodes: int = Field(
         default=100, ge=1, le=1000, description="Episodes per evaluation, all side by side."
+    )
+    other_episodes: int = Field(
+        default=20, ge=0, le=1000, description="Episodes in the other mode besides, never part of the score."
     )
     deterministic: bool = Field(
         default=True, description="Whether the policy shall answer its mode; otherwise it samples."
@@ -112,21 +121,22 @@ class Control(Judge):
         return {"id": self.id, "kwargs": self.kwargs, "max_episode_steps": self.max_episode_steps}
 
     def score(self, candidate: Candidate, seed: int, higher_is_better: bool) -> Score:
-        """Play one episode per lane and average the returns.
+        """Play one episode per lane, average the returns of those that count, and show both modes beside it.
 
         The seeds of the episodes and of the policy are separate children of `seed`. A program that could try
         all seeds there may be would find its own, and with it the episodes': draw from a wide range.
         """
         for_episodes, for_policy = np.random.SeedSequence(seed).spawn(2)
         # 31 bits, because some environments hand their seed to a C int.
-        seeds = [int(word) >> 1 for word in for_episodes.generate_state(self.episodes)]
+        modes = [self.deterministic] * self.episodes + [not self.deterministic] * self.other_episodes
+        seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
         talk = _Conversation(candidate, self.answer_seconds, self.total_seconds)
         with ExitStack() as stack:
-            lanes = _Lanes([stack.enter_context(closing(self._make())) for _ in range(self.episodes)])
+            lanes = _Lanes([stack.enter_context(closing(self._make())) for _ in modes])
             lanes.reset(seeds)
             hello = lanes.describe() | {
                 "protocol": PROTOCOL,
-                "deterministic": self.deterministic,
+                "deterministic": modes,
                 "seed": int(for_policy.generate_state(1)[0]),
             }
             talk.greet(json.dumps(hello).encode() + b"\n", self.start_seconds)
@@ -138,7 +148,10 @@ class Control(Judge):
                     talk.expect_silence()  # senseless may mean: left in the pipe by an earlier answer
                     raise
             talk.expect_silence()
-            return Score.of(lanes.returns, higher_is_better)
+            counted, others = lanes.returns[: self.episodes], lanes.returns[self.episodes :]
+            also = {_MODES[self.deterministic]: counted, _MODES[not self.deterministic]: others}
+            means = {name: math.fsum(returns) / len(returns) for name, returns in also.items() if returns}
+            return replace(Score.of(counted, higher_is_better), also=means)
 
     def _make(self) -> Env:
         """One environment.

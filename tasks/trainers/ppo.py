@@ -2,7 +2,8 @@
 
 Proximal policy optimisation with a separate actor and critic (tanh MLPs), generalised advantage estimation
 and the clipped objective, for Box observations (flattened) and Discrete or Box actions. `rollout`, `gae` and
-`update` are the algorithm; the rest reads the configuration and keeps to the budget.
+`update` are the algorithm; the rest reads the configuration and keeps to the budget. What it reports are raw
+returns, whatever the learner is shown.
 
     python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/policy.pt
     python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
@@ -22,6 +23,7 @@ import signal
 import sys
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
@@ -29,7 +31,6 @@ from typing import Any, TextIO
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -65,8 +66,10 @@ class Params:
     """Width of the two hidden layers, of actor and critic each."""
     anneal: bool = True
     """Lower the learning rate linearly to 0 over the budget."""
-    normalize: bool = False
+    normalize_observations: bool = False
     """Standardise observations by their mean and variance so far; `act` uses the last ones, frozen."""
+    normalize_rewards: bool = False
+    """Divide what the critic learns by the spread of discounted returns so far."""
 
     @classmethod
     def parse(cls, given: dict[str, Any]) -> Params:
@@ -128,7 +131,7 @@ class Shape:
     discrete: bool
     start: int
     hidden: int
-    normalize: bool
+    normalize_observations: bool
 
 
 def mlp(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
@@ -140,14 +143,41 @@ def mlp(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
     return nn.Sequential(layers[0], nn.Tanh(), layers[1], nn.Tanh(), layers[2])
 
 
-class Agent(nn.Module):
-    """Actor, critic, and statistics of observations. B: any batch shape, D: observation, A: Box action."""
+class Moments(nn.Module):
+    """Mean and variance of everything seen so far, of D numbers each."""
 
-    low: Tensor
-    high: Tensor
     mean: Tensor
     variance: Tensor
     count: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("variance", torch.ones(size))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+
+    @torch.no_grad()
+    def merge(self, batch: Tensor) -> None:
+        """Add (B, D) to what was seen."""
+        self.count += len(batch)
+        share = len(batch) / self.count.float()
+        change = batch.mean(0) - self.mean
+        self.mean += change * share
+        self.variance += (batch.var(0, correction=0) - self.variance + change**2 * (1 - share)) * share
+
+    @property
+    def spread(self) -> Tensor:
+        return (self.variance + 1e-8).sqrt()
+
+
+class Agent(nn.Module):
+    """Actor, critic, and moments of observations. B: any batch shape, D: observation, A: Box action.
+
+    `read` comes first; everything else takes observations as it gives them.
+    """
+
+    low: Tensor
+    high: Tensor
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -160,27 +190,32 @@ class Agent(nn.Module):
         # Double, so that the bounds of a double action space stay exact and a clipped action lies inside.
         self.register_buffer("low", torch.full((box,), -math.inf, dtype=torch.float64))
         self.register_buffer("high", torch.full((box,), math.inf, dtype=torch.float64))
-        self.register_buffer("mean", torch.zeros(shape.observations))
-        self.register_buffer("variance", torch.ones(shape.observations))
-        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.moments = Moments(shape.observations)
 
-    def scaled(self, observations: Tensor) -> Tensor:
-        if not self.shape.normalize:
+    def read(self, observations: Tensor) -> Tensor:
+        """Observations as the networks take them, standardised if so configured."""
+        if not self.shape.normalize_observations:
             return observations
-        return ((observations - self.mean) / (self.variance + 1e-8).sqrt()).clamp(-10.0, 10.0)
+        return ((observations - self.moments.mean) / self.moments.spread).clamp(-10.0, 10.0)
 
     def value(self, observations: Tensor) -> Tensor:
         """(B, D) -> (B)."""
-        values: Tensor = self.critic(self.scaled(observations)).squeeze(-1)
+        values: Tensor = self.critic(observations).squeeze(-1)
         return values
 
-    def choose(self, observations: Tensor, deterministic: bool = False) -> Tensor:
-        """Actions as the policy means them, unclipped: (B, D) -> (B) if Discrete, (B, A) if Box."""
-        output: Tensor = self.actor(self.scaled(observations))
+    def choose(self, observations: Tensor, mode: Tensor | None = None) -> Tensor:
+        """Actions as the policy means them, unclipped: (B, D) -> (B) if Discrete, (B, A) if Box.
+
+        They are sampled; where `mode` (B, 1) is true, the policy's most likely ones.
+        """
+        output: Tensor = self.actor(observations)
         if self.shape.discrete:
-            sampled = output if deterministic else output - torch.empty_like(output).exponential_().log()
-            return sampled.argmax(-1)  # the Gumbel-max trick: adding that noise makes argmax a fair draw
-        return output if deterministic else output + self.log_std.exp() * torch.randn_like(output)
+            # The Gumbel-max trick: adding that noise makes argmax a fair draw.
+            sampled = output - torch.empty_like(output).exponential_().log()
+        else:
+            sampled = output + self.log_std.exp() * torch.randn_like(output)
+        answer = sampled if mode is None else torch.where(mode, output, sampled)
+        return answer.argmax(-1) if self.shape.discrete else answer
 
     def playable(self, actions: Tensor) -> NDArray[Any]:
         """Those actions as the environment takes them: counted from `start`, or clipped to the bounds."""
@@ -190,23 +225,13 @@ class Agent(nn.Module):
 
     def log_prob(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log probability (Box: density) of the actions, and the entropy of the policy there: both (B)."""
-        output: Tensor = self.actor(self.scaled(observations))
+        output: Tensor = self.actor(observations)
         if self.shape.discrete:
             logs = output.log_softmax(-1)
             return logs.gather(-1, actions.unsqueeze(-1)).squeeze(-1), -(logs.exp() * logs).sum(-1)
         errors = (actions - output) / self.log_std.exp()
         scale = self.log_std + 0.5 * math.log(2 * math.pi)
         return -(0.5 * errors**2 + scale).sum(-1), (scale + 0.5).sum().expand(output.shape[:-1])
-
-    @torch.no_grad()
-    def observe(self, observations: Tensor) -> None:
-        """Merge (B, D) into the mean and variance of everything seen so far."""
-        batch = observations.flatten(0, -2)
-        self.count += len(batch)
-        share = len(batch) / self.count.float()
-        change = batch.mean(0) - self.mean
-        self.mean += change * share
-        self.variance += (batch.var(0, correction=0) - self.variance + change**2 * (1 - share)) * share
 
 
 def save(path: Path, agent: Agent, step: int) -> None:
@@ -235,38 +260,36 @@ def flat(observations: NDArray[Any]) -> Tensor:
 class Lanes:
     """N environments side by side, and what is under way in them."""
 
-    envs: SyncVectorEnv
-    observation: Tensor
+    envs: list[gym.Env[Any, Any]]
+    observations: Tensor
     """Where every lane stands, (N, D)."""
     running: NDArray[np.float64]
     """Raw, undiscounted return of the episode under way, (N)."""
+    discounted: NDArray[np.float64]
+    """The same with rewards of the past discounted: its spread is the scale of what the critic learns, (N)."""
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
     """Raw returns of the latest finished episodes."""
 
 
 def start(problem: dict[str, Any], num_envs: int, seed: int) -> Lanes:
     """Make the environments and reset each with a seed of its own, which no neighbouring run shares."""
-
-    def make() -> gym.Env[Any, Any]:
-        limit = problem.get("max_episode_steps")
-        return gym.make(problem["id"], max_episode_steps=limit, **problem.get("kwargs", {}))
-
-    # SAME_STEP: a lane that ends is reset within that step, and where it ended comes along as `final_obs`. So
-    # each row is a real transition. NEXT_STEP would spend one step after every episode on the reset: a row
-    # whose action was ignored, that must be kept from the learner and is paid for out of the budget.
-    envs = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-    seen = envs.single_observation_space
-    if not isinstance(seen, gym.spaces.Box):
+    limit = problem.get("max_episode_steps")
+    made = (
+        gym.make(problem["id"], max_episode_steps=limit, **problem.get("kwargs", {})) for _ in range(num_envs)
+    )
+    envs: list[gym.Env[Any, Any]] = list(made)
+    if not isinstance(seen := envs[0].observation_space, gym.spaces.Box):
         raise Refused(f"observations are {seen}; this program reads a Box: flatten them in the environment")
     # 31 bits: some environments hand their seed to a C int.
     seeds = [int(word) >> 1 for word in np.random.SeedSequence(seed).generate_state(num_envs)]
-    return Lanes(envs, flat(envs.reset(seed=list(seeds))[0]), np.zeros(num_envs))
+    first = np.stack([env.reset(seed=own)[0] for env, own in zip(envs, seeds, strict=True)])
+    return Lanes(envs, flat(first), np.zeros(num_envs), np.zeros(num_envs))
 
 
 def build(lanes: Lanes, params: Params) -> Agent:
     """An untrained agent that fits these environments."""
-    taken, size = lanes.envs.single_action_space, lanes.observation.shape[1]
-    form = (params.hidden, params.normalize)
+    taken, size = lanes.envs[0].action_space, lanes.observations.shape[1]
+    form = (params.hidden, params.normalize_observations)
     if isinstance(taken, gym.spaces.Discrete):
         return Agent(Shape(size, int(taken.n), True, int(taken.start), *form))
     if not isinstance(taken, gym.spaces.Box) or not np.issubdtype(taken.dtype, np.floating):
@@ -281,8 +304,10 @@ def build(lanes: Lanes, params: Params) -> Agent:
 class Rollout:
     """T steps of N lanes: each row is one transition that happened. All (T, N) unless noted."""
 
+    raw: Tensor
+    """Observations as the environments gave them, (T, N, D)."""
     observations: Tensor
-    """(T, N, D)."""
+    """Observations as the agent read them, (T, N, D)."""
     actions: Tensor
     """As chosen, before clipping: (T, N), or (T, N, A) for a Box."""
     log_probs: Tensor
@@ -291,6 +316,8 @@ class Rollout:
     next_values: Tensor
     """The critic's, of where each step led: the true last observation, where an episode ended."""
     rewards: Tensor
+    discounted: Tensor
+    """Return so far of each episode under way, with the rewards of its past discounted."""
     terminated: Tensor
     """1.0 where the episode came to its end, so that nothing more is earned."""
     ended: Tensor
@@ -298,80 +325,107 @@ class Rollout:
 
 
 @torch.no_grad()
-def rollout(lanes: Lanes, agent: Agent, num_steps: int, budget: Budget) -> Rollout | None:
-    """Play `num_steps` in every lane; None when time ran out on the way."""
-    envs, device = lanes.envs, agent.log_std.device
-    observations, actions, cut_off = [], [], []
-    rewards = np.zeros((num_steps, envs.num_envs), np.float32)
-    terminated, ended = np.zeros_like(rewards), np.zeros_like(rewards)
-    for t in range(num_steps):
+def rollout(lanes: Lanes, agent: Agent, params: Params, steps: int, budget: Budget) -> Rollout | None:
+    """Play so many steps in every lane; None when time ran out on the way."""
+    device, count = agent.log_std.device, len(lanes.envs)
+    raw, read, actions, cut_off = [], [], [], []
+    rewards, discounted, terminated, ended = (np.zeros((steps, count), np.float32) for _ in range(4))
+    for t in range(steps):
         if budget.late:
             return None
-        observations.append(lanes.observation)
-        actions.append(agent.choose(lanes.observation.to(device)))
-        moves = agent.playable(actions[-1]).astype(envs.action_space.dtype)
-        arrived, reward, done, truncated, infos = envs.step(moves.reshape(envs.action_space.shape or (-1,)))
-        rewards[t], terminated[t], ended[t] = reward, done, done | truncated
-        lanes.observation = flat(arrived)
-        lanes.running += reward
-        budget.step += envs.num_envs
-        for lane in np.flatnonzero(done | truncated).tolist():
-            lanes.returns.append(lanes.running[lane])
-            lanes.running[lane] = 0.0
-            if not done[lane]:
-                cut_off.append((t, lane, flat(infos["final_obs"][lane][None])))
+        raw.append(lanes.observations.to(device))
+        read.append(agent.read(raw[-1]))
+        actions.append(agent.choose(read[-1]))
+        arrived = []
+        for lane, (env, move) in enumerate(zip(lanes.envs, moves(lanes, agent, actions[-1]), strict=True)):
+            seen, reward, done, cut, _ = env.step(move)
+            rewards[t, lane], terminated[t, lane], ended[t, lane] = reward, done, done or cut
+            lanes.running[lane] += float(reward)
+            lanes.discounted[lane] = discounted[t, lane] = params.gamma * lanes.discounted[lane] + float(
+                reward
+            )
+            if done or cut:
+                if not done:
+                    cut_off.append((t, lane, flat(np.asarray(seen)[None])))
+                lanes.returns.append(lanes.running[lane])
+                lanes.running[lane] = lanes.discounted[lane] = 0.0
+                seen, _ = env.reset()
+            arrived.append(seen)
+        lanes.observations = flat(np.stack(arrived))
+        budget.step += count
     # The critic speaks once, of all rows together: far cheaper than once per step.
-    seen, chosen = torch.stack(observations).to(device), torch.stack(actions)
+    seen, chosen = torch.stack(read), torch.stack(actions)
     values = agent.value(seen)
-    next_values = torch.cat([values[1:], agent.value(lanes.observation.to(device))[None]])
+    next_values = torch.cat([values[1:], agent.value(agent.read(lanes.observations.to(device)))[None]])
     for t, lane, last in cut_off:
-        next_values[t, lane] = agent.value(last.to(device))[0]
-    outcome = [torch.from_numpy(array).to(device) for array in (rewards, terminated, ended)]
-    return Rollout(seen, chosen, agent.log_prob(seen, chosen)[0], values, next_values, *outcome)
+        next_values[t, lane] = agent.value(agent.read(last.to(device)))[0]
+    outcome = [torch.from_numpy(array).to(device) for array in (rewards, discounted, terminated, ended)]
+    log_probs = agent.log_prob(seen, chosen)[0]
+    return Rollout(torch.stack(raw), seen, chosen, log_probs, values, next_values, *outcome)
 
 
-def gae(batch: Rollout, gamma: float, gae_lambda: float) -> Tensor:
+def moves(lanes: Lanes, agent: Agent, actions: Tensor) -> list[Any]:
+    """Actions as each lane's environment takes them: an int for Discrete, an array of its shape for Box."""
+    playable, space = agent.playable(actions), lanes.envs[0].action_space
+    if agent.shape.discrete:
+        plain: list[Any] = playable.tolist()
+        return plain
+    return list(playable.astype(space.dtype).reshape(-1, *(space.shape or ())))
+
+
+def gae(batch: Rollout, rewards: Tensor, gamma: float, gae_lambda: float) -> Tensor:
     """Generalised advantage estimates, (T, N): Schulman et al. 2016, arXiv:1506.02438.
 
     An episode that was cut off would have gone on, so the critic's word stands for the rest of it; one that
     terminated earns nothing more. Across either, no advantage flows back out of the next episode.
     """
-    errors = batch.rewards + gamma * (1 - batch.terminated) * batch.next_values - batch.values
-    carry = gamma * gae_lambda * (1 - batch.ended)
-    advantages, later = torch.empty_like(errors), torch.zeros_like(errors[0])
-    for t in reversed(range(len(errors))):
+    errors = (rewards + gamma * (1 - batch.terminated) * batch.next_values - batch.values).cpu().numpy()
+    carry = (gamma * gae_lambda * (1 - batch.ended)).cpu().numpy()
+    advantages, later = np.empty_like(errors), np.zeros_like(errors[0])
+    for t in reversed(range(len(errors))):  # in numpy: so many small steps, each of them nearly free there
         advantages[t] = later = errors[t] + carry[t] * later
-    return advantages
+    return torch.from_numpy(advantages).to(batch.values.device)
+
+
+def minibatches(rows: Sequence[Tensor], params: Params) -> Iterator[tuple[Tensor, ...]]:
+    """Every row (T, N, ...) once per epoch, in a new order each time: (B, ...) of each."""
+    flattened = [part.flatten(0, 1) for part in rows]
+    for _ in range(params.epochs):
+        order = torch.randperm(len(flattened[0])).to(flattened[0].device)
+        yield from zip(*(part[order].chunk(params.minibatches) for part in flattened), strict=True)
 
 
 def update(
-    agent: Agent, optimizer: torch.optim.Adam, batch: Rollout, params: Params, budget: Budget
+    agent: Agent,
+    optimizer: torch.optim.Adam,
+    batch: Rollout,
+    rewards: Tensor,
+    params: Params,
+    budget: Budget,
 ) -> dict[str, float]:
     """Improve actor and critic on one rollout; diagnostics of the last gradient step."""
-    advantages = gae(batch, params.gamma, params.gae_lambda)
-    targets = (advantages + batch.values).flatten()
-    gains = ((advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)).flatten()
-    observations, actions = batch.observations.flatten(0, 1), batch.actions.flatten(0, 1)
-    old_log_probs = batch.log_probs.flatten()
-    metrics: dict[str, float] = {}
-    for _ in range(params.epochs):
-        for rows in torch.randperm(len(targets)).to(targets.device).chunk(params.minibatches):
-            if budget.late:
-                return metrics
-            log_probs, entropy = agent.log_prob(observations[rows], actions[rows])
-            change = log_probs - old_log_probs[rows]
-            ratio = change.exp()
-            clipped = ratio.clamp(1 - params.clip, 1 + params.clip)
-            policy_loss = -torch.minimum(ratio * gains[rows], clipped * gains[rows]).mean()
-            value_loss = (agent.value(observations[rows]) - targets[rows]).square().mean()
-            loss = policy_loss + params.value_coef * value_loss - params.entropy * entropy.mean()
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            # One NaN would spread to every weight and waste the rest of the budget: fail here instead.
-            nn.utils.clip_grad_norm_(agent.parameters(), params.max_grad_norm, error_if_nonfinite=True)
-            optimizer.step()
-            metrics = {"entropy/mean": entropy.mean().item(), "kl/mean": (ratio - 1 - change).mean().item()}
-    return metrics
+    advantages = gae(batch, rewards, params.gamma, params.gae_lambda)
+    gains = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+    targets = advantages + batch.values
+    rows = (batch.observations, batch.actions, batch.log_probs, gains, targets)
+    metrics: dict[str, Tensor] = {}
+    for observations, actions, old_log_probs, gain, target in minibatches(rows, params):
+        if budget.late:
+            break
+        log_probs, entropy = agent.log_prob(observations, actions)
+        change = log_probs - old_log_probs
+        ratio = change.exp()
+        clipped = ratio.clamp(1 - params.clip, 1 + params.clip)
+        policy_loss = -torch.minimum(ratio * gain, clipped * gain).mean()
+        value_loss = (agent.value(observations) - target).square().mean()
+        loss = policy_loss + params.value_coef * value_loss - params.entropy * entropy.mean()
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        # One NaN would spread to every weight and waste the rest of the budget: fail here instead.
+        nn.utils.clip_grad_norm_(agent.parameters(), params.max_grad_norm, error_if_nonfinite=True)
+        optimizer.step()
+        metrics = {"entropy/mean": entropy.mean().detach(), "kl/mean": (ratio - 1 - change).mean().detach()}
+    return {name: value.item() for name, value in metrics.items()}
 
 
 def learn(
@@ -379,18 +433,20 @@ def learn(
 ) -> None:
     """Roll out and update until the budget is spent; report at most five times a second, and at the end."""
     metrics: dict[str, float] = {}
-    reported = 0.0
+    returns, reported = Moments(1).to(agent.log_std.device), 0.0
     while not budget.late:
         if params.anneal:
             optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - budget.fraction)
         # The last rollout is cut to what the budget of steps leaves: a large batch buys no extra experience.
         left = (budget.steps - budget.step) // params.num_envs if budget.steps else params.num_steps
-        batch = rollout(lanes, agent, min(left, params.num_steps), budget) if left else None
+        batch = rollout(lanes, agent, params, min(left, params.num_steps), budget) if left else None
         if batch is None:
             break
-        metrics |= update(agent, optimizer, batch, params, budget)
-        if params.normalize:  # between updates, never inside one: its ratios have to start at exactly 1
-            agent.observe(batch.observations)
+        returns.merge(batch.discounted.reshape(-1, 1))
+        rewards = batch.rewards / returns.spread if params.normalize_rewards else batch.rewards
+        metrics |= update(agent, optimizer, batch, rewards, params, budget)
+        # Between updates, never inside one: its ratios have to start at exactly 1.
+        agent.moments.merge(batch.raw.flatten(0, 1))
         if budget.elapsed - reported >= 0.2:
             reported = budget.elapsed
             report(lanes, metrics, budget, progress)
@@ -425,7 +481,8 @@ def train(config: dict[str, Any], budget: Budget) -> None:
         budget.began = time.monotonic()
         learn(lanes, agent, optimizer, params, budget, progress)
     save(out / "policy.pt", agent, budget.step)
-    lanes.envs.close()
+    for env in lanes.envs:
+        env.close()
 
 
 def act(out: Path) -> None:
@@ -439,6 +496,7 @@ def act(out: Path) -> None:
     if hello["protocol"] != 1 or math.prod(seen["shape"]) != agent.shape.observations:
         raise Refused(f"protocol {hello['protocol']} with observation {seen} does not fit {agent.shape}")
     torch.manual_seed(hello["seed"])
+    mode = torch.tensor(hello["deterministic"]).unsqueeze(-1)
     answers.write(b'{"ready": true}\n')
     answers.flush()
     # The masks `active` and `episode_start`, a byte per lane each, mean nothing to a policy without memory.
@@ -448,7 +506,7 @@ def act(out: Path) -> None:
             raise EOFError(f"stdin ended after {len(data)} of the {frame} bytes of a frame")
         observations = np.frombuffer(data, seen["dtype"], offset=2 * lanes).reshape(lanes, -1)
         with torch.no_grad():
-            actions = agent.playable(agent.choose(flat(observations), hello["deterministic"]))
+            actions = agent.playable(agent.choose(agent.read(flat(observations)), mode))
         answers.write(actions.astype(taken["dtype"]).tobytes())
         answers.flush()
 
