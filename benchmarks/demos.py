@@ -1,0 +1,142 @@
+"""What the demo finds, again and again: real campaigns, each with a seed of its own, and their champions run afresh.
+
+    python -m benchmarks.demos [--demos 20] [--fresh 2] [--at-once 1] [--environment lunar_lander] [--json]
+
+A demo is `nightshift run lunar_lander --trials 8 --seed N` in a home of its own, server and MLflow and all. Its gain is
+what the demo itself says: the champion's one score less the baseline's one score. Being the best of several, that is
+flattered by luck; so every champion is then trained and judged again, with seeds that no campaign has used, and its
+*true* gain is the mean of those runs less the mean of all the demos' baselines. A gain is called visible from 100
+points on, several standard deviations of a baseline's run.
+
+With `--at-once 2` two demos share the machine, each with one training at a time: on two cores that takes half as long,
+and is harder on the demo than a machine of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+VISIBLE = 100.0
+TRIALS = 8
+FRESH_SEEDS = 1_000_000
+"""From here on, far from the seeds of the demos."""
+FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI")
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One demo: scores in the environment's metric, time in seconds."""
+
+    seed: int
+    baseline: float
+    champion: float
+    trial: int
+    """The champion's number; 0 when nothing beat the baseline."""
+    fresh: tuple[float, ...]
+    """The champion's program and parameters again, with other seeds."""
+    seconds: float
+    """Wall time of the whole command, the server's start included."""
+
+    @property
+    def gain(self) -> float:
+        return self.champion - self.baseline
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="What the demo finds, again and again.")
+    parser.add_argument("--demos", type=int, default=20)
+    parser.add_argument("--fresh", type=int, default=2, help="fresh runs of each champion (2)")
+    parser.add_argument("--at-once", type=int, default=1, help="demos side by side (1)")
+    parser.add_argument("--environment", default="lunar_lander")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    options = parser.parse_args()
+    one = partial(demo, options.environment, options.fresh)
+    with ThreadPoolExecutor(options.at_once) as pool:
+        demos = list(pool.map(one, range(1, options.demos + 1)))
+    about = f"{len(demos)} demos, {options.at_once} at once, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
+    if options.json:
+        document = {"about": about, "summary": summary(demos), "demos": [asdict(each) for each in demos]}
+        print(json.dumps(document, indent=2))
+    else:
+        show(about, demos)
+
+
+def demo(environment: str, fresh: int, seed: int) -> Demo:
+    """One demo from its first to its last second, and its champion's fresh runs."""
+    with tempfile.TemporaryDirectory(prefix="nightshift-demo-") as home:
+        began = time.monotonic()
+        found = nightshift(home, "run", environment, "--trials", str(TRIALS), "--seed", str(seed), "--json")
+        seconds = time.monotonic() - began
+        champion = found["champion"]
+        again = partial(
+            nightshift, home, "try", "--in", found["campaign"], "--params", json.dumps(champion["params"])
+        )
+        seeds = range(FRESH_SEEDS + 100 * seed, FRESH_SEEDS + 100 * seed + fresh)
+        scores = tuple(again("--seed", str(other), "--json")["score"] for other in seeds)
+    return Demo(seed, found["baseline"]["score"], champion["score"], champion["trial"], scores, seconds)
+
+
+def nightshift(home: str, *arguments: str) -> dict[str, Any]:
+    """The JSON document that a command prints."""
+    environment = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.cli", *arguments],
+        env=environment | {"NIGHTSHIFT_HOME": home},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def summary(demos: Sequence[Demo]) -> dict[str, float]:
+    ordinary = statistics.fmean(each.baseline for each in demos)
+    true = [statistics.fmean(each.fresh) - ordinary for each in demos if each.fresh]
+    figures = {
+        "demos": len(demos),
+        "visible": sum(each.gain >= VISIBLE for each in demos),
+        "baseline/mean": ordinary,
+        "baseline/sd": statistics.stdev(each.baseline for each in demos) if len(demos) > 1 else 0.0,
+        "gain/median": statistics.median(each.gain for each in demos),
+        "minutes/median": statistics.median(each.seconds for each in demos) / 60,
+        "minutes/max": max(each.seconds for each in demos) / 60,
+    }
+    if true:
+        figures |= {
+            "true_gain/visible": sum(gain >= VISIBLE for gain in true),
+            "true_gain/median": statistics.median(true),
+            "true_gain/min": min(true),
+        }
+    return figures
+
+
+def show(about: str, demos: Sequence[Demo]) -> None:
+    table = Table("seed", "baseline", "champion", "gain", "its fresh runs", "minutes", title=about)
+    for each in demos:
+        found = f"{each.champion:.0f} (trial {each.trial})"
+        fresh = " ".join(f"{score:.0f}" for score in each.fresh)
+        minutes = f"{each.seconds / 60:.1f}"
+        table.add_row(str(each.seed), f"{each.baseline:.0f}", found, f"{each.gain:+.0f}", fresh, minutes)
+    console = Console(highlight=False)
+    console.print(table)
+    for name, value in summary(demos).items():
+        console.print(f"{name:<20} {value:.4g}")
+
+
+if __name__ == "__main__":
+    main()
