@@ -82,8 +82,8 @@ def test_an_environment_is_found_from_where_one_is(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
-        ("cartpol", "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: cartpole"),
-        ("zzz", "unknown environment 'zzz'. Available: cartpole"),
+        ("cartpol", "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: bipedal_walker, cartpole,"),
+        ("zzz", "unknown environment 'zzz'. Available: bipedal_walker, cartpole,"),
         ("", "unknown environment ''"),
         ("./nowhere", "nowhere has no environment.toml, so it is no environment: `nightshift env new` writes one"),
         ("..", "has no environment.toml"),
@@ -273,7 +273,7 @@ def test_a_proposal_outside_the_space_is_refused(params: dict[str, Value], why: 
 @pytest.mark.parametrize(
     ("package", "name", "why"),
     [
-        ("tasks.proposers", "grit", "unknown proposer 'grit'. Did you mean 'grid'? Available: grid, random_search."),
+        ("tasks.proposers", "grit", "unknown proposer 'grit'. Did you mean 'grid'? Available: grid, random_search, tpe."),
         ("tasks.proposers", "../grid", "unknown proposer '../grid'."),
         ("tasks.proposers", "__init__", "unknown proposer '__init__'."),
         ("environments.judges", "_leaves", "unknown proposer '_leaves'."),
@@ -324,4 +324,4 @@ def test_listing_plug_ins_imports_none_of_them() -> None:
     )
     root = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["('command', 'control') ('command', 'ppo')", "[]"], done.stderr
+    assert done.stdout.splitlines() == ["('command', 'control') ('command', 'ppo', 'sac')", "[]"], done.stderr

@@ -59,7 +59,8 @@ def test_no_module_is_named_like_a_package_that_it_would_be_mistaken_for(package
 
 
 def importable(path: Path) -> bool:
-    return path.suffix == ".py" or (path.is_dir() and path.name.isidentifier())
+    """Whether it can hide a module: a folder without an __init__.py is found only where nothing else is."""
+    return path.suffix == ".py" or (path / "__init__.py").is_file()
 
 
 @pytest.mark.parametrize("package", PACKAGES)
