@@ -1,44 +1,52 @@
-"""Watch a campaign run: a line for each trial as it is decided, and a live one for the trial under way.
+"""Watch a campaign run: a line for each trial as it is decided, and a live picture of what is under way.
 
 It reads the campaign's directory and nothing else, so the flow does not know that somebody watches, and a campaign
-that another process runs can be watched as well.
+that another process runs can be watched as well. Into a file or a pipe go plain lines, one when a trial begins and
+one when it is decided; on a terminal the picture stands below the lines and is gone when the watch ends.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from types import TracebackType
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.live import Live
-from rich.text import Text
 
-from flows import show
-from tasks import workspace
+from environments.plugins import Refused
+from flows import screen, show
+from flows.status import Curve, CurveFile, Scene, UnderWay, night, stored_spec, urls
+from tasks import life, workspace
 from tasks.ledger import Ledger
 from tasks.trial import History, best
+from tasks.workspace import TrialDir
 
 LOOK_SECONDS = 0.25
-TAIL_BYTES = 4096
 
 
 class Watch:
-    """Print what happens to a campaign while a `with` block runs."""
+    """Show what happens to a campaign while a `with` block runs; it need not exist yet."""
 
     def __init__(self, name: str, console: Console) -> None:
         self._name = name
         self._console = console
-        self._ledger: Ledger | None = None
-        self._history: History = ()
+        self._alive = show.is_screen(console)
+        self._follower: Follower | None = None
         self._told: set[int] = set()
+        self._begun: int | None = None
+        self._since = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="watch", daemon=True)
 
     def __enter__(self) -> Watch:
-        if Ledger.exists(self._name):  # what earlier lives decided is not news
-            self._told = {trial.number for trial in Ledger.open(self._name).history()}
+        if Ledger.exists(self._name):  # what was decided before is not news
+            self._follower = Follower(Ledger.open(self._name))
+            history = self._follower.history
+            self._told = {trial.number for trial in history}
+            if history:
+                show.put(self._console, show.so_far(history, self._follower.ledger.environment))
         self._thread.start()
         return self
 
@@ -47,70 +55,122 @@ class Watch:
         self._thread.join()
 
     def _look_on(self) -> None:
-        if not self._console.is_terminal:
-            self._until_over(lambda line: None)
+        if self._console.quiet:
             return
-        with Live(console=self._console, refresh_per_second=8, transient=True) as live:
-            self._until_over(live.update)
+        if not self._alive:
+            self._until_over(None)
+            return
+        # Redrawn when there is something new and by this thread alone, so that nothing flickers.
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
+            self._until_over(live)
 
-    def _until_over(self, update: object) -> None:
-        last_look = False
+    def _until_over(self, live: Live | None) -> None:
+        last_look, drawn = False, ""
         while not last_look:
             last_look = self._over.wait(LOOK_SECONDS)
-            self._look()
-            if callable(update):
-                update(self._under_way())
+            picture = screen.picture(self.look(), *self._console.size)
+            if live and (new := f"{picture.plain}{self._console.size}") != drawn:
+                drawn = new
+                live.update(show.shown(picture), refresh=True)
 
-    def _look(self) -> None:
-        """Print every trial that was decided since the last look."""
-        if self._ledger is None:
+    def look(self) -> Scene | str:
+        """Print what is new, and return what there is to see now, or in words why there is nothing."""
+        try:
             if not Ledger.exists(self._name):
-                return
-            self._ledger = Ledger.open(self._name)
-            self._history = self._ledger.history()
-        while (path := self._ledger.place(len(self._history)).trial).is_file():
-            self._history += (workspace.TRIAL.validate_json(path.read_bytes()),)
-        for trial in self._history:
+                waited = time.monotonic() - self._since
+                return "its directory is gone" if self._follower else f"starting ... {waited:.0f} s"
+            if self._follower is None:
+                self._follower = Follower(Ledger.open(self._name))
+            scene = self._follower.look(time.time())
+        except (OSError, ValueError, Refused) as wrong:  # a directory that is moved or removed under our eyes
+            return f"the campaign's directory cannot be read: {wrong}"
+        for trial in scene.history:
             if trial.number not in self._told:
                 self._told.add(trial.number)
-                self._tell(show.trial_line(trial, self._ledger.environment))
-
-    def _tell(self, line: Text) -> None:
-        """Print a line: cut to the width of a screen, whole where it goes into a file."""
-        if self._console.is_terminal:
-            self._console.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
-        else:
-            self._console.print(line, soft_wrap=True, highlight=False)
-
-    def _under_way(self) -> Text:
-        """The trial under way in a line: what is tried, how far it is, and what it has to beat."""
-        if self._ledger is None:
-            return Text("   starting ...", "dim")
-        number, environment = len(self._history), self._ledger.environment
-        place = self._ledger.place(number)
-        if not place.proposal.is_file():
-            return Text("   ...", "dim")
-        proposal = workspace.PROPOSAL.validate_json(place.proposal.read_bytes())
-        line = Text(f" > {number:>4}  ", no_wrap=True, overflow="ellipsis")
-        line.append(f"{'judging' if place.judge_log.is_file() else 'training':<9}", "cyan")
-        began = place.proposal.stat().st_mtime
-        share = min((time.time() - began) / environment.budget_seconds, 1.0)
-        line.append(f" {'━' * round(share * 20):<20} ", "cyan")
-        line.append(f"{_last_report(place)}  ", "bold")
-        champion = best(self._history)
-        if champion:
-            line.append(f"champion {show.number(champion.score.value)}  ", "dim")
-        line.append(show.params(proposal.params, environment.space))
-        return line
+                width = self._console.width - 1 if self._alive else None
+                show.put(self._console, show.trial_line(trial, scene.history, width))
+        if not self._alive and scene.trial and scene.trial.number != self._begun:
+            self._begun = scene.trial.number
+            show.put(self._console, screen.begins_line(scene, scene.trial))
+        return scene
 
 
-def _last_report(place: workspace.TrialDir) -> str:
-    """The newest progress of a running trial; empty while there is none."""
-    try:
-        with place.progress.open("rb") as file:
-            file.seek(max(place.progress.stat().st_size - TAIL_BYTES, 0))
-            report = json.loads(file.read().splitlines()[-1])
-        name, value = next(iter(report["metrics"].items()))
-        return f"{name} {value:.4g} at step {report['step']}"
-    except (OSError, ValueError, IndexError, KeyError, TypeError, AttributeError, StopIteration):
-        return ""  # nothing yet, half a line, or a program with other habits: no news
+class Follower:
+    """Looks at a campaign's directory again and again, and reads only what has changed since the last look."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.history: History = ledger.history()
+        self._open: list[int] = []
+        """Numbers of trials that have begun and are not decided."""
+        self._next = 0
+        self._stamps: dict[str, tuple[int, int]] = {}
+        self._spec: dict[str, Any] = {}
+        self._page: str | None = None
+        self._curves: dict[int, CurveFile] = {}
+
+    def look(self, now: float) -> Scene:
+        """What there is to see; `now` is Unix time, in seconds."""
+        self._find_trials()
+        trial, since = None, 0.0
+        for number in self._open[:1]:
+            place = self.ledger.place(number)
+            if place.proposal.is_file():
+                trial = self._under_way(number, place, now)
+                since = max(now - place.proposal.stat().st_mtime, 0.0)
+        if self._is_new("spec.toml"):
+            self._spec = stored_spec(self.ledger)
+        if self._is_new("events.jsonl"):
+            self._page = urls(self.ledger).get("prefect")
+        environment, spent = self.ledger.environment, life.spent(self.ledger)
+        progress = night(self._spec, environment, self.history, spent, since, now)
+        return Scene(environment, self.history, trial, progress, self._page, now)
+
+    def _is_new(self, name: str) -> bool:
+        """Whether a file of the campaign has changed since it was asked for last."""
+        path = self.ledger.path / name
+        stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else (0, 0)
+        before, self._stamps[name] = self._stamps.get(name), stamp
+        return stamp not in (before, (0, 0))
+
+    def _find_trials(self) -> None:
+        while self.ledger.place(self._next).path.is_dir():
+            self._open.append(self._next)
+            self._next += 1
+        decided = {trial.number for trial in self.history} if self._open else set()
+        for number in list(self._open):
+            trial = None if number in decided else workspace.finished(self.ledger.place(number))
+            if trial is not None:
+                self.history = tuple(sorted((*self.history, trial), key=lambda trial: trial.settle))
+            if trial is not None or number in decided:
+                self._open.remove(number)
+
+    def _under_way(self, number: int, place: TrialDir, now: float) -> UnderWay:
+        environment, champion = self.ledger.environment, best(self.history)
+        shown = {number, *([champion.number] if champion else [])}
+        self._curves = {other: self._curve_file(other) for other in sorted(shown)}
+        for file in self._curves.values():
+            file.read()
+        own = self._curves[number]
+        phase: Literal["starting", "training", "judging"] = "training" if own.ready else "starting"
+        elapsed = own.elapsed or 0.0
+        if place.judge_log.is_file():
+            phase = "judging"
+        elif own.ready:
+            elapsed += max(now - own.changed, 0.0)
+        elif place.log.is_file():  # a program without reports, or before its first
+            elapsed = max(now - environment.startup_seconds - place.config.stat().st_mtime, 0.0)
+            phase = "training" if elapsed else phase
+        return UnderWay(
+            number=number,
+            proposal=workspace.PROPOSAL.validate_json(place.proposal.read_bytes()),
+            phase=phase,
+            elapsed=min(elapsed, environment.budget_seconds),
+            step=own.step,
+            curve=own.curve,
+            champion_curve=self._curves[champion.number].curve if champion else Curve(),
+        )
+
+    def _curve_file(self, number: int) -> CurveFile:
+        known = self._curves.get(number)
+        return known or CurveFile(self.ledger.place(number).progress, self.ledger.environment.metric)
