@@ -17,6 +17,7 @@ import importlib.metadata
 import inspect
 import json
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -307,3 +308,8 @@ def measure(path: Path, environment: Environment, settings: dict[str, object]) -
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(source, target)
+
+
+def machine() -> str:
+    """This machine in a word: scores under a time budget compare on the same one only."""
+    return f"{platform.system()}-{platform.machine()}-{os.cpu_count()}cpu".lower()

@@ -10,7 +10,6 @@ once stands at step 0, and curves stand under `train/` against the steps of the 
 from __future__ import annotations
 
 import getpass
-import hashlib
 import json
 import math
 import os
@@ -23,18 +22,18 @@ from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
 from environments.space import Value
-from tasks.trial import Trial
+from tasks.trial import History, Trial, baseline, best
 from tasks.workspace import TrialDir
 
 CHECKPOINT_BYTES = 200 * 10**6
 CHECKPOINT_FILES = 500
 LOG_BYTES = 64 * 2**10
 CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
-VIEW_COLUMNS = 30
 """Of a trial: how many curves are shown, how many points of each, and how many in all."""
 PROGRESS_BYTES = 2**18
 """Of a larger progress.jsonl only lines at even distances are read."""
 LINE_BYTES = 64 * 2**10
+NOTE_CHARACTERS = 8000
 LARGEST = 1e12
 """Seconds and steps beyond this are nonsense, and would not fit MLflow's integers as milliseconds."""
 
@@ -78,19 +77,11 @@ def campaign_tags(campaign: CampaignRecord) -> dict[str, str]:
     return {"kind": "campaign", "idempotency_key": campaign.campaign_id, **_origin(campaign)}
 
 
-def champion_tags(campaign: CampaignRecord, number: int, value: float, champion: int) -> dict[str, str]:
-    """The campaign's note as it stands once trial `number` was decided."""
-    direction = "higher" if campaign.higher_is_better else "lower"
-    best = f"Champion: trial {champion}"
-    note = f"**{best}**, {campaign.metric} {value:.6g} ({direction} is better), after trial {number}"
-    return {"mlflow.note.content": note} | {"champion": str(champion)}
-
-
 def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dict[str, str]:
     optional = {"level": trial.verdict.level, "lineage.commit": files.commit}
     return {
         "kind": "trial",
-        "idempotency_key": f"{campaign.campaign_id}/{trial.number:04d}/{trial.attempt}",
+        "idempotency_key": trial_key(campaign, trial),
         "trial": str(trial.number),
         "attempt": str(trial.attempt),
         "proposer": trial.proposal.proposer,
@@ -99,6 +90,10 @@ def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dic
         **{name: value for name, value in optional.items() if value is not None},
         **_origin(campaign),
     }
+
+
+def trial_key(campaign: CampaignRecord, trial: Trial) -> str:
+    return f"{campaign.campaign_id}/{trial.number:04d}/{trial.attempt}"
 
 
 def _origin(campaign: CampaignRecord) -> dict[str, str]:
@@ -123,10 +118,12 @@ def _user() -> str:
 
 
 def trial_note(trial: Trial) -> str:
-    """Markdown of which the page shows five lines: the verdict comes first."""
+    """Markdown of which the page shows five lines: the verdict comes first, a crash's log stands as it was."""
     level = f" ({trial.verdict.level})" if trial.verdict.level else ""
-    note = f"**{trial.verdict.kind}**{level}: {trial.verdict.reason}\n\n{trial.proposal.rationale}"
-    return note.strip()[:8000]
+    reason, _, log = trial.verdict.reason.partition("\n")
+    quoted = "\n\n" + "\n".join(f"    {line}" for line in log.splitlines()) if log else ""
+    note = f"**{trial.verdict.kind}**{level}: {reason}\n\n{trial.proposal.rationale}{quoted}"
+    return note.strip()[:NOTE_CHARACTERS]
 
 
 def shown(values: Mapping[str, Value]) -> dict[str, str]:
@@ -159,7 +156,8 @@ def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[Point]:
     """What is known once of a trial. A crash has no score, whatever was measured before it: never 0."""
     values: dict[str, float | None] = {}
     if trial.verdict.kind != "crash":
-        values = {
+        values = {metric_key(name): figure for name, figure in trial.score.also.items()}
+        values |= {
             metric_key(campaign.metric): trial.score.value,
             "score": trial.score.value,
             "score/se": trial.score.se,
@@ -169,6 +167,13 @@ def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[Point]:
         values["memory/peak_gb"] = max(run.peak_memory or 0 for run in trial.runs) / 2**30 or None
     end = trial_times(campaign, trial)[1]
     return [Point(key, v, end, 0) for key, v in values.items() if v is not None and math.isfinite(v)]
+
+
+def contradicts(metrics: Mapping[str, float], params: Mapping[str, str], trial: Trial) -> bool:
+    """Whether a stored run says what cannot be taken back: MLflow neither unlogs a point nor changes a parameter."""
+    score = None if trial.verdict.kind == "crash" else trial.score.value
+    now = shown(trial.proposal.params)
+    return metrics.get("score", score) != score or any(params.get(k, v) != v for k, v in now.items())
 
 
 def curves(progress: Path, start: int) -> list[Point]:
@@ -255,27 +260,102 @@ def checkpoint_files(out: Path) -> tuple[list[Path], str | None]:
     return sorted(files), None
 
 
-def table_view(campaign: CampaignRecord) -> tuple[str, str]:
-    """A campaign's trials as one flat table, best first, with the columns that matter: its key, and the view itself.
+# The campaign's own run
 
-    Nested, MLflow folds the trials away, and it shows no metric, parameter or tag until somebody asks for each. A
-    tag of the experiment, `mlflow.sharedViewState.<key>`, prepares the table. That is how its own "Share" button
-    works, but it is documented nowhere; seen to work with 3.17.
-    """
-    columns = [
-        "metrics.`score`",
-        "tags.`verdict`",
-        *(f"params.`{name}`" for name in campaign.varies[:VIEW_COLUMNS]),
-    ]
-    view = {
-        "searchFilter": f"tags.kind = 'trial' and tags.campaign_id = '{campaign.campaign_id}'",
-        "orderByKey": "metrics.`score`",
-        "orderByAsc": not campaign.higher_is_better,
-        "selectedColumns": [*columns, "tags.`proposer`"],
+
+def decided(campaign: CampaignRecord, trial: Trial) -> int:
+    """When its verdict fell, in milliseconds: part of the identity of what is logged with it."""
+    started = trial.runs[-1].started if trial.runs else campaign.created
+    return milliseconds(started + trial.wall_seconds)
+
+
+def standing_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[Point]:
+    """The best score as it was once `trial` was decided: a point of a curve over trials' numbers."""
+    champion = best(tuple(other for other in history if other.settle <= trial.settle))
+    moment = decided(campaign, trial)
+    points = [] if champion is None else _point("champion/score", champion.score.value, moment, trial.number)
+    return points + (_point("baseline/score", trial.score.value, moment) if trial.number == 0 else [])
+
+
+def summary_points(campaign: CampaignRecord, history: History) -> list[Point]:
+    """By what nights are compared. `gain` is positive when the champion is better, whichever way the metric points."""
+    if not history:
+        return []
+    moment = decided(campaign, history[-1])
+    first, champion = baseline(history), best(history)
+    values: dict[str, float] = {
+        "trials": len([trial for trial in history if trial.number > 0]),
+        "crashes": len([trial for trial in history if trial.verdict.kind == "crash"]),
+        "hours": round(math.fsum(trial.wall_seconds for trial in history) / 3600, 4),
     }
-    return hashlib.sha256(campaign.campaign_id.encode()).hexdigest(), json.dumps(view)
+    if first and champion and first.score.value is not None:
+        values["gain"] = float(f"{champion.score.goodness - first.score.goodness:.9g}")
+    own = standing_points(campaign, first, history) if first else []
+    return [*own, *(point for key, value in values.items() for point in _point(key, value, moment))]
 
 
-def table_fragment(experiment: str, campaign: CampaignRecord) -> str:
-    """Where MLflow shows that table, below its own address."""
-    return f"#/experiments/{experiment}/runs?viewStateShareKey={table_view(campaign)[0]}"
+def _point(key: str, value: float | None, moment: int, step: int = 0) -> list[Point]:
+    return [] if value is None or not math.isfinite(value) else [Point(key, value, moment, step)]
+
+
+def standing_tags(campaign: CampaignRecord, history: History, state: str = "running") -> dict[str, str]:
+    """The campaign's note and the number of its champion, as they are now."""
+    champion = best(history)
+    number = {"champion": str(champion.number)} if champion else {}
+    return {"mlflow.note.content": standing_note(campaign, history, state), **number}
+
+
+def standing_note(campaign: CampaignRecord, history: History, state: str = "running") -> str:
+    """Markdown of which the page shows five lines: what came out first, then what it took."""
+    kinds = [trial.verdict.kind for trial in history if trial.number > 0]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    plural = "" if len(kinds) == 1 else "s"
+    spent = f"{state}: {len(kinds)} trial{plural} besides the baseline" + (f" ({counts})" if counts else "")
+    return f"{_outcome(campaign, history)}\n\n{spent}{_changes(history)}"[:NOTE_CHARACTERS]
+
+
+def _outcome(campaign: CampaignRecord, history: History) -> str:
+    first, champion = baseline(history), best(history)
+    if champion is None or champion.score.value is None:
+        return "**No trial has a score yet.**"
+    direction = "higher" if campaign.higher_is_better else "lower"
+    score = f"{campaign.metric} {champion.score.value:.6g}"
+    if champion.number == 0:
+        return (
+            f"**The baseline stands**: {score} ({direction} is better); nothing that was tried scored better."
+        )
+    against = ""
+    if first and first.score.value is not None:
+        change = champion.score.value - first.score.value
+        against = f" against the baseline's {first.score.value:.6g} ({change:+.4g})"
+    caution = {
+        "provisional": " Provisional: one training run each, and the best of several is flattered by luck."
+    }
+    told = caution.get(champion.verdict.level or "", f" {champion.verdict.level}.")
+    return f"**Champion: trial {champion.number}**, {score}{against}; {direction} is better.{told}"
+
+
+def _changes(history: History) -> str:
+    """A table of the parameters in which the champion differs from the baseline."""
+    first, champion = baseline(history), best(history)
+    if first is None or champion is None or champion.number == 0:
+        return ""
+    before, now = shown(first.proposal.params), shown(champion.proposal.params)
+    rows = [
+        f"| {_cell(name)} | {_cell(before.get(name, ''))} | {_cell(value)} |"
+        for name, value in now.items()
+        if before.get(name) != value
+    ]
+    edited = "\n\nIts program is changed too: see diff.patch of its run." if champion.proposal.edit else ""
+    table = ["| parameter | baseline | champion |", "|---|---|---|", *rows]
+    return ("\n\n" + "\n".join(table) if rows else "") + edited
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())[:80]
+
+
+def campaign_files(folder: Path) -> list[Path]:
+    """What a campaign shows of itself: its picture, its table and its specification, where they are."""
+    paths = (folder / name for name in ("progress.png", "results.tsv", "spec.toml"))
+    return [path for path in paths if path.is_file() and not path.is_symlink()]

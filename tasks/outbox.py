@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from tasks import lineage, workspace
-from tasks.ledger import Ledger, home
+from tasks.ledger import Ledger, home, machine
 from tasks.tracking import CampaignRecord, Rejected, TrialFiles, Unreachable, locate
-from tasks.trial import History, Trial, best
+from tasks.trial import History, Trial
 
 
 class Outbox:
@@ -68,7 +68,8 @@ class Outbox:
         if self._down:
             return
         try:
-            self.tracker.close_campaign(self._campaign, status)
+            history = tuple(self._history)
+            self.tracker.close_campaign(self._campaign, status, history, self.ledger.path)
         except Unreachable as down:
             self._note(down)
 
@@ -79,12 +80,7 @@ class Outbox:
         place = self.ledger.place(trial.number)
         commit = lineage.commits(self.ledger.path / "lineage.git").get(trial.number)
         run_id = self.tracker.log_trial(self._campaign, trial, TrialFiles(place.path, commit))
-        champion = best(tuple(self._history[: trial.settle + 1]))
-        if champion is not None and champion.score.value is not None:
-            decided = trial.runs[-1].started + trial.wall_seconds
-            self.tracker.log_champion(
-                self._campaign, trial.number, champion.score.value, decided, champion.number
-            )
+        self.tracker.log_standing(self._campaign, trial, tuple(self._history))
         workspace.write(
             _receipt(place.path), json.dumps({"run_id": run_id, "of": fingerprint(place.trial)}) + "\n"
         )
@@ -108,6 +104,7 @@ def _receipt(path: Path) -> Path:
 def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
     """The campaign as MLflow knows it."""
     campaign, environment = ledger.campaign, ledger.environment
+    steps = {"budget_steps": str(environment.budget_steps)} if environment.budget_steps else {}
     return CampaignRecord(
         campaign=campaign.name,
         campaign_id=campaign.campaign_id,
@@ -122,6 +119,8 @@ def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
             "seed": str(campaign.seed),
             "budget_seconds": f"{environment.budget_seconds:g}",
             "isolation": campaign.isolation,
+            "machine": machine(),
+            **steps,
         },
         varies=tuple(environment.space),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -19,29 +19,35 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 from environments.plugins import Refused
 from tasks.mlflow_run import (
     CampaignRecord,
+    Point,
     TrialFiles,
+    campaign_files,
     campaign_tags,
-    champion_tags,
     checkpoint_files,
+    contradicts,
     curves,
+    decided,
     log_tail,
     metric_key,
     milliseconds,
     shown,
     small_files,
-    table_fragment,
-    table_view,
+    standing_points,
+    standing_tags,
+    summary_points,
+    trial_key,
     trial_scalars,
     trial_tags,
     trial_times,
 )
 from tasks.mlflow_store import Rejected, Store, Unreachable, ensure_experiment, find_run
-from tasks.trial import Trial
+from tasks.mlflow_views import nights_view, trials_view
+from tasks.trial import History, Trial, best
 from tasks.workspace import TrialDir
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run, RunTag
+    from mlflow.entities import Metric, Run, RunTag
 
 __all__ = [
     "CampaignRecord",
@@ -61,6 +67,8 @@ SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databrick
 T = TypeVar("T")
 
 
+MARK = "*"
+"""The tag `champion` of a trial's run, where it is the campaign's best."""
 LIGHT = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
 
 
@@ -73,19 +81,20 @@ class Tracker(Protocol):
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         """Show a decided trial, whole; the id of its run. A changed verdict replaces the earlier one."""
 
-    def log_champion(
-        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int
+    def log_standing(self, campaign: CampaignRecord, trial: Trial, history: History) -> None:
+        """Show the best score as it was once `trial` was decided, and how the campaign stands after `history`."""
+
+    def close_campaign(
+        self, campaign: CampaignRecord, status: Ending, history: History, folder: Path
     ) -> None:
-        """Show the best score so far, as it was when trial `number` was decided, and the trial that has it.
-
-        `moment` (Unix time, in seconds) is part of the point's identity: give the same one each time.
-        """
-
-    def close_campaign(self, campaign: CampaignRecord, status: Ending) -> None:
-        """Show how the campaign ended."""
+        """Show how the campaign ended, with what lies in its `folder` (see tasks/ledger.py)."""
 
     def urls(self, campaign: CampaignRecord) -> dict[str, str]:
-        """Its trials as a table, best first: a `url`, or a `command` that serves it and the `path` there."""
+        """Where to look: its trials as a table, best first; the same as charts; the nights of its environment.
+
+        `url`, `charts_url` and `nights_url`; without a server `path`, `charts_path` and `nights_path`, to be put
+        behind the address of whatever serves the database: `command` starts that.
+        """
 
 
 class NoTracking:
@@ -97,12 +106,12 @@ class NoTracking:
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         return ""
 
-    def log_champion(
-        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int
-    ) -> None:
+    def log_standing(self, campaign: CampaignRecord, trial: Trial, history: History) -> None:
         pass
 
-    def close_campaign(self, campaign: CampaignRecord, status: Ending) -> None:
+    def close_campaign(
+        self, campaign: CampaignRecord, status: Ending, history: History, folder: Path
+    ) -> None:
         pass
 
     def urls(self, campaign: CampaignRecord) -> dict[str, str]:
@@ -117,15 +126,17 @@ class Mlflow:
         self._store = Store(uri, home, secrets or {})
         self._experiments: dict[str, str] = {}
         self._parents: dict[str, str] = {}
+        self._champions: dict[str, int] = {}
+        """The trial of a campaign that carries the champion's mark, as far as we know."""
+        self._metrics: dict[str, set[str]] = {}
+        """What a campaign's view has charts for."""
 
     def open_campaign(self, campaign: CampaignRecord) -> str:
         with self._reach() as client:
             parent = self._parent(client, campaign)
             if client.get_run(parent).info.status != "RUNNING":
                 client.update_run(parent, status="RUNNING")
-            key, view = table_view(campaign)
-            experiment = self._experiment(client, campaign.environment)
-            client.set_experiment_tag(experiment, f"mlflow.sharedViewState.{key}", view)
+            self._show(client, campaign, ())
             return parent
 
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
@@ -134,7 +145,7 @@ class Mlflow:
         params = shown(trial.proposal.params)
         points = [*trial_scalars(campaign, trial), *curves(place.progress, start)]
         with self._reach() as client:
-            from mlflow.entities import Metric, Param
+            from mlflow.entities import Param
 
             run = self._child(client, campaign, trial, trial_tags(campaign, trial, files), params)
             run_id: str = run.info.run_id
@@ -142,39 +153,48 @@ class Mlflow:
             for some, few in zip_longest(
                 _batches(points, 900), _batches(list(params.items()), 100), fillvalue=()
             ):
-                client.log_batch(run_id, [Metric(*point) for point in some], [Param(*pair) for pair in few])
+                client.log_batch(run_id, _points(some), [Param(*pair) for pair in few])
             client.set_terminated(run_id, DECIDED[trial.verdict.kind], end_time=end)
-            try:
+            self._show(client, campaign, [point.key for point in points])
+            with self._uploading():
                 _upload(client, run, trial, place)
-            except Exception as error:  # where files go is a plug-in of MLflow, and raises what it likes
-                raise Unreachable(self._store.problem(error)) from error
             return run_id
 
-    def log_champion(
-        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int
-    ) -> None:
-        with self._reach() as client:
-            from mlflow.entities import Metric
-
-            point = Metric("champion/score", value, milliseconds(moment), number)
-            tags = champion_tags(campaign, number, value, champion)
-            client.log_batch(self._parent(client, campaign), [point], tags=_run_tags(tags))
-
-    def close_campaign(self, campaign: CampaignRecord, status: Ending) -> None:
+    def log_standing(self, campaign: CampaignRecord, trial: Trial, history: History) -> None:
         with self._reach() as client:
             parent = self._parent(client, campaign)
+            points, tags = standing_points(campaign, trial, history), standing_tags(campaign, history)
+            client.log_batch(parent, _points(points), tags=_run_tags(tags))
+            self._mark(client, campaign, history)
+
+    def close_campaign(
+        self, campaign: CampaignRecord, status: Ending, history: History, folder: Path
+    ) -> None:
+        with self._reach() as client:
+            parent = self._parent(client, campaign)
+            points, tags = summary_points(campaign, history), standing_tags(campaign, history, status)
+            client.log_batch(parent, _points(points), tags=_run_tags(tags))
+            with self._uploading():
+                for path in campaign_files(folder):
+                    client.log_artifact(parent, str(path))
             if client.get_run(parent).info.status != ENDED[status]:
-                client.set_terminated(parent, ENDED[status])
+                end = decided(campaign, history[-1]) if history else milliseconds(campaign.created)
+                client.set_terminated(parent, ENDED[status], end_time=end)
 
     def urls(self, campaign: CampaignRecord) -> dict[str, str]:
         with self._reach() as client:
             experiment = self._experiment(client, campaign.environment)
-        fragment = table_fragment(experiment, campaign)
+        trials, nights = trials_view(campaign), nights_view(campaign)
+        fragments = {
+            "": trials.fragment(experiment),
+            "charts_": trials.fragment(experiment, charts=True),
+            "nights_": nights.fragment(experiment),
+        }
         if self._store.served:
-            return {"url": f"{self._store}/{fragment}"}
+            return {f"{which}url": f"{self._store}/{fragment}" for which, fragment in fragments.items()}
         # Its job runner is eight processes for what we do not use.
         command = f"{LIGHT} mlflow ui --backend-store-uri {shlex.quote(str(self._store))} --port 5000"
-        return {"command": command, "path": f"/{fragment}"}
+        return {"command": command} | {f"{which}path": f"/{where}" for which, where in fragments.items()}
 
     @contextmanager
     def _reach(self) -> Iterator[MlflowClient]:
@@ -185,7 +205,43 @@ class Mlflow:
             # What we know by id may have been deleted in the user interface: look it up next time.
             self._experiments.clear()
             self._parents.clear()
+            self._champions.clear()
+            self._metrics.clear()
             raise
+
+    @contextmanager
+    def _uploading(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # where files go is a plug-in of MLflow, and raises what it likes
+            raise Unreachable(self._store.problem(error)) from error
+
+    def _show(self, client: MlflowClient, campaign: CampaignRecord, metrics: Iterable[str]) -> None:
+        """Prepare the campaign's pages, anew when there is a metric that they have no chart for."""
+        known = self._metrics.get(campaign.campaign_id)
+        if known is not None and known.issuperset(metrics):
+            return
+        every = {*(known or ()), *metrics}
+        experiment = self._experiment(client, campaign.environment)
+        for view in (trials_view(campaign, every), nights_view(campaign)):
+            client.set_experiment_tag(experiment, *view.tag)
+        self._metrics[campaign.campaign_id] = every
+
+    def _mark(self, client: MlflowClient, campaign: CampaignRecord, history: History) -> None:
+        """See to it that the champion's run, and no other of the campaign, carries the tag `champion`."""
+        champion = best(history)
+        if champion is None or self._champions.get(campaign.campaign_id) == champion.number:
+            return
+        experiment = self._experiment(client, campaign.environment)
+        marked = f"tags.campaign_id = '{campaign.campaign_id}' and tags.champion = '{MARK}'"
+        run = find_run(client, experiment, trial_key(campaign, champion))
+        if run is None:  # it waits to be sent, and will be marked then
+            return
+        client.set_tag(run.info.run_id, "champion", MARK)
+        for other in client.search_runs([experiment], marked):
+            if other.info.run_id != run.info.run_id:
+                client.delete_tag(other.info.run_id, "champion")
+        self._champions[campaign.campaign_id] = champion.number
 
     def _experiment(self, client: MlflowClient, environment: str) -> str:
         if environment not in self._experiments:
@@ -229,8 +285,9 @@ class Mlflow:
         experiment = self._experiment(client, campaign.environment)
         with self._store.lock():
             run = find_run(client, experiment, tags["idempotency_key"])
-            if run is not None and _contradicts(run, trial, params):
+            if run is not None and contradicts(run.data.metrics, run.data.params, trial):
                 client.delete_run(run.info.run_id)
+                self._champions.pop(campaign.campaign_id, None)
                 run = None
             if run is None:
                 name = f"{campaign.campaign}-{trial.number:04d}"
@@ -282,11 +339,13 @@ def _saved_block() -> tuple[str, dict[str, str]] | None:
     import httpx
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
+    from prefect.settings import PREFECT_API_URL, temporary_settings
 
     from blocks.tracking import Tracking
 
     try:
-        with get_client(sync_client=True) as client:
+        # Prefect may have been imported before the address was set; it would start a server of its own.
+        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
             saved = client.read_block_document_by_name("nightshift", Tracking.get_block_type_slug())
     except ObjectNotFound:
         return None
@@ -303,15 +362,6 @@ def _saved_block() -> tuple[str, dict[str, str]] | None:
     return block.uri, {name: value for name, value in secrets.items() if value}
 
 
-def _contradicts(run: Run, trial: Trial, params: dict[str, str]) -> bool:
-    """Whether a run says what cannot be taken back: MLflow neither unlogs a point nor changes a parameter."""
-    score = None if trial.verdict.kind == "crash" else trial.score.value
-    stored = run.data.params
-    return run.data.metrics.get("score", score) != score or any(
-        stored.get(k, v) != v for k, v in params.items()
-    )
-
-
 def _upload(client: MlflowClient, run: Run, trial: Trial, place: TrialDir) -> None:
     """The small files always; a keep's checkpoint once, since a decided trial's directory does not change."""
     run_id = run.info.run_id
@@ -325,6 +375,12 @@ def _upload(client: MlflowClient, run: Run, trial: Trial, place: TrialDir) -> No
     for path in [] if problem else files:
         client.log_artifact(run_id, str(path), str(path.parent.relative_to(place.path)))
     client.set_tag(run_id, "checkpoint", f"not uploaded: {problem}" if problem else "out/")
+
+
+def _points(points: Sequence[Point]) -> list[Metric]:
+    from mlflow.entities import Metric
+
+    return [Metric(*point) for point in points]
 
 
 def _run_tags(tags: Mapping[str, str]) -> list[RunTag]:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from environments.score import Score
 from tasks import mlflow_run
-from tasks.mlflow_run import CampaignRecord, curves, log_tail, metric_key, table_fragment, table_view
+from tasks.mlflow_run import (
+    CampaignRecord,
+    curves,
+    log_tail,
+    metric_key,
+    standing_note,
+    standing_points,
+    summary_points,
+    trial_note,
+    trial_scalars,
+)
+from tasks.mlflow_views import View, nights_view, trials_view
+from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind, best
+
+NIGHT = CampaignRecord("night", "abc", "cartpole", "return/mean", True, None, 1.7e9, {}, ("lr", "gamma"))
+LOSSES = CampaignRecord("night", "abc", "cartpole", "loss", False, None, 1.7e9, {}, ("lr", "gamma"))
 
 
 def write_progress(path: Path, *lines: str) -> Path:
@@ -99,24 +118,211 @@ def test_of_a_long_log_only_the_end_is_shown(tmp_path: Path) -> None:
     assert tail.endswith("the end\n")
 
 
-@pytest.mark.parametrize("higher_is_better", [True, False])
-def test_the_table_has_the_best_trial_on_top_and_the_varying_parameters_as_columns(
-    higher_is_better: bool,
-) -> None:
-    campaign = CampaignRecord(
-        "night", "abc", "cartpole", "loss", higher_is_better, None, 0.0, {}, ("lr", "gamma")
-    )
-    key, view = table_view(campaign)
-    assert table_fragment("3", campaign) == f"#/experiments/3/runs?viewStateShareKey={key}"
-    assert json.loads(view) == {
-        "searchFilter": "tags.kind = 'trial' and tags.campaign_id = 'abc'",
-        "orderByKey": "metrics.`score`",
-        "orderByAsc": not higher_is_better,
-        "selectedColumns": [
-            "metrics.`score`",
-            "tags.`verdict`",
-            "params.`lr`",
-            "params.`gamma`",
-            "tags.`proposer`",
-        ],
+# The campaign's own run
+
+
+def night(*scores: float | None, params: tuple[Params, ...] = (), higher_is_better: bool = True) -> History:
+    """Trials decided one after the other, each kept if it is the best so far; None is a crash."""
+    history: History = ()
+    for number, value in enumerate(scores):
+        score = Score.missing("boom", True) if value is None else Score.of([value], higher_is_better)
+        champion = best(history)
+        kept: VerdictKind = "keep" if champion is None or score > champion.score else "discard"
+        kind: VerdictKind = "crash" if value is None else kept
+        level = "provisional" if kind == "keep" else None
+        proposal = Proposal(params[number] if params else {"lr": 0.1 * number})
+        run = Run("", 1, 12.0, "finished", started=1.7e9 + 100 * number, wall_seconds=15.0)
+        verdict = Verdict(kind, "because", level)  # type: ignore[arg-type]
+        history += (Trial(number, 1, number, proposal, (run,), score, verdict, wall_seconds=36.0),)
+    return history
+
+
+def test_the_best_so_far_is_what_it_was_when_the_trial_was_decided() -> None:
+    history = night(100.0, None, 150.0, 120.0)
+    points = {trial.number: standing_points(NIGHT, trial, history) for trial in history}
+    assert points[0] == [
+        ("champion/score", 100.0, 1_700_000_036_000, 0),
+        ("baseline/score", 100.0, 1_700_000_036_000, 0),
+    ]
+    assert points[1] == [("champion/score", 100.0, 1_700_000_136_000, 1)]
+    assert points[2] == [("champion/score", 150.0, 1_700_000_236_000, 2)]
+    assert points[3] == [("champion/score", 150.0, 1_700_000_336_000, 3)]
+
+
+def test_a_night_is_summed_up_in_single_points() -> None:
+    points = summary_points(NIGHT, night(100.0, None, 150.5, 120.0))
+    assert {point.key: point.value for point in points} == {
+        "champion/score": 100.0,  # the curve's first point, logged again
+        "baseline/score": 100.0,
+        "gain": 50.5,
+        "trials": 3,
+        "crashes": 1,
+        "hours": 0.04,
     }
+    assert {point.step for point in points} == {0}
+
+
+def test_a_gain_is_positive_when_a_lower_score_is_better() -> None:
+    points = summary_points(LOSSES, night(3.0, 2.5, higher_is_better=False))
+    assert {p.key: p.value for p in points}["gain"] == 0.5
+
+
+@pytest.mark.parametrize("scores", [(), (None,), (None, 5.0)])
+def test_without_a_baseline_to_compare_with_there_is_no_gain(scores: tuple[float | None, ...]) -> None:
+    assert "gain" not in {point.key for point in summary_points(NIGHT, night(*scores))}
+
+
+def test_the_note_says_first_who_won_by_how_much_and_what_that_is_worth() -> None:
+    note = standing_note(
+        NIGHT,
+        night(100.0, None, 150.0, params=({"lr": 1e-3, "a|b": "x"},) * 2 + ({"lr": 3e-4, "a|b": "y"},)),
+        "finished",
+    )
+    assert note.splitlines() == [
+        "**Champion: trial 2**, return/mean 150 against the baseline's 100 (+50); higher is better. "
+        "Provisional: one training run each, and the best of several is flattered by luck.",
+        "",
+        "finished: 2 trials besides the baseline (1 crash, 1 keep)",
+        "",
+        "| parameter | baseline | champion |",
+        "|---|---|---|",
+        "| lr | 0.001 | 0.0003 |",
+        "| a_b | x | y |",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "beginning"),
+    [
+        ((100.0, 90.0), "**The baseline stands**: return/mean 100 (higher is better); nothing"),
+        ((None,), "**No trial has a score yet.**"),
+        ((None, 90.0), "**Champion: trial 1**, return/mean 90; higher is better."),
+    ],
+)
+def test_the_note_says_when_nothing_was_won(scores: tuple[float | None, ...], beginning: str) -> None:
+    assert standing_note(NIGHT, night(*scores)).startswith(beginning)
+
+
+def test_the_log_of_a_crash_is_quoted_as_it_is() -> None:
+    (trial,) = night(None)
+    crashed = Trial(0, 1, 0, trial.proposal, trial.runs, trial.score, Verdict("crash", "exited\n# a\n<b>"))
+    assert trial_note(crashed) == "**crash**: exited\n\n\n\n    # a\n    <b>"
+
+
+def test_figures_beside_the_score_are_logged_and_never_in_its_place() -> None:
+    (trial,) = night(100.0)
+    also = {"return/sampled": 80.0, "return/mean": -1.0, "score": -1.0, "a/nan": float("nan")}
+    score = Score(100.0, (100.0,), None, 1, also=also)
+    points = trial_scalars(NIGHT, Trial(0, 1, 0, trial.proposal, trial.runs, score, trial.verdict))
+    values = {point.key: (point.value, point.step) for point in points}
+    assert values == {
+        "return/sampled": (80.0, 0),
+        "return/mean": (100.0, 0),
+        "score": (100.0, 0),
+        "time/train": (12.0, 0),
+    }
+
+
+# Prepared pages
+
+
+def state_of(view: View) -> dict[str, Any]:
+    """What the page reads from the tag."""
+    envelope = json.loads(view.tag[1])
+    state: dict[str, Any] = json.loads(
+        zlib.decompress(base64.b64decode(envelope["state"].removeprefix("deflate;")))
+    )
+    return state
+
+
+def charts_of(view: View) -> dict[str, list[str]]:
+    """The charts of each section."""
+    state = state_of(view)
+    cards = [card for card in state["compareRunCharts"] if not card["deleted"]]
+    names = [(card["metricSectionId"], card.get("metricKey", card["type"])) for card in cards]
+    sections = [section["uuid"] for section in state["compareRunSections"]]
+    assert {section for section, _ in names} == set(sections)
+    return {uuid: [name for section, name in names if section == uuid] for uuid in sections}
+
+
+@pytest.mark.parametrize("campaign", [NIGHT, LOSSES])
+def test_the_table_has_the_best_trial_on_top_and_the_varying_parameters_as_columns(
+    campaign: CampaignRecord,
+) -> None:
+    state = state_of(trials_view(campaign))
+    assert state["searchFilter"] == "tags.kind = 'trial' and tags.campaign_id = 'abc'"
+    assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`score`", not campaign.higher_is_better)
+    assert state["columnOrder"] == state["selectedColumns"] == list(state["columnWidths"])
+    assert state["selectedColumns"] == [
+        "metrics.`score`",
+        "tags.`verdict`",
+        "tags.`champion`",
+        "params.`lr`",
+        "params.`gamma`",
+        "tags.`proposer`",
+        "metrics.`score/se`",
+        "metrics.`time/train`",
+    ]
+
+
+def test_charts_are_grouped_and_drawn_of_every_trial() -> None:
+    metrics = {
+        "return/mean",
+        "score",
+        "score/se",
+        "return/sampled",
+        "train/kl",
+        "train/a",
+        "train/return/mean",
+        "time/train",
+    }
+    view = trials_view(NIGHT, metrics)
+    assert charts_of(view) == {
+        "score": ["return/mean", "PARALLEL"],
+        "training": ["train/return/mean", "train/a", "train/kl"],
+        "beside the score": ["return/sampled"],
+        "cost": ["time/train", "memory/peak_gb"],
+    }
+    state = state_of(view)
+    assert state["runsHiddenMode"] == "SHOW_ALL"
+    hidden = {card["metricKey"] for card in state["compareRunCharts"] if card["deleted"]}
+    assert hidden == {"score", "score/se"}
+
+
+def test_a_metric_called_score_keeps_its_chart() -> None:
+    campaign = CampaignRecord("night", "abc", "cartpole", "score", True, None, 1.7e9, {})
+    assert charts_of(trials_view(campaign))["score"] == ["score"]
+
+
+def test_the_nights_of_an_environment_share_one_page() -> None:
+    other = CampaignRecord("another", "def", "cartpole", "return/mean", True, None, 1.8e9, {})
+    view = nights_view(NIGHT)
+    assert view.key == nights_view(other).key != trials_view(NIGHT).key
+    state = state_of(view)
+    assert state["searchFilter"] == "tags.kind = 'campaign'"
+    assert {"metrics.`champion/score`", "metrics.`gain`", "params.`machine`"} <= set(state["selectedColumns"])
+    assert charts_of(view)["best so far"] == ["champion/score", "gain", "baseline/score"]
+
+
+def test_a_page_from_before_views_had_names_finds_filter_order_and_columns() -> None:
+    key, text = trials_view(NIGHT).tag
+    envelope, state = json.loads(text), state_of(trials_view(NIGHT))
+    assert key == f"mlflow.sharedViewState.{trials_view(NIGHT).key}"
+    assert (envelope["name"], envelope["createdAt"]) == ("night: trials", 1_700_000_000_000)
+    assert all(
+        envelope[k] == state[k] for k in ("searchFilter", "orderByKey", "orderByAsc", "selectedColumns")
+    )
+
+
+def test_a_view_of_very_much_still_fits_into_a_tag() -> None:
+    many = tuple(f"a_rather_long_parameter_{i}" for i in range(200))
+    campaign = CampaignRecord("night", "abc", "cartpole", "return/mean", True, None, 1.7e9, {}, many)
+    metrics = {f"train/a_rather_long_metric/{i}" for i in range(100)}
+    assert len(trials_view(campaign, metrics).tag[1]) < 5000
+
+
+def test_a_link_names_the_view_and_opens_table_or_charts() -> None:
+    view = trials_view(NIGHT)
+    table = f"#/experiments/3/runs?viewStateShareKey={view.key}&workflowType=machine_learning"
+    assert view.fragment("3") == table
+    assert view.fragment("3", charts=True) == f"{table}&compareRunsMode=CHART"

@@ -10,8 +10,8 @@ from test_ledger import created
 from test_proposers import decided
 
 from tasks import workspace
-from tasks.ledger import Ledger
-from tasks.outbox import Outbox, is_tracked
+from tasks.ledger import Ledger, machine
+from tasks.outbox import Outbox, campaign_record, is_tracked
 from tasks.record import reconcile, settle
 from tasks.tracking import CampaignRecord, Rejected, TrialFiles, Unreachable
 from tasks.trial import History, Trial
@@ -27,8 +27,10 @@ class Shelf:
         self.down = False
         self.unwanted: set[int] = set()
         self.sent: list[int] = []
-        self.champions: list[tuple[int, float, int]] = []
+        self.standings: list[tuple[int, int]] = []
+        """Of each sent trial its number, and how many were decided by then."""
         self.ended: list[str] = []
+        self.shown: tuple[int, Path] = (0, Path())
 
     def open_campaign(self, campaign: CampaignRecord) -> str:
         self._answer()
@@ -41,15 +43,14 @@ class Shelf:
         self.sent.append(trial.number)
         return f"run-{trial.number}"
 
-    def log_champion(
-        self, campaign: CampaignRecord, number: int, value: float, moment: float, champion: int
-    ) -> None:
+    def log_standing(self, campaign: CampaignRecord, trial: Trial, history: History) -> None:
         self._answer()
-        self.champions.append((number, value, champion))
+        self.standings.append((trial.number, len(history)))
 
-    def close_campaign(self, campaign: CampaignRecord, status: str) -> None:
+    def close_campaign(self, campaign: CampaignRecord, status: str, history: History, folder: Path) -> None:
         self._answer()
         self.ended.append(status)
+        self.shown = len(history), folder
 
     def urls(self, campaign: CampaignRecord) -> dict[str, str]:
         return {"mlflow_url": "http://shelf"}
@@ -105,16 +106,29 @@ def test_each_trial_is_sent_once_in_order(ledger: Ledger) -> None:
     assert notes(ledger) == []
 
 
-def test_the_champion_is_sent_as_it_was_when_each_trial_was_decided(ledger: Ledger) -> None:
+def test_with_each_trial_goes_how_the_campaign_stands(ledger: Ledger) -> None:
     shelf = Shelf()
     night(ledger, outbox_of(ledger, shelf), shelf)
-    assert shelf.champions == [(0, 3.0, 0), (1, 3.0, 0), (2, 2.0, 2), (3, 2.0, 2)]
+    assert shelf.standings == [(0, 1), (1, 2), (2, 3), (3, 4)]
 
 
-def test_the_champions_of_an_outage_are_sent_as_they_were_then(ledger: Ledger) -> None:
+def test_after_an_outage_every_trial_goes_with_how_the_campaign_stands_now(ledger: Ledger) -> None:
     shelf = Shelf()
     night(ledger, outbox_of(ledger, shelf), shelf, outages=(0, 1, 2))
-    assert shelf.champions == [(0, 3.0, 0), (1, 3.0, 0), (2, 2.0, 2), (3, 2.0, 2)]
+    assert shelf.standings == [(0, 4), (1, 4), (2, 4), (3, 4)]
+
+
+def test_the_end_is_shown_with_the_whole_history_and_the_campaigns_files(ledger: Ledger) -> None:
+    shelf = Shelf()
+    outbox = outbox_of(ledger, shelf, night(ledger, outbox_of(ledger, shelf), shelf))
+    outbox.close("finished")
+    assert shelf.shown == (4, ledger.path)
+
+
+def test_a_campaign_says_on_which_machine_and_budget_it_ran(ledger: Ledger) -> None:
+    spec = campaign_record(ledger, None).spec
+    assert spec["machine"] == machine()
+    assert spec["budget_seconds"] == f"{ledger.environment.budget_seconds:g}"
 
 
 @pytest.mark.parametrize("outages", [(0,), (1, 2), (0, 1, 2), (1, 3), (0, 1, 2, 3)])

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from pydantic import SecretStr
@@ -21,6 +21,7 @@ from pydantic import SecretStr
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.mlflow_run import trial_tags
+from tasks.mlflow_views import trials_view
 from tasks.tracking import (
     LIGHT,
     CampaignRecord,
@@ -31,7 +32,7 @@ from tasks.tracking import (
     Unreachable,
     locate,
 )
-from tasks.trial import Params, Proposal, Run, Trial, Verdict, VerdictKind
+from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -347,7 +348,7 @@ def test_a_cancelled_trial_is_a_killed_run(store: Mlflow, campaign: CampaignReco
 
 def test_a_campaign_has_one_run_however_often_it_is_opened(store: Mlflow, campaign: CampaignRecord) -> None:
     first = store.open_campaign(campaign)
-    store.close_campaign(campaign, "stopped")
+    store.close_campaign(campaign, "stopped", (), Path("gone"))
     assert runs_of(store, campaign, "campaign")[0].info.status == "KILLED"
     resumed = replace(campaign, flow_run_id="another", spec={"proposer": "tpe", "trials": "40", "hours": "8"})
     assert Mlflow(store.uri, store._store.home).open_campaign(resumed) == first
@@ -357,24 +358,134 @@ def test_a_campaign_has_one_run_however_often_it_is_opened(store: Mlflow, campai
     assert (run.data.tags["spec.trials"], run.data.tags["prefect.flow_run_id"]) == ("40", "another")
 
 
-def test_the_best_score_so_far_is_a_curve_over_trials(store: Mlflow, campaign: CampaignRecord) -> None:
+def logged_night(store: Mlflow, campaign: CampaignRecord, folder: Path, *scores: float | None) -> History:
+    """Trials logged one after the other, each kept that is better than all before it; None is a crash."""
+    history: History = ()
+    for number, value in enumerate(scores):
+        better = value is not None and value > max((t.score.goodness for t in history), default=0)
+        kind: VerdictKind = "crash" if value is None else "keep" if better else "discard"
+        trial = replace(make_trial(number, kind, value), settle=number, wall_seconds=18.0 + number)
+        history += (trial,)
+        store.log_trial(campaign, trial, TrialFiles(folder / "gone"))
+        store.log_standing(campaign, trial, history)
+    return history
+
+
+def marked(store: Mlflow, campaign: CampaignRecord) -> list[str]:
+    """The trials that carry the champion's mark."""
+    runs = runs_of(store, campaign)
+    return [run.data.tags["trial"] for run in runs if run.data.tags.get("champion") == "*"]
+
+
+def test_the_best_score_so_far_is_a_curve_over_trials(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
     for _ in range(2):
-        for number, value, champion in [(0, 100.0, 0), (1, 100.0, 0), (2, 150.0, 2)]:
-            store.log_champion(campaign, number, value, BEGIN + number, champion)
+        logged_night(store, campaign, tmp_path, 100.0, None, 150.0)
     (run,) = runs_of(store, campaign, "campaign")
-    expected = [(n, int((BEGIN + n) * 1000), v) for n, v in [(0, 100.0), (1, 100.0), (2, 150.0)]]
-    assert points_of(store, run)["champion/score"] == expected
+    points = points_of(store, run)
+    decided = [int((BEGIN + 118 + number) * 1000) for number in range(3)]
+    curve = zip(range(3), decided, [100.0, 100.0, 150.0], strict=True)
+    assert points == {"champion/score": list(curve), "baseline/score": [(0, decided[0], 100.0)]}
+    assert run.data.metrics["champion/score"] == 150.0
     assert run.data.tags["champion"] == "2"
-    assert run.data.tags["mlflow.note.content"].startswith("**Champion: trial 2**, return/mean 150 (higher")
+    assert run.data.tags["mlflow.note.content"].startswith("**Champion: trial 2**, return/mean 150 against")
+
+
+def test_the_champions_mark_moves_with_the_champion(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
+    logged_night(store, campaign, tmp_path, 100.0, 90.0)
+    assert marked(store, campaign) == ["0"]
+    history = logged_night(store, campaign, tmp_path, 100.0, 90.0, 150.0, None)
+    assert marked(store, campaign) == ["2"]
+    another_life = Mlflow(store.uri, tmp_path)
+    another_life.log_standing(campaign, history[0], history)
+    assert marked(store, campaign) == ["2"]
+
+
+def test_a_mark_that_a_kill_left_behind_is_taken_away(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
+    history = logged_night(store, campaign, tmp_path, 100.0, 150.0)
+    stale = next(run for run in runs_of(store, campaign) if run.data.tags["trial"] == "0")
+    client_of(store).set_tag(stale.info.run_id, "champion", "*")
+    Mlflow(store.uri, tmp_path).log_standing(campaign, history[1], history)
+    assert marked(store, campaign) == ["1"]
+
+
+def test_a_champion_that_waits_to_be_sent_is_marked_when_it_comes(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
+    first, second = (replace(make_trial(n, "keep", 100.0 + n), settle=n) for n in range(2))
+    for trial, expected in [(first, []), (second, ["1"])]:
+        store.log_trial(campaign, trial, TrialFiles(tmp_path / "gone"))
+        store.log_standing(campaign, trial, (first, second))
+        assert marked(store, campaign) == expected
+
+
+def test_a_champions_run_that_was_made_anew_is_marked_again(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
+    (trial,) = logged_night(store, campaign, tmp_path, 100.0)
+    other = replace(trial, score=replace(trial.score, value=101.0))
+    store.log_trial(campaign, other, TrialFiles(tmp_path / "gone"))
+    store.log_standing(campaign, other, (other,))
+    assert marked(store, campaign) == ["0"]
+
+
+def test_a_closed_campaign_can_be_compared_with_others(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
+    for name in ("progress.png", "results.tsv", "spec.toml", "campaign.json"):
+        (tmp_path / name).write_text(name)
+    store.open_campaign(campaign)
+    history = logged_night(store, campaign, tmp_path, 100.0, None, 150.0)
+    for _ in range(2):
+        Mlflow(store.uri, tmp_path).close_campaign(campaign, "finished", history, tmp_path)
+    (run,) = runs_of(store, campaign, "campaign")
+    assert (run.info.status, run.info.end_time) == ("FINISHED", int((BEGIN + 120) * 1000))
+    assert artifacts_of(store, run.info.run_id) == {"progress.png", "results.tsv", "spec.toml"}
+    points = points_of(store, run)
+    assert len(points.pop("champion/score")) == 3
+    assert {key: [(step, value) for step, _, value in found] for key, found in points.items()} == {
+        "baseline/score": [(0, 100.0)],
+        "gain": [(0, 50.0)],
+        "trials": [(0, 2)],
+        "crashes": [(0, 1)],
+        "hours": [(0, 0.0158)],
+    }
+    assert run.data.metrics["champion/score"] == 150.0
+    assert "finished: 2 trials" in run.data.tags["mlflow.note.content"]
+
+
+def test_a_campaign_that_goes_on_is_summed_up_anew(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
+    history = logged_night(store, campaign, tmp_path, 100.0, 90.0, 150.0)
+    store.close_campaign(campaign, "stopped", history[:2], tmp_path)
+    store.close_campaign(campaign, "finished", history, tmp_path)
+    (run,) = runs_of(store, campaign, "campaign")
+    assert (run.data.metrics["gain"], run.data.metrics["trials"]) == (50.0, 2)
+    assert run.info.status == "FINISHED"
+
+
+def test_a_campaign_without_a_single_trial_can_be_closed(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
+    store.close_campaign(campaign, "failed", (), tmp_path)
+    (run,) = runs_of(store, campaign, "campaign")
+    assert (run.info.status, run.data.metrics) == ("FAILED", {})
 
 
 def test_a_run_deleted_in_the_user_interface_is_made_anew(
     store: Mlflow, campaign: CampaignRecord, tmp_path: Path
 ) -> None:
+    (trial,) = logged_night(store, campaign, tmp_path, 100.0)
     client_of(store).delete_run(store.open_campaign(campaign))
     with pytest.raises(Rejected):
-        store.log_champion(campaign, 1, 1.0, BEGIN, 1)
-    store.log_champion(campaign, 1, 1.0, BEGIN, 1)
+        store.log_standing(campaign, trial, (trial,))
+    store.log_standing(campaign, trial, (trial,))
     assert len(runs_of(store, campaign, "campaign")) == 1
 
 
@@ -392,11 +503,12 @@ def test_a_locked_database_is_given_up_soon_and_used_when_free(
     store: Mlflow, campaign: CampaignRecord
 ) -> None:
     store.open_campaign(campaign)
+    trial = make_trial()
     with closing(sqlite3.connect(store.uri.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(Unreachable, match="database is locked"):
-            store.log_champion(campaign, 1, 1.0, BEGIN, 1)
-    store.log_champion(campaign, 1, 1.0, BEGIN, 1)
+            store.log_standing(campaign, trial, (trial,))
+    store.log_standing(campaign, trial, (trial,))
 
 
 # Where to look
@@ -408,7 +520,34 @@ def test_without_a_server_the_command_that_starts_one_is_told(
     store.open_campaign(campaign)
     urls = store.urls(campaign)
     assert urls["command"] == f"{LIGHT} mlflow ui --backend-store-uri {store.uri} --port 5000"
-    assert unquote(urls["path"]).startswith("/#/experiments/")
+    assert list(urls) == ["command", "path", "charts_path", "nights_path"]
+    assert all(urls[which].startswith("/#/experiments/") for which in list(urls)[1:])
+
+
+def test_every_page_that_a_link_opens_is_prepared(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
+    store.open_campaign(campaign)
+    for which, name in [("path", "cartpole-1: trials"), ("nights_path", "nights")]:
+        link = urlsplit(store.urls(campaign)[which].removeprefix("/#"))
+        experiment = client_of(store).get_experiment(link.path.split("/")[2])
+        (key,) = parse_qs(link.query)["viewStateShareKey"]
+        assert json.loads(experiment.tags[f"mlflow.sharedViewState.{key}"])["name"] == name
+
+
+def test_curves_get_a_chart_once_a_trial_has_them(
+    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
+) -> None:
+    def view() -> str:
+        experiment = client_of(store).get_experiment_by_name("nightshift/cartpole")
+        assert experiment is not None
+        return str(experiment.tags[trials_view(campaign).tag[0]])
+
+    store.open_campaign(campaign)
+    assert view() == trials_view(campaign).tag[1]
+    store.log_trial(campaign, make_trial(), make_files(tmp_path, metrics=1))
+    (run,) = runs_of(store, campaign)
+    assert view() == trials_view(campaign, run.data.metrics).tag[1] != trials_view(campaign).tag[1]
 
 
 # Where it goes
