@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import ValidationError
@@ -9,11 +10,13 @@ from pydantic import ValidationError
 from environments import Environment, plugins
 from tasks import workspace
 from tasks.checkpoint import At, stored
-from tasks.proposers import Proposer
+from tasks.proposers import Pending, Proposer
 from tasks.trial import History, Proposal
 from tasks.workspace import TrialDir
 
 PROPOSERS = "tasks.proposers"
+NOTHING_PENDING: Pending = MappingProxyType({})
+"""A campaign that runs one trial at a time decides each before it proposes the next."""
 
 
 @stored("propose")
@@ -31,7 +34,11 @@ def propose(
 
 
 def next_proposal(
-    environment: Environment, proposer: Proposer, history: History, seed: int
+    environment: Environment,
+    proposer: Proposer,
+    history: History,
+    seed: int,
+    pending: Pending = NOTHING_PENDING,
 ) -> Proposal | None:
     """The baseline for an empty history, else the proposer's suggestion, checked against the space.
 
@@ -40,7 +47,7 @@ def next_proposal(
     """
     if not history:
         return Proposal(environment.defaults, rationale="the environment's own program and parameters")
-    suggestion = proposer.propose(environment.space, history, seed)
+    suggestion = proposer.propose(environment.space, history, pending, seed)
     if suggestion is None:
         return None
     return Proposal(
@@ -48,6 +55,7 @@ def next_proposal(
         rationale=suggestion.rationale,
         parent=0,
         seen=len(history),
+        pending=tuple(sorted(pending)),
         proposer=type(proposer).__module__.rpartition(".")[2],
     )
 

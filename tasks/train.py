@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -93,6 +94,7 @@ def run_program(
         steps=session.progress.steps,
         started=started,
         wall_seconds=round(clock() - before, 3),
+        reported=session.progress.reported,
     )
 
 
@@ -102,7 +104,7 @@ class _Session:
     def __init__(self, environment: Environment, place: TrialDir) -> None:
         self.environment = environment
         self.place = place
-        self.progress = Progress(place.progress)
+        self.progress = Progress(place.progress, environment.metric)
         self.seconds = 0.0
         self.peak_memory: int | None = None
         self.error: str | None = None
@@ -163,12 +165,14 @@ class _Session:
 class Progress:
     """The reports of a running program, read as they come."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, metric: str) -> None:
         self._path = path
+        self._metric = metric
         self._offset = 0
         self._line = 0
         self.ready = False
         self.steps: int | None = None
+        self.reported: float | None = None
 
     def read(self) -> None:
         """Take in the complete lines that are new.
@@ -198,6 +202,7 @@ class Progress:
         step = report.get("step")
         if isinstance(step, int):
             self.steps = step
+        self.reported = value_of(report, self._metric, self.reported)
 
 
 def parse_report(line: bytes) -> dict[str, object] | None:
@@ -211,6 +216,15 @@ def parse_report(line: bytes) -> dict[str, object] | None:
     numbers = [report.get("elapsed"), report.get("step")]
     numeric = any(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers)
     return report if report.get("ready") is True or numeric else None
+
+
+def value_of(report: dict[str, object], metric: str, otherwise: float | None) -> float | None:
+    """What a report says of a metric; `otherwise` when that is nothing, or no finite number."""
+    metrics = report.get("metrics")
+    value = metrics.get(metric) if isinstance(metrics, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return otherwise
+    return float(value) if abs(value) <= sys.float_info.max else otherwise  # neither nan nor infinite
 
 
 def describe(status: int) -> str:

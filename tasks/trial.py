@@ -58,6 +58,8 @@ class Run:
     """Unix time of the start, in seconds."""
     wall_seconds: float = 0.0
     """Everything from the start of the process to the end of the last one, in seconds."""
+    reported: float | None = None
+    """The last finite value that the program reported of the objective's metric; a claim, never a score."""
 
 
 @dataclass(frozen=True)

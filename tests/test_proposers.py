@@ -1,4 +1,4 @@
-"""Conformance of every proposer: a function of history and seed, whose proposals lie in the space."""
+"""Conformance of every proposer: a function of what it is given, whose proposals lie in the space."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from environments.score import Score
 from tasks import propose
 from tasks.decide import judge_trial
 from tasks.propose import PROPOSERS, next_proposal
-from tasks.proposers import Proposer
+from tasks.proposers import Pending, Proposer
 from tasks.seeds import derive
 from tasks.trial import History, Params, Proposal, Run, Trial
 
@@ -72,7 +72,7 @@ def history_of(environment: Environment, trials: int) -> History:
     history: History = (decided((), 1.0, environment.defaults),)
     random_search = propose.load("random_search", {})
     for number in range(1, trials + 1):
-        suggestion = random_search.propose(environment.space, history, derive(5, "propose", number, 1))
+        suggestion = random_search.propose(environment.space, history, {}, derive(5, "propose", number, 1))
         assert suggestion is not None
         params = environment.complete(suggestion.params)
         if number == trials > 1:
@@ -135,13 +135,41 @@ def test_the_first_proposal_is_the_baseline_whoever_proposes(tmp_path: Path, nam
     assert (proposal.params, proposal.proposer, proposal.parent) == (environment.defaults, "baseline", None)
 
 
+@pytest.mark.parametrize("name", ["grid", "tpe"])
+def test_what_is_under_way_is_not_proposed_again(tmp_path: Path, name: str) -> None:
+    environment = mixed(tmp_path)
+    proposer = propose.load(name, {"points": 2} if name == "grid" else {})
+    history = history_of(environment, 1)
+    pending: dict[int, Proposal] = {}
+    for number in range(2, 14):
+        proposal = next_proposal(environment, proposer, history, seed=3, pending=pending)
+        assert proposal is not None
+        assert proposal.pending == tuple(pending)
+        pending[number] = proposal
+    assert len({repr(proposal.params) for proposal in pending.values()}) == 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_baseline_that_is_under_way_is_no_trial_of_the_search(tmp_path: Path, name: str) -> None:
+    environment = mixed(tmp_path)
+    proposer, history = propose.load(name, {}), history_of(environment, 2)
+    same = [
+        next_proposal(environment, proposer, history, seed=3, pending=pending)
+        for pending in ({}, {0: history[0].proposal})
+    ]
+    assert same[0] and same[1] and same[0].params == same[1].params
+
+
 def proposals(folder: Path) -> list[object]:
-    """What every proposer says to the same histories and seeds, as JSON."""
+    """What every proposer says to the same histories, pending trials and seeds, as JSON."""
     environment = environments.load(folder)
-    asked = itertools.product(NAMES, (0, 1, 5), (1, 2))
+    first: Pending = {6: Proposal(environment.defaults | {"x": 1.5})}
+    asked = itertools.product(NAMES, (0, 1, 5), (1, 2), ({}, first))
     return [
-        next_proposal(environment, propose.load(name, {}), history_of(environment, trials), seed).__dict__
-        for name, trials, seed in asked
+        next_proposal(
+            environment, propose.load(name, {}), history_of(environment, trials), seed, pending
+        ).__dict__
+        for name, trials, seed, pending in asked
     ]
 
 
@@ -226,14 +254,14 @@ AGAIN = '''\
 from __future__ import annotations
 
 from environments.space import Space
-from tasks.proposers import Proposer, Suggestion
+from tasks.proposers import Pending, Proposer, Suggestion
 from tasks.trial import History, best
 
 
 class Again(Proposer):
     """The champion's parameters once more."""
 
-    def propose(self, space: Space, history: History, seed: int) -> Suggestion | None:
+    def propose(self, space: Space, history: History, pending: Pending, seed: int) -> Suggestion | None:
         champion = best(history)
         return Suggestion(champion.proposal.params, "does it hold?") if champion else None
 '''

@@ -1,0 +1,111 @@
+"""Axes: the parameters of a space as numbers, for proposers that reckon with distances."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
+
+from environments.space import Choice, Float, Int, Parameter, Space, Value
+from tasks.trial import Params
+
+Point = tuple[float, ...]
+"""A number for every axis, in their order."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One parameter as a line of numbers: its values themselves, or the ranks of a choice's values."""
+
+    name: str
+    parameter: Parameter
+
+    @cached_property
+    def choices(self) -> tuple[Value, ...]:
+        """A choice's values by rank, numbers in their order, others as they were listed; of anything else none."""
+        if not isinstance(self.parameter, Choice):
+            return ()
+        values = self.parameter.values
+        return tuple(sorted(values, key=float)) if self.is_ordered else values
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether a greater number means more of something: of a choice, whether it is one between numbers."""
+        values = self.parameter.values if isinstance(self.parameter, Choice) else ()
+        return not any(isinstance(value, bool | str) for value in values)
+
+    def number(self, value: Value) -> float:
+        """The value's number. Raises ValueError when the parameter does not take it."""
+        own = self.parameter.check(value)
+        if isinstance(self.parameter, Choice):
+            return [repr(choice) for choice in self.choices].index(repr(own))  # by repr, since True == 1
+        return float(own) if isinstance(self.parameter, Float) else int(own)
+
+    def value(self, number: float) -> Value:
+        """The value of a number; one that rounding carried beyond an end stands for that end."""
+        if isinstance(self.parameter, Choice):
+            return self.choices[int(number)]
+        return self.parameter.check(min(max(number, self.parameter.low), self.parameter.high))
+
+    def at(self, fraction: float) -> float:
+        """The number at `fraction` (0 <= fraction < 1) of the scale, of which whole numbers have equal shares."""
+        if isinstance(self.parameter, Choice):
+            return int(fraction * len(self.choices))
+        half = 0.5 if isinstance(self.parameter, Int) else 0.0
+        low, high = self.parameter.low - half, self.parameter.high + half
+        if self.parameter.log:
+            low, high = math.log(low), math.log(high)
+        number = low + fraction * (high - low)
+        number = math.exp(number) if self.parameter.log else number
+        number = round(number) if isinstance(self.parameter, Int) else number
+        return min(max(number, self.parameter.low), self.parameter.high)
+
+    def numbers(self, count: int) -> Sequence[float]:
+        """All of its numbers; of a float's only `count`, evenly spaced."""
+        if isinstance(self.parameter, Float):
+            return self.parameter.grid(count)
+        if isinstance(self.parameter, Int):
+            return range(self.parameter.low, self.parameter.high + 1)
+        return range(len(self.choices))
+
+
+def varied(space: Space) -> tuple[Axis, ...]:
+    """The axes of the parameters that have more than one value."""
+    axes = (Axis(name, parameter) for name, parameter in space.items())
+    return tuple(axis for axis in axes if len(axis.choices) != 1)
+
+
+def point_of(axes: Sequence[Axis], params: Mapping[str, Value]) -> Point | None:
+    """Where parameters lie; None when a value is missing or outside its range."""
+    try:
+        return tuple(axis.number(params[axis.name]) for axis in axes)
+    except (KeyError, ValueError):
+        return None
+
+
+def params_of(axes: Sequence[Axis], point: Point) -> Params:
+    return {axis.name: axis.value(number) for axis, number in zip(axes, point, strict=True)}
+
+
+def untried(axes: Sequence[Axis], tried: AbstractSet[Point], seed: int) -> Point | None:
+    """A point that was not tried, drawn at random; None when all of them were."""
+    lines = [axis.numbers(len(tried) + 1) for axis in axes]
+    total = math.prod(len(line) for line in lines)
+    start = random.Random(seed).randrange(total)
+    for index in range(start, start + len(tried) + 1):  # of so many different points, one was not tried
+        point = _nth(lines, index % total)
+        if point not in tried:
+            return point
+    return None
+
+
+def _nth(lines: Sequence[Sequence[float]], index: int) -> Point:
+    """The point at `index` of the lines' product."""
+    point: list[float] = []
+    for line in lines:
+        index, place = divmod(index, len(line))
+        point.append(line[place])
+    return tuple(point)
