@@ -16,6 +16,8 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 
 from environments.plugins import Refused
+from flows import parameters
+from flows.parameters import meaning
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -33,22 +35,22 @@ app.command(environments_app)
 Json = Annotated[
     bool, Parameter("--json", negative="", help="Print one JSON document on stdout, nothing else.")
 ]
-Name = Annotated[str | None, Parameter("--name", help="The campaign's name; an unfinished one goes on.")]
-Trials = Annotated[
-    int | None, Parameter("--trials", help="Stop after so many trials, the baseline not counted (20).")
-]
-Hours = Annotated[float | None, Parameter("--hours", help="End within so many hours, over all lives (8).")]
-Until = Annotated[str | None, Parameter("--until", help="End by then: 07:30, or an ISO date and time.")]
+Name = Annotated[str | None, Parameter("--name", help=meaning(parameters.Name))]
+Trials = Annotated[int | None, Parameter("--trials", help=meaning(parameters.Trials))]
+Hours = Annotated[float | None, Parameter("--hours", help=meaning(parameters.Hours))]
+Until = Annotated[str | None, Parameter("--until", help=meaning(parameters.Until))]
 Patience = Annotated[
-    int | None, Parameter("--patience", help="Stop after so many trials without a better one.")
+    int | None, Parameter("--patience", help="Stop after so many trials in a row without a better one.")
 ]
-Proposer = Annotated[
-    str | None, Parameter("--proposer", help="What decides what to try next (random_search).")
-]
-Seed = Annotated[int | None, Parameter("--seed", help="Every draw comes from it; random when left out.")]
-Tracking = Annotated[str | None, Parameter("--tracking", help="Where MLflow is (a URI), or off.")]
+Proposer = Annotated[str | None, Parameter("--proposer", help=meaning(parameters.Proposer))]
+Seed = Annotated[int | None, Parameter("--seed", help=meaning(parameters.Seed))]
+Tracking = Annotated[str | None, Parameter("--tracking", help=meaning(parameters.Tracking))]
 Server = Annotated[
     str | None, Parameter("--server", help="The Prefect API to use, such as http://127.0.0.1:4200/api.")
+]
+Detach = Annotated[
+    bool,
+    Parameter("--detach", negative="", help="Return once it has begun; it goes on without the terminal."),
 ]
 Settings = Annotated[
     list[str] | None,
@@ -72,6 +74,7 @@ def run(
     tracking: Tracking = None,
     set_: Settings = None,
     server: Server = None,
+    detach: Detach = False,
     json: Json = False,
 ) -> int:
     """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or go on with one that is unfinished."""
@@ -81,7 +84,7 @@ def run(
         environment, name=name, proposer=proposer, trials=trials, hours=hours, until=until, patience=patience,
         seed=seed, tracking=tracking, settings=set_ or [],
     )  # fmt: skip
-    return running.run(stated, server, json)
+    return running.run(stated, server, json, detach)
 
 
 @app.command
@@ -97,6 +100,7 @@ def resume(
     tracking: Tracking = None,
     set_: Settings = None,
     server: Server = None,
+    detach: Detach = False,
     json: Json = False,
 ) -> int:
     """Go on with CAMPAIGN (the newest unfinished one) where it was cut off. What changes a score cannot be changed."""
@@ -106,7 +110,15 @@ def resume(
         None, name=campaign or running.newest_unfinished(), proposer=proposer, trials=trials, hours=hours,
         until=until, patience=patience, seed=seed, tracking=tracking, settings=set_ or [],
     )  # fmt: skip
-    return running.run(stated, server, json)
+    return running.run(stated, server, json, detach)
+
+
+@app.command
+def watch(campaign: str | None = None) -> int:
+    """Show CAMPAIGN (the newest) while it runs, wherever it was started. Ctrl-C ends the watching, not the campaign."""
+    from flows import running
+
+    return running.watch(campaign or running.newest())
 
 
 @app.command
@@ -180,6 +192,29 @@ def logs(
     from flows import running
 
     return running.print_logs(campaign, trial, follow)
+
+
+@app.command
+def up(
+    *,
+    auth: Annotated[
+        bool, Parameter("--auth", negative="--no-auth", help="Have the Prefect server ask for a password.")
+    ] = True,
+) -> int:
+    """Start Prefect's server, a worker and MLflow's pages on this machine, or say that they run; they stay."""
+    from flows import services
+
+    return services.up(auth)
+
+
+@app.command
+def down(
+    *, now: Annotated[bool, Parameter("--now", negative="", help="Interrupt what runs on it.")] = False
+) -> int:
+    """End what `up` started. Refused while a campaign runs on it, unless --now."""
+    from flows import services
+
+    return services.down(now)
 
 
 @environments_app.command(name="list")

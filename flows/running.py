@@ -26,6 +26,8 @@ from tasks import life
 from tasks.ledger import Ledger, campaigns, free_name, home
 from tasks.tracking import locate
 
+STDIN = "/dev/stdin"
+"""As the name of a spec.toml: one that another program writes."""
 ADVANCED = ("patience", "crash_share", "options", "overrides")
 
 
@@ -33,7 +35,7 @@ def stated(environment: str | None, *, settings: list[str], **given: Any) -> dic
     """What the command line states, as parameters of the flow; what it leaves out is not there."""
     overrides, options = parse_settings(settings)
     base: dict[str, Any] = {}
-    if environment and environment.endswith(".toml"):
+    if environment and environment.endswith((".toml", STDIN)):
         base = _read_spec(Path(environment))
     elif environment:
         base = {"environment": _lasting(environment)}
@@ -43,9 +45,10 @@ def stated(environment: str | None, *, settings: list[str], **given: Any) -> dic
     return _laid_over(base, {**flat, "advanced": advanced})
 
 
-def run(stated: dict[str, Any], server: str | None, as_json: bool) -> int:
-    """Run or go on with a campaign until it ends; the command's exit code."""
+def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool = False) -> int:
+    """Run or go on with a campaign until it ends, or with `detach` until it has begun; the command's exit code."""
     servers.settle_in(home())
+    from flows import detached
     from flows.spec import CampaignSpec
 
     name = stated.get("name")
@@ -55,14 +58,16 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool) -> int:
         plugins.require(str(name), campaigns(), what="campaign")
     spec = CampaignSpec.of(**{"name": f"unnamed-{secrets.token_hex(8)}", **parameters})
     spec.check()
-    if known and not _more_than_a_name(stated) and ended(Ledger.open(spec.name)).get("state") == "finished":
+    if known and not _more_than_a_name(stated) and _is_over(Ledger.open(spec.name)):
         return report(Ledger.open(spec.name), as_json)
     if known and life.is_running(Ledger.open(spec.name)):
         raise Refused(f"campaign {spec.name!r} is already running ({life.describe(Ledger.open(spec.name))})")
-    api = servers.stated_server(server)
+    api = servers.stated_server(server, home())
     locate(spec.tracking, home())
     if not name:
         spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
+    if detach:
+        return detached.start(spec, api, as_json)
     console = Console(highlight=False, quiet=as_json)
     limits = f"{spec.trials} trials, {spec.hours:g} h at most"
     console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}")
@@ -98,7 +103,9 @@ def _run_flow(spec: Any, url: str, console: Console) -> None:
         servers.drain()
     if ending.is_crashed() or (ending.is_failed() and ended(Ledger.open(spec.name)) == {}):
         ending.result()  # raises what ended the flow: a fault of ours or of the machine, not a campaign that failed
-    if not servers.wait_for_rows(url, str(ending.state_details.flow_run_id)):
+    if not servers.wait_for_rows(
+        url, str(ending.state_details.flow_run_id), servers.credentials(url, home())
+    ):
         console.print(
             "the Prefect server has not stored every task run yet; the ledger has everything", style="yellow"
         )
@@ -107,6 +114,12 @@ def _run_flow(spec: Any, url: str, console: Console) -> None:
 def _more_than_a_name(stated: dict[str, Any]) -> bool:
     """Whether the command line says more than which campaign is meant."""
     return bool(set(stated) - {"name", "environment", "advanced"} or stated["advanced"])
+
+
+def _is_over(ledger: Ledger) -> bool:
+    """Whether another life could change nothing: the campaign finished, and MLflow has all of it."""
+    found = document(ledger)
+    return found["state"] == "finished" and not found["waiting_to_record"]
 
 
 def report(ledger: Ledger, as_json: bool) -> int:
@@ -136,6 +149,23 @@ def newest_unfinished() -> str:
             "no campaign is unfinished; name one to go on with a finished one (say, with more --trials)"
         )
     return unfinished[-1]
+
+
+def watch(name: str) -> int:
+    """Show a running campaign until it ends; Ctrl-C ends the watching alone. The exit code says how it ended."""
+    ledger = Ledger.open(name)
+    if not life.is_running(ledger):
+        raise Refused(
+            f"campaign {name!r} is not running (it is {state(ledger)}): nightshift status {name} shows it"
+        )
+    try:
+        with Watch(name, Console(highlight=False)):
+            while life.is_running(ledger):
+                time.sleep(0.2)
+    except KeyboardInterrupt:
+        print(f"\n{name} goes on; nightshift watch {name} shows it again")
+        return 0
+    return report(ledger, as_json=False)
 
 
 def stop(name: str, now: bool) -> int:

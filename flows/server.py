@@ -1,39 +1,38 @@
 """Which Prefect server a command talks to, and the one of our own when there is none.
 
-In order: the address stated on the command line; PREFECT_API_URL; the live one that runs/.prefect/server.json names;
-one of our own on the first free port, for as long as somebody here uses it. A profile in the user's home is never
-read: `settle_in` gives Prefect a home of ours, and has to be called before Prefect is imported.
+In order: the address stated on the command line; PREFECT_API_URL; the live one of this home, which `nightshift up`
+started or another campaign; one of our own on the first free port, for as long as somebody here uses it. A profile
+in the user's home is never read: `settle_in` gives Prefect a home of ours, and has to be called before Prefect is
+imported.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import secrets
-import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import httpx
-import psutil
 
 from environments.plugins import Refused
+from flows.daemon import HOST, Daemon, Note, address, answers, serve
 
 FIRST_PORT = 4200
-START_SECONDS = 120.0
-START_ATTEMPTS = 3
+PATIENCE_SECONDS = 20.0
+"""How long a server of ours may be silent, as it is when it is busy, before it counts as stuck."""
 ROWS_SECONDS = 60.0
 QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
 }
 
@@ -50,21 +49,25 @@ def settle_in(home: Path) -> None:
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
 
 
-def stated_server(stated: str | None) -> str | None:
+def stated_server(stated: str | None, home: Path) -> str | None:
     """The API that the command line or PREFECT_API_URL names, if one does.
 
     Raises:
-        Refused: nothing answers there.
+        Refused: nothing answers there, or it does not let us in.
     """
     where = "--server" if stated else "PREFECT_API_URL"
-    url = stated or os.environ.get("PREFECT_API_URL")
+    url = (stated or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
     if not url:
         return None
-    if not answers(url.rstrip("/")):
+    if not answers(url):
         raise Refused(
             f"{where} = {url}: no Prefect server answers there. Start it, or leave it out to use our own"
         )
-    return url.rstrip("/")
+    if httpx.get(f"{url}/admin/version", auth=credentials(url, home)).status_code == 401:
+        raise Refused(
+            f"{where} = {url}: this Prefect server asks who you are: set PREFECT_API_AUTH_STRING to its user:password"
+        )
+    return url
 
 
 @contextlib.contextmanager
@@ -76,25 +79,49 @@ def prefect_server(stated: str | None, home: Path) -> Iterator[str]:
     """
     with contextlib.ExitStack() as stack:
         url = stated or stack.enter_context(_shared(home / ".prefect"))
-        stack.enter_context(_used(url))
+        stack.enter_context(_used(url, home))
         yield url
 
 
 @contextlib.contextmanager
-def _used(url: str) -> Iterator[None]:
-    """Have Prefect in this process talk to `url`."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+def _used(url: str, home: Path) -> Iterator[None]:
+    """Have Prefect in this process talk to `url`, as who we are there."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-    with temporary_settings({PREFECT_API_URL: url}):
+    known: dict[Any, Any] = {PREFECT_API_URL: url}
+    if secret := auth_string(url, home):
+        known[PREFECT_API_AUTH_STRING] = secret
+    with temporary_settings(known):
         yield
 
 
-def answers(url: str, seconds: float = 5.0) -> bool:
-    """Whether a Prefect API answers at `url` within `seconds`."""
-    try:
-        return httpx.get(f"{url}/health", timeout=seconds).status_code == 200
-    except httpx.HTTPError:
-        return False
+def auth_string(url: str, home: Path) -> str | None:
+    """The `user:password` for a server: of ours the one in its file, else what PREFECT_API_AUTH_STRING says."""
+    note = daemon(home / ".prefect").living()
+    if note and note.url == url:
+        return auth_file(home).read_text().strip() if note.auth else None
+    return os.environ.get("PREFECT_API_AUTH_STRING")
+
+
+def auth_file(home: Path) -> Path:
+    """Where the `user:password` of our own server is; the file is private, and made when first needed."""
+    return home / ".prefect/auth"
+
+
+def make_auth(home: Path) -> str:
+    """The `user:password` of our own server, drawn once and then kept."""
+    path = auth_file(home)
+    if not path.exists():
+        private = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(private, "w") as file:
+            file.write(f"nightshift:{secrets.token_urlsafe(18)}\n")
+    return path.read_text().strip()
+
+
+def credentials(url: str, home: Path) -> tuple[str, str] | None:
+    """User and password for a server, if it has any."""
+    user, _, password = (auth_string(url, home) or "").partition(":")
+    return (user, password) if user else None
 
 
 def drain() -> None:
@@ -106,7 +133,7 @@ def drain() -> None:
     APILogWorker.drain_all(timeout=10)
 
 
-def wait_for_rows(url: str, flow_run_id: str) -> bool:
+def wait_for_rows(url: str, flow_run_id: str, auth: tuple[str, str] | None = None) -> bool:
     """Wait until the server has stored every task run of a flow run; whether it did within ROWS_SECONDS.
 
     Task runs arrive as events, some time after they have happened; a server that is stopped before loses them. They
@@ -115,164 +142,99 @@ def wait_for_rows(url: str, flow_run_id: str) -> bool:
     deadline, before, since = time.monotonic() + ROWS_SECONDS, -1, time.monotonic()
     chosen = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
     open_states = {"task_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}}}
-    while time.monotonic() < deadline:
-        try:
-            count = httpx.post(f"{url}/task_runs/count", json=chosen, timeout=10).json()
-            under_way = httpx.post(f"{url}/task_runs/count", json=chosen | open_states, timeout=10).json()
-        except httpx.HTTPError:
-            count, under_way = -1, -1
-        if count != before or under_way:
-            before, since = count, time.monotonic()
-        elif time.monotonic() - since > 1.0:
-            return True
-        time.sleep(0.2)
+    with httpx.Client(auth=auth, timeout=10) as client:
+        while time.monotonic() < deadline:
+            try:
+                count = client.post(f"{url}/task_runs/count", json=chosen).json()
+                under_way = client.post(f"{url}/task_runs/count", json=chosen | open_states).json()
+            except httpx.HTTPError:
+                count, under_way = -1, -1
+            if count != before or under_way:
+                before, since = count, time.monotonic()
+            elif time.monotonic() - since > 1.0:
+                return True
+            time.sleep(0.2)
     return False
+
+
+def daemon(directory: Path) -> Daemon:
+    """Our own server; `directory` is Prefect's home."""
+    return Daemon(directory, "server")
 
 
 @contextlib.contextmanager
 def _shared(directory: Path) -> Iterator[str]:
-    """Our own server: started by the first that needs it, stopped by the last that leaves."""
+    """Our own server: started by the first that needs it, stopped by the last that leaves, unless it stays."""
     with (directory / "users.lock").open("a") as users:
-        with _exclusively(directory / "start.lock"):
-            url = _living(directory) or _start(directory)
+        with exclusively(directory / "start.lock"):
+            note = healthy(directory)
+            url = note.url if note else start(directory)
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
             yield url
         finally:
-            # BlockingIOError: somebody else still uses it
-            with _exclusively(directory / "start.lock"), contextlib.suppress(BlockingIOError):
-                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _stop(directory)
+            fcntl.flock(users, fcntl.LOCK_UN)
+            with exclusively(directory / "start.lock"):
+                stop_unused(directory)
+
+
+def stop_unused(directory: Path) -> None:
+    """End our own server if nobody uses it and it need not stay. Who calls this holds start.lock."""
+    note = daemon(directory).living()
+    if not in_use(directory) and not (note and note.stays):
+        daemon(directory).end()
+
+
+def in_use(directory: Path) -> bool:
+    """Whether a command of this home uses our own server now."""
+    with (directory / "users.lock").open("a") as users:
+        try:
+            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 @contextlib.contextmanager
-def _exclusively(path: Path) -> Iterator[IO[str]]:
+def exclusively(path: Path) -> Iterator[IO[str]]:
+    """Hold a lock that one process of this machine can hold at a time."""
     with path.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
 
 
-def _living(directory: Path) -> str | None:
-    """The address in server.json if its process lives and answers; one that lives but is mute is ended."""
-    try:
-        noted = json.loads((directory / "server.json").read_text())
-    except (FileNotFoundError, ValueError):
+def healthy(directory: Path) -> Note | None:
+    """Our own server, if it lives and answers; one that lives but is mute is ended."""
+    note = daemon(directory).living()
+    if note and not answers(note.url, PATIENCE_SECONDS):
+        daemon(directory).end()
         return None
-    if not _is_ours(noted):
-        return None
-    if answers(noted["url"]):
-        return str(noted["url"])
-    _stop(directory)
-    return None
+    return note
 
 
-def _is_ours(noted: dict[str, object]) -> bool:
-    """Whether the noted process still runs: the same number may meanwhile be somebody else's."""
-    try:
-        return abs(psutil.Process(int(str(noted["pid"]))).create_time() - float(str(noted["started"]))) < 1.0
-    except (psutil.NoSuchProcess, KeyError, ValueError):
-        return False
+def start(directory: Path, *, auth: str | None = None, stays: bool = False) -> str:
+    """Start our own server and wait until it answers; its address. With `auth` it lets in who says that.
 
-
-def _start(directory: Path) -> str:
-    """Start a server on the first free port and wait until it answers.
-
-    Another may take the port while ours is starting, and would answer in its place: then on the next.
+    Raises:
+        Refused: it did not come up.
     """
-    log = directory / "server.log"
-    for _ in range(START_ATTEMPTS):
-        port = free_port()
-        server = _launch(directory, log, port)
-        if _comes_up(server, port):
-            server.returncode = 0  # whoever is last ends it by its number; this object need not wait for it
-            return _address(port)
-        status = server.poll()
-        _stop(directory)
-        if status is None:
-            raise Refused(f"the Prefect server did not answer within {START_SECONDS:.0f} s; see {log}")
-        if _is_free(port):
-            raise Refused(f"the Prefect server ended with status {status} while starting; see {log}")
-    raise Refused("others took every port while the Prefect server was starting: state one with --server")
+    server = daemon(directory)
+
+    def launch(port: int) -> subprocess.Popen[bytes]:
+        url = address(port, "/api")
+        command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
+        return server.launch(command, _environment(url, auth), url, auth=auth is not None, stays=stays)
+
+    return serve(server, FIRST_PORT, launch, "/api")
 
 
-def _launch(directory: Path, log: Path, port: int) -> subprocess.Popen[bytes]:
-    """Start a server, and note it in server.json before it does anything."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_API")}
+def _environment(url: str, auth: str | None) -> dict[str, str]:
+    """What a server of ours is started with: nothing of what is said about another one."""
+    said = ("PREFECT_API", "PREFECT_SERVER_API_AUTH")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(said)}
     # Left out, its pages ask port 4200, whatever port they come from.
-    environment["PREFECT_SERVER_UI_API_URL"] = _address(port)
-    with log.open("ab") as output:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,
-        )
-    noted = {"url": _address(port), "pid": server.pid, "started": psutil.Process(server.pid).create_time()}
-    temporary = directory / f"server.json.{secrets.token_hex(4)}"
-    temporary.write_text(json.dumps(noted) + "\n")
-    temporary.replace(directory / "server.json")
-    return server
-
-
-def _comes_up(server: subprocess.Popen[bytes], port: int) -> bool:
-    """Wait until the server itself answers; whether it did, before it ended or START_SECONDS had passed."""
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline and server.poll() is None:
-        if answers(_address(port), seconds=1.0) and _listens(server.pid, port):
-            return True
-        time.sleep(0.2)
-    return False
-
-
-def _listens(pid: int, port: int) -> bool:
-    """Whether a process, or one below it, is who listens on a port."""
-    try:
-        family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        sockets = [one for process in family for one in process.net_connections("tcp")]
-    except psutil.Error:  # one of them ended just now
-        return False
-    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
-
-
-def _address(port: int) -> str:
-    return f"http://127.0.0.1:{port}/api"
-
-
-def _stop(directory: Path) -> None:
-    """End the noted server with all of its processes."""
-    try:
-        noted = json.loads((directory / "server.json").read_text())
-    except (FileNotFoundError, ValueError):
-        return
-    if _is_ours(noted):
-        server = psutil.Process(noted["pid"])
-        family = [server, *server.children(recursive=True)]
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(server.pid, signal.SIGTERM)
-        _, alive = psutil.wait_procs(family, timeout=15)
-        for process in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-    (directory / "server.json").unlink(missing_ok=True)
-
-
-def free_port() -> int:
-    """The first port from 4200 on that nobody listens on."""
-    for port in range(FIRST_PORT, FIRST_PORT + 100):
-        if _is_free(port):
-            return port
-    raise Refused(
-        f"no free port in {FIRST_PORT}..{FIRST_PORT + 99} for the Prefect server: state one with --server"
-    )
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+    environment["PREFECT_SERVER_UI_API_URL"] = url
+    environment["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "WARNING"  # into its log, which no terminal shows
+    if auth:
+        environment["PREFECT_SERVER_API_AUTH_STRING"] = auth
+    return environment

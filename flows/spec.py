@@ -7,6 +7,7 @@ campaign's whole life; the rest are guards, which may change when it is resumed.
 from __future__ import annotations
 
 import datetime
+import json
 import re
 import shutil
 import time
@@ -22,6 +23,7 @@ import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
+from flows import parameters
 from tasks import evaluate, propose, train, workspace
 from tasks.decide import RULE
 from tasks.ledger import Ledger, check_name, home
@@ -50,13 +52,21 @@ class Advanced(BaseModel):
     options: dict[str, Any] = Field(
         default={},
         title="Proposer options",
-        description="Options of the proposer, such as points of the grid.",
+        description='Options of the proposer, as JSON, such as {"points": 5} for grid.',
     )
     overrides: dict[str, Any] = Field(
         default={},
         title="Overrides",
-        description="Dotted keys of environment.toml, such as control.episodes.",
+        description='Keys of environment.toml, as JSON, such as {"control.episodes": 20}.',
     )
+
+    @field_validator("options", "overrides", mode="before")
+    @classmethod
+    def _edited(cls, value: Any) -> Any:
+        """Prefect stores a schedule's parameters as its form has them: JSON as text, without any where untouched."""
+        if isinstance(value, dict) and value.get("__prefect_kind") == "json":
+            return json.loads(value.get("value") or "{}")
+        return value
 
 
 class CampaignSpec(BaseModel):
@@ -64,25 +74,25 @@ class CampaignSpec(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    environment: str
+    environment: parameters.Environment
     name: str
-    proposer: str = "random_search"
-    trials: int = Field(default=20, ge=1, le=100_000)
-    hours: float = Field(default=8.0, gt=0, le=24 * 365)
-    until: str | None = None
-    seed: int | None = Field(default=None, ge=0, lt=2**31)
-    tracking: str | None = None
+    proposer: parameters.Proposer = "tpe"
+    trials: parameters.Trials = 20
+    hours: parameters.Hours = 8.0
+    until: parameters.Until = None
+    seed: parameters.Seed = None
+    tracking: parameters.Tracking = None
     advanced: Advanced = Advanced()
 
     @classmethod
-    def of(cls, **parameters: Any) -> CampaignSpec:
+    def of(cls, **asked: Any) -> CampaignSpec:
         """A spec from the flow's parameters.
 
         Raises:
             Refused: one line for each parameter that is wrong.
         """
         try:
-            return cls(**parameters)
+            return cls(**asked)
         except ValidationError as error:
             raise plugins.explain(error, "campaign", (*cls.model_fields, *Advanced.model_fields)) from error
 

@@ -142,6 +142,7 @@ def _row(trial: Trial) -> dict[str, Any]:
         "score": trial.score.value,
         "se": trial.score.se,
         "n": trial.score.n,
+        "also": trial.score.also,
         "seconds": trial.runs[-1].seconds,
         "params": trial.proposal.params,
         "description": trial.proposal.rationale,

@@ -51,7 +51,7 @@ def stored(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
 
     return task(
         name=name,
-        task_run_name=name + "-{at.number}",
+        task_run_name=run_name,
         persist_result=True,
         result_serializer="json",
         cache_key_fn=key,
@@ -60,6 +60,14 @@ def stored(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
         retry_condition_fn=_is_infrastructure,
         log_prints=False,
     )
+
+
+def run_name() -> str:
+    """*task environment trial*: what a task's run is called in the Prefect UI. Asked for while it runs."""
+    from prefect.runtime import flow_run, task_run
+
+    environment = Path(flow_run.parameters.get("environment", "")).name
+    return " ".join(filter(None, [task_run.task_name, environment, str(task_run.parameters["at"].number)]))
 
 
 def kept(task: Task[P, R], results: Path) -> Task[P, R]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -12,8 +10,8 @@ from prefect.cache_policies import NO_CACHE
 import environments
 from environments import Environment, judge_name
 from tasks import lineage, workspace
-from tasks.checkpoint import At
-from tasks.ledger import Ledger
+from tasks.checkpoint import At, run_name
+from tasks.ledger import Ledger, machine
 from tasks.outbox import Outbox
 from tasks.trial import History, Trial, best
 
@@ -23,7 +21,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@task(name="record", task_run_name="record-{at.number}", cache_policy=NO_CACHE, persist_result=False)
+@task(name="record", task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
 def record(at: At, ledger: Ledger, outbox: Outbox, history: History, trial: Trial) -> Trial:
     """Settle a decided trial and send what waits to MLflow; the trial as the ledger has it."""
     settled = settle(ledger, history, trial)
@@ -92,11 +90,6 @@ def row(environment: Environment, trial: Trial, commit: str) -> str:
         "params": json.dumps(varying, sort_keys=True),
     }
     return "\t".join(_cell(values[column]) for column in COLUMNS) + "\n"
-
-
-def machine() -> str:
-    """This machine in a word: scores under a time budget compare on the same one only."""
-    return f"{platform.system()}-{platform.machine()}-{os.cpu_count()}cpu".lower()
 
 
 def _cell(value: object) -> str:

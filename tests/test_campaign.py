@@ -93,7 +93,7 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(tmp_path: Path, hom
     (life,) = lives(home, "one")
     names = sorted(row["name"] for row in rows(server, life["flow_run_id"]))
     assert names == sorted(
-        f"{task}-{n}" for n in range(4) for task in ("propose", "train", "evaluate", "decide", "record")
+        f"{task} quad {n}" for n in range(4) for task in ("propose", "train", "evaluate", "decide", "record")
     )
 
 
@@ -193,7 +193,7 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     dead = httpx.get(f"{server}/flow_runs/{first['flow_run_id']}").json()
     assert dead["state_type"] == "CRASHED"
     states = {row["name"]: row["state_name"] for row in rows(server, second["flow_run_id"])}
-    assert states["train-1"] == "Cached" and states["train-2"] == "Completed"
+    assert states["train quad 1"] == "Cached" and states["train quad 2"] == "Completed"
 
     assert set(mlflow_runs(home, "killed")) == {"campaign", "0", "1", "2", "3"}, "none lost, none doubled"
 
@@ -277,7 +277,7 @@ def test_a_finished_campaign_prints_its_result_and_goes_on_only_when_asked_for_m
 @pytest.mark.parametrize(
     ("stated", "was", "asked"),
     [
-        (["--proposer", "grid"], "proposer = 'random_search'", "'grid'"),
+        (["--proposer", "grid"], "proposer = 'tpe'", "'grid'"),
         (["--seed", "8"], "seed = 7", "8"),
         (["--set", "budget_seconds=9"], "overrides = {}", "{'budget_seconds': 9}"),
     ],

@@ -6,8 +6,10 @@ import importlib.metadata
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,16 +17,17 @@ from typing import Any
 import pytest
 from test_ledger import created
 from test_proposers import decided
-from toy import command, environment, nightshift, quadratic
+from toy import command, environment, nightshift, quadratic, slow, start, status
 
 from environments.plugins import Refused
+from flows import detached
 from flows.cli import app
-from flows.spec import checked_environment
+from flows.spec import CampaignSpec, checked_environment
 from flows.template import write_environment
-from tasks.ledger import Ledger
+from tasks.ledger import Ledger, free_name
 from tasks.record import reconcile, settle
 
-VERBS = ("run", "resume", "stop", "try", "list", "status", "logs", "env")
+VERBS = ("run", "resume", "watch", "stop", "try", "list", "status", "logs", "up", "down", "env")
 
 
 def call(*arguments: str) -> object:
@@ -97,6 +100,70 @@ def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(tmp_path: P
         assert done.returncode == 2, done.args
         assert why in done.stderr and "Traceback" not in done.stderr
     assert [path.name for path in home.iterdir() if not path.name.startswith(".")] == []
+
+
+def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    quad = str(quadratic(tmp_path / "quad", fit=slow(4)))
+    options = ("--proposer", "random_search", "--trials", "2", "--tracking", "off", "--detach", "--json")
+    begun = nightshift("run", quad, "--name", "far", *options, server=server)
+    assert begun.returncode == 0, begun.stderr
+    told = document(begun.stdout)
+    assert told == {"campaign": "far", "pid": json.loads((home / "far/lock").read_text())["pid"]}
+    assert os.getsid(told["pid"]) == told["pid"], "in a session of its own"
+    again = nightshift("resume", "far", "--detach", server=server)
+    assert again.returncode == 2 and "campaign 'far' is already running" in again.stderr
+
+    watched = nightshift("watch")
+    assert watched.returncode == 0, watched.stderr
+    assert "far is finished: all 2 trials done" in watched.stdout
+    over = nightshift("watch", "far")
+    assert over.returncode == 2 and "campaign 'far' is not running (it is finished)" in over.stderr
+    deadline = time.monotonic() + 60
+    while "far is finished" not in (home / "far/console.log").read_text():
+        assert time.monotonic() < deadline, (home / "far/console.log").read_text()
+        time.sleep(0.1)
+
+
+def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Path, server: str) -> None:
+    quad = str(quadratic(tmp_path / "quad", fit=slow(30)))
+    options = ("--tracking", "off", "--set", "budget_seconds=60", "--proposer", "random_search", "--detach")
+    begun = nightshift("run", quad, "--name", "long", *options, server=server)
+    assert begun.returncode == 0, begun.stderr
+    with start("watch", "long") as watching:
+        assert watching.stdout is not None
+        assert " 0 " in watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        assert "long goes on" in watching.communicate(timeout=30)[0]
+    assert (watching.returncode, status("long")["state"]) == (0, "running")
+    assert nightshift("stop", "long", "--now").returncode == 0
+    assert status("long")["state"] in ("interrupted", "stopped")
+
+
+def test_what_cannot_be_run_is_refused_detached_too_and_leaves_nothing(tmp_path: Path, home: Path) -> None:
+    quad = str(quadratic(tmp_path / "quad"))
+    cases = {
+        ("run", quad, "--hours", "0.0001", "--detach"): "is less than one trial may take",
+        ("run", quad, "--server", "http://127.0.0.1:9/api", "--detach"): "no Prefect server answers there",
+        ("resume", "--detach"): "no campaign is unfinished",
+    }
+    for done, why in zip(together(*cases), cases.values(), strict=True):
+        assert (done.returncode, done.stdout) == (2, ""), done.args
+        assert why in done.stderr
+    assert [path.name for path in home.iterdir() if path.name not in (".prefect", ".create.lock")] == []
+
+
+def test_what_another_process_refuses_is_passed_on(
+    tmp_path: Path, home: Path, server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between our look and its own something may have changed: here, the environment that both read."""
+    folder = quadratic(tmp_path / "quad")
+    asked = CampaignSpec.of(name=free_name("quad"), environment=str(folder))
+    (folder / "fit.py").unlink()
+    assert detached.start(asked, server, as_json=False) == 2
+    assert "fit.py" in capsys.readouterr().err
+    assert [path.name for path in home.iterdir() if path.name not in (".prefect", ".create.lock")] == []
 
 
 def document(shown: str) -> Any:

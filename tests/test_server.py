@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -10,7 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,8 @@ import pytest
 
 from environments.plugins import Refused
 from flows import server as servers
-from flows.server import FIRST_PORT, free_port, prefect_server, stated_server
+from flows.daemon import Daemon, Note, free_port
+from flows.server import FIRST_PORT, prefect_server, stated_server
 
 NOWHERE = "http://127.0.0.1:9/api"
 
@@ -59,46 +63,124 @@ def foreign() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_a_stated_server_that_answers_is_used(server: str) -> None:
-    assert stated_server(server) == server
-    assert stated_server(server + "/") == server
+def test_a_stated_server_that_answers_is_used(server: str, home: Path) -> None:
+    assert stated_server(server, home) == server
+    assert stated_server(server + "/", home) == server
 
 
-def test_the_environment_variable_states_a_server_too(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_states_a_server_too(
+    server: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PREFECT_API_URL", server)
-    assert stated_server(None) == server
+    assert stated_server(None, home) == server
 
 
-def test_nothing_stated_is_no_server() -> None:
-    assert stated_server(None) is None
+def test_nothing_stated_is_no_server(home: Path) -> None:
+    assert stated_server(None, home) is None
 
 
 def test_what_is_stated_on_the_command_line_counts_before_the_variable(
-    server: str, monkeypatch: pytest.MonkeyPatch
+    server: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
-    assert stated_server(server) == server
+    assert stated_server(server, home) == server
 
 
 @pytest.mark.parametrize("url", [NOWHERE, "http://no-such-host.invalid/api", "nonsense", "127.0.0.1:4200"])
-def test_a_stated_server_that_is_nowhere_is_refused(url: str) -> None:
+def test_a_stated_server_that_is_nowhere_is_refused(url: str, home: Path) -> None:
     why = f"--server = {url}: no Prefect server answers there. Start it, or leave it out to use our own"
     with pytest.raises(Refused, match=re.escape(why)):
-        stated_server(url)
+        stated_server(url, home)
 
 
-def test_a_variable_that_points_nowhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_points_nowhere_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
     with pytest.raises(Refused, match=f"PREFECT_API_URL = {NOWHERE}: no Prefect server answers there"):
-        stated_server(None)
+        stated_server(None, home)
 
 
 def test_the_first_port_that_nobody_listens_on_is_free() -> None:
     with listening(FIRST_PORT):
-        first = free_port()
+        first = free_port(FIRST_PORT)
         assert first > FIRST_PORT
         with listening(first):
-            assert free_port() > first
+            assert free_port(FIRST_PORT) > first
+
+
+def test_an_active_schedule_makes_runs(server: str) -> None:
+    """A SQLAlchemy that Prefect's scheduler cannot work with lets everything else work, and no night ever begins."""
+
+    def made(path: str, **body: Any) -> Any:
+        answer = httpx.post(f"{server}{path}", json=body, timeout=20)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    flow = made("/flows/", name="sleeper")["id"]
+    every_night = {"schedule": {"cron": "0 22 * * *", "timezone": "UTC"}, "active": True}
+    deployment = made("/deployments/", name="nightly", flow_id=flow, schedules=[every_night])["id"]
+    httpx.post(f"{server}/deployments/{deployment}/schedule", json={}, timeout=20).raise_for_status()
+    runs = made("/flow_runs/filter", deployments={"id": {"any_": [deployment]}})
+    assert runs and all("T22:00:00" in run["expected_start_time"] for run in runs)
+    httpx.delete(f"{server}/deployments/{deployment}").raise_for_status()
+
+
+class Gate(BaseHTTPRequestHandler):
+    """Like a Prefect server that asks who we are: its health is for everybody, the rest for those it knows."""
+
+    def do_GET(self) -> None:
+        known = "Basic " + base64.b64encode(b"me:secret").decode()
+        free = self.path == "/api/health" or self.headers.get("Authorization") == known
+        self.send_response(200 if free else 401)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def gate() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gate) as gate:
+        thread = threading.Thread(target=gate.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{gate.server_port}/api"
+        gate.shutdown()
+        thread.join()
+
+
+def test_a_stated_server_that_asks_who_we_are_is_told_or_refused(
+    gate: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wrong in ("", "me:wrong"):
+        monkeypatch.setenv("PREFECT_API_AUTH_STRING", wrong)
+        with pytest.raises(Refused, match="asks who you are: set PREFECT_API_AUTH_STRING"):
+            stated_server(gate, home)
+    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
+    assert stated_server(gate, home) == gate
+
+
+def test_who_names_our_own_server_need_not_say_who_he_is(
+    gate: str, settled: Path, foreign: subprocess.Popen[bytes]
+) -> None:
+    began = psutil.Process(foreign.pid).create_time()
+    Daemon(settled / ".prefect", "server").write(Note(gate, foreign.pid, began, auth=True))
+    servers.auth_file(settled).write_text("me:secret\n")
+    assert stated_server(gate, settled) == gate
+
+
+def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
+    drawn = servers.make_auth(settled)
+    assert re.fullmatch(r"nightshift:[\w-]{20,}", drawn)
+    assert servers.make_auth(settled) == drawn
+    assert servers.auth_file(settled).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_server_that_stays_is_not_stopped_by_its_last_user(settled: Path, stays: bool) -> None:
+    server = Daemon(settled / ".prefect", "server")
+    server.launch(["sleep", "60"], os.environ, NOWHERE, stays=stays).returncode = 0
+    servers.stop_unused(settled / ".prefect")
+    assert (server.living() is not None) == stays
+    assert server.end() == stays
 
 
 def test_a_stated_server_is_not_stopped_by_whoever_used_it(server: str, settled: Path) -> None:

@@ -13,10 +13,13 @@ from typing import Any
 import pytest
 from toy import QUADRATIC, quadratic
 
+from environments import plugins
 from environments.plugins import Refused
-from flows import running
+from flows import parameters, running
+from flows.campaign import campaign
 from flows.settings import parse_settings
 from flows.spec import Advanced, CampaignSpec, differences, next_time
+from tasks.propose import PROPOSERS
 
 
 def spec(**parameters: Any) -> CampaignSpec:
@@ -63,7 +66,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         ({"environment": "cartpol"}, "unknown environment 'cartpol'. Did you mean 'cartpole'?"),
         ({"proposer": "randomsearch"}, "unknown proposer 'randomsearch'. Did you mean 'random_search'?"),
         ({"proposer": "grid", "advanced": {"options": {"points": 0}}}, "proposer grid: points: Input should"),
-        ({"advanced": {"options": {"points": 3}}}, "proposer random_search: points: unknown key"),
+        ({"advanced": {"options": {"points": 3}}}, "proposer tpe: points: unknown key"),
         ({"hours": 0.001}, "hours = 0.001 (4 s) is less than one trial may take (7 s): raise hours"),
         ({"until": "2001-01-01T00:00"}, "is over before one trial (7 s) can be done: give a later one"),
         ({"advanced": {"overrides": {"space.y.high": 1}}}, "space.y.type: is required"),
@@ -238,7 +241,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         ({"advanced": {"patience": 3}}, []),
         ({"seed": 4}, []),
         ({"seed": 5}, [("seed", 4, 5)]),
-        ({"proposer": "grid"}, [("proposer", "random_search", "grid")]),
+        ({"proposer": "grid"}, [("proposer", "tpe", "grid")]),
         ({"advanced": {"options": {"points": 2}}}, [("options", {}, {"points": 2})]),
         ({"advanced": {"overrides": {"device": "cpu"}}}, [("overrides", {}, {"device": "cpu"})]),
         ({"environment": "cartpole"}, [("environment", "QUAD", "cartpole")]),
@@ -323,3 +326,63 @@ def test_a_space_that_is_wrong_in_the_file_is_refused_for_a_new_campaign_only(tm
     asked.check()
     with pytest.raises(Refused, match="low must be below high"):
         spec(environment=str(folder), name="another").check()
+
+
+def test_the_form_has_a_title_a_meaning_and_the_bounds_of_every_parameter() -> None:
+    form = campaign.parameters.model_dump()
+    assert list(form["properties"]) == list(CampaignSpec.model_fields)
+    asked = [*form["properties"].items(), *form["definitions"]["Advanced"]["properties"].items()]
+    for name, shown in asked:
+        assert name == "advanced" or (shown["title"][0].isupper() and shown["description"]), name
+    shown = form["properties"]
+    assert shown["proposer"]["enum"] == list(plugins.names(PROPOSERS))
+    assert {"cartpole", "lunar_lander"} <= set(shown["environment"]["examples"])
+    assert (shown["trials"]["minimum"], shown["trials"]["maximum"]) == (1, 100_000)
+    assert (shown["hours"]["exclusiveMinimum"], shown["hours"]["maximum"]) == (0, 8760)
+    assert shown["seed"]["anyOf"][0] == {"type": "integer", "minimum": 0, "exclusiveMaximum": 2**31}
+    assert form["required"] == []
+
+
+def test_the_form_begins_with_what_a_specification_has_by_itself() -> None:
+    form = {name: shown["default"] for name, shown in campaign.parameters.model_dump()["properties"].items()}
+    asked = CampaignSpec.of(name="n", environment=form["environment"]).model_dump()
+    assert form == {**asked, "name": None}
+
+
+@pytest.mark.parametrize("text", ["7:30", "07:30", "23:59", "2031-05-06T07:30", "2031-05-06 07:30:00+02:00"])
+def test_what_the_form_takes_for_a_time_is_one(text: str) -> None:
+    assert re.search(parameters.TIME, text) and next_time(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["24:00", "7", "7:3", "07:60", "07:30 pm", "tomorrow", "-1:30", "07:30:99", ""]
+)
+def test_what_the_form_refuses_as_a_time_is_none(text: str) -> None:
+    assert not re.search(parameters.TIME, text)
+    if text:
+        with pytest.raises(ValueError, match=r"07:30"):
+            next_time(text)
+
+
+def test_every_parameter_says_what_it_means() -> None:
+    assert parameters.meaning(parameters.Trials) == "Stop after so many trials, the baseline not counted."
+
+
+@pytest.mark.parametrize(
+    ("stored", "meant"),
+    [
+        ({"__prefect_kind": "json"}, {}),
+        ({"__prefect_kind": "json", "value": ""}, {}),
+        ({"__prefect_kind": "json", "value": '{"control.episodes": 5}'}, {"control.episodes": 5}),
+        ({"control.episodes": 5}, {"control.episodes": 5}),
+    ],
+)
+def test_json_is_read_as_the_form_of_a_schedule_leaves_it(
+    stored: dict[str, Any], meant: dict[str, Any]
+) -> None:
+    assert spec(advanced={"overrides": stored}).advanced.overrides == meant
+
+
+def test_json_that_is_none_is_refused_with_its_place() -> None:
+    with pytest.raises(Refused, match=re.escape("campaign: advanced.options")):
+        spec(advanced={"options": {"__prefect_kind": "json", "value": "{"}})

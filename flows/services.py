@@ -1,0 +1,275 @@
+"""`nightshift up` and `nightshift down`: what campaigns are deployed on, and looked at with, on this machine.
+
+Three programs on the data of the home, bound to 127.0.0.1, that outlive the terminal: the Prefect server, a worker
+for the pool that prefect.yaml names, and the MLflow UI. `up` starts what is not running and says what is, so calling
+it again mends what died. Each is noted in runs/.prefect/<name>.json and prints into runs/.prefect/<name>.log.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+from rich.console import Console
+
+from environments.plugins import Refused
+from flows import server as servers
+from flows.daemon import HOST, START_SECONDS, Daemon, Note, address, answers, serve
+from flows.show import binaries, short
+from flows.status import urls
+from tasks import life
+from tasks.ledger import Ledger, campaigns, home
+
+POOL = "trainers"
+"""The work pool of every deployment in prefect.yaml."""
+MLFLOW_PORT = 5000
+LIGHT = {
+    # Its job runner is eight processes for what we do not use, and with litellm beside it can lock up at the start.
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+}
+CLEAR_SECONDS = 60.0
+"""How long a command that was interrupted may take to leave."""
+POLL_SECONDS = "5"
+"""How often the worker asks for runs: whoever presses a button waits for it."""
+
+
+def up(auth: bool) -> int:
+    """Start what is not running yet, wait until each answers, and say where it is.
+
+    Raises:
+        Refused: something did not come up, or the server that runs differs in whether it asks who we are.
+    """
+    servers.settle_in(home())
+    directory, console = home() / ".prefect", Console(highlight=False, soft_wrap=True)
+    with servers.exclusively(directory / "up.lock"), console.status("starting ..."):
+        before = {daemon.name: daemon.living() for daemon in _all(directory)}
+        with ThreadPoolExecutor() as side:  # each takes ten seconds and more, most of them for its imports
+            page = side.submit(_mlflow, directory)
+            server = _server(directory, auth)
+            _worker(directory, server)
+        page.result()
+        now = {daemon.name: daemon.living() for daemon in _all(directory)}
+    for name, what in (("server", "Prefect"), ("mlflow", "MLflow"), ("worker", "worker")):
+        note, was = now[name], before[name]
+        assert note is not None, f"{name} has just answered"
+        where = f"of the pool {POOL}" if name == "worker" else note.url.removesuffix("/api")
+        how = _since(note) if was and was.pid == note.pid else "started"
+        how += ", asks for no password" if name == "server" and not note.auth else ""
+        console.print(f"  {what:<8} {where:<28} [dim]{how}[/]")
+    _what_next(server, console)
+    return 0
+
+
+def down(now: bool) -> int:
+    """End what `up` started; with `now` also the campaigns that run on it, which can be resumed.
+
+    Raises:
+        Refused: a campaign is running on it.
+    """
+    directory = home() / ".prefect"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with servers.exclusively(directory / "up.lock"):
+        server = servers.daemon(directory).living()
+        if server and server.stays:
+            _clear(directory, server, now)
+        ended = [daemon.name for daemon in (_worker_of(directory), _mlflow_of(directory)) if daemon.end()]
+        with servers.exclusively(directory / "start.lock"):
+            # One that is there for the length of a command only is ended by that command.
+            if (server and server.stays) or not servers.in_use(directory):
+                ended += ["server"] * servers.daemon(directory).end()
+    print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
+    if "worker" in ended:
+        print("scheduled campaigns do not start until `nightshift up` runs again")
+    return 0
+
+
+def _clear(directory: Path, server: Note, now: bool) -> None:
+    """Return when nobody uses the server any more; with `now`, interrupt who does."""
+    from flows import running
+
+    busy = running_on(server)
+    if busy and not now:
+        raise Refused(
+            f"{', '.join(busy)} runs on the Prefect server at {_page(server)}: wait for its end, "
+            f"`nightshift stop {busy[0]}`, or `nightshift down --now`, after which it can be resumed"
+        )
+    for name in busy:
+        running.stop(name, now=True)
+    deadline = time.monotonic() + CLEAR_SECONDS * now
+    while _is_used(directory):
+        if time.monotonic() > deadline:
+            raise Refused(f"a command still uses the Prefect server at {_page(server)}: wait for its end")
+        time.sleep(0.2)
+
+
+def _is_used(directory: Path) -> bool:
+    with servers.exclusively(directory / "start.lock"):
+        return servers.in_use(directory)
+
+
+def running_on(server: Note) -> list[str]:
+    """The campaigns of this home that run on our own server now."""
+    ledgers = [Ledger.open(name) for name in campaigns()]
+    return [
+        ledger.path.name
+        for ledger in ledgers
+        if life.is_running(ledger) and urls(ledger).get("prefect", "").startswith(_page(server))
+    ]
+
+
+def _server(directory: Path, auth: bool) -> Note:
+    """The server, which stays from now on: started, or taken over from a campaign that started one for itself."""
+    with servers.exclusively(directory / "start.lock"):
+        servers.stop_unused(directory)
+        running = servers.healthy(directory)
+        if running is None:
+            secret = servers.make_auth(directory.parent) if auth else None
+            servers.start(directory, auth=secret, stays=True)
+        elif running.auth and not auth:
+            raise Refused(
+                f"the Prefect server at {_page(running)} asks for a password: `nightshift down` ends it, "
+                f"and `nightshift up --no-auth` starts one that does not"
+            )
+        elif not running.stays and auth:
+            raise Refused(
+                f"a campaign runs on a Prefect server of its own, without a password, at {_page(running)}: wait "
+                f"for its end (`nightshift list`), or keep that server with `nightshift up --no-auth`"
+            )
+        elif not running.stays:
+            servers.daemon(directory).keep()
+        note = servers.daemon(directory).living()
+    assert note is not None, "it has just answered"
+    return note
+
+
+def _mlflow(directory: Path) -> None:
+    """The MLflow UI on the home's own database, which is made first if it is missing."""
+    mlflow, database = _mlflow_of(directory), directory.parent / "mlflow.db"
+    note = mlflow.living()
+    if note and answers(note.url, servers.PATIENCE_SECONDS):
+        return
+    mlflow.end()
+    _make_database(database)
+    from tasks.mlflow_store import SETTINGS
+
+    # What is said about another server is not for this one.
+    mine = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
+    environment = {**mine, **SETTINGS, **LIGHT}
+    artifacts = (directory.parent / "artifacts").as_uri()
+
+    def launch(port: int) -> subprocess.Popen[bytes]:
+        command = [
+            sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1",
+            "--backend-store-uri", f"sqlite:///{database}", "--default-artifact-root", artifacts,
+        ]  # fmt: skip
+        return mlflow.launch(command, environment, address(port), stays=True)
+
+    serve(mlflow, MLFLOW_PORT, launch)
+
+
+def _make_database(database: Path) -> None:
+    """Build a fresh MLflow database before any server opens it, alone and under its lock."""
+    if database.exists() and database.stat().st_size:
+        return
+    from tasks.mlflow_store import Store, build_database, prepare_mlflow
+
+    prepare_mlflow({})
+    with Store(f"sqlite:///{database}", database.parent, {}).lock(seconds=60):
+        build_database(database)
+
+
+def _worker(directory: Path, server: Note) -> None:
+    """A worker of the pool, one campaign at a time; it makes the pool if there is none."""
+    worker = _worker_of(directory)
+    note = worker.living()
+    if note and (note.url, note.auth) == (server.url, server.auth):
+        return
+    worker.end()
+    began = time.time()
+    command = [
+        sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process",
+        "--name", platform.node(), "--limit", "1", "--install-policy", "never",
+    ]  # fmt: skip
+    environment = {
+        **os.environ,
+        **client_environment(server),
+        "NIGHTSHIFT_HOME": str(directory.parent),
+        "PREFECT_WORKER_QUERY_SECONDS": POLL_SECONDS,
+        "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",
+    }
+    process = worker.launch(command, environment, server.url, auth=server.auth, stays=True)
+    deadline = time.monotonic() + START_SECONDS
+    while not _has_beaten(server, since=began):
+        if process.poll() is not None or time.monotonic() > deadline:
+            words = worker.last_words()
+            worker.end()
+            raise Refused(f"the worker did not come up; see {worker.log}:\n{words}")
+        time.sleep(0.2)
+    process.returncode = 0  # whoever ends it does so by its number
+
+
+def _has_beaten(server: Note, since: float) -> bool:
+    """Whether the server has heard from the worker of this machine since then (Unix time, in seconds)."""
+    answer = httpx.post(
+        f"{server.url}/work_pools/{POOL}/workers/filter",
+        json={},
+        auth=servers.credentials(server.url, home()),
+        timeout=10,
+    )
+    if not answer.is_success:  # there is no such pool yet
+        return False
+    heard = [one["last_heartbeat_time"] for one in answer.json() if one["name"] == platform.node()]
+    return any(datetime.datetime.fromisoformat(moment).timestamp() >= since for moment in heard)
+
+
+def client_environment(server: Note) -> dict[str, str]:
+    """What a Prefect client needs to talk to our own server."""
+    secret = servers.auth_string(server.url, home())
+    return {"PREFECT_API_URL": server.url, **({"PREFECT_API_AUTH_STRING": secret} if secret else {})}
+
+
+def _all(directory: Path) -> tuple[Daemon, Daemon, Daemon]:
+    return servers.daemon(directory), _mlflow_of(directory), _worker_of(directory)
+
+
+def _mlflow_of(directory: Path) -> Daemon:
+    return Daemon(directory, "mlflow")
+
+
+def _worker_of(directory: Path) -> Daemon:
+    return Daemon(directory, "worker")
+
+
+def _since(note: Note) -> str:
+    same_day = time.strftime("%j", time.localtime(note.started)) == time.strftime("%j")
+    return "running since " + time.strftime(
+        "%H:%M" if same_day else "%d %b %H:%M", time.localtime(note.started)
+    )
+
+
+def _page(server: Note) -> str:
+    """What a person opens."""
+    return server.url.removesuffix("/api")
+
+
+def _what_next(server: Note, console: Console) -> None:
+    here = binaries()
+    private = shlex.quote(short(servers.auth_file(home())))
+    export = f"export PREFECT_API_URL={server.url}"
+    steps = {"open": f"{_page(server)}/v2/deployments", "end": f"{here}nightshift down"}
+    deploy = f"{here}prefect --no-prompt deploy --all"
+    if server.auth:
+        export += f' PREFECT_API_AUTH_STRING="$(cat {private})"'
+        steps = {"password": f"cat {private}  (the page asks for that line, once)", **steps}
+    console.print("\nwhat next")
+    for label, text in {"deploy": export, "": deploy, **steps}.items():
+        console.print(f"  {label:<8} {text}", markup=False)
