@@ -26,8 +26,8 @@ $(INSTALLED): pyproject.toml .ci/setup
 	@.ci/setup
 	@touch $@
 
-demo: setup ## a real campaign of 8 trials on CartPole, always a new one
-	$(ALONE) $(BIN)/nightshift run cartpole --trials 8
+demo: setup ## a real campaign of 8 trials on LunarLander, always a new one
+	$(ALONE) $(BIN)/nightshift run lunar_lander --trials 8
 
 test: setup ## the tests, without the slow ones
 	$(BIN)/python -m pytest
@@ -41,7 +41,7 @@ check: setup ## style, types and import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## every figure of benchmarks/, measured here
+bench: setup ## every figure of benchmarks/, measured here: two hours, most of them for twenty demos
 	@set -e; for file in benchmarks/[a-z]*.py; do \
 		name=$$(basename "$$file" .py); echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; \
 	done
