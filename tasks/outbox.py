@@ -121,6 +121,7 @@ def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
             "isolation": campaign.isolation,
             "machine": machine(),
             **steps,
+            **{f"set.{key}": str(value) for key, value in campaign.overrides.items()},
         },
         varies=tuple(environment.space),
     )

@@ -131,6 +131,12 @@ def test_a_campaign_says_on_which_machine_and_budget_it_ran(ledger: Ledger) -> N
     assert spec["budget_seconds"] == f"{ledger.environment.budget_seconds:g}"
 
 
+def test_what_was_set_over_the_environment_goes_along(tmp_path: Path) -> None:
+    ledger = created(tmp_path, advanced={"overrides": {"budget_seconds": 3.0}})
+    spec = campaign_record(ledger, None).spec
+    assert (spec["set.budget_seconds"], spec["budget_seconds"]) == ("3.0", "3")
+
+
 @pytest.mark.parametrize("outages", [(0,), (1, 2), (0, 1, 2), (1, 3), (0, 1, 2, 3)])
 def test_an_outage_loses_nothing_and_doubles_nothing(ledger: Ledger, outages: tuple[int, ...]) -> None:
     shelf = Shelf()
