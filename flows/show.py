@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import shutil
 import sys
@@ -345,7 +346,7 @@ def _mlflow(urls: Mapping[str, str], here: str) -> dict[str, str]:
     """How to see the campaign's trials in MLflow, and the nights of its environment: addresses, or a command first."""
     site = "http://127.0.0.1:5000"
     if "mlflow_command" in urls:
-        command = urls["mlflow_command"].replace(" mlflow ui ", f" {here}mlflow ui ")
+        command = re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", urls["mlflow_command"])
         nights = f"{site}{urls['mlflow_nights_path']}" if "mlflow_nights_path" in urls else ""
         return {"mlflow": command, "  then open": f"{site}{urls.get('mlflow_path', '')}", "  nights": nights}
     return {"mlflow": urls.get("mlflow_url", ""), "  nights": urls.get("mlflow_nights_url", "")}

@@ -95,10 +95,12 @@ def urls(ledger: Ledger) -> dict[str, str]:
 
 
 def _served(found: dict[str, str], home: Path) -> dict[str, str]:
-    """Addresses in place of the command that would serve them, while `nightshift up` serves the home's database."""
-    page = page_of(home, "mlflow")
-    if page is None or str(home / "mlflow.db") not in found.get("mlflow_command", ""):
+    """Of the home's own database: addresses while `nightshift up` serves it, and else that as the command to do so."""
+    if str(home / "mlflow.db") not in found.get("mlflow_command", ""):
         return found
+    page = page_of(home, "mlflow")
+    if page is None:
+        return found | {"mlflow_command": "nightshift up"}
     paths = {key: value for key, value in found.items() if key.startswith("mlflow_") and key.endswith("path")}
     served = {key.removesuffix("path") + "url": page + path for key, path in paths.items()}
     return {key: value for key, value in found.items() if key not in {*paths, "mlflow_command"}} | served

@@ -16,9 +16,11 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from test_ledger import created
 from toy import nightshift, quadratic, slow, start, status
 
 from flows.daemon import Daemon, Note, page_of
+from flows.status import urls
 
 CHECKOUT = Path(__file__).parents[1]
 NAMES = ("server", "mlflow", "worker")
@@ -90,6 +92,20 @@ def test_after_a_reboot_the_same_number_is_somebody_elses_and_left_alone(
     assert (done.returncode, done.stdout) == (0, "nothing of `nightshift up` is running\n"), done.stderr
     assert foreign.poll() is None
     assert not list(directory.glob("*.json"))
+
+
+def test_mlflows_own_database_is_shown_by_up_and_where_it_is_served_by_its_address(
+    tmp_path: Path, home: Path, directory: Path, foreign: subprocess.Popen[bytes]
+) -> None:
+    ledger = created(tmp_path)
+    elsewhere = {"command": "mlflow ui --backend-store-uri sqlite:////srv/other.db", "path": "/#/a"}
+    ledger.event("tracked", urls=elsewhere)
+    assert urls(ledger) == {"mlflow_command": elsewhere["command"], "mlflow_path": "/#/a"}
+    ledger.event("tracked", urls={"command": f"mlflow ui sqlite:///{home / 'mlflow.db'}", "path": "/#/b"})
+    assert urls(ledger) == {"mlflow_command": "nightshift up", "mlflow_path": "/#/b"}
+    began = psutil.Process(foreign.pid).create_time()
+    Daemon(directory, "mlflow").write(Note("http://127.0.0.1:5000", foreign.pid, began, stays=True))
+    assert urls(ledger) == {"mlflow_url": "http://127.0.0.1:5000/#/b"}
 
 
 def notes(directory: Path) -> dict[str, Note | None]:
