@@ -82,13 +82,16 @@ def demo(environment: str, fresh: int, seed: int) -> Demo:
         began = time.monotonic()
         found = nightshift(home, "run", environment, "--trials", str(TRIALS), "--seed", str(seed), "--json")
         seconds = time.monotonic() - began
-        champion = found["champion"]
+        baseline, champion = found["baseline"], found["champion"]
+        if champion is None or baseline["score"] is None:
+            raise RuntimeError(f"demo {seed} of {environment}: {found['reason']}")
         again = partial(
             nightshift, home, "try", "--in", found["campaign"], "--params", json.dumps(champion["params"])
         )
         seeds = range(FRESH_SEEDS + 100 * seed, FRESH_SEEDS + 100 * seed + fresh)
-        scores = tuple(again("--seed", str(other), "--json")["score"] for other in seeds)
-    return Demo(seed, found["baseline"]["score"], champion["score"], champion["trial"], scores, seconds)
+        scores = [again("--seed", str(other), "--json")["score"] for other in seeds]
+    known = tuple(score for score in scores if score is not None)  # a crash has none
+    return Demo(seed, baseline["score"], champion["score"], champion["trial"], known, seconds)
 
 
 def nightshift(home: str, *arguments: str) -> dict[str, Any]:
@@ -98,8 +101,9 @@ def nightshift(home: str, *arguments: str) -> dict[str, Any]:
         [sys.executable, "-m", "flows.cli", *arguments],
         env=environment | {"NIGHTSHIFT_HOME": home},
         stdout=subprocess.PIPE,
-        check=True,
     )
+    if done.returncode not in (0, 1):  # 1: a campaign or a try without a score, which is a document too
+        raise RuntimeError(f"nightshift {' '.join(arguments)}: exit code {done.returncode}")
     document: dict[str, Any] = json.loads(done.stdout)
     return document
 

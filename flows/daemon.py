@@ -96,19 +96,19 @@ class Daemon:
         temporary.write_text(json.dumps(asdict(note)) + "\n")
         temporary.replace(self._note)
 
-    def keep(self) -> None:
-        """Have it go on when its last user has left."""
-        note = self._read()
-        assert note is not None, f"{self.name} is not there"
-        self.write(replace(note, stays=True))
+    def keep(self, stays: bool = True) -> None:
+        """Have it go on when its last user has left, or no longer."""
+        if note := self._read():
+            self.write(replace(note, stays=stays))
 
     def end(self) -> bool:
         """End it with all of its processes; whether it was running."""
         note = self.living()
         if note:
-            program = psutil.Process(note.pid)
-            family = [program, *program.children(recursive=True)]
-            with contextlib.suppress(ProcessLookupError):
+            family: list[psutil.Process] = []
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it ends just now
+                family = [psutil.Process(note.pid)]
+                family += family[0].children(recursive=True)
                 os.killpg(note.pid, signal.SIGTERM)
             deadline = time.monotonic() + END_SECONDS
             while any(map(_runs, family)) and time.monotonic() < deadline:
@@ -161,7 +161,12 @@ def serve(
         port = free_port(first_port)
         url = address(port, path)
         process = launch(port)
-        if _comes_up(process, port, url):
+        try:
+            comes_up = _comes_up(process, port, url)
+        except BaseException:  # interrupted: nobody would end it later
+            daemon.end()
+            raise
+        if comes_up:
             process.returncode = 0  # whoever ends it does so by its number; this object need not wait for it
             return url
         status = process.poll()
@@ -181,7 +186,7 @@ def answers(url: str, seconds: float = 5.0) -> bool:
     """Whether a server says within `seconds` that it is well."""
     try:
         return httpx.get(f"{url}/health", timeout=seconds).status_code == 200
-    except httpx.HTTPError:
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):
         return False
 
 

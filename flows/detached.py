@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -22,7 +23,8 @@ def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
     """
     log = _log(spec.name)
     said_before = log.stat().st_size if log.exists() else 0
-    command = [sys.executable, "-m", "flows.cli", "run", STDIN, *(["--server", api] if api else [])]
+    # -P: a folder called `flows` where the command happens to be started is not ours.
+    command = [sys.executable, "-P", "-m", "flows.cli", "run", STDIN, *(["--server", api] if api else [])]
     with log.open("ab") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
@@ -48,7 +50,7 @@ def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
 
 def _log(name: str) -> Path:
     """Where its lines go: beside the campaign's directory until that is made, which must be empty for it."""
-    return home() / name / "console.log" if Ledger.exists(name) else home() / f".{name}.log"
+    return home() / name / "console.log" if Ledger.exists(name) else home() / f".{name}.{os.getpid()}.log"
 
 
 def _runs(name: str, pid: int) -> bool:

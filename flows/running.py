@@ -63,7 +63,8 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     if known and life.is_running(Ledger.open(spec.name)):
         raise Refused(f"campaign {spec.name!r} is already running ({life.describe(Ledger.open(spec.name))})")
     api = servers.stated_server(server, home())
-    locate(spec.tracking, home())
+    with servers.used(api, home()) if api else contextlib.nullcontext():
+        locate(spec.tracking, home())
     if not name:
         spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
     if detach:

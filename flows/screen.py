@@ -182,7 +182,7 @@ def spark(
         elif left >= line[-1][0] and not to_the_end:
             signs.append("·")
         else:
-            share = (value - low) / (high - low) if high > low else 0.5
+            share = (value - low) / (high - low) if 0 < high - low < math.inf else 0.5
             signs.append(BLOCKS[min(max(math.floor(share * len(BLOCKS)), 0), len(BLOCKS) - 1)])
     return "".join(signs)
 

@@ -63,7 +63,13 @@ def stated_server(stated: str | None, home: Path) -> str | None:
         raise Refused(
             f"{where} = {url}: no Prefect server answers there. Start it, or leave it out to use our own"
         )
-    if httpx.get(f"{url}/admin/version", auth=credentials(url, home)).status_code == 401:
+    try:
+        status = httpx.get(
+            f"{url}/admin/version", auth=credentials(url, home), timeout=PATIENCE_SECONDS
+        ).status_code
+    except httpx.HTTPError as silent:
+        raise Refused(f"{where} = {url}: it answered, and then not any more: {silent}") from silent
+    if status == 401:
         raise Refused(
             f"{where} = {url}: this Prefect server asks who you are: set PREFECT_API_AUTH_STRING to its user:password"
         )
@@ -78,13 +84,16 @@ def prefect_server(stated: str | None, home: Path) -> Iterator[str]:
         Refused: our own server did not start.
     """
     with contextlib.ExitStack() as stack:
-        url = stated or stack.enter_context(_shared(home / ".prefect"))
-        stack.enter_context(_used(url, home))
+        note = daemon(home / ".prefect").living()
+        # Our own is used as our own, however it was named: it does not end while somebody is counted as its user.
+        ours = note is not None and stated is not None and _same(stated, note.url)
+        url = stated if stated and not ours else stack.enter_context(_shared(home / ".prefect"))
+        stack.enter_context(used(url, home))
         yield url
 
 
 @contextlib.contextmanager
-def _used(url: str, home: Path) -> Iterator[None]:
+def used(url: str, home: Path) -> Iterator[None]:
     """Have Prefect in this process talk to `url`, as who we are there."""
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
@@ -95,10 +104,15 @@ def _used(url: str, home: Path) -> Iterator[None]:
         yield
 
 
+def _same(one: str, other: str) -> bool:
+    """Whether two addresses of this machine mean the same."""
+    return one.replace("//localhost:", f"//{HOST}:") == other
+
+
 def auth_string(url: str, home: Path) -> str | None:
     """The `user:password` for a server: of ours the one in its file, else what PREFECT_API_AUTH_STRING says."""
     note = daemon(home / ".prefect").living()
-    if note and note.url == url:
+    if note and _same(url, note.url):
         return auth_file(home).read_text().strip() if note.auth else None
     return os.environ.get("PREFECT_API_AUTH_STRING")
 
@@ -111,10 +125,12 @@ def auth_file(home: Path) -> Path:
 def make_auth(home: Path) -> str:
     """The `user:password` of our own server, drawn once and then kept."""
     path = auth_file(home)
-    if not path.exists():
-        private = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    if not path.exists() or not path.read_text().strip():
+        temporary = path.with_name(f"auth.{secrets.token_hex(4)}")
+        private = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(private, "w") as file:
             file.write(f"nightshift:{secrets.token_urlsafe(18)}\n")
+        temporary.replace(path)  # whole or not at all: an empty password would let everybody in
     return path.read_text().strip()
 
 
@@ -147,7 +163,7 @@ def wait_for_rows(url: str, flow_run_id: str, auth: tuple[str, str] | None = Non
             try:
                 count = client.post(f"{url}/task_runs/count", json=chosen).json()
                 under_way = client.post(f"{url}/task_runs/count", json=chosen | open_states).json()
-            except httpx.HTTPError:
+            except (httpx.HTTPError, ValueError):  # away, or something else answers in its place
                 count, under_way = -1, -1
             if count != before or under_way:
                 before, since = count, time.monotonic()
@@ -178,11 +194,13 @@ def _shared(directory: Path) -> Iterator[str]:
                 stop_unused(directory)
 
 
-def stop_unused(directory: Path) -> None:
-    """End our own server if nobody uses it and it need not stay. Who calls this holds start.lock."""
+def stop_unused(directory: Path) -> bool:
+    """End our own server if nobody uses it and it need not stay; whether it was ended.
+
+    Whoever calls this holds start.lock.
+    """
     note = daemon(directory).living()
-    if not in_use(directory) and not (note and note.stays):
-        daemon(directory).end()
+    return not in_use(directory) and not (note and note.stays) and daemon(directory).end()
 
 
 def in_use(directory: Path) -> bool:
@@ -235,6 +253,6 @@ def _environment(url: str, auth: str | None) -> dict[str, str]:
     # Left out, its pages ask port 4200, whatever port they come from.
     environment["PREFECT_SERVER_UI_API_URL"] = url
     environment["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "WARNING"  # into its log, which no terminal shows
-    if auth:
+    if auth is not None:
         environment["PREFECT_SERVER_API_AUTH_STRING"] = auth
     return environment

@@ -7,6 +7,7 @@ it again mends what died. Each is noted in runs/.prefect/<name>.json and prints 
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import platform
@@ -45,6 +46,8 @@ POLL_SECONDS = "5"
 def up(auth: bool) -> int:
     """Start what is not running yet, wait until each answers, and say where it is.
 
+    A server that runs already is taken as it is, unless it differs in whether it asks for a password.
+
     Raises:
         Refused: something did not come up, or the server that runs differs in whether it asks who we are.
     """
@@ -60,7 +63,8 @@ def up(auth: bool) -> int:
         now = {daemon.name: daemon.living() for daemon in _all(directory)}
     for name, what in (("server", "Prefect"), ("mlflow", "MLflow"), ("worker", "worker")):
         note, was = now[name], before[name]
-        assert note is not None, f"{name} has just answered"
+        if note is None:
+            raise Refused(f"{what} ended right after its start; see {directory / name}.log")
         where = f"of the pool {POOL}" if name == "worker" else note.url.removesuffix("/api")
         how = _since(note) if was and was.pid == note.pid else "started"
         how += ", asks for no password" if name == "server" and not note.auth else ""
@@ -79,13 +83,14 @@ def down(now: bool) -> int:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     with servers.exclusively(directory / "up.lock"):
         server = servers.daemon(directory).living()
-        if server and server.stays:
-            _clear(directory, server, now)
+        # A worker may still train for a server that has died.
+        if used := server if server and server.stays else _worker_of(directory).living():
+            _clear(directory, used, now)
         ended = [daemon.name for daemon in (_worker_of(directory), _mlflow_of(directory)) if daemon.end()]
         with servers.exclusively(directory / "start.lock"):
-            # One that is there for the length of a command only is ended by that command.
-            if (server and server.stays) or not servers.in_use(directory):
-                ended += ["server"] * servers.daemon(directory).end()
+            # Whoever has come meanwhile may go on using it, and ends it in the end.
+            servers.daemon(directory).keep(False)
+            ended += ["server"] * servers.stop_unused(directory)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
     if "worker" in ended:
         print("scheduled campaigns do not start until `nightshift up` runs again")
@@ -103,7 +108,8 @@ def _clear(directory: Path, server: Note, now: bool) -> None:
             f"`nightshift stop {busy[0]}`, or `nightshift down --now`, after which it can be resumed"
         )
     for name in busy:
-        running.stop(name, now=True)
+        with contextlib.suppress(Refused):  # it has just ended by itself
+            running.stop(name, now=True)
     deadline = time.monotonic() + CLEAR_SECONDS * now
     while _is_used(directory):
         if time.monotonic() > deadline:
@@ -219,12 +225,15 @@ def _worker(directory: Path, server: Note) -> None:
 
 def _has_beaten(server: Note, since: float) -> bool:
     """Whether the server has heard from the worker of this machine since then (Unix time, in seconds)."""
-    answer = httpx.post(
-        f"{server.url}/work_pools/{POOL}/workers/filter",
-        json={},
-        auth=servers.credentials(server.url, home()),
-        timeout=10,
-    )
+    try:
+        answer = httpx.post(
+            f"{server.url}/work_pools/{POOL}/workers/filter",
+            json={},
+            auth=servers.credentials(server.url, home()),
+            timeout=10,
+        )
+    except httpx.TransportError:  # a server that has just started may be too busy to answer
+        return False
     if not answer.is_success:  # there is no such pool yet
         return False
     heard = [one["last_heartbeat_time"] for one in answer.json() if one["name"] == platform.node()]

@@ -214,7 +214,9 @@ def _trials(document: Mapping[str, Any], width: int, last: int | None, screen: b
 
 def _room(columns: Mapping[str, list[Text]], width: int) -> int:
     """What is left for one more column: each takes its widest cell and three."""
-    taken = [max(cell_len(heading), *(cell.cell_len for cell in cells)) for heading, cells in columns.items()]
+    taken = [
+        max([cell_len(heading), *(cell.cell_len for cell in cells)]) for heading, cells in columns.items()
+    ]
     return width - sum(taken) - 3 * (len(taken) + 1)
 
 

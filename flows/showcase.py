@@ -137,10 +137,12 @@ class Showcase:
         name = self.ledger.campaign.name
         sentence = headline(history, name)
         for artifact in artifacts(self.ledger, history, self._picture):
-            if known := self._sent.get(artifact.about):
+            # What fails is made anew at the next attempt: somebody may have deleted it in the page.
+            if known := self._sent.pop(artifact.about, None):
                 # Not update_artifact(), which would put the whole content into an event as well.
                 body = {"data": artifact.data, "description": sentence}
                 client.request("PATCH", "/artifacts/{id}", json=body, path_params={"id": str(known)})
+                self._sent[artifact.about] = known
             else:
                 made = ArtifactCreate(
                     key=key(name, artifact.about),

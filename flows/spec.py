@@ -65,7 +65,10 @@ class Advanced(BaseModel):
     def _edited(cls, value: Any) -> Any:
         """Prefect stores a schedule's parameters as its form has them: JSON as text, without any where untouched."""
         if isinstance(value, dict) and value.get("__prefect_kind") == "json":
-            return json.loads(value.get("value") or "{}")
+            value = value.get("value") or {}
+            value = json.loads(value) if isinstance(value, str) else value
+        if isinstance(value, dict) and None in value.values():
+            raise ValueError(f"{next(key for key in value if value[key] is None)!r} is null: leave it out")
         return value
 
 

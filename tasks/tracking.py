@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
@@ -221,10 +221,14 @@ class Mlflow:
         known = self._metrics.get(campaign.campaign_id)
         if known is not None and known.issuperset(metrics):
             return
+        from mlflow.exceptions import MlflowException
+
         every = {*(known or ()), *metrics}
         experiment = self._experiment(client, campaign.environment)
         for view in (trials_view(campaign, every), nights_view(campaign)):
-            client.set_experiment_tag(experiment, *view.tag)
+            # A server of another version may find it too long: then its pages show what they show by default.
+            with suppress(MlflowException):
+                client.set_experiment_tag(experiment, *view.tag)
         self._metrics[campaign.campaign_id] = every
 
     def _mark(self, client: MlflowClient, campaign: CampaignRecord, history: History) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -224,7 +223,9 @@ def value_of(report: dict[str, object], metric: str, otherwise: float | None) ->
     value = metrics.get(metric) if isinstance(metrics, dict) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return otherwise
-    return float(value) if abs(value) <= sys.float_info.max else otherwise  # neither nan nor infinite
+    return (
+        float(value) if abs(value) <= 1e100 else otherwise
+    )  # nan compares as false; nothing larger can be drawn
 
 
 def describe(status: int) -> str:

@@ -50,7 +50,7 @@ def _step(old: Value | None, new: Value) -> float:
     """How large a change is: of numbers the logarithm of their ratio, of anything else 1."""
     if isinstance(old, bool | str | None) or isinstance(new, bool | str) or old * new <= 0:
         return 1.0
-    return abs(math.log(new / old))
+    return abs(math.log(abs(new)) - math.log(abs(old)))
 
 
 def _short(text: str, most: int) -> str:

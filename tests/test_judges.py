@@ -386,7 +386,7 @@ def test_the_program_is_told_no_more_than_the_protocol_says(tmp_path: Path) -> N
     judged(policies.RECORDER, tmp_path, seed=12345)
     hello = json.loads((tmp_path / "hello.json").read_text())
     assert set(hello) == {"protocol", "lanes", "observation", "action", "deterministic", "seed"}
-    assert (hello["protocol"], hello["lanes"], hello["deterministic"]) == (1, 8, [True] * 8)
+    assert (hello["protocol"], hello["lanes"], hello["deterministic"]) == (2, 8, [True] * 8)
     assert len({*Drift.seeds, hello["seed"], 12345}) == 10, "nine seeds of their own"
 
 
@@ -413,6 +413,23 @@ for active, start, columns in frames():
     assert score.n == len(score.units) == 8
     assert score.value == (still if deterministic else moving)
     assert still != moving
+
+
+@pytest.mark.parametrize("wrong", ["column[active] = np.nan", "os._exit(1)", "print('x', file=pipe_out)"])
+def test_what_goes_wrong_in_the_other_mode_costs_no_score(wrong: str, tmp_path: Path) -> None:
+    body = f"""
+ready()
+for active, start, columns in frames():
+    column, *_ = actions = blank()
+    column[:, 0] = 1
+    if not active[:8].any():
+        {wrong}
+    answer(*actions)
+"""
+    alone = judged(body, tmp_path)
+    score = judged(body, tmp_path, other_episodes=3)
+    assert score.units == alone.units
+    assert list(score.also) == ["return/deterministic"]
 
 
 def test_what_a_program_prints_into_its_log_is_no_score(tmp_path: Path) -> None:

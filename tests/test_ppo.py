@@ -405,6 +405,13 @@ def test_a_problem_it_cannot_train_is_refused_with_the_reason(
         train(config(tmp_path, **more))
 
 
+def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ppo.Refused, match="device is 'cuda', and torch finds no such GPU"):
+        train(config(tmp_path, device="cuda"))
+    train(config(tmp_path, device="auto", steps=64, params={"num_steps": 8}))
+
+
 def test_an_unlearnable_step_size_fails_instead_of_training_on_nan(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="non-finite"):
         train(config(tmp_path, "Pendulum-v1", steps=4000, params={"learning_rate": 1e30, "anneal": False}))
@@ -426,7 +433,7 @@ class Player:
             taken,
             hello["lanes"],
         )
-        line = {"protocol": 1, "observation": [seen], "action": [taken], **hello}
+        line = {"protocol": 2, "observation": [seen], "action": [taken], **hello}
         self.to.write(json.dumps(line).encode() + b"\n")
         self.to.flush()
         assert json.loads(self.back.readline()) == {"ready": True}

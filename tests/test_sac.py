@@ -298,7 +298,7 @@ def play(place: Path, out: Path, modes: list[bool], seed: int, seeds: list[int])
     observations = np.stack([env.reset(seed=own)[0] for env, own in zip(envs, seeds, strict=True)])
     leaves = ({"path": "", "dtype": "<f4", "shape": [size]} for size in (3, 1))
     hello = dict(zip(("observation", "action"), ([leaf] for leaf in leaves), strict=True))
-    hello |= {"protocol": 1, "lanes": lanes, "deterministic": modes, "seed": seed}  # type: ignore[dict-item]
+    hello |= {"protocol": 2, "lanes": lanes, "deterministic": modes, "seed": seed}  # type: ignore[dict-item]
     rows = []
     with program(place, {"out": str(out)}, "act") as player:
         assert player.stdin is not None and player.stdout is not None

@@ -171,6 +171,10 @@ def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
     drawn = servers.make_auth(settled)
     assert re.fullmatch(r"nightshift:[\w-]{20,}", drawn)
     assert servers.make_auth(settled) == drawn
+    servers.auth_file(settled).write_text(
+        ""
+    )  # as a full disk may leave it: an empty one would let everybody in
+    assert len(servers.make_auth(settled)) > 20
     assert servers.auth_file(settled).stat().st_mode & 0o777 == 0o600
 
 

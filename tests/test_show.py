@@ -231,6 +231,12 @@ def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_before_the_first_verdict_there_is_a_table_without_rows(width: int) -> None:
+    found = document() | {"trials": [], "baseline": None, "champion": None, "state": "running"}
+    assert "n-1" in printed(show.campaign_table(found, width), width)
+
+
 @pytest.mark.parametrize("width", WIDTHS[1:])
 def test_a_table_has_a_line_per_trial_within_the_width(width: int) -> None:
     found = document(9, OTHERS | {"act": "[red]日本[/] \x1b[31m"})

@@ -1,12 +1,14 @@
 """The control judge: it steps the gymnasium environments itself, and the program only answers moves.
 
 `python train.py act` gets one JSON line (lanes, observation and action leaves, for each lane whether to be
-`deterministic`, the policy's own seed), answers `{"ready": true}`, and then answers frames: masks `active` and `episode_start` (one byte
-per lane each) and the observation leaves come in, the action leaves go out, raw little-endian arrays without
-length prefixes. Each lane plays exactly one episode. In the end its standard input is closed.
+`deterministic`, the policy's own seed), answers `{"ready": true}`, and then answers frames: masks `active` and
+`episode_start` (one byte per lane each) and the observation leaves come in, the action leaves go out, raw
+little-endian arrays without length prefixes. Each lane plays exactly one episode. In the end its standard input is
+closed.
 
-One mode makes the score, the environment's choice. A few more lanes play in the other one, to be looked at: a
-policy may train well and still fail with its noise taken away, or the other way round.
+One mode makes the score, the environment's choice. When its lanes are done a few more play in the other one, to be
+looked at: a policy may train well and still fail with its noise taken away, or the other way round. Whatever goes
+wrong there costs no score.
 
 An answer must be finite and lie in its space, with one mercy: in a Box a value outside the bounds is clipped
 to them, as training code does for a Gaussian policy. What is answered for an inactive lane is ignored.
@@ -20,7 +22,7 @@ import importlib
 import json
 import math
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
     Env = gymnasium.Env[Any, Any]  # what it observes is known only to its space
 
-PROTOCOL = 1
+PROTOCOL = 2
 LARGEST = 1e100
 """Rewards beyond it are refused like NaN: a diverged simulation, whose squares no standard error can hold."""
 _LINE_BYTES = 64 * 1024
@@ -133,25 +135,20 @@ class Control(Judge):
         talk = _Conversation(candidate, self.answer_seconds, self.total_seconds)
         with ExitStack() as stack:
             lanes = _Lanes([stack.enter_context(closing(self._make())) for _ in modes])
-            lanes.reset(seeds)
             hello = lanes.describe() | {
                 "protocol": PROTOCOL,
                 "deterministic": modes,
                 "seed": int(for_policy.generate_state(1)[0]),
             }
             talk.greet(json.dumps(hello).encode() + b"\n", self.start_seconds)
-            while lanes.active.any():
-                answer = talk.ask(lanes.frame(), lanes.answer_bytes)
-                try:
-                    lanes.step(answer)
-                except Misbehaved:
-                    talk.expect_silence()  # senseless may mean: left in the pipe by an earlier answer
-                    raise
-            talk.expect_silence()
-            counted, others = lanes.returns[: self.episodes], lanes.returns[self.episodes :]
-            also = {_MODES[self.deterministic]: counted, _MODES[not self.deterministic]: others}
-            means = {name: math.fsum(returns) / len(returns) for name, returns in also.items() if returns}
-            return replace(Score.of(counted, higher_is_better), also=means)
+            counted = _play(lanes, talk, seeds[: self.episodes], first=0)
+            score = Score.of(counted, higher_is_better)
+            also = {_MODES[self.deterministic]: math.fsum(counted) / len(counted)}
+            with suppress(Misbehaved):
+                others = _play(lanes, talk, seeds[self.episodes :], first=self.episodes)
+                if others:
+                    also[_MODES[not self.deterministic]] = math.fsum(others) / len(others)
+            return replace(score, also=also)
 
     def _make(self) -> Env:
         """One environment.
@@ -172,6 +169,20 @@ class Control(Judge):
                 f"{self.id} cannot be built with kwargs {self.kwargs} ({_words(error)}): "
                 "correct kwargs in [control]"
             ) from error
+
+
+def _play(lanes: _Lanes, talk: _Conversation, seeds: list[int], first: int) -> list[float]:
+    """The returns of one episode in each lane from `first` on, as many as there are seeds."""
+    lanes.reset(seeds, first)
+    while lanes.active.any():
+        answer = talk.ask(lanes.frame(), lanes.answer_bytes)
+        try:
+            lanes.step(answer)
+        except Misbehaved:
+            talk.expect_silence()  # senseless may mean: left in the pipe by an earlier answer
+            raise
+    talk.expect_silence()
+    return lanes.returns[first : first + len(seeds)]
 
 
 class _Lanes:
@@ -203,15 +214,16 @@ class _Lanes:
     def frame(self) -> bytes:
         return bytes(self._frame)
 
-    def reset(self, seeds: list[int]) -> None:
-        for lane, (env, seed) in enumerate(zip(self._envs, seeds, strict=True)):
+    def reset(self, seeds: list[int], first: int) -> None:
+        """Begin an episode in each lane from `first` on, as many as there are seeds."""
+        for lane, seed in enumerate(seeds, first):
             try:
-                first, _ = env.reset(seed=seed)
-                self._show(lane, first)
+                seen, _ = self._envs[lane].reset(seed=seed)
+                self._show(lane, seen)
             except Exception as error:  # whatever a foreign environment raises
                 where = f"at its reset in lane {lane}"
                 raise Misbehaved(f"the environment failed {where}: {_words(error)}") from error
-        self.active[:] = self._start[:] = True
+            self.active[lane] = self._start[lane] = True
 
     def step(self, answer: bytes) -> None:
         """Take one answer of `answer_bytes` for all lanes, and move those that are active."""

@@ -443,7 +443,9 @@ def learn(
         if batch is None:
             break
         returns.merge(batch.discounted.reshape(-1, 1))
-        rewards = batch.rewards / returns.spread if params.normalize_rewards else batch.rewards
+        rewards = batch.rewards
+        if params.normalize_rewards:  # bounded, for what has hardly varied yet would be blown up
+            rewards = (rewards / returns.spread).clamp(-10.0, 10.0)
         metrics |= update(agent, optimizer, batch, rewards, params, budget)
         # Between updates, never inside one: its ratios have to start at exactly 1.
         agent.moments.merge(batch.raw.flatten(0, 1))
@@ -470,7 +472,9 @@ def train(config: dict[str, Any], budget: Budget) -> None:
         raise Refused(f"num_envs is {params.num_envs}, more than the {budget.steps} steps of the budget")
     torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
     torch.manual_seed(config["seed"])
-    cuda = config["device"] == "cuda" or (config["device"] == "auto" and torch.cuda.is_available())
+    cuda = config["device"] != "cpu" and torch.cuda.is_available()
+    if config["device"] == "cuda" and not cuda:
+        raise Refused("device is 'cuda', and torch finds no such GPU: set it to 'auto' or 'cpu'")
     lanes = start(config["problem"], params.num_envs, config["seed"])
     agent = build(lanes, params).to("cuda" if cuda else "cpu")
     # Before the clock starts: the first optimizer of a process makes torch import for about a second.
@@ -493,7 +497,7 @@ def act(out: Path) -> None:
     agent = load(out / "policy.pt")  # on the CPU: a frame has few rows, and no GPU may be free by then
     hello = json.loads(sys.stdin.buffer.readline())
     lanes, [seen], [taken] = hello["lanes"], hello["observation"], hello["action"]
-    if hello["protocol"] != 1 or math.prod(seen["shape"]) != agent.shape.observations:
+    if hello["protocol"] != 2 or math.prod(seen["shape"]) != agent.shape.observations:
         raise Refused(f"protocol {hello['protocol']} with observation {seen} does not fit {agent.shape}")
     torch.manual_seed(hello["seed"])
     mode = torch.tensor(hello["deterministic"]).unsqueeze(-1)

@@ -336,7 +336,9 @@ def train(config: dict[str, Any], budget: Budget) -> None:
         )
     torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
     torch.manual_seed(config["seed"])
-    cuda = config["device"] == "cuda" or (config["device"] == "auto" and torch.cuda.is_available())
+    cuda = config["device"] != "cpu" and torch.cuda.is_available()
+    if config["device"] == "cuda" and not cuda:
+        raise Refused("device is 'cuda', and torch finds no such GPU: set it to 'auto' or 'cpu'")
     id, kwargs, limit = (config["problem"][key] for key in ("id", "kwargs", "max_episode_steps"))
     env = gym.make(id, max_episode_steps=limit, **kwargs)
     policy = build(env, params).to("cuda" if cuda else "cpu")
@@ -359,7 +361,7 @@ def act(out: Path) -> None:
     policy = load(out / "policy.pt")  # on the CPU: a frame has few rows, and no GPU may be free by then
     hello = json.loads(sys.stdin.buffer.readline())
     lanes, [seen], [taken] = hello["lanes"], hello["observation"], hello["action"]
-    if hello["protocol"] != 1 or math.prod(seen["shape"]) != policy.shape.observations:
+    if hello["protocol"] != 2 or math.prod(seen["shape"]) != policy.shape.observations:
         raise Refused(f"protocol {hello['protocol']} with observation {seen} does not fit {policy.shape}")
     torch.manual_seed(hello["seed"])
     mode = torch.tensor(hello["deterministic"]).unsqueeze(-1)
