@@ -17,6 +17,7 @@ from rich.text import Text
 from environments import Environment
 from flows import show
 from flows.status import Axis, Night, Scene, UnderWay, value_at
+from tasks.wording import number
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LABEL = 12
@@ -138,12 +139,12 @@ def words(scene: Scene, trial: UnderWay) -> tuple[Text, Text]:
     environment, champion = scene.environment, scene.champion
     axis = trial.axis(environment)
     own = trial.curve.along(axis)
-    scored = f"trial {champion.number} scored {show.number(champion.score.value)}" if champion else ""
+    scored = f"trial {champion.number} scored {number(champion.score.value)}" if champion else ""
     if not own:
         return Text("no report yet" if trial.phase != "judging" else "reported nothing", "dim"), Text(scored)
     where, value = own[-1]
     name = show.clean(trial.curve.name).removesuffix("/mean")
-    said = Text.assemble(f"{name} ", (show.number(value), "bold"), f" at {position(where, axis)}")
+    said = Text.assemble(f"{name} ", (number(value), "bold"), f" at {position(where, axis)}")
     same = trial.curve.name == trial.champion_curve.name
     there = value_at(trial.champion_curve.along(axis), where) if same else None
     if there is None:
@@ -152,7 +153,7 @@ def words(scene: Scene, trial: UnderWay) -> tuple[Text, Text]:
         gain = value - there if environment.higher_is_better else there - value
         word, style = ("ahead", "bold green") if gain > 0 else ("behind", "yellow") if gain else ("level", "")
         said = said.append(": ").append(word, style)
-    return said, Text.assemble("had ", (show.number(there), "bold"), f" there; {scored}")
+    return said, Text.assemble("had ", (number(there), "bold"), f" there; {scored}")
 
 
 def position(where: float, axis: Axis) -> str:

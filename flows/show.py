@@ -28,6 +28,7 @@ from rich.text import Text
 from environments import Environment
 from environments.space import Value
 from tasks.trial import History, Trial, baseline, best
+from tasks.wording import number
 
 MARKS = {"keep": "+", "discard": "-", "cancelled": "~", "crash": "x"}
 """A sign beside each verdict, so that colour is not needed to tell them apart."""
@@ -45,11 +46,6 @@ PLACES = 16
 def print_json(document: object) -> None:
     """One JSON document on stdout, and nothing else."""
     print(json.dumps(document, indent=2, allow_nan=False))
-
-
-def number(value: float | None) -> str:
-    """A score as people read it; a dash when there is none."""
-    return "-" if value is None else f"{value:.4g}" if abs(value) < 1000 else f"{value:.1f}"
 
 
 def duration(seconds: float) -> str:

@@ -12,6 +12,7 @@ from flows import show
 from flows.settings import parse_settings
 from tasks.ledger import Ledger, freeze, home
 from tasks.trial import Params, Proposal, best
+from tasks.wording import number
 from tasks.workspace import TrialDir
 
 
@@ -50,11 +51,9 @@ def attempt(
     elif score.error:
         print(f"crash: {score.error}")
     else:
-        beside = f", the champion of {campaign} had {show.number(champion.score.value)}" if champion else ""
-        se = f" (se {show.number(score.se)} over {score.n})" if score.se is not None else ""
-        print(
-            f"{problem.metric} {show.number(score.value)}{se} after {run.seconds:.1f} s of training{beside}"
-        )
+        beside = f", the champion of {campaign} had {number(champion.score.value)}" if champion else ""
+        se = f" (se {number(score.se)} over {score.n})" if score.se is not None else ""
+        print(f"{problem.metric} {number(score.value)}{se} after {run.seconds:.1f} s of training{beside}")
     if not as_json:
         print(f"see {place.path}")
     return 1 if score.error else 0
@@ -80,16 +79,16 @@ def _in_campaign(ledger: Ledger, settings: list[str]) -> tuple[Environment, Path
 
 
 def _next_in(folder: Path) -> Path:
-    """The next numbered directory of a folder, made here, so that two tries at once get two."""
+    """The next chosened directory of a folder, made here, so that two tries at once get two."""
     folder.mkdir(parents=True, exist_ok=True)
-    number = 1 + max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=0)
+    chosen = 1 + max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=0)
     while True:
         try:
-            (folder / f"{number:04d}").mkdir()
+            (folder / f"{chosen:04d}").mkdir()
         except FileExistsError:
-            number += 1
+            chosen += 1
         else:
-            return folder / f"{number:04d}"
+            return folder / f"{chosen:04d}"
 
 
 def _parsed(text: str) -> Params:
