@@ -28,6 +28,9 @@ os.environ.update(
     MLFLOW_DISABLE_TELEMETRY="true",
     DO_NOT_TRACK="1",
 )
+# A shell starts what runs in its background deaf to Ctrl-C, and the programs under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

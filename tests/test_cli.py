@@ -131,13 +131,15 @@ def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Pat
     options = ("--tracking", "off", "--set", "budget_seconds=60", "--proposer", "random_search", "--detach")
     begun = nightshift("run", quad, "--name", "long", *options, server=server)
     assert begun.returncode == 0, begun.stderr
-    with start("watch", "long") as watching:
-        assert watching.stdout is not None
-        assert " 0 " in watching.stdout.readline()
-        watching.send_signal(signal.SIGINT)
-        assert "long goes on" in watching.communicate(timeout=30)[0]
-    assert (watching.returncode, status("long")["state"]) == (0, "running")
-    assert nightshift("stop", "long", "--now").returncode == 0
+    try:
+        with start("watch", "long") as watching:
+            assert watching.stdout is not None
+            assert " 0 " in watching.stdout.readline()
+            watching.send_signal(signal.SIGINT)
+            assert "long goes on" in watching.communicate(timeout=30)[0]
+        assert (watching.returncode, status("long")["state"]) == (0, "running")
+    finally:
+        assert nightshift("stop", "long", "--now").returncode == 0
     assert status("long")["state"] in ("interrupted", "stopped")
 
 
