@@ -243,15 +243,15 @@ def _is_champion(document: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
 
 
 def _strip(document: Mapping[str, Any], row: Mapping[str, Any]) -> Text:
-    """Where a score stands between the worst and the best, the better to the right; a tick at the baseline."""
-    scores = [other["score"] for other in document["trials"] if other["score"] is not None]
+    """Where a score ranks, the best to the right; a tick at the baseline. By value one outlier would hide the rest."""
+    scores = {other["score"] for other in document["trials"] if other["score"] is not None}
     strip = ["·"] * PLACES
     if row["score"] is None:
         return Text(" " * PLACES)
-    worst, finest = sorted((min(scores), max(scores)), reverse=document["direction"] == "minimize")
+    ranks = sorted(scores, reverse=document["direction"] == "minimize")
 
     def place(score: float) -> int:
-        return round((score - worst) / (finest - worst) * (PLACES - 1)) if finest != worst else PLACES // 2
+        return round(ranks.index(score) / (len(ranks) - 1) * (PLACES - 1)) if len(ranks) > 1 else PLACES // 2
 
     first = (document["baseline"] or {}).get("score")
     if first is not None:
