@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import trainer_programs
 from numpy.typing import NDArray
 from torch import nn
+from trainer_programs import progress
 
 from tasks.trainers import ppo
-
-PROGRAM = Path(ppo.__file__)
 
 
 class Ticks(gym.Env[NDArray[np.float64], Any]):
@@ -87,12 +86,8 @@ def _keep_signals() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def config(out: Path, id: str = "CartPole-v1", seed: int = 1, steps: int = 0, **more: Any) -> dict[str, Any]:
-    """A config.json as the engine writes it."""
-    problem = {"id": id, "kwargs": more.pop("kwargs", {}), "max_episode_steps": None}
-    common: dict[str, Any] = {"params": {}, "budget_seconds": 60.0, "budget_steps": steps, "device": "cpu"}
-    common |= {"seed": seed, "out": str(out), "resume": None, "init": None, "problem": problem}
-    return common | more
+def config(out: Path, id: str = "CartPole-v1", **more: Any) -> dict[str, Any]:
+    return trainer_programs.config(out, id, **more)
 
 
 def train(settings: dict[str, Any]) -> ppo.Agent:
@@ -101,22 +96,7 @@ def train(settings: dict[str, Any]) -> ppo.Agent:
     return ppo.load(Path(settings["out"]) / "policy.pt")
 
 
-def program(workspace: Path, settings: dict[str, Any], *arguments: str) -> subprocess.Popen[bytes]:
-    """Start a copy of the program in its workspace, as the engine does."""
-    workspace.mkdir(exist_ok=True)
-    (workspace / "train.py").write_bytes(PROGRAM.read_bytes())
-    (workspace / "config.json").write_text(json.dumps(settings))
-    return subprocess.Popen(
-        [sys.executable, "train.py", *arguments],
-        cwd=workspace,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def progress(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "progress.jsonl").read_text().splitlines()]
+program = partial(trainer_programs.program, ppo)
 
 
 def agent_for(observations: int, actions: int, discrete: bool, **more: Any) -> ppo.Agent:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import trainer_programs
 from numpy.typing import NDArray
+from trainer_programs import progress
 
 from tasks.trainers import sac
-
-PROGRAM = Path(sac.__file__)
 
 
 class Endless(gym.Env[NDArray[np.float64], Any]):
@@ -64,12 +63,8 @@ def _as_the_program_runs() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def config(out: Path, id: str = "Pendulum-v1", seed: int = 1, steps: int = 0, **more: Any) -> dict[str, Any]:
-    """A config.json as the engine writes it."""
-    problem = {"id": id, "kwargs": more.pop("kwargs", {}), "max_episode_steps": None}
-    common: dict[str, Any] = {"params": {}, "budget_seconds": 60.0, "budget_steps": steps, "device": "cpu"}
-    common |= {"seed": seed, "out": str(out), "resume": None, "init": None, "problem": problem}
-    return common | more
+def config(out: Path, id: str = "Pendulum-v1", **more: Any) -> dict[str, Any]:
+    return trainer_programs.config(out, id, **more)
 
 
 def train(settings: dict[str, Any]) -> sac.Policy:
@@ -78,22 +73,7 @@ def train(settings: dict[str, Any]) -> sac.Policy:
     return sac.load(Path(settings["out"]) / "policy.pt")
 
 
-def program(workspace: Path, settings: dict[str, Any], *arguments: str) -> subprocess.Popen[bytes]:
-    """Start a copy of the program in its workspace, as the engine does."""
-    workspace.mkdir(exist_ok=True)
-    (workspace / "train.py").write_bytes(PROGRAM.read_bytes())
-    (workspace / "config.json").write_text(json.dumps(settings))
-    return subprocess.Popen(
-        [sys.executable, "train.py", *arguments],
-        cwd=workspace,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-
-
-def progress(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "progress.jsonl").read_text().splitlines()]
+program = partial(trainer_programs.program, sac)
 
 
 def policy_for(observations: int, actions: int) -> sac.Policy:
