@@ -27,6 +27,9 @@ HOST = "127.0.0.1"
 START_SECONDS = 120.0
 START_ATTEMPTS = 3
 END_SECONDS = 15.0
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+START_TICK = 19
+"""Where /proc/PID/stat says when a process began, counted after its name."""
 PORTS = 100
 """How many are tried from the first on."""
 
@@ -39,7 +42,9 @@ class Note:
     """Where it answers; of a worker, whom it asks."""
     pid: int
     started: float
-    """Unix time, in seconds."""
+    """Unix time, in seconds: for people."""
+    identity: str = ""
+    """What tells its process from every other one that ever had its number."""
     auth: bool = False
     """Whether it asks who we are."""
     stays: bool = False
@@ -50,9 +55,21 @@ class Note:
         """Whether the process still runs."""
         try:
             process = psutil.Process(self.pid)
-        except psutil.NoSuchProcess:
+            return identity(self.pid) == self.identity and _runs(process)
+        except (psutil.NoSuchProcess, OSError):
             return False
-        return abs(process.create_time() - self.started) < 1.0 and _runs(process)
+
+
+def identity(pid: int) -> str:
+    """The boot that a process lives in, and the tick at which it began: both stay when somebody sets the clock.
+
+    Raises:
+        OSError, psutil.NoSuchProcess: there is no such process.
+    """
+    if not BOOT.exists():  # not Linux: the clock will have to do
+        return f"{psutil.Process(pid).create_time():.1f}"
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return f"{BOOT.read_text().strip()} {after_name[START_TICK]}"
 
 
 class Daemon:
@@ -88,7 +105,7 @@ class Daemon:
                 env=dict(environment),
                 start_new_session=True,
             )
-        self.write(Note(url, process.pid, psutil.Process(process.pid).create_time(), auth, stays))
+        self.write(Note(url, process.pid, time.time(), identity(process.pid), auth, stays))
         return process
 
     def write(self, note: Note) -> None:

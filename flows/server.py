@@ -69,6 +69,8 @@ def stated_server(stated: str | None, home: Path) -> str | None:
         ).status_code
     except httpx.HTTPError as silent:
         raise Refused(f"{where} = {url}: it answered, and then not any more: {silent}") from silent
+    if status not in (200, 401):
+        raise Refused(f"{where} = {url}: this is no Prefect API (a Prefect server's address ends in /api)")
     if status == 401:
         raise Refused(
             f"{where} = {url}: this Prefect server asks who you are: set PREFECT_API_AUTH_STRING to its user:password"

@@ -23,7 +23,7 @@ import pytest
 
 from environments.plugins import Refused
 from flows import server as servers
-from flows.daemon import Daemon, Note, free_port
+from flows.daemon import Daemon, Note, free_port, identity
 from flows.server import FIRST_PORT, prefect_server, stated_server
 
 NOWHERE = "http://127.0.0.1:9/api"
@@ -161,8 +161,8 @@ def test_a_stated_server_that_asks_who_we_are_is_told_or_refused(
 def test_who_names_our_own_server_need_not_say_who_he_is(
     gate: str, settled: Path, foreign: subprocess.Popen[bytes]
 ) -> None:
-    began = psutil.Process(foreign.pid).create_time()
-    Daemon(settled / ".prefect", "server").write(Note(gate, foreign.pid, began, auth=True))
+    note = Note(gate, foreign.pid, 1.0, identity(foreign.pid), auth=True)
+    Daemon(settled / ".prefect", "server").write(note)
     servers.auth_file(settled).write_text("me:secret\n")
     assert stated_server(gate, settled) == gate
 

@@ -19,7 +19,7 @@ import pytest
 from test_ledger import created
 from toy import nightshift, quadratic, slow, start, status
 
-from flows.daemon import Daemon, Note, page_of
+from flows.daemon import Daemon, Note, identity, page_of
 from flows.status import urls
 
 CHECKOUT = Path(__file__).parents[1]
@@ -67,6 +67,16 @@ def test_what_was_killed_is_not_alive_even_before_anybody_has_asked_for_its_stat
     process.wait()
 
 
+def test_a_clock_that_is_set_makes_nobody_a_stranger(
+    directory: Path, foreign: subprocess.Popen[bytes]
+) -> None:
+    daemon = Daemon(directory, "worker")
+    daemon.write(Note(FOREIGN, foreign.pid, time.time() - 3600, identity(foreign.pid)))
+    assert daemon.living() is not None
+    daemon.write(Note(FOREIGN, foreign.pid, time.time(), identity(1)))
+    assert daemon.living() is None
+
+
 def test_what_ignores_the_request_to_end_is_killed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.daemon.END_SECONDS", 0.3)
     daemon = Daemon(directory, "worker")
@@ -103,8 +113,8 @@ def test_mlflows_own_database_is_shown_by_up_and_where_it_is_served_by_its_addre
     assert urls(ledger) == {"mlflow_command": elsewhere["command"], "mlflow_path": "/#/a"}
     ledger.event("tracked", urls={"command": f"mlflow ui sqlite:///{home / 'mlflow.db'}", "path": "/#/b"})
     assert urls(ledger) == {"mlflow_command": "nightshift up", "mlflow_path": "/#/b"}
-    began = psutil.Process(foreign.pid).create_time()
-    Daemon(directory, "mlflow").write(Note("http://127.0.0.1:5000", foreign.pid, began, stays=True))
+    note = Note("http://127.0.0.1:5000", foreign.pid, time.time(), identity(foreign.pid), stays=True)
+    Daemon(directory, "mlflow").write(note)
     assert urls(ledger) == {"mlflow_url": "http://127.0.0.1:5000/#/b"}
 
 
