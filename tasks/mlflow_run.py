@@ -14,19 +14,17 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypeGuard
 
 from environments.space import Value
+from tasks.outgoing import open_below
+from tasks.scrub import clean, known_secrets, scrub, scrub_text
 from tasks.trial import History, Trial, baseline, best
-from tasks.workspace import TrialDir
 
-CHECKPOINT_BYTES = 200 * 10**6
-CHECKPOINT_FILES = 500
 LOG_BYTES = 64 * 2**10
 CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
 """Of a trial: how many curves are shown, how many points of each, and how many in all."""
@@ -120,16 +118,27 @@ def _user() -> str:
 def trial_note(trial: Trial) -> str:
     """Markdown of which the page shows five lines: the verdict comes first, a crash's log stands as it was."""
     level = f" ({trial.verdict.level})" if trial.verdict.level else ""
-    reason, _, log = trial.verdict.reason.partition("\n")
+    reason, _, log = _plain(trial.verdict.reason).partition("\n")
     quoted = "\n\n" + "\n".join(f"    {line}" for line in log.splitlines()) if log else ""
-    note = f"**{trial.verdict.kind}**{level}: {reason}\n\n{trial.proposal.rationale}{quoted}"
+    note = f"**{trial.verdict.kind}**{level}: {_inert(reason)}\n\n{_inert(_plain(trial.proposal.rationale))}{quoted}"
     return note.strip()[:NOTE_CHARACTERS]
+
+
+def _plain(text: str) -> str:
+    """A text of which a program or a model wrote a part: without secrets and what moves a cursor."""
+    return "\n".join(clean(text))
+
+
+def _inert(text: str) -> str:
+    """Such a text in Markdown: it shows no picture and no HTML, which a page would fetch from anywhere."""
+    return re.sub(r"!(?=\[)|<(?=[A-Za-z/!?])", r"\\\g<0>", text)
 
 
 def shown(values: Mapping[str, Value]) -> dict[str, str]:
     """Values as MLflow parameters; a number stays one, so that it gets a numeric axis."""
     return {
-        metric_key(name): f"{v:.6g}" if isinstance(v, float) else str(v)[:6000] for name, v in values.items()
+        metric_key(name): f"{v:.6g}" if isinstance(v, float) else scrub_text(str(v))[:6000]
+        for name, v in values.items()
     }
 
 
@@ -156,7 +165,7 @@ def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[Point]:
     """What is known once of a trial. A crash has no score, whatever was measured before it: never 0."""
     values: dict[str, float | None] = {}
     if trial.verdict.kind != "crash":
-        values = {metric_key(name): figure for name, figure in trial.score.also.items()}
+        values = {metric_key(scrub_text(name)): figure for name, figure in trial.score.also.items()}
         values |= {
             metric_key(campaign.metric): trial.score.value,
             "score": trial.score.value,
@@ -179,8 +188,15 @@ def contradicts(metrics: Mapping[str, float], params: Mapping[str, str], trial: 
 def curves(progress: Path, start: int) -> list[Point]:
     """The reported metrics against steps, thinned evenly; `start` is the trial's, in milliseconds."""
     found: dict[str, list[Point]] = {}
+    secrets = known_secrets()
+
+    @lru_cache(1024)
+    def key(name: str) -> str:
+        clear = scrub(name.encode(errors="replace"), secrets).decode(errors="replace")
+        return f"train/{metric_key(clear)}"
+
     for line in _lines(progress):
-        for point in _points(line, start):
+        for point in _points(line, start, key):
             found.setdefault(point.key, []).append(point)
     kept = list(found.values())[:CURVES]
     each = min(CURVE_POINTS, POINTS // max(len(kept), 1))
@@ -188,10 +204,12 @@ def curves(progress: Path, start: int) -> list[Point]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    if path.is_symlink() or not path.is_file():
+    file = open_below(path.parent, path.name)
+    if file is None:
         return
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
         if size <= PROGRESS_BYTES:
             yield from file.read(PROGRESS_BYTES).splitlines()
             return
@@ -201,8 +219,8 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield file.readline(LINE_BYTES)
 
 
-def _points(line: bytes, start: int) -> Iterator[Point]:
-    """The points of one report; none when it is none. Integers are read as floats, however long they are."""
+def _points(line: bytes, start: int, key: Callable[[str], str]) -> Iterator[Point]:
+    """The points of one report, named by `key`; none when it is none. Integers, however long, are read as floats."""
     try:
         report = json.loads(line, parse_int=float)
     except (ValueError, RecursionError):
@@ -214,7 +232,7 @@ def _points(line: bytes, start: int) -> Iterator[Point]:
         return
     for name, value in metrics.items():
         if isinstance(value, float) and math.isfinite(value):
-            yield Point(f"train/{metric_key(name)}", value, start + milliseconds(elapsed), int(step))
+            yield Point(key(name), value, start + milliseconds(elapsed), int(step))
 
 
 def _is_count(value: object) -> TypeGuard[float]:
@@ -229,35 +247,17 @@ def _thin(points: Sequence[Point], limit: int) -> Sequence[Point]:
 
 
 def log_tail(path: Path) -> str:
-    """The end of what it printed: whole lines where there are any."""
-    if path.is_symlink() or not path.is_file():
+    """The end of what it printed, safe to show: whole lines where there are any."""
+    file = open_below(path.parent, path.name)
+    if file is None:
         return ""
-    with path.open("rb") as file:
+    with file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LOG_BYTES))
         tail = file.read(LOG_BYTES)
     if size > LOG_BYTES:
         tail = tail.partition(b"\n")[2] or tail
-    return tail.decode(errors="replace")
-
-
-def small_files(place: TrialDir) -> list[Path]:
-    """What every trial shows of itself beside its log."""
-    return [path for path in (place.config, place.diff) if path.is_file() and not path.is_symlink()]
-
-
-def checkpoint_files(out: Path) -> tuple[list[Path], str | None]:
-    """The files below out/, and why they should not be uploaded, or None. Links are left behind."""
-    every = (Path(folder, name) for folder, _, names in os.walk(out) for name in names)
-    files = list(
-        islice((path for path in every if path.is_file() and not path.is_symlink()), CHECKPOINT_FILES + 1)
-    )
-    if len(files) > CHECKPOINT_FILES:
-        return files, f"out/ holds more than {CHECKPOINT_FILES} files"
-    size = sum(path.stat().st_size for path in files)
-    if size > CHECKPOINT_BYTES:
-        return files, f"out/ holds {size / 1e6:.0f} MB, more than {CHECKPOINT_BYTES / 1e6:.0f} MB"
-    return sorted(files), None
+    return "".join(f"{line}\n" for line in clean(tail.decode(errors="replace")))
 
 
 # The campaign's own run
@@ -353,9 +353,3 @@ def _changes(history: History) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.replace("|", "\\|").split())[:80]
-
-
-def campaign_files(folder: Path) -> list[Path]:
-    """What a campaign shows of itself: its picture, its table and its specification, where they are."""
-    paths = (folder / name for name in ("progress.png", "results.tsv", "spec.toml"))
-    return [path for path in paths if path.is_file() and not path.is_symlink()]

@@ -14,6 +14,7 @@ from typing import Literal
 
 from tasks import lineage, workspace
 from tasks.ledger import Ledger, home, machine
+from tasks.scrub import without_passwords
 from tasks.tracking import CampaignRecord, Rejected, TrialFiles, Unreachable, locate
 from tasks.trial import History, Trial
 
@@ -74,7 +75,9 @@ class Outbox:
             self._note(down)
 
     def _note(self, problem: Unreachable, **which: int) -> None:
-        self.ledger.event("tracking", **which, error=str(problem), waiting=len(self.waiting))
+        self.ledger.event(
+            "tracking", **which, error=without_passwords(str(problem)), waiting=len(self.waiting)
+        )
 
     def _send(self, trial: Trial) -> None:
         place = self.ledger.place(trial.number)

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from environments.plugins import Refused
+from tasks import outgoing
 from tasks.mlflow_run import (
     CampaignRecord,
     Point,
     TrialFiles,
-    campaign_files,
     campaign_tags,
-    checkpoint_files,
     contradicts,
     curves,
     decided,
@@ -31,7 +30,6 @@ from tasks.mlflow_run import (
     metric_key,
     milliseconds,
     shown,
-    small_files,
     standing_points,
     standing_tags,
     summary_points,
@@ -42,6 +40,7 @@ from tasks.mlflow_run import (
 )
 from tasks.mlflow_store import Rejected, Store, Unreachable, ensure_experiment, find_run
 from tasks.mlflow_views import nights_view, trials_view
+from tasks.scrub import without_passwords
 from tasks.trial import History, Trial, best
 from tasks.workspace import TrialDir
 
@@ -174,9 +173,10 @@ class Mlflow:
             parent = self._parent(client, campaign)
             points, tags = summary_points(campaign, history), standing_tags(campaign, history, status)
             client.log_batch(parent, _points(points), tags=_run_tags(tags))
-            with self._uploading():
-                for path in campaign_files(folder):
-                    client.log_artifact(parent, str(path))
+            with self._uploading(), outgoing.parcel(folder) as parcel:
+                if folder.is_dir():
+                    outgoing.pack_campaign(folder, parcel)
+                    client.log_artifacts(parent, str(parcel))
             if client.get_run(parent).info.status != ENDED[status]:
                 end = decided(campaign, history[-1]) if history else milliseconds(campaign.created)
                 client.set_terminated(parent, ENDED[status], end_time=end)
@@ -324,7 +324,7 @@ def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> 
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme.partition("+")[0] not in SCHEMES:
         raise Refused(
-            f"tracking cannot go to {uri!r}: MLflow keeps nothing in plain folders any more. Give "
+            f"tracking cannot go to {without_passwords(uri)!r}: MLflow keeps nothing in plain folders any more. Give "
             f"sqlite:///{home.absolute() / 'mlflow.db'}, the http(s) address of a server, or off"
         )
     if scheme.partition("+")[0] == "sqlite":
@@ -368,17 +368,15 @@ def _saved_block() -> tuple[str, dict[str, str]] | None:
 
 def _upload(client: MlflowClient, run: Run, trial: Trial, place: TrialDir) -> None:
     """The small files always; a keep's checkpoint once, since a decided trial's directory does not change."""
-    run_id = run.info.run_id
-    for path in small_files(place):
-        client.log_artifact(run_id, str(path))
-    if tail := log_tail(place.log):
-        client.log_text(run_id, tail, "log.txt")
-    if trial.verdict.kind != "keep" or run.data.tags.get("checkpoint") == "out/":
-        return
-    files, problem = checkpoint_files(place.out)
-    for path in [] if problem else files:
-        client.log_artifact(run_id, str(path), str(path.parent.relative_to(place.path)))
-    client.set_tag(run_id, "checkpoint", f"not uploaded: {problem}" if problem else "out/")
+    run_id, sent = run.info.run_id, run.data.tags.get("checkpoint", "").startswith("out/")
+    due = trial.verdict.kind == "keep" and not sent
+    with outgoing.parcel(place.path) as parcel:
+        if place.path.is_dir():
+            outgoing.pack_trial(place, log_tail(place.log), parcel)
+            told = outgoing.pack_checkpoint(place.out, parcel) if due else ""
+            client.log_artifacts(run_id, str(parcel))
+            if told:
+                client.set_tag(run_id, "checkpoint", told)
 
 
 def _points(points: Sequence[Point]) -> list[Metric]:

@@ -1,0 +1,77 @@
+"""A program's log keeps its beginning and its end, and no secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tasks.capped_log import LINE_CHARACTERS, LOG_KEPT_HEAD, LOG_KEPT_TAIL, CappedLog
+
+KEY = b"sk-canary-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY.decode())
+
+
+def test_a_short_log_is_kept_whole(tmp_path: Path) -> None:
+    log = CappedLog(tmp_path / "log.txt")
+    for chunk in (b"ready\n", b"\x1b[31mdo", b"ne\n"):
+        log.write(chunk)
+    assert (tmp_path / "log.txt").read_bytes() == b"ready\n\x1b[31mdone\n", "it can be followed"
+    log.close()
+    log.close()
+    assert (tmp_path / "log.txt").read_bytes() == b"ready\n\x1b[31mdone\n"
+    assert (log.tail(1), log.tail(5), log.written) == ("done", "ready\ndone", 16)
+
+
+@pytest.mark.parametrize("size", [1, 7, len(KEY), 10_000])
+def test_a_secret_is_neither_in_the_file_nor_in_the_tail_however_it_is_printed(
+    tmp_path: Path, size: int
+) -> None:
+    log, printed = CappedLog(tmp_path / "log.txt"), b"key: " + KEY + b"\nkey again: " + KEY + KEY[:9]
+    for at in range(0, len(printed), size):
+        log.write(printed[at : at + size])
+    log.close()
+    expected = "key: [secret OPENAI_API_KEY]\nkey again: [secret OPENAI_API_KEY]sk-canary"
+    assert (tmp_path / "log.txt").read_text() == log.tail(9) == expected
+    assert log.written == len(printed)
+
+
+def test_of_a_long_log_the_beginning_and_the_end_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
+    log = CappedLog(tmp_path / "log.txt")
+    line = b"%07d " + KEY + b"\n"
+    for number in range(100_000):
+        log.write(line % number)
+    log.close()
+    text = (tmp_path / "log.txt").read_bytes()
+    shown = len(line % 0) - len(KEY) + len("[secret OPENAI_API_KEY]")
+    left_out = 100_000 * shown - LOG_KEPT_HEAD - LOG_KEPT_TAIL
+    note = b"\n[... %d bytes left out ...]\n" % left_out
+    assert len(text) == LOG_KEPT_HEAD + LOG_KEPT_TAIL + len(note)
+    assert text[LOG_KEPT_HEAD:].startswith(note)
+    assert text.startswith(b"0000000 [secret") and text.endswith(b"0099999 [secret OPENAI_API_KEY]\n")
+    assert KEY not in text
+    assert log.written == 100_000 * len(line % 0)
+
+
+def test_a_log_a_little_too_long_lacks_nothing(tmp_path: Path) -> None:
+    log = CappedLog(tmp_path / "log.txt")
+    printed = b"x" * LOG_KEPT_HEAD + b"the end"
+    log.write(printed)
+    log.close()
+    assert (tmp_path / "log.txt").read_bytes().replace(b"\n[... 0 bytes left out ...]\n", b"") == printed
+
+
+def test_a_tail_is_safe_to_print_and_short(tmp_path: Path) -> None:
+    log = CappedLog(tmp_path / "log.txt")
+    log.write(b"\x1b]0;title\x07\x1b[2Jone\r\x1b[Atwo\n" + b"y" * 1000 + b"\nKeyError: '\xff\xe2\x80\xae'\n")
+    log.close()
+    assert log.tail(9).splitlines() == [
+        "one",
+        "two",
+        "y" * LINE_CHARACTERS + " [500 more characters]",
+        "KeyError: '\N{REPLACEMENT CHARACTER}<U+202E>'",
+    ]
