@@ -17,8 +17,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from tasks.edits import git_environment
+from tasks.outgoing import open_below
+from tasks.scrub import scrub
 from tasks.trial import Trial
-from tasks.workspace import TrialDir, git_environment
+from tasks.workspace import TrialDir
 
 WHO = "Nightshift <nightshift@localhost>"
 
@@ -74,17 +77,24 @@ def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str
     title = f"trial {trial.number}: {trial.verdict.kind}"
     message = f"{title}\n\n{trial.verdict.reason}\n\n{trial.proposal.rationale}\n".encode()
     yield f"commit {_ref(trial.number)}\ncommitter {WHO} {when} +0000\n".encode()
-    yield b"data %d\n%b\n" % (len(message), message)
+    yield _data(message)
     yield f"from {parent}\n".encode() if parent else b""
     yield b"deleteall\n"
     for name in program:
-        if (place.workspace / name).is_file():
-            yield _file(name, (place.workspace / name).read_bytes())
+        if file := open_below(place.workspace, name):
+            with file:
+                yield _file(name, file.read())
     yield _file("params.json", (json.dumps(trial.proposal.params, indent=2, sort_keys=True) + "\n").encode())
 
 
 def _file(name: str, content: bytes) -> bytes:
-    return b'M 100644 inline "%b"\ndata %d\n%b\n' % (_quoted(name), len(content), content)
+    return b'M 100644 inline "%b"\n' % _quoted(name) + _data(content)
+
+
+def _data(content: bytes) -> bytes:
+    """What a commit or a file says; a repository is made to be passed on, so no secret goes into it."""
+    clear = scrub(content)
+    return b"data %d\n%b\n" % (len(clear), clear)
 
 
 def _quoted(name: str) -> bytes:
