@@ -52,6 +52,16 @@ class Judge(BaseModel, ABC):
     runs_in: ClassVar[Literal["workspace", "environment"]]
     """Where the candidate starts: in the trial's workspace, or in the frozen copy of the environment."""
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Paths that its command reads besides the folder it runs in: in the environment's folder unless absolute."""
+        return ()
+
+    @property
+    def online(self) -> bool:
+        """Whether its command may use the network."""
+        return False
+
     @abstractmethod
     def command(self) -> str:
         """The command line of the candidate. `{out}`, `{result}` and `{seed}` are filled in by the engine."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import stat
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from environments import plainly
 from environments.judges import Candidate, Judge, Misbehaved
+from environments.plainly import NotPlain
 from environments.score import Score
 
 RESULT_BYTES = 8 * 2**20
@@ -39,6 +39,19 @@ class Command(Judge):
     total_seconds: float = Field(
         default=600, gt=0, allow_inf_nan=False, description="How long the evaluation may take."
     )
+
+    readable: tuple[str, ...] = Field(
+        default=(), description="Paths that the evaluation reads besides the environment's folder and {out}."
+    )
+    network: bool = Field(default=False, description="Whether the evaluation may use the network.")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.readable
+
+    @property
+    def online(self) -> bool:
+        return self.network
 
     def command(self) -> str:
         return self.eval_cmd
@@ -70,10 +83,10 @@ def _read(path: Path) -> dict[str, object]:
         Misbehaved: it is missing, too large, not a plain file, or not a JSON object.
     """
     try:
-        with open(path, "rb", opener=_open_plainly) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise Misbehaved(f"the result {path} is not a plain file: {_REMEDY}")
+        with plainly.open_file(path) as file:
             text = file.read(RESULT_BYTES + 1)
+    except NotPlain as error:
+        raise Misbehaved(f"the result {path} is not a plain file: {_REMEDY}") from error
     except OSError as error:
         raise Misbehaved(f"the result {path} cannot be read ({error.strerror}): {_REMEDY}") from error
     if len(text) > RESULT_BYTES:
@@ -85,11 +98,6 @@ def _read(path: Path) -> dict[str, object]:
     if not isinstance(result, dict):
         raise Misbehaved(f"the result {path} holds {_shorten(result)}, not an object: {_REMEDY}")
     return result
-
-
-def _open_plainly(path: str, flags: int) -> int:
-    """Open no link, and do not wait for somebody to write into a named pipe."""
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def _units(path: Path, result: dict[str, object]) -> list[float]:

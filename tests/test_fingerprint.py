@@ -1,0 +1,416 @@
+"""What a program left in out/: counted, found fault with and digested, whatever it is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import plainly
+from environments.limits import Limits
+from environments.plainly import NotPlain
+from tasks import fingerprint
+from tasks.fingerprint import DEPTH, Survey
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder with a small checkpoint in it."""
+    path = tmp_path / "trial" / "out"
+    (path / "weights").mkdir(parents=True)
+    (path / "weights" / "policy.pt").write_bytes(b"weights")
+    (path / "progress.jsonl").write_text('{"ready": true}\n')
+    return path
+
+
+@pytest.fixture
+def abyss() -> Iterator[Path]:
+    """Folders in one another, more than a path, a recursion or a table of descriptors holds; only `rm` removes them."""
+    with tempfile.TemporaryDirectory() as made:
+        top = Path(made) / "out"
+        top.mkdir()
+        here = os.open(top, os.O_RDONLY)
+        for _ in range(3_000):
+            os.mkdir("d", dir_fd=here)
+            deeper = os.open("d", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = deeper
+        os.close(os.open("bottom", os.O_WRONLY | os.O_CREAT, dir_fd=here))
+        os.close(here)
+        yield top
+        subprocess.run(["rm", "-rf", top], check=True)
+
+
+@contextmanager
+def as_nobody() -> Iterator[Path]:
+    """A folder of somebody whom permissions bind, if need be by becoming nobody for a while."""
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        folder.chmod(0o777)
+        user = os.geteuid()
+        try:
+            if user == 0:
+                os.seteuid(65534)
+            yield folder
+        finally:
+            subprocess.run(["chmod", "-R", "u+rwx", *folder.iterdir()], check=True)
+            os.seteuid(user)
+
+
+def everything(out: Path) -> None:
+    """Look at a tree in every way."""
+    fingerprint.survey(out)
+    fingerprint.fault(out)
+    fingerprint.checkpoint(out)
+    fingerprint.newest(out)
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_plain_checkpoint_has_no_fault_and_the_digest_of_its_names_and_contents(out: Path) -> None:
+    assert fingerprint.fault(out) is None
+    content = hashlib.sha256(b"weights").hexdigest().encode()
+    assert fingerprint.checkpoint(out) == hashlib.sha256(b"weights/policy.pt\0" + content + b"\n").hexdigest()
+
+
+def test_the_digest_is_that_of_an_environments_folder_with_the_same_files(out: Path) -> None:
+    for name in ("b", "a/z", "a.x", "a/b/c", "ä", "weights/0", "weights.pt"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text(name * 3)
+    (out / "progress.jsonl").unlink()
+
+    assert fingerprint.checkpoint(out) == environments.digest(out)
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        (lambda out: (out / "progress.jsonl").write_text("other reports"), True),
+        (lambda out: os.utime(out / "weights/policy.pt", (1, 1)), True),
+        (lambda out: (out / "empty").mkdir(), True),
+        (lambda out: (out / "weights/policy.pt").write_bytes(b"Weights"), False),
+        (lambda out: (out / "weights/policy.pt").rename(out / "weights/p"), False),
+        (lambda out: (out / "weights/progress.jsonl").write_text(""), False),
+        (lambda out: (out / "more").write_text(""), False),
+    ],
+)
+def test_the_digest_changes_with_the_checkpoint_and_with_nothing_else(
+    change: Callable[[Path], object], same: bool, out: Path
+) -> None:
+    before = fingerprint.checkpoint(out)
+    change(out)
+
+    assert (fingerprint.checkpoint(out) == before) is same
+
+
+def test_a_tree_with_nothing_but_reports_and_folders_holds_no_checkpoint(out: Path) -> None:
+    (out / "weights/policy.pt").unlink()
+
+    assert fingerprint.checkpoint(out) is None
+    assert fingerprint.newest(out) == 0
+
+
+def test_the_newest_file_is_told_by_its_own_time_and_the_reports_do_not_count(out: Path) -> None:
+    os.utime(out / "weights/policy.pt", (1e9, 1e9))
+    (out / "older").write_text("")
+    os.utime(out / "older", (5e8, 5e8))
+
+    assert fingerprint.newest(out) == 1e9
+
+
+@pytest.mark.parametrize(
+    "target", ["policy.pt", "./policy.pt", "../weights", "..", "../a/b", "nowhere", "loop"]
+)
+def test_a_link_that_stays_inside_is_fine(target: str, out: Path) -> None:
+    (out / "weights/loop").symlink_to(target)
+
+    assert fingerprint.fault(out) is None
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["/etc/passwd", "../../secret", "../../out/weights", "../..", "policy.pt/..", "a/../../b", "./../.././x"],
+)
+def test_a_link_that_may_lead_out_is_a_fault(target: str, out: Path) -> None:
+    (out / "weights/latest").symlink_to(target)
+
+    words = rf"link in out/ that may lead out .*'weights/latest' -> '{re.escape(target)}'.* save a copy"
+    assert re.search(words, fingerprint.fault(out) or "")
+
+
+def test_a_link_that_leads_out_by_way_of_another_link_is_a_fault(out: Path) -> None:
+    (out / "weights/up").symlink_to("..")
+    (out / "weights/away").symlink_to("up/../trial.json")
+    (out.parent / "trial.json").write_text("another's")
+    assert (out / "weights/away").read_text() == "another's"
+
+    assert "'weights/away' -> 'up/../trial.json'" in (fingerprint.fault(out) or "")
+
+
+def test_a_link_is_never_followed_whatever_it_points_to(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "file").write_text("x" * 100_000)
+    before = fingerprint.checkpoint(out), fingerprint.newest(out), fingerprint.survey(out)
+    (out / "folder").symlink_to(tmp_path / "outside")
+    (out / "file").symlink_to(tmp_path / "outside" / "file")
+    os.utime(tmp_path / "outside" / "file", (4e9, 4e9))
+
+    assert (fingerprint.checkpoint(out), fingerprint.newest(out)) == before[:2]
+    assert fingerprint.survey(out).files == before[2].files + 2
+    assert fingerprint.survey(out).bytes < before[2].bytes + 50_000
+
+
+def bind(path: Path) -> None:
+    """Leave a socket; its address must be short, so it is bound from inside its folder."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = Path.cwd()
+        os.chdir(path.parent)
+        try:
+            listener.bind(path.name)
+        finally:
+            os.chdir(here)
+
+
+@pytest.mark.parametrize(
+    ("leave", "words"),
+    [
+        (os.mkfifo, r"left 'odd' in out/, which is a named pipe: leave plain files"),
+        (bind, r"left 'odd' in out/, which is a socket: leave plain files"),
+        (
+            lambda path: os.link(path.parent / "weights/policy.pt", path),
+            r"'odd' .*hard-linked.*: save a copy",
+        ),
+        (lambda path: path.mkdir(0o300), r"left 'odd' in out/ with permissions 300: let its owner read it"),
+        (lambda path: path.mkdir(0o600), r"left 'odd' in out/ with permissions 600: let its owner read it"),
+        (lambda path: path.touch(0o200), r"left 'odd' in out/ with permissions 200: let its owner read it"),
+    ],
+)
+def test_what_is_no_plain_file_or_folder_is_a_fault(
+    leave: Callable[[Path], object], words: str, out: Path
+) -> None:
+    leave(out / "odd")
+
+    assert re.search(words, fingerprint.fault(out) or "")
+    assert fingerprint.checkpoint(out)
+    if (out / "odd").is_dir():
+        (out / "odd").chmod(0o700)
+
+
+def test_a_device_is_a_fault_and_is_not_opened(out: Path) -> None:
+    try:
+        os.mknod(out / "zero", 0o600 | 0o020000, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("only root may make a device here")
+    before = fingerprint.checkpoint(out)
+
+    assert "'zero' in out/, which is a device" in (fingerprint.fault(out) or "")
+    assert fingerprint.checkpoint(out) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"\xff\xfe", r"'\\xff\\xfe' in out/, whose name is not UTF-8: give it a plain name"),
+        (b"\x1b[2J\xe2\x80\xae\xff", r"'\\x1b\[2J\\u202e\\xff' in out/, whose name"),
+        (b"x" * 200 + b"\xff", r"'x{100}\.\.\.' in out/, whose name is not UTF-8"),
+    ],
+)
+def test_a_name_that_is_no_text_is_a_fault_and_is_shown_escaped_and_cut(
+    name: bytes, shown: str, out: Path
+) -> None:
+    Path(os.fsdecode(bytes(out) + b"/" + name)).write_text("")
+
+    message = fingerprint.fault(out) or ""
+    assert re.search(shown, message)
+    assert message.isprintable()
+    assert fingerprint.checkpoint(out)
+
+
+def test_folders_may_be_nested_up_to_a_depth(out: Path) -> None:
+    path = out
+    for _ in range(DEPTH - 1):
+        path = path / "d"
+    path.mkdir(parents=True)
+    (path / "file").write_text("")
+    assert fingerprint.fault(out) is None
+    assert fingerprint.survey(out).hidden is None
+
+    (path / "d").mkdir()
+    assert fingerprint.fault(out) is None
+    (path / "d/file").write_text("")
+    assert re.search(r"nested folders deeper than 64 in out/ \('d/d/.*\): keep", fingerprint.fault(out) or "")
+
+
+def test_thousands_of_nested_folders_are_a_fault_and_not_our_end(abyss: Path) -> None:
+    before = open_descriptors()
+
+    assert "nested folders deeper than 64" in (fingerprint.fault(abyss) or "")
+    assert "nested folders deeper than 64" in (fingerprint.excess(abyss, Limits()) or "")
+    assert fingerprint.checkpoint(abyss) is None
+    assert fingerprint.newest(abyss) == 0
+    assert open_descriptors() == before
+
+
+def test_a_survey_counts_entries_and_the_larger_of_length_and_space(out: Path) -> None:
+    before = fingerprint.survey(out)
+    with (out / "hole").open("wb") as file:
+        file.truncate(2**40)
+    with (out / "full").open("wb") as file:
+        file.write(bytes(2**20))
+    after = fingerprint.survey(out)
+
+    assert before.files == 3
+    assert after.files == 5
+    assert 2**40 + 2**20 <= after.bytes - before.bytes < 2**40 + 2**21
+    assert after.hidden is None
+
+
+def test_a_survey_ends_at_its_bounds(out: Path) -> None:
+    for number in range(3000):
+        (out / str(number)).write_bytes(b"x" * 10)
+
+    assert fingerprint.survey(out, most_files=100).files == 101
+    assert fingerprint.survey(out, most_bytes=0).files == 1
+    started = time.monotonic()
+    assert fingerprint.survey(out).files == 3003
+    assert time.monotonic() - started < 2
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        (Limits(out_files=3), None),
+        (Limits(out_files=2), r"left more than 2 files and folders in out/.* raise out_files in \[limits\]"),
+        (Limits(out_gb=1), None),
+        (Limits(out_gb=1e-6), r"left more than 1e-06 GiB in out/: leave less, or raise out_gb in \[limits\]"),
+    ],
+)
+def test_what_is_too_much_is_said_with_its_limit(limits: Limits, words: str | None, out: Path) -> None:
+    found = fingerprint.excess(out, limits)
+
+    assert found is None if words is None else re.search(words, found or "")
+
+
+def test_a_folder_that_cannot_be_read_hides_nothing_from_the_survey() -> None:
+    with as_nobody() as folder:
+        (folder / "out" / "shut").mkdir(parents=True)
+        (folder / "out" / "shut" / "large").write_text("x")
+        (folder / "out" / "shut").chmod(0)
+        with pytest.raises(PermissionError):
+            list((folder / "out" / "shut").iterdir())
+
+        words = "left 'shut' in out/ with permissions 000: let its owner read it"
+        assert fingerprint.excess(folder / "out", Limits()) == words
+        assert fingerprint.fault(folder / "out") == words
+        everything(folder / "out")
+
+
+def test_a_file_that_cannot_be_read_is_a_fault_and_breaks_no_digest() -> None:
+    with as_nobody() as folder:
+        (folder / "out").mkdir()
+        (folder / "out" / "a").write_text("a")
+        alone = fingerprint.checkpoint(folder / "out")
+        (folder / "out" / "b").touch(0o000)
+
+        assert fingerprint.checkpoint(folder / "out") == alone
+        assert "left 'b' in out/ with permissions 000" in (fingerprint.fault(folder / "out") or "")
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a file", "a link", "a pipe"])
+def test_an_out_that_is_no_folder_any_more_is_a_fault(instead: str, out: Path, tmp_path: Path) -> None:
+    away = out.rename(tmp_path / "away")
+    if instead == "a file":
+        out.write_text("")
+    elif instead == "a link":
+        out.symlink_to(away)
+    elif instead == "a pipe":
+        os.mkfifo(out)
+
+    assert "replaced the folder out/" in (fingerprint.fault(out) or "")
+    assert fingerprint.survey(out) == Survey(0, 0)
+    assert fingerprint.checkpoint(out) is None
+    assert fingerprint.newest(out) == 0
+
+
+def test_a_tree_that_changes_while_it_is_read_neither_breaks_nor_deceives(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    allowed = set()
+    name, stop = out / "model", threading.Event()
+    allowed.add(fingerprint.checkpoint(out))
+    name.write_text("model")
+    allowed.add(fingerprint.checkpoint(out))
+
+    def churn() -> None:
+        new = out.parent / "new"
+        while not stop.is_set():
+            for make in (
+                lambda: new.write_text("model"),
+                lambda: new.symlink_to(tmp_path / "secret"),
+                lambda: os.mkfifo(new),
+                lambda: new.symlink_to(tmp_path),
+            ):
+                make()
+                new.replace(name)
+            name.unlink()
+            name.mkdir()
+            name.rmdir()
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    seen, before = set(), open_descriptors()
+    try:
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            seen.add(fingerprint.checkpoint(out))
+            everything(out)
+    finally:
+        stop.set()
+        thread.join()
+
+    assert seen == allowed
+    assert open_descriptors() <= before + 1
+
+
+def test_a_file_counts_up_to_its_length_so_that_one_without_end_has_one() -> None:
+    endless = Path(
+        "/proc/sys/kernel/random"
+    )  # its files have no length, and `uuid` never reads the same twice
+    assert (endless / "uuid").read_text() != (endless / "uuid").read_text()
+
+    assert fingerprint.checkpoint(endless) == fingerprint.checkpoint(endless)
+
+
+def test_a_file_is_opened_plainly_and_nothing_else_is(out: Path) -> None:
+    (out / "link").symlink_to("weights/policy.pt")
+    os.mkfifo(out / "pipe")
+    bind(out / "socket")
+    folder = plainly.open_folder(out / "weights")
+    try:
+        with plainly.open_file("policy.pt", folder) as file:
+            assert file.read() == b"weights"
+    finally:
+        os.close(folder)
+    before = open_descriptors()
+
+    for name, kind in {"pipe": NotPlain, "weights": NotPlain, "link": OSError, "socket": OSError}.items():
+        with pytest.raises(kind) as refused:
+            plainly.open_file(out / name)
+        assert plainly.is_programs_doing(refused.value)
+    for name in ("pipe", "link", "weights/policy.pt", "missing"):
+        with pytest.raises((NotADirectoryError, FileNotFoundError)) as refused:
+            plainly.open_folder(out / name)
+        assert plainly.is_programs_doing(refused.value)
+    assert open_descriptors() == before
