@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from environments import plugins
 from environments.judges import Judge
+from environments.limits import Limits
 from environments.plugins import Refused
 from environments.space import Choice, Float, Space, Value, is_finite
 
@@ -69,6 +70,17 @@ class Environment(BaseModel):
     """How the program is started. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
     editable: tuple[str, ...] = ("train.py",)
     """Files of the program that a code edit may change."""
+    required_calls: tuple[str, ...] = ()
+    """Calls that an edited program must still make, such as `optimizer.step`."""
+    readable: tuple[str, ...] = ()
+    """Besides its workspace, what the program may read: paths, in the environment's folder unless absolute."""
+    network: bool = False
+    """Whether the program may use the network; its trials are then marked."""
+    deterministic: bool = False
+    """Whether training draws nothing at random, so that runs under different seeds may come out the same."""
+    allow_untrained: bool = False
+    """Whether a program that is good without training may be shipped."""
+    limits: Limits = Limits()
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Value] = Field(default_factory=dict)
     """Parameters that every trial gets unchanged."""
@@ -217,10 +229,12 @@ def files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def digest(folder: Path) -> str:
-    """SHA-256 over the names and contents of a folder's files."""
+def digest(folder: Path, without: Collection[Path] = ()) -> str:
+    """SHA-256 over the names and contents of a folder's files, `without` some."""
     total = hashlib.sha256()
     for path in files(folder):
+        if path in without:
+            continue
         content = hashlib.sha256(path.read_bytes()).hexdigest()
         total.update(os.fsencode(f"{path.relative_to(folder).as_posix()}\0{content}\n"))
     return total.hexdigest()

@@ -18,16 +18,18 @@ from flows.showcase import Showcase
 from flows.spec import Advanced, CampaignSpec
 from tasks import interrupt
 from tasks.checkpoint import kept, whole
+from tasks.clock import clock
 from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.ledger import Ledger
 from tasks.life import Life
 from tasks.outbox import Outbox
+from tasks.plausible import believed
 from tasks.propose import load, propose
 from tasks.record import reconcile, record
-from tasks.sandbox import clock
 from tasks.train import train
 from tasks.trial import History, Trial
+from tasks.untrained import is_due, untrained
 
 CHUNK = 250
 """Finished trials that one life replays, at most; those of earlier chunks are read from their files alone."""
@@ -85,14 +87,20 @@ def campaign(
 def one_trial(spec: CampaignSpec, ledger: Ledger, outbox: Outbox, history: History) -> Trial | None:
     """The next trial, from its proposal to its record; None when there is nothing left to propose."""
     began, number, results = clock(), len(history), ledger.results
-    at, place = ledger.at(number), ledger.place(number)
+    at, place, walls = ledger.at(number), ledger.place(number), spec.isolation
     problem, known = whole(ledger.environment), whole(history)
     proposer = whole(load(spec.proposer, spec.advanced.options))
     proposal = kept(propose, results)(at, problem, proposer, place, known, ledger.seed("propose", at))
     if proposal is None:
         return None
-    run = kept(train, results)(at, problem, ledger.program, place, proposal, ledger.seed("train", at))
-    score = kept(evaluate, results)(at, problem, place, run, ledger.seed("search", at))
-    verdict = kept(decide, results)(at, known, run, score)
+    begin = ledger.program, place, proposal
+    run = kept(train, results)(at, problem, walls, *begin, ledger.seed("train", at))
+    run = believed(ledger.environment, history, proposal, run, ledger.path)
+    ledger.verify()  # what judges is what was frozen
+    score = kept(evaluate, results)(at, problem, walls, place, run, ledger.seed("search", at))
+    control = None
+    if is_due(ledger.environment, history, score):
+        control = kept(untrained, results)(at, problem, walls, *begin, run, ledger.seed("control", at))
+    verdict = kept(decide, results)(at, known, run, score, control)
     trial = Trial(number, at.attempt, len(history), proposal, (run,), score, verdict, clock() - began)
     return record(at, ledger, outbox, known, whole(trial))

@@ -60,6 +60,17 @@ Settings = Annotated[
 ]
 
 
+Walls = Annotated[
+    str | None, Parameter("--isolation", help="How trials are walled in: auto, bwrap, landlock or none.")
+]
+Unsandboxed = Annotated[
+    bool | None,
+    Parameter(
+        "--allow-unsandboxed", negative="", help="Run edited programs even where nothing walls them in."
+    ),
+]
+
+
 @app.command
 def run(
     environment: str,
@@ -72,6 +83,8 @@ def run(
     patience: Patience = None,
     seed: Seed = None,
     tracking: Tracking = None,
+    isolation: Walls = None,
+    allow_unsandboxed: Unsandboxed = None,
     set_: Settings = None,
     server: Server = None,
     detach: Detach = False,
@@ -82,7 +95,8 @@ def run(
 
     stated = running.stated(
         environment, name=name, proposer=proposer, trials=trials, hours=hours, until=until, patience=patience,
-        seed=seed, tracking=tracking, settings=set_ or [],
+        seed=seed, tracking=tracking, isolation=isolation,
+        allow_unsandboxed=allow_unsandboxed, settings=set_ or [],
     )  # fmt: skip
     return running.run(stated, server, json, detach)
 
@@ -98,6 +112,8 @@ def resume(
     proposer: Proposer = None,
     seed: Seed = None,
     tracking: Tracking = None,
+    isolation: Walls = None,
+    allow_unsandboxed: Unsandboxed = None,
     set_: Settings = None,
     server: Server = None,
     detach: Detach = False,
@@ -108,7 +124,8 @@ def resume(
 
     stated = running.stated(
         None, name=campaign or running.newest_unfinished(), proposer=proposer, trials=trials, hours=hours,
-        until=until, patience=patience, seed=seed, tracking=tracking, settings=set_ or [],
+        until=until, patience=patience, seed=seed, tracking=tracking, isolation=isolation,
+        allow_unsandboxed=allow_unsandboxed, settings=set_ or [],
     )  # fmt: skip
     return running.run(stated, server, json, detach)
 
@@ -140,12 +157,16 @@ def try_(
     ] = None,
     set_: Settings = None,
     seed: Seed = None,
+    isolation: Walls = None,
+    allow_unsandboxed: Unsandboxed = None,
     json: Json = False,
 ) -> int:
     """Train and judge once, outside of any campaign, and say what came of it."""
     from flows import trying
 
-    return trying.attempt(environment, in_, params, diff, set_ or [], seed, json)
+    return trying.attempt(
+        environment, in_, params, diff, set_ or [], seed, isolation or "auto", bool(allow_unsandboxed), json
+    )
 
 
 @app.command(name="list")
@@ -215,6 +236,14 @@ def down(
     from flows import services
 
     return services.down(now)
+
+
+@app.command
+def doctor(*, json: Json = False) -> int:
+    """Say whether this machine is fit for a night, and what there is to mend. Changes nothing."""
+    from flows import doctor as doctors
+
+    return doctors.doctor(json)
 
 
 @environments_app.command(name="list")

@@ -24,11 +24,12 @@ from flows.status import document, ended, state, stored_spec
 from flows.watch import Watch
 from tasks import life
 from tasks.ledger import Ledger, campaigns, free_name, home
+from tasks.scrub import clean
 from tasks.tracking import locate
 
 STDIN = "/dev/stdin"
 """As the name of a spec.toml: one that another program writes."""
-ADVANCED = ("patience", "crash_share", "options", "overrides")
+ADVANCED = ("patience", "crash_share", "isolation", "allow_unsandboxed", "options", "overrides")
 
 
 def stated(environment: str | None, *, settings: list[str], **given: Any) -> dict[str, Any]:
@@ -205,24 +206,29 @@ def print_logs(name: str, trial: int | None, follow: bool) -> int:
     place = ledger.place(number)
     for title, path in (("training", place.log), ("under judgement", place.judge_log)):
         print(f"== trial {number}, {title}: {show.short(path)}")
-        offset = _print_from(path, 0)
+        offset = _print_from(path, 0, whole=not follow)
         while follow and not place.trial.is_file() and life.is_running(ledger):
             time.sleep(0.2)
-            offset = _print_from(path, offset)
+            offset = _print_from(path, offset, whole=False)
             if path == place.log and place.judge_log.is_file():
                 break
+        _print_from(path, offset, whole=True)
     return 0
 
 
-def _print_from(path: Path, offset: int) -> int:
-    """Print what a file has beyond `offset`; where it ends now."""
+def _print_from(path: Path, offset: int, whole: bool) -> int:
+    """Print the lines that a log has beyond `offset`, as text that does nothing to a terminal; where they end."""
     if not path.is_file():
         return offset
     with path.open("rb") as file:
         file.seek(offset)
-        sys.stdout.write(file.read().decode(errors="replace"))
-        sys.stdout.flush()
-        return file.tell()
+        new = file.read()
+    if not whole:
+        new = new[: new.rfind(b"\n") + 1]
+    for line in clean(new.decode(errors="replace")):
+        print(line)
+    sys.stdout.flush()
+    return offset + len(new)
 
 
 def _read_spec(path: Path) -> dict[str, Any]:

@@ -191,7 +191,7 @@ def _row(trial: Trial, varying: list[str]) -> dict[str, str]:
     tried = {name: short_value(trial.proposal.params.get(name)) for name in varying}
     rest = {
         "seconds": f"{trial.runs[-1].seconds:.1f}",
-        "reason": " ".join(trial.verdict.reason.split())[:200],
+        "reason": _code(trial.verdict.reason[:200]),
     }
     named = {f"{name} (parameter)" if name in known | rest else name: value for name, value in tried.items()}
     return known | named | rest

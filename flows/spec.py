@@ -13,7 +13,7 @@ import shutil
 import time
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import tomlkit
 from filelock import FileLock
@@ -26,6 +26,7 @@ from environments.space import Value
 from flows import parameters
 from tasks import evaluate, propose, train, workspace
 from tasks.decide import RULE
+from tasks.isolation import Isolation, choose
 from tasks.ledger import Ledger, check_name, home
 
 FIXED = ("environment", "overrides", "proposer", "options", "seed")
@@ -48,6 +49,16 @@ class Advanced(BaseModel):
         le=1,
         title="Crash share",
         description="Stop when more of the last 10 trials crashed.",
+    )
+    isolation: Literal["auto", "bwrap", "landlock", "none"] = Field(
+        default="auto",
+        title="Isolation",
+        description="How trials are walled in; auto: the strongest way that the machine offers.",
+    )
+    allow_unsandboxed: bool = Field(
+        default=False,
+        title="Allow unsandboxed",
+        description="Run edited programs even at isolation none, where nothing keeps them from your files.",
     )
     options: dict[str, Any] = Field(
         default={},
@@ -114,6 +125,15 @@ class CampaignSpec(BaseModel):
         """`until` as Unix time, in seconds."""
         return datetime.datetime.fromisoformat(self.until).timestamp() if self.until else None
 
+    @property
+    def isolation(self) -> Isolation:
+        """How trials are confined on this machine.
+
+        Raises:
+            Refused: not in the way that was asked for.
+        """
+        return Isolation(choose(self.advanced.isolation), self.advanced.allow_unsandboxed)
+
     def check(self) -> None:
         """Everything that can be known wrong before anything starts, whether the campaign is new or resumed.
 
@@ -123,6 +143,7 @@ class CampaignSpec(BaseModel):
         if shutil.which("git") is None:
             raise Refused("git is not installed: the lineage of a campaign is kept in a git repository")
         propose.load(self.proposer, self.advanced.options)
+        self.isolation  # noqa: B018  refuses
         known = Ledger.exists(self.name)
         environment = self._resumed().environment if known else self._asked_for()
         need = environment.budget_seconds + environment.startup_seconds
@@ -176,6 +197,7 @@ class CampaignSpec(BaseModel):
             proposer=self.proposer,
             options=self.advanced.options,
             seed=self.seed,
+            isolation=self.isolation.level,
             spec=self.toml(),
         )
 

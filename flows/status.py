@@ -12,14 +12,13 @@ import itertools
 import json
 import math
 import os
-import stat
 import statistics
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from environments import Environment
+from environments import Environment, plainly
 from flows.daemon import page_of
 from tasks import life
 from tasks.ledger import Ledger
@@ -54,7 +53,7 @@ def document(ledger: Ledger) -> dict[str, Any]:
         "isolation": campaign.isolation,
         "baseline": _scored(baseline(history)),
         "champion": _champion(best(history)),
-        "shipped": None,
+        "shipped": _shipped(ledger, history),
         "certificate": None,
         "trials": [_row(trial) for trial in history],
         "spent": {
@@ -65,6 +64,12 @@ def document(ledger: Ledger) -> dict[str, Any]:
         "waiting_to_record": len([trial for trial in history if not is_tracked(ledger, trial)]),
         "urls": urls(ledger),
     }
+
+
+def _shipped(ledger: Ledger, history: History) -> str | None:
+    """`baseline` when a campaign has ended and kept nothing else. A champion is shipped by its certificate only."""
+    champion = best(history)
+    return "baseline" if ended(ledger) and champion and champion.number == 0 else None
 
 
 def state(ledger: Ledger) -> str:
@@ -244,15 +249,12 @@ class CurveFile:
     def read(self) -> None:
         """Take in the complete lines that are new, or all of them when the file is another one than before."""
         try:
-            # A program may have left a pipe there, or something else that does not end.
-            file = os.fdopen(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-        except OSError:  # not there yet, or already gone
+            file = plainly.open_file(self._path)
+        except OSError:  # not there yet, already gone, or no file at all
             self._forget()
             return
         with file:
             about = os.fstat(file.fileno())
-            if not stat.S_ISREG(about.st_mode):
-                return
             if about.st_ino != self._inode or about.st_size < self._offset:
                 self._forget()
             self._inode, self.changed = about.st_ino, about.st_mtime

@@ -18,7 +18,7 @@ from tasks.workspace import TrialDir
 
 def attempt(
     environment: str | None, campaign: str | None, params: str, diff: Path | None, settings: list[str],
-    seed: int | None, as_json: bool,
+    seed: int | None, walls: str, allow_unsandboxed: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Train and judge once; 0 when that gave a score, else 1.
 
@@ -32,18 +32,25 @@ def attempt(
 
     settle_in(home())
     from tasks.evaluate import judge_run
-    from tasks.train import run_program
+    from tasks.isolation import Isolation, choose
+    from tasks.plausible import believed
+    from tasks.train import UNSANDBOXED, run_program
 
     problem, program, place = _in_campaign(ledger, settings) if ledger else _fresh(str(environment), settings)
     proposal = Proposal(problem.complete(values), edit, rationale="tried by hand", proposer="try")
     seed = secrets.randbelow(2**31) if seed is None else seed
+    isolation = Isolation(choose(walls), allow_unsandboxed)
+    if not isolation.may_run(edit):
+        raise Refused(UNSANDBOXED)
     marker = f"try-{secrets.token_hex(4)}"
-    run = run_program(marker, problem, program, place, proposal, seed)
-    score = judge_run(marker, problem, place, run, (seed + 1) % 2**31)
+    run = run_program(marker, problem, isolation, program, place, proposal, seed)
+    run = believed(problem, (), proposal, run, place.path.parents[1])
+    score = judge_run(marker, problem, isolation, place, run, (seed + 1) % 2**31)
     champion = best(ledger.history()) if ledger else None
     document = {
         "environment": problem.name, "params": proposal.params, "seed": seed, "score": score.value, "se": score.se,
-        "n": score.n, "metric": problem.metric, "seconds": run.seconds, "steps": run.steps, "error": score.error,
+        "n": score.n, "metric": problem.metric, "seconds": run.seconds, "steps": run.steps, "isolation": run.isolation,
+        "error": score.error,
         "champion": champion.score.value if champion else None, "directory": str(place.path),
     }  # fmt: skip
     if as_json:

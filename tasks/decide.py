@@ -8,19 +8,25 @@ from __future__ import annotations
 
 from environments.score import Score
 from tasks.checkpoint import At, stored
-from tasks.trial import History, Run, Verdict, best
+from tasks.trial import History, Run, Verdict, baseline, best
 
 RULE = "greedy"
+UNTRAINED_SHARE = 0.5
+"""Of the claimed gain: what is there without training must stay below it."""
 
 
 @stored("decide")
-def decide(at: At, history: History, run: Run, score: Score) -> Verdict:
+def decide(at: At, history: History, run: Run, score: Score, untrained: Score | None) -> Verdict:
     """The verdict on one trial, given everything decided before it."""
-    return judge_trial(history, run, score)
+    return judge_trial(history, run, score, untrained)
 
 
-def judge_trial(history: History, run: Run, score: Score) -> Verdict:
-    """Keep it if it is better than the champion, or the first to have a score at all."""
+def judge_trial(history: History, run: Run, score: Score, untrained: Score | None = None) -> Verdict:
+    """Keep it if it is better than the champion, or the first to have a score at all.
+
+    Args:
+        untrained: What the same program scores without training, where that was asked (tasks/untrained.py).
+    """
     if run.status == "cancelled":
         return Verdict("cancelled", "stopped early")
     if score.value is None:
@@ -37,5 +43,22 @@ def judge_trial(history: History, run: Run, score: Score) -> Verdict:
     }
     change = f"{score.value:.4g} against {champion.score.value:.4g} of trial {champion.number} ({gain:+.4g})"
     if score > champion.score:
+        if untrained is not None and (reason := _not_learned(history, score, untrained)):
+            return Verdict("discard", reason, None, evidence | {"untrained": untrained.value})
         return Verdict("keep", f"better: {change}", "provisional", evidence)
     return Verdict("discard", f"not better: {change}", None, evidence)
+
+
+def _not_learned(history: History, score: Score, untrained: Score) -> str | None:
+    """Why the gain is none of training's: half of it is there before; None when it is not."""
+    first = baseline(history) or history[0]
+    reference = first if first.score.value is not None else best(history)
+    assert reference is not None, "a control is asked for only when there is a champion"
+    claimed = score.goodness - reference.score.goodness
+    without = untrained.goodness - reference.score.goodness
+    if without < claimed * UNTRAINED_SHARE:
+        return None
+    return (
+        f"not learned: {untrained.value:.4g} without training, {score.value:.4g} with it, where trial "
+        f"{reference.number} has {reference.score.value:.4g}; allow_untrained in environment.toml would keep it"
+    )

@@ -9,29 +9,37 @@ from __future__ import annotations
 import os
 import selectors
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from environments import FILE, Environment, judge_name
 from environments.judges import Misbehaved
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import interrupt, workspace
+from tasks import confine, fingerprint, interrupt, trees, workspace
 from tasks.checkpoint import At, stored
-from tasks.sandbox import NotAProgram, OutputTooLong, Program, clock
-from tasks.train import describe, placeholders
+from tasks.clock import clock
+from tasks.confine import View
+from tasks.isolation import Isolation
+from tasks.sandbox import NotAProgram, Program, Stopped
+from tasks.train import placeholders
 from tasks.trial import Run
 from tasks.workspace import TrialDir
 
 
 @stored("evaluate")
-def evaluate(at: At, environment: Environment, place: TrialDir, run: Run, seed: int) -> Score:
+def evaluate(
+    at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int
+) -> Score:
     """The judged score of a finished run; a crashed one has none, and a finished trial is never judged again."""
     if known := workspace.finished(place):
         return known.score
-    return judge_run(at.marker, environment, place, run, seed)
+    return judge_run(at.marker, environment, isolation, place, run, seed)
 
 
-def judge_run(marker: str, environment: Environment, place: TrialDir, run: Run, seed: int) -> Score:
+def judge_run(
+    marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int
+) -> Score:
     """Judge one run on units drawn from `seed`. Whatever the candidate does, the answer is a Score.
 
     Raises:
@@ -39,20 +47,46 @@ def judge_run(marker: str, environment: Environment, place: TrialDir, run: Run, 
     """
     if run.status != "finished":
         return Score.missing(run.error or run.status, environment.higher_is_better)
+    if changed := _changed(place, run):
+        return Score.missing(changed, environment.higher_is_better)
     judge = environment.judge
-    place.result.unlink(missing_ok=True)
+    trees.remove(place.judged)
+    place.judged.mkdir()
+    confine.give(place.judged, isolation.level)
     command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed))
     directory = place.workspace if judge.runs_in == "workspace" else environment.folder
     try:
-        with Program(command, cwd=directory, log=place.judge_log, marker=marker, pipes=True) as program:
+        with Program(
+            command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
+            view=_view(environment, place), limits=environment.limits, pipes=True,
+        ) as program:  # fmt: skip
             try:
                 return judge.score(PipedCandidate(program, place.result), seed, environment.higher_is_better)
-            except (Misbehaved, OutputTooLong) as wrong:
+            except (Misbehaved, Stopped) as wrong:
                 program.kill()
                 reason = f"{wrong}\n{program.tail()}".rstrip()
     except NotAProgram as wrong:
         reason = str(wrong)
     return Score.missing(reason, environment.higher_is_better)
+
+
+def _changed(place: TrialDir, run: Run) -> str | None:
+    """Why what lies there now is not what was trained; None when it is."""
+    if run.checkpoint != fingerprint.checkpoint(place.out):
+        return "out/ has changed since the training ended"
+    if run.program != workspace.program_digest(place):
+        return "the program has changed since the training began"
+    return None
+
+
+def _view(environment: Environment, place: TrialDir) -> View:
+    """What the candidate may see: a trial's program all that is the trial's, and the evaluation the environment."""
+    judge = environment.judge
+    if judge.runs_in == "workspace":
+        return replace(confine.of(environment, (place.workspace, place.out), ()), network=False)
+    reads = (environment.folder / path for path in judge.reads)
+    view = confine.of(environment, (environment.folder, place.out, *reads), (place.judged,))
+    return replace(view, network=judge.online)
 
 
 def judge_placeholders(environment: Environment, place: TrialDir, seed: int) -> dict[str, object]:
@@ -164,7 +198,7 @@ class PipedCandidate:
         """Why nobody is at the other end of the pipe."""
         for _ in range(50):  # the pipe closes a moment before the process can be collected
             if (status := self._program.poll(0.02)) is not None:
-                return f"{describe(status)} under judgement"
+                return f"{self._program.describe(status)} under judgement"
         return "closed its pipe under judgement"
 
 

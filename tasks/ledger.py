@@ -33,7 +33,7 @@ import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import sandbox, workspace
+from tasks import workspace
 from tasks.checkpoint import At, spec_digest
 from tasks.seeds import Purpose, derive
 from tasks.trial import History
@@ -70,6 +70,7 @@ class Campaign(BaseModel):
     digest: str
     """What changes a score (tasks.checkpoint.spec_digest), as it was at the start."""
     isolation: str
+    """The level of its first life (tasks/confine.py); each run says at which it ran."""
     version: str
 
 
@@ -156,6 +157,7 @@ class Ledger:
         proposer: str,
         options: dict[str, Any],
         seed: int | None,
+        isolation: str,
         spec: str,
     ) -> Ledger:
         """Freeze the environment and the baseline program, and write campaign.json as the last step."""
@@ -177,7 +179,7 @@ class Ledger:
             environment=environment.name,
             source=source,
             digest=measure(path, environment, settings),
-            isolation=sandbox.ISOLATION,
+            isolation=isolation,
             version=importlib.metadata.version("nightshift-rl"),
             **settings,
         )
@@ -277,7 +279,7 @@ def freeze(environment: Environment, path: Path) -> None:
     if size > FREEZE_LIMIT:
         raise Refused(
             f"{environment.folder} holds {size / 2**20:.0f} MiB, and every campaign copies it (limit "
-            f"{FREEZE_LIMIT // 2**20} MiB): keep data elsewhere and name its path in train_cmd"
+            f"{FREEZE_LIMIT // 2**20} MiB): keep data elsewhere, and list its path under readable"
         )
     for file in content:
         _copy(file, path / "environment" / file.relative_to(environment.folder))
@@ -306,8 +308,11 @@ def measure(path: Path, environment: Environment, settings: dict[str, object]) -
 
 
 def _copy(source: Path, target: Path) -> None:
+    """Copy a file so that every user can read it and nobody writes it; the folders above it stay the owner's."""
     target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.chmod(0o755)
     shutil.copy2(source, target)
+    target.chmod(target.stat().st_mode & 0o111 | 0o444)
 
 
 def machine() -> str:

@@ -17,7 +17,8 @@ from types import TracebackType
 from typing import IO, Any
 
 from environments.plugins import Refused
-from tasks import interrupt, sandbox
+from tasks import interrupt, orphans
+from tasks.clock import clock
 from tasks.ledger import Ledger
 
 BEAT_SECONDS = 1.0
@@ -48,14 +49,14 @@ class Life:
                 f"campaign {self.ledger.campaign.name!r} is already running ({describe(self.ledger)})"
             )
         self._before = spent(self.ledger)
-        self._started, self._since = sandbox.clock(), time.time()
+        self._started, self._since = clock(), time.time()
         (self.ledger.path / "stop").unlink(missing_ok=True)
-        orphans = sandbox.end(self.ledger.campaign.campaign_id)
+        ended = orphans.end(self.ledger.campaign.campaign_id)
         self._note()
         before = round(self._before, 3)
         self.ledger.event("life", pid=os.getpid(), host=platform.node(), spent_before=before, **self._facts)
-        if orphans:
-            self.ledger.event("orphans", killed=orphans)
+        if ended:
+            self.ledger.event("orphans", killed=ended)
         self._beat = threading.Thread(target=self._beats, name="beat", daemon=True)
         self._beat.start()
         self._signals.__enter__()
@@ -71,7 +72,7 @@ class Life:
     @property
     def spent(self) -> float:
         """Seconds that this campaign has run, over all of its lives."""
-        return self._before + sandbox.clock() - self._started
+        return self._before + clock() - self._started
 
     @property
     def asked_to_stop(self) -> bool:

@@ -1,57 +1,54 @@
-"""Run one program that is not trusted: allow-listed environment, bounded output, and nothing of it left afterwards.
+"""Run one program that is not trusted: confined, bounded, and nothing of it left afterwards.
 
-Isolation is `none` so far: a program runs as the engine's user and can read what that user can read. What holds
-already: it sees none of the engine's environment variables, it cannot outlive its trial (children that detached
-themselves included) or its engine, and its output cannot fill the disk.
+The engine starts a *keeper* (tasks/keeper.py), which confines the program at one of the levels of tasks/confine.py
+and sees the last of its processes gone; what it may use up is bounded by the kernel where that can be had, and
+looked at a few times a second besides. At every level it sees none of the engine's environment variables, it cannot
+outlive its trial or its engine, and it cannot fill the disk.
 
-    with Program(["python", "train.py"], cwd=workspace, log=trial / "log.txt", marker="night-1/0007") as program:
+    with Program(["python", "train.py"], cwd=workspace, log=trial / "log.txt", marker="night-1/0007",
+                 level="bwrap", view=View((workspace,), (out,)), limits=environment.limits) as program:
         while program.poll(0.05) is None:
             ...
 """
 
 from __future__ import annotations
 
-import ctypes
-import errno
+import json
 import math
 import os
+import select
 import selectors
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 import psutil
 
-from tasks import interrupt
+from environments.limits import Limits
+from tasks import cgroup, confine, fingerprint, interrupt, keeper, trees
+from tasks.capped_log import CappedLog
+from tasks.clock import clock
+from tasks.confine import Level, View
+from tasks.orphans import MARKER, end
 
-ISOLATION = "none"
-"""The isolation level that programs run at, recorded with every campaign."""
-
-LOG_LIMIT = 64 * 2**20
-"""Bytes a program may print before it is stopped; what is kept of it is far less."""
-LOG_KEPT_HEAD = 2**20
-LOG_KEPT_TAIL = 2**16
 TAIL_LINES = 12
-MEMORY_SAMPLE_SECONDS = 0.5
-"""Looking for all of its processes costs a few milliseconds of the core that it may be training on."""
+LOOK_SECONDS = 0.5
+"""Between two looks at what it uses: looking costs a few milliseconds of the core that it may be training on."""
+KEEPER_SECONDS = 20.0
+"""How long a keeper may take to end everything; longer only for processes that hang in the kernel."""
 
-MARKER = "NIGHTSHIFT_TRIAL"
-"""An environment variable that every descendant of a program inherits: what it is found by when it detached."""
 PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 """Variables of the engine that a program may see. Everything else, keys above all, stays here."""
-PR_SET_PDEATHSIG = 1
-
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+GIB, MIB = 2**30, 2**20
 
 
-class OutputTooLong(Exception):
-    """The program printed more than LOG_LIMIT bytes."""
+class Stopped(Exception):
+    """The program used up more than it may, or got at its keeper, and was stopped; the message says which."""
 
 
 class NotAProgram(Exception):
@@ -59,21 +56,16 @@ class NotAProgram(Exception):
 
 
 class CannotStart(Exception):
-    """The machine could not start a process at all: a fault of infrastructure, not of the trial."""
+    """The machine could not start or confine a process: a fault of infrastructure, not of the trial."""
 
 
-def clock() -> float:
-    """Seconds on a clock that no program can set and that runs on while the machine is suspended."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
-
-def child_environment(home: Path, marker: str) -> dict[str, str]:
+def child_environment(home: str, marker: str) -> dict[str, str]:
     """All that a program sees of the environment: an allow-list, with this interpreter first on PATH."""
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return passed | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
-        "HOME": str(home),
-        "TMPDIR": str(home),
+        "HOME": home,
+        "TMPDIR": home,
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
@@ -94,6 +86,8 @@ def find_program(name: str, cwd: Path, path: str) -> str:
     found = shutil.which(name, path=path) or (str(cwd / name) if (cwd / name).is_file() else None)
     if found is None:
         raise NotAProgram(f"no program {name!r} in {cwd} or on {path}")
+    if not os.access(found, os.X_OK):
+        raise NotAProgram(f"cannot execute {name!r}: Permission denied")
     return found
 
 
@@ -104,45 +98,92 @@ class Program:
 
     Raises:
         NotAProgram: there is no such program, or it cannot be executed.
-        CannotStart: the machine has no process, memory or file left for it.
+        CannotStart: the machine has no process, memory or file left for it, or cannot confine it at this level.
     """
 
     def __init__(
-        self, command: Sequence[str], *, cwd: Path, log: Path, marker: str, pipes: bool = False
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        log: Path,
+        marker: str,
+        level: Level,
+        view: View,
+        limits: Limits,
+        pipes: bool = False,
     ) -> None:
         self.marker = marker
+        self.limits = limits
         self.peak_memory: int | None = None
         """Largest resident set of all of its processes together, in bytes, as sampled; None if it ended before."""
         self.started = clock()
-        self._sampled = -math.inf
+        self._looked = -math.inf
+        self._status: int | None = None
+        self._left: list[str] | None = None
+        self._heard = b""
         self._scratch = log.with_name(log.name + ".tmp")
-        environment = child_environment(self._scratch, marker)
-        program = find_program(command[0], cwd, environment["PATH"])
+        self._wrapped = level == "bwrap"
+        self._writable = view.writable
+        environment = child_environment("/tmp" if level == "bwrap" else str(self._scratch), marker)
+        argv = [find_program(command[0], cwd, environment["PATH"]), *command[1:]]
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._log = CappedLog(log)
+        self._group = _group(limits)
+        plan = confine.plan(
+            level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=int(limits.scratch_gb * GIB)
+        )
+        plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
+        plan |= {"rlimits": _rlimits(limits, level, self._group is not None, view.gpu)}
         try:
-            self.process = subprocess.Popen(
-                [program, *command[1:]],
-                cwd=cwd,
-                env=environment,
-                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
-                bufsize=0,
-                start_new_session=True,
-                preexec_fn=_die_with_the_engine if _libc else None,
-            )
-        except OSError as fault:
+            self._start(plan, cwd, pipes)
+        except BaseException:
             self._log.close()
-            if fault.errno in (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE):
-                raise CannotStart(f"cannot start {command[0]!r}: {fault.strerror}") from fault
-            raise NotAProgram(f"cannot execute {command[0]!r}: {fault.strerror}") from fault
+            self._give_back()
+            raise
         noise = self.process.stderr if pipes else self.process.stdout
         assert noise is not None
         os.set_blocking(noise.fileno(), False)
         self._noise: IO[bytes] | None = noise
         self._selector = selectors.DefaultSelector()
         self._selector.register(noise, selectors.EVENT_READ)
+        self._selector.register(self._report, selectors.EVENT_READ)
+
+    def _start(self, plan: dict[str, Any], cwd: Path, pipes: bool) -> None:
+        """Start the keeper, and wait until it says that the program runs."""
+        hear, say = os.pipe()
+        plan |= {"engine": os.getpid(), "report": say}
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", keeper.__file__, json.dumps(plan)],
+                cwd=cwd,
+                env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
+                bufsize=0,
+                start_new_session=True,
+                pass_fds=(say,),
+            )
+        except OSError as fault:
+            os.close(hear)
+            raise CannotStart(f"cannot start a process for {plan['argv'][0]!r}: {fault.strerror}") from fault
+        finally:
+            os.close(say)
+        self._report = hear
+        told = self._hear()
+        if "started" in told:
+            return
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                self._log.write(b"" if pipe is self.process.stdin else pipe.read())
+                pipe.close()
+        self.process.wait()
+        os.close(hear)
+        why = told.get("why") or f"its keeper failed: {self._log.tail(3)}"
+        if told.get("executing"):
+            raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
+        raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
 
     def __enter__(self) -> Program:
         return self
@@ -154,179 +195,194 @@ class Program:
         """Take in what it prints for at most `seconds`; its exit status once it has ended, else None.
 
         Raises:
-            OutputTooLong: it printed more than LOG_LIMIT bytes.
+            Stopped: it used up more than it may, or got at its keeper.
             KeyboardInterrupt: somebody asked the engine to end.
         """
         interrupt.check()
-        status = self._reap()
-        if status is None:
-            self._sample_memory()
+        if self._status is None:
+            self._look()
             self._take_in(seconds)
-            status = self._reap()
-        if status is not None:
+            if self._status is None and self.process.poll() is not None:
+                self._lost()
+        if self._status is not None:
             self._take_in(0)
-        return status
+        return self._status
 
     def terminate(self, grace: float) -> bool:
-        """Ask it to end (SIGTERM to its whole group); whether it did so within `grace` seconds."""
-        self._signal_group(signal.SIGTERM)
+        """Ask all of its processes to end (SIGTERM); whether the program did so within `grace` seconds."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGUSR1)
         deadline = clock() + grace
         while clock() < deadline:
             if self.poll(0.02) is not None:
                 return True
         return False
 
-    def left_over(self, patience: float = 1.0) -> list[str]:
-        """Command lines of processes that still run `patience` seconds after the program itself has ended.
-
-        The patience is for helpers that notice the end by themselves, as multiprocessing's resource tracker does.
-        """
-        deadline = clock() + patience
-        while others := [p for p in marked(self.marker) if p.pid != self.process.pid]:
-            if clock() > deadline:
-                return [_name(process) for process in others]
-            time.sleep(0.02)
-        return []
+    def left_over(self) -> list[str]:
+        """Command lines of the processes that went on a second after the program had ended; they are gone now."""
+        while self._left is None and self.process.poll() is None:
+            interrupt.check()
+            self._take_in(0.05)
+        self._take_in(0)
+        if self._left is None:
+            self._lost()
+        return self._left or []
 
     def kill(self) -> None:
-        """End everything of it: its group, its descendants, and whatever carries its marker. Safe to call again."""
-        self._signal_group(signal.SIGKILL)
-        end(self.marker)
-        while self.process.returncode is None and self._reap() is None:
-            time.sleep(0.005)
+        """End everything of it. Safe to call again."""
+        if self._selector.get_map() is None:
+            return
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            self.process.wait(KEEPER_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"processes of {self.marker} survive SIGKILL") from None
         self._take_in(0, limited=False)
+        if self._left is None:
+            end(self.marker)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
         self._noise = None
         self._selector.close()
+        os.close(self._report)
         self._log.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._give_back()
 
     def note(self, chunk: bytes) -> None:
         """Add to its log what it printed on a pipe that somebody else reads."""
         self._log.write(chunk)
-        if self._log.written > LOG_LIMIT:
-            raise OutputTooLong(f"printed more than {LOG_LIMIT // 2**20} MiB")
+        if self._log.written > self.limits.output_mb * MIB:
+            raise Stopped(f"printed more than {self.limits.output_mb:g} MiB (limits.output_mb)")
 
     def tail(self) -> str:
         """The last lines of what it printed, for the reason of a crash."""
         return self._log.tail(TAIL_LINES)
 
-    def _reap(self) -> int | None:
-        """Collect its exit status, if it has ended."""
-        return self.process.poll()
+    def describe(self, status: int) -> str:
+        """An exit status in words."""
+        if status >= 0:
+            return f"exited with status {status}"
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+        if self._group and self._group.ran_out_of_memory():
+            return f"ran out of memory: it may use {memory(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
+        return f"was ended by {name}{' (out of memory?)' if -status == signal.SIGKILL else ''}"
 
-    def _sample_memory(self) -> None:
-        # Not ru_maxrss: that begins with what the engine itself held at the fork.
-        if clock() - self._sampled < MEMORY_SAMPLE_SECONDS:
+    def _lost(self) -> None:
+        end(self.marker)
+        raise Stopped("its keeper was killed, and with it everything that could be found of it")
+
+    def _hear(self) -> dict[str, Any]:
+        """What the keeper says next; empty when it has ended without a word."""
+        while b"\n" not in self._heard:
+            ready, _, _ = select.select([self._report], [], [], KEEPER_SECONDS)
+            chunk = os.read(self._report, 2**16) if ready else b""
+            if not chunk:
+                return {}
+            self._heard += chunk
+        line, _, self._heard = self._heard.partition(b"\n")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def _listen(self) -> None:
+        """Take in what the keeper says."""
+        told = self._hear()
+        if not told:
+            self._selector.unregister(self._report)
+        if "status" in told:
+            # Like a shell, bubblewrap tells of a signal by adding it to 128.
+            status = told["status"]
+            self._status = 128 - status if self._wrapped and 128 < status <= 128 + 64 else status
+        if "left" in told:
+            self._left = told["left"]
+        if b"\n" in self._heard:
+            self._listen()
+
+    def _look(self) -> None:
+        """Now and then, look at what it uses.
+
+        Raises:
+            Stopped: more than it may.
+        """
+        if clock() - self._looked < LOOK_SECONDS:
             return
-        self._sampled = clock()
+        self._looked = clock()
         try:
-            program = psutil.Process(self.process.pid)
-            held = sum(p.memory_info().rss for p in [program, *program.children(recursive=True)])
+            processes = psutil.Process(self.process.pid).children(recursive=True)
+            held = sum(process.memory_info().rss for process in processes)
         except psutil.Error:  # one of them ended just now
             return
         self.peak_memory = max(self.peak_memory or 0, held)
+        if not self._group and held > memory(self.limits):
+            raise Stopped(f"used more than {memory(self.limits) / GIB:.3g} GiB of memory (limits.memory_gb)")
+        if len(processes) > self.limits.processes + 2:
+            raise Stopped(f"started more than {self.limits.processes} processes (limits.processes)")
+        for folder in self._writable:
+            if reason := fingerprint.excess(folder, self.limits):
+                raise Stopped(reason)
+        if fingerprint.survey(self._scratch).bytes > self.limits.scratch_gb * GIB:
+            raise Stopped(
+                f"wrote more than {self.limits.scratch_gb:g} GiB of temporary files (limits.scratch_gb)"
+            )
 
     def _take_in(self, seconds: float, limited: bool = True) -> None:
-        """Move output from the pipe to the log until `seconds` have passed, it is empty, or it is closed."""
+        """Move output from the pipe to the log, and hear the keeper, until `seconds` have passed or it has ended."""
         deadline = clock() + seconds
-        while self._noise is not None and self._selector.select(max(deadline - clock(), 0)):
-            chunk = self._noise.read(2**20)
-            if not chunk:
-                self._selector.unregister(self._noise)
-                self._noise.close()
-                self._noise = None
-                break
-            if limited:
-                self.note(chunk)
-            else:
-                self._log.write(chunk)
-            if clock() >= deadline:
+        while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
+            for key, _ in ready:
+                if key.fileobj == self._report:
+                    self._listen()
+                elif self._noise is not None:
+                    self._write_down(self._noise, limited)
+            if clock() >= deadline or (seconds and self._status is not None):
                 return
-        if self._noise is None and seconds:
-            time.sleep(min(0.005, max(deadline - clock(), 0)))
 
-    def _signal_group(self, number: signal.Signals) -> None:
-        if self._reap() is None:
-            os.killpg(self.process.pid, number)
+    def _write_down(self, noise: IO[bytes], limited: bool) -> None:
+        chunk = noise.read(2**20)
+        if not chunk:
+            self._selector.unregister(noise)
+            noise.close()
+            self._noise = None
+        elif limited:
+            self.note(chunk)
+        else:
+            self._log.write(chunk)
 
-
-class CappedLog:
-    """A log file that keeps the beginning and the end of what was printed, and counts the rest."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
-        self._tail = b""
-        self.written = 0
-
-    def write(self, chunk: bytes) -> None:
-        room = max(LOG_KEPT_HEAD - self.written, 0)
-        if room:
-            self._file.write(chunk[:room])
-            self._file.flush()
-        self.written += len(chunk)
-        self._tail = (self._tail + chunk)[-LOG_KEPT_TAIL:]
-
-    def close(self) -> None:
-        if self._file.closed:
-            return
-        beyond = self.written - LOG_KEPT_HEAD
-        if beyond > 0:
-            kept = self._tail[-beyond:]
-            self._file.write(f"\n[... {beyond - len(kept)} bytes left out ...]\n".encode() + kept)
-        self._file.close()
-
-    def tail(self, lines: int) -> str:
-        text = self._tail.decode(errors="replace")
-        return "\n".join(line[:500] for line in text.splitlines()[-lines:])
+    def _give_back(self) -> None:
+        if self._group:
+            self._group.remove()
+        trees.remove(self._scratch)
 
 
-def marked(marker: str) -> list[psutil.Process]:
-    """Every live process whose marker is `marker`, or begins with it and a slash."""
-    own = (marker, marker + "/")
-    found = []
-    for process in psutil.process_iter():
-        try:
-            value = process.environ().get(MARKER, "")
-            if (value == own[0] or value.startswith(own[1])) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue  # ended meanwhile, or another user's: not one of ours
-    return found
+def memory(limits: Limits) -> int:
+    """Bytes of memory that a program may use."""
+    if limits.memory_gb is not None:
+        return int(limits.memory_gb * GIB)
+    return psutil.virtual_memory().total * 3 // 4
 
 
-def end(marker: str, patience: float = 10.0) -> list[str]:
-    """Kill every process that carries the marker; their command lines. New ones that they start are killed too.
-
-    Raises:
-        TimeoutError: some survive SIGKILL for `patience` seconds (they hang in the kernel).
-    """
-    killed: dict[int, str] = {}
-    deadline = clock() + patience
-    while survivors := marked(marker):
-        if clock() > deadline:
-            raise TimeoutError(f"processes {[p.pid for p in survivors]} of {marker} survive SIGKILL")
-        for process in survivors:
-            try:
-                killed[process.pid] = _name(process)
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
-        time.sleep(0.005)
-    return list(killed.values())
-
-
-def _name(process: psutil.Process) -> str:
-    """A process's command line, short enough for a reason."""
+def _group(limits: Limits) -> cgroup.Group | None:
+    groups = cgroup.find()
     try:
-        return " ".join(process.cmdline())[:80] or process.name()
-    except psutil.Error:
-        return f"process {process.pid}"
+        return groups.make(memory(limits), limits.processes) if groups else None
+    except OSError as fault:
+        raise CannotStart(f"cannot make a control group: {fault}") from fault
 
 
-def _die_with_the_engine() -> None:
-    """Between fork and exec: have the kernel kill this process when the thread that started it is gone."""
-    assert _libc is not None
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+def _rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str, int]:
+    """Resource limits of each process. Without a control group they have to bound memory and processes too; the
+    first in address space, which programs on a GPU reserve without using it."""
+    bounds = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": int(limits.file_gb * GIB)}
+    if not grouped and not gpu:
+        bounds["RLIMIT_AS"] = memory(limits)
+    if not grouped:
+        user = os.geteuid() if (own := confine.owner(level)) is None else own
+        bounds["RLIMIT_NPROC"] = limits.processes + _threads_of(user)
+    return bounds
+
+
+def _threads_of(user: int) -> int:
+    """How many threads a user has already: the kernel counts all of them."""
+    facts = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
+    return sum(fact["num_threads"] or 0 for fact in facts if fact["uids"] and fact["uids"].real == user)

@@ -9,7 +9,10 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-Purpose = Literal["propose", "train", "search"]
+Purpose = Literal["propose", "train", "search", "control"]
+
+JUDGED = ("search", "control")
+"""Purposes whose seeds draw what a judge asks."""
 
 
 def derive(seed: int, purpose: Purpose, number: int, attempt: int) -> int:
@@ -18,4 +21,4 @@ def derive(seed: int, purpose: Purpose, number: int, attempt: int) -> int:
     Below 2**31, which every library takes; a judge's below 2**63, so that nobody finds the episodes by trying them all.
     """
     digest = hashlib.sha256(f"{seed}/{purpose}/{number}/{attempt}".encode()).digest()
-    return int.from_bytes(digest[:8]) % (2**63 if purpose == "search" else 2**31)
+    return int.from_bytes(digest[:8]) % (2**63 if purpose in JUDGED else 2**31)

@@ -12,14 +12,24 @@ import signal
 import time
 from pathlib import Path
 
-from environments import FILE, Environment, plugins
+from environments import FILE, Environment, plainly, plugins
 from environments.plugins import Refused
-from tasks import workspace
+from tasks import confine, fingerprint, workspace
 from tasks.checkpoint import At, stored
-from tasks.sandbox import NotAProgram, OutputTooLong, Program, clock
+from tasks.clock import clock
+from tasks.confine import Level
+from tasks.edits import EditFailed
+from tasks.isolation import Isolation
+from tasks.sandbox import NotAProgram, Program, Stopped
 from tasks.trial import Params, Proposal, Run
-from tasks.workspace import TRAINERS, EditFailed, TrialDir
+from tasks.workspace import TRAINERS, TrialDir
 
+UNSANDBOXED = (
+    "the edit is refused: this machine can only run it without walls (isolation none; `nightshift doctor` says why); "
+    "--allow-unsandboxed runs it all the same"
+)
+MOST_STEPS = 2**53
+"""No report of more is taken in: nothing that draws or stores a number holds it exactly."""
 POLL_SECONDS = 0.05
 PROGRESS_LIMIT = 16 * 2**20
 """Bytes of progress.jsonl beyond which a program is stopped: at 5 reports a second, days."""
@@ -31,12 +41,18 @@ class BadProgress(Exception):
 
 @stored("train")
 def train(
-    at: At, environment: Environment, program: Path, place: TrialDir, proposal: Proposal, seed: int
+    at: At,
+    environment: Environment,
+    isolation: Isolation,
+    program: Path,
+    place: TrialDir,
+    proposal: Proposal,
+    seed: int,
 ) -> Run:
     """One training run of a proposal, in the trial's directory `place`; a finished trial is never run again."""
     if known := workspace.finished(place):
         return known.runs[-1]
-    return run_program(at.marker, environment, program, place, proposal, seed)
+    return run_program(at.marker, environment, isolation, program, place, proposal, seed)
 
 
 def check(environment: Environment) -> None:
@@ -67,24 +83,34 @@ def placeholders(environment: Environment, params: Params, out: Path, seed: int)
 
 
 def run_program(
-    marker: str, environment: Environment, program: Path, place: TrialDir, proposal: Proposal, seed: int
+    marker: str,
+    environment: Environment,
+    isolation: Isolation,
+    program: Path,
+    place: TrialDir,
+    proposal: Proposal,
+    seed: int,
 ) -> Run:
     """Train once. Whatever the program does, the answer is a Run; only a fault of the machine raises.
 
     Raises:
-        CannotStart: no process could be started.
+        CannotStart: no process could be started, or confined.
     """
     started, before = time.time(), clock()
-    session = _Session(environment, place)
+    session = _Session(environment, isolation.level, place)
+    digest: str | None = None
     try:
-        workspace.prepare(place, program, environment, proposal, seed)
+        if not isolation.may_run(proposal.edit):
+            raise EditFailed(UNSANDBOXED)
+        digest = workspace.prepare(place, program, environment, proposal, seed)
+        confine.give(place.out, isolation.level)
         values = placeholders(environment, proposal.params, place.out, seed)
         session.run(workspace.fill(environment.train_cmd, values), marker)
         error = session.error
     except (EditFailed, NotAProgram) as failed:
         error = str(failed)
     return Run(
-        dir=f"trials/{place.path.name}",
+        dir=f"{place.path.parent.name}/{place.path.name}",
         seed=seed,
         seconds=round(session.seconds, 3),
         status="crash" if error else "finished",
@@ -94,29 +120,41 @@ def run_program(
         started=started,
         wall_seconds=round(clock() - before, 3),
         reported=session.progress.reported,
+        startup=session.startup and round(session.startup, 3),
+        isolation=isolation.level,
+        network=environment.network,
+        program=digest,
+        checkpoint=None if error else fingerprint.checkpoint(place.out),
     )
 
 
 class _Session:
     """One started program and its clock, until it has ended one way or another."""
 
-    def __init__(self, environment: Environment, place: TrialDir) -> None:
+    def __init__(self, environment: Environment, level: Level, place: TrialDir) -> None:
         self.environment = environment
+        self.level = level
         self.place = place
         self.progress = Progress(place.progress, environment.metric)
         self.seconds = 0.0
+        self.startup: float | None = None
         self.peak_memory: int | None = None
         self.error: str | None = None
 
     def run(self, command: list[str], marker: str) -> None:
-        with Program(command, cwd=self.place.workspace, log=self.place.log, marker=marker) as program:
+        view = confine.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
+        with Program(
+            command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
+            limits=self.environment.limits,
+        ) as program:  # fmt: skip
             try:
-                reason = self._watch(program) or self._leftovers(program) or self._missing_checkpoint()
-            except (BadProgress, OutputTooLong) as wrong:
+                reason = self._watch(program) or self._leftovers(program)
+            except (BadProgress, Stopped) as wrong:
                 reason = str(wrong)
             program.kill()
             self.peak_memory = program.peak_memory
             tail = program.tail()
+        reason = reason or fingerprint.fault(self.place.out) or self._missing_checkpoint()
         if reason:
             self.error = f"{reason}\n{tail}".rstrip()
 
@@ -130,12 +168,15 @@ class _Session:
                 self.progress.ready or now - program.started > self.environment.startup_seconds
             ):
                 ready = now
+                self.startup = ready - program.started if self.progress.ready else None
             if ready is not None and now - ready >= self.environment.budget_seconds:
                 self.seconds = now - ready
                 return self._stop(program)
         self.progress.read()
+        if ready is None and self.progress.ready:  # it was over before anybody looked
+            self.startup = 0.0
         self.seconds = clock() - (ready or program.started)
-        return describe(status) if status else None
+        return program.describe(status) if status else None
 
     def _stop(self, program: Program) -> str | None:
         """The budget is over: SIGTERM, a grace, and the kill that `Program` ends with."""
@@ -146,7 +187,9 @@ class _Session:
         status = program.poll(0)
         # 143 is how a shell passes on its child's end by SIGTERM.
         return (
-            None if status in (0, -signal.SIGTERM, 143) else f"failed while stopping: {describe(status or 0)}"
+            None
+            if status in (0, -signal.SIGTERM, 143)
+            else f"failed while stopping: {program.describe(status or 0)}"
         )
 
     def _leftovers(self, program: Program) -> str | None:
@@ -179,11 +222,16 @@ class Progress:
         Raises:
             BadProgress: a line that is no report, or far too many of them.
         """
-        if not self._path.is_file():
+        try:
+            with plainly.open_file(self._path) as file:
+                file.seek(self._offset)
+                new = file.read(PROGRESS_LIMIT)
+        except FileNotFoundError:
             return
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            new = file.read(PROGRESS_LIMIT)
+        except OSError as fault:
+            raise BadProgress(
+                f"out/progress.jsonl cannot be read ({fault.strerror}): it must be a file"
+            ) from fault
         complete = new[: new.rfind(b"\n") + 1]
         self._offset += len(complete)
         if self._offset + len(new) - len(complete) >= PROGRESS_LIMIT:
@@ -199,7 +247,7 @@ class Progress:
             raise BadProgress(f"out/progress.jsonl line {self._line} is not a report: {shown!r}")
         self.ready = True  # a program that reports without having said so is ready all the same
         step = report.get("step")
-        if isinstance(step, int):
+        if isinstance(step, int) and 0 <= step < MOST_STEPS:
             self.steps = step
         self.reported = value_of(report, self._metric, self.reported)
 
@@ -226,12 +274,3 @@ def value_of(report: dict[str, object], metric: str, otherwise: float | None) ->
     return (
         float(value) if abs(value) <= 1e100 else otherwise
     )  # nan compares as false; nothing larger can be drawn
-
-
-def describe(status: int) -> str:
-    """An exit status in words."""
-    if status >= 0:
-        return f"exited with status {status}"
-    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-    hint = " (out of memory?)" if -status == signal.SIGKILL else ""
-    return f"was ended by {name}{hint}"

@@ -60,6 +60,16 @@ class Run:
     """Everything from the start of the process to the end of the last one, in seconds."""
     reported: float | None = None
     """The last finite value that the program reported of the objective's metric; a claim, never a score."""
+    startup: float | None = None
+    """Seconds from its start until it said that it was ready; None when it never did."""
+    isolation: str = ""
+    """The level that it ran at (tasks/isolation.py); empty when nothing was started."""
+    network: bool = False
+    """Whether it could use the network."""
+    program: str | None = None
+    """Digest of the program's files, the edit applied, its configuration not among them."""
+    checkpoint: str | None = None
+    """Digest of the files that it left, the progress not among them; None when there are none."""
 
 
 @dataclass(frozen=True)

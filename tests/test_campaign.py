@@ -17,7 +17,7 @@ import httpx
 import pytest
 from toy import QUADRATIC, nightshift, quadratic, slow, start, status
 
-from tasks import sandbox
+from tasks import orphans
 
 LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
 """The columns of results.tsv that a deterministic trainer makes the same every time; times and commits are not."""
@@ -129,7 +129,6 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(
     expected = {
         "exit": "exited with status 3",
         "deaf": "did not stop within 0.5 s of SIGTERM",
-        "detached": "left 1 process(es) running",
         "loud": "printed more than 64 MiB",
         "garbled": "out/progress.jsonl line 1 is not a report",
         "empty": "left no checkpoint in out/",
@@ -143,7 +142,7 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(
     assert reasons["liar"]["score"] == 0.0, "a printed score is ignored: the judge read the model"
     assert document["champion"]["trial"] == 0
     assert document["reason"] == "the proposer has nothing left to try"
-    assert sandbox.marked(document["campaign_id"]) == []
+    assert orphans.marked(document["campaign_id"]) == []
 
     found = mlflow_runs(home, "bad")
     assert set(found) == {"campaign", *(str(row["trial"]) for row in document["trials"])}
@@ -186,7 +185,7 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     assert resumed.returncode == 0, resumed.stderr
     assert ledger(home, "killed") == ledger(home, "calm")
     assert {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)} == before
-    assert sandbox.marked(status("killed")["campaign_id"]) == []
+    assert orphans.marked(status("killed")["campaign_id"]) == []
 
     first, second = lives(home, "killed")
     assert second["spent_before"] > 0.5
@@ -216,7 +215,7 @@ def test_a_campaign_killed_again_and_again_at_any_moment_loses_and_doubles_nothi
     last = nightshift("run", str(folder), "--name", "wild", *options, server=server)
     assert last.returncode == 0, last.stderr
     assert ledger(home, "wild") == ledger(home, "calm")
-    assert sandbox.marked(status("wild")["campaign_id"]) == []
+    assert orphans.marked(status("wild")["campaign_id"]) == []
     assert status("wild")["waiting_to_record"] == 0
 
 
@@ -234,7 +233,7 @@ def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Pat
         output, _ = process.communicate(timeout=30)
     assert process.returncode == 130
     assert "nightshift resume lone" in output
-    assert sandbox.marked(status("lone")["campaign_id"]) == []
+    assert orphans.marked(status("lone")["campaign_id"]) == []
     assert nightshift("stop", "lone").returncode == 2
 
 

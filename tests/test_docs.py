@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy import nightshift
+from toy import SANDBOX, nightshift
 
 import environments
 from environments import plugins
@@ -43,6 +43,7 @@ def test_the_ten_lines_of_the_readme_run_an_existing_script(tmp_path: Path, home
         "for name, kind in (('--lr', float), ('--seed', int), ('--out', pathlib.Path)):\n"
         "    parser.add_argument(name, type=kind)\n"
         "args = parser.parse_args()\n"
+        "sum(range(10**7))  # trains\n"
         "(args.out / 'weights').write_text(str(1 / (1 + args.lr)))\n"
     )
     (folder / "evaluate.py").write_text(
@@ -103,9 +104,9 @@ def test_the_example_trainer_learns_in_the_example_environment(tmp_path: Path) -
     scores = []
     for number, lr in enumerate((1e-4, 0.3)):
         place = TrialDir(tmp_path / f"{number:04d}")
-        run = run_program("example/1", descent, folder, place, Proposal({"lr": lr}), seed=1)
+        run = run_program("example/1", descent, SANDBOX, folder, place, Proposal({"lr": lr}), seed=1)
         assert (run.status, run.steps) == ("finished", 100), run.error
-        scores.append(judge_run("example/1", descent, place, run, seed=2))
+        scores.append(judge_run("example/1", descent, SANDBOX, place, run, seed=2))
     assert scores[1] > scores[0]
 
 

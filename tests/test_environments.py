@@ -98,7 +98,7 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
     ("old", "new", "why"),
     [
         ('title = "Quad', 'titel = "Quad', "titel: unknown key. Did you mean 'title'?"),
-        ("[space.x]", "zzz = 1\n[space.x]", "[command]: zzz: unknown key."),
+        ("[limits]", "zzz = 1\n[limits]", "[command]: zzz: unknown key."),
         ("total_seconds", "totl_seconds", "[command]: totl_seconds: unknown key. Did you mean 'total_seconds'?"),
         ("budget_seconds = 5\n", "", "budget_seconds: is required"),
         ("budget_seconds = 5", "budget_seconds = 0", "budget_seconds: Input should be greater than 0, got 0"),

@@ -20,7 +20,7 @@ import pytest
 from test_ledger import created
 
 from environments.plugins import Refused
-from tasks import life, sandbox
+from tasks import life, orphans
 from tasks.ledger import Ledger
 from tasks.life import Life
 
@@ -28,7 +28,7 @@ HOLD = """\
 import subprocess, sys, time
 from tasks.ledger import Ledger
 from tasks.life import Life
-from tasks.sandbox import MARKER
+from tasks.orphans import MARKER
 with Life(Ledger.open("n")) as life:
     if "orphan" in sys.argv:
         marker = {MARKER: life.ledger.campaign.campaign_id + "/0003/1"}
@@ -94,10 +94,10 @@ def test_a_killed_life_leaves_the_lock_free_its_time_behind_and_its_processes_to
     assert not life.is_running(ledger)
     assert life.holder(ledger)["pid"] == process.pid
     assert life.BEAT_SECONDS <= life.spent(ledger) < 30
-    assert len(sandbox.marked(campaign_id)) == 1
+    assert len(orphans.marked(campaign_id)) == 1
     with Life(ledger) as next_life:
         assert next_life.spent >= life.BEAT_SECONDS
-        assert sandbox.marked(campaign_id) == []
+        assert orphans.marked(campaign_id) == []
     assert [(e["event"], e.get("killed")) for e in ledger.events()] == [
         ("life", None), ("life", None), ("orphans", ["sleep 300"]),
     ]  # fmt: skip

@@ -10,28 +10,33 @@ from pathlib import Path
 
 import psutil
 import pytest
-from toy import FIT, quadratic
+from toy import FIT, SANDBOX, quadratic
 
 import environments
-from tasks import sandbox
+from tasks import orphans
+from tasks.confine import Level
 from tasks.evaluate import judge_run
+from tasks.isolation import Isolation, findings
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tasks.workspace import TrialDir
 
+WORKING = [finding.level for finding in findings() if finding.works]
 SAVE = "import pathlib, sys\nout = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\n(out / 'm').write_text('x')\n"
 
 
-def train(tmp_path: Path, program: str, budget: float = 0.5, marker: str = "test/1") -> Run:
+def train(
+    tmp_path: Path, program: str, budget: float = 0.5, marker: str = "test/1", level: Level | None = None
+) -> Run:
     """Run a program as a trial's, with a budget of half a second."""
     folder = quadratic(tmp_path / "env", fit=program)
     environment = environments.load(folder, {"budget_seconds": budget, "startup_seconds": 0.3})
     frozen = tmp_path / "program"
     frozen.mkdir(exist_ok=True)
     (frozen / "fit.py").write_text(program)
-    return run_program(
-        marker, environment, frozen, TrialDir(tmp_path / "trial"), Proposal({"x": 1.0}), seed=7
-    )
+    walls = Isolation(level) if level else SANDBOX
+    place = TrialDir(tmp_path / "trial")
+    return run_program(marker, environment, walls, frozen, place, Proposal({"x": 1.0}), seed=7)
 
 
 def test_a_program_that_ends_by_itself_and_leaves_a_model_is_finished(tmp_path: Path) -> None:
@@ -62,11 +67,6 @@ def test_a_program_that_ends_by_itself_and_leaves_a_model_is_finished(tmp_path: 
             "failed while stopping: exited with status 4",
         ),
         (
-            "leaves a detached child",
-            SAVE + "import subprocess\nsubprocess.Popen(['sleep', '321'], start_new_session=True)",
-            "left 1 process(es) running after it had ended (sleep 321): killed",
-        ),
-        (
             "writes broken progress",
             SAVE + "(out / 'progress.jsonl').write_text('{\"ready\": true}\\nloss 0.3\\n')\n",
             "out/progress.jsonl line 2 is not a report: 'loss 0.3'",
@@ -78,12 +78,27 @@ def test_a_program_that_ends_by_itself_and_leaves_a_model_is_finished(tmp_path: 
         ),
     ],
 )
+@pytest.mark.parametrize("level", WORKING)
 def test_a_bad_program_is_one_crash_with_a_reason(
-    tmp_path: Path, what: str, program: str, reason: str
+    tmp_path: Path, what: str, program: str, reason: str, level: Level
 ) -> None:
-    run = train(tmp_path, program)
+    run = train(tmp_path, program, level=level)
     assert run.status == "crash", what
     assert run.error is not None and run.error.startswith(reason), (what, run.error)
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_what_a_program_leaves_running_is_killed_and_where_it_can_be_seen_it_is_a_crash(
+    tmp_path: Path, level: Level
+) -> None:
+    leave = "import subprocess\nsubprocess.Popen(['sleep', '3141'], start_new_session=True)"
+    run = train(tmp_path, SAVE + leave, level=level)
+    assert not sleepers()
+    if level == "bwrap":  # with the program, the kernel ends all of its namespace
+        assert run.status == "finished"
+    else:
+        assert run.status == "crash" and run.error is not None
+        assert run.error.startswith("left 1 process(es) running after it had ended (sleep 3141): killed")
 
 
 def test_a_program_that_prints_a_gigabyte_is_stopped_and_its_log_stays_small(tmp_path: Path) -> None:
@@ -137,12 +152,12 @@ def test_a_command_that_cannot_be_executed_is_a_crash_in_training_and_under_judg
     (folder / "train.sh").write_text("echo hello\n")
     environment = environments.load(folder, {"train_cmd": command})
     place = TrialDir(tmp_path / "trial")
-    run = run_program("test/none", environment, folder, place, Proposal({"x": 1.0}), seed=7)
+    run = run_program("test/none", environment, SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
     assert run.status == "crash" and run.error is not None and run.error.startswith(reason)
 
     good = environments.load(folder, {"command.eval_cmd": command + " {result}"})
-    run = run_program("test/none", good, folder, place, Proposal({"x": 1.0}), seed=7)
-    score = judge_run("test/none", good, place, run, seed=8)
+    run = run_program("test/none", good, SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
+    score = judge_run("test/none", good, SANDBOX, place, run, seed=8)
     assert score.value is None and score.error is not None and score.error.startswith(reason)
 
 
@@ -170,35 +185,61 @@ def test_every_process_of_a_crashed_program_is_gone(tmp_path: Path) -> None:
     )
     run = train(tmp_path, fork, marker="test/double-fork")
     assert run.status == "crash"
-    assert sandbox.marked("test/double-fork") == []
+    assert orphans.marked("test/double-fork") == []
 
 
-def test_a_program_dies_with_its_engine_and_its_detached_child_by_its_marker(tmp_path: Path) -> None:
-    """The engine is killed with -9: the kernel ends the program; what detached is found by its marker."""
+@pytest.mark.parametrize("level", WORKING)
+def test_all_processes_of_a_program_die_with_its_engine(tmp_path: Path, level: Level) -> None:
+    """The engine is killed with -9; one child has detached itself and thrown its marker away."""
+    code = (
+        "import subprocess, time\n"
+        "subprocess.Popen(['sleep', '3141'], start_new_session=True, env={})\n"
+        "subprocess.Popen(['sleep', '3141'])\n"
+        "time.sleep(3141)\n"
+    )
     engine = (
         "import sys; sys.path.insert(0, '.')\n"
-        "from pathlib import Path\nfrom tasks.sandbox import Program\n"
+        "from pathlib import Path\n"
+        "from environments.limits import Limits\n"
+        "from tasks.confine import View\n"
+        "from tasks.sandbox import Program\n"
         f"d = Path({str(tmp_path)!r})\n"
-        'code = \'import subprocess as s, time; s.Popen(["sleep", "300"], start_new_session=True); time.sleep(300)\'\n'
-        "with Program(['python', '-c', code], cwd=d, log=d / 'log.txt', marker='campaign-x/0001') as program:\n"
+        f"with Program(['python', '-c', {code!r}], cwd=d, log=d / 'log.txt', marker='campaign-x/0001',\n"
+        f"        level={level!r}, view=View((d,), ()), limits=Limits()) as program:\n"
         "    print('started', flush=True)\n"
         "    while program.poll(0.05) is None: pass\n"
     )
     root = Path(__file__).parents[1]
     with subprocess.Popen([sys.executable, "-c", engine], stdout=subprocess.PIPE, cwd=root) as process:
         assert process.stdout is not None and process.stdout.readline() == b"started\n"
-        wait_for(lambda: len(sandbox.marked("campaign-x")) == 2)
+        wait_for(lambda: len(sleepers()) == 2)
         process.kill()
-    wait_for(lambda: len(sandbox.marked("campaign-x")) == 1)
-    assert sandbox.end("campaign-x") == ["sleep 300"]
-    assert sandbox.marked("campaign-x") == []
+    wait_for(lambda: not sleepers() and not orphans.marked("campaign-x"))
+
+
+def test_what_carries_the_marker_of_a_campaign_is_ended() -> None:
+    marked = {**os.environ, orphans.MARKER: "campaign-y/0001"}
+    with subprocess.Popen(["sleep", "300"], env=marked, start_new_session=True):
+        assert orphans.end("campaign-y") == ["sleep 300"]
+    assert orphans.marked("campaign-y") == []
 
 
 def test_a_foreign_process_is_never_taken_for_ours() -> None:
-    with subprocess.Popen(["sleep", "30"], env={**os.environ, sandbox.MARKER: "campaign-xy/0001"}) as foreign:
-        assert sandbox.end("campaign-x") == []
+    with subprocess.Popen(["sleep", "30"], env={**os.environ, orphans.MARKER: "campaign-xy/0001"}) as foreign:
+        assert orphans.end("campaign-x") == []
         assert psutil.pid_exists(foreign.pid)
         foreign.kill()
+
+
+def sleepers() -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if "3141" in command_line(process)]
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def wait_for(condition: object, seconds: float = 10) -> None:

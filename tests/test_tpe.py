@@ -19,7 +19,7 @@ from optuna.trial import TrialState
 from scipy.stats import qmc
 from test_proposers import decided
 from test_space import float_ranges, int_ranges
-from toy import quadratic
+from toy import SANDBOX, quadratic
 
 import environments
 from environments.space import Choice, Float, Int, Space
@@ -352,7 +352,9 @@ def test_a_run_remembers_the_last_value_that_was_reported_of_the_metric(tmp_path
     program = f"import sys\nout = sys.argv[-1]\nopen(out + '/m', 'w')\nopen(out + '/progress.jsonl', 'w').write({lines!r})"
     folder = quadratic(tmp_path / "env", fit=program)
     place = TrialDir(tmp_path / "trials/0000")
-    run = run_program("test/1", environments.load(folder), folder, place, Proposal({"x": 1.0}), seed=7)
+    run = run_program(
+        "test/1", environments.load(folder), SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7
+    )
     assert (run.status, run.steps, run.reported) == ("finished", 4, 7.0)
 
 

@@ -9,6 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tasks.isolation import Isolation, choose
+
+SANDBOX = Isolation(choose("auto"))
+"""The strongest walls that this machine has."""
+
 FIT = """\
 import argparse, json, pathlib
 parser = argparse.ArgumentParser()
@@ -34,6 +39,8 @@ program = ["fit.py"]
 train_cmd = "python fit.py --x {x} --out {out}"
 editable = ["fit.py"]
 budget_seconds = 5
+deterministic = true
+allow_untrained = true
 startup_seconds = 2
 grace_seconds = 0.5
 judge = "command"
@@ -41,6 +48,9 @@ judge = "command"
 [command]
 eval_cmd = "python judge.py {out} {result}"
 total_seconds = 20
+
+[limits]
+least_seconds = 0
 
 [space.x]
 type = "float"

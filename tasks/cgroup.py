@@ -1,0 +1,133 @@
+"""Control groups: the kernel's own bound on a program's memory and processes, where this user may make some.
+
+Version 1 has a hierarchy for each resource, version 2 one for all (cgroups(7)). Where a group can be made is found
+out by making one: below our own group, or beside it (version 2 lets no group with processes share out resources).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+STEM = "nightshift-"
+
+
+@dataclass(frozen=True)
+class Cgroups:
+    """Where groups can be made: one folder for everything, or one for memory and one for processes."""
+
+    version: int
+    memory: Path
+    pids: Path
+
+    def make(self, memory: int, processes: int) -> Group:
+        """A new group with these limits: bytes, processes and threads."""
+        name = f"{STEM}{os.getpid()}-{secrets.token_hex(4)}"
+        group = Group(self.version, self.memory / name, self.pids / name)
+        for folder in group.folders:
+            folder.mkdir()
+        limits = {group.pids / "pids.max": processes}
+        if self.version == 1:
+            limits[group.memory / "memory.limit_in_bytes"] = memory
+        else:
+            limits |= {group.memory / "memory.max": memory, group.memory / "memory.swap.max": 0}
+        for file, limit in limits.items():
+            if file.name != "memory.swap.max" or file.exists():  # a kernel without swap has none
+                file.write_text(str(limit))
+        return group
+
+
+@dataclass(frozen=True)
+class Group:
+    """One program's group; empty before and after it."""
+
+    version: int
+    memory: Path
+    pids: Path
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        return (self.memory,) if self.memory == self.pids else (self.memory, self.pids)
+
+    @property
+    def entrances(self) -> list[str]:
+        """The files that a process enters the group by, writing its pid."""
+        return [str(folder / "cgroup.procs") for folder in self.folders]
+
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel killed a process of it because its memory was used up."""
+        file = self.memory / ("memory.oom_control" if self.version == 1 else "memory.events")
+        facts = dict(line.split() for line in file.read_text().splitlines())
+        return int(facts.get("oom_kill", 0)) > 0
+
+    def remove(self) -> None:
+        """Give it back. A group that is still busy stays, and goes when one looks for old ones."""
+        for folder in self.folders:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+@functools.cache
+def find() -> Cgroups | None:
+    """Where groups can be made by this user, tried by making one; None when nowhere."""
+    for candidate in _candidates():
+        _sweep(candidate)
+        if _works(candidate):
+            return candidate
+    return None
+
+
+def _candidates() -> Iterator[Cgroups]:
+    try:
+        lines = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    except OSError:
+        return  # no cgroups in this kernel
+    own = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
+    if "memory" in own and "pids" in own:
+        yield Cgroups(1, ROOT / "memory" / own["memory"], ROOT / "pids" / own["pids"])
+    if "" in own:
+        for mount in (ROOT, ROOT / "unified"):
+            here = mount / own[""]
+            for folder in (here, *here.parents):
+                if folder.is_relative_to(mount) and (folder / "cgroup.subtree_control").is_file():
+                    yield Cgroups(2, folder, folder)
+
+
+def _works(candidate: Cgroups) -> bool:
+    """Whether a group can be made there, limited, and entered by one of our own."""
+    if candidate.version == 2:
+        with contextlib.suppress(OSError):
+            shared = (candidate.memory / "cgroup.subtree_control").read_text().split()
+            if not {"memory", "pids"} <= set(shared):
+                return False
+    try:
+        group = candidate.make(2**30, 64)
+    except OSError:
+        return False
+    try:
+        return _can_enter(group)
+    finally:
+        group.remove()
+
+
+def _can_enter(group: Group) -> bool:
+    enter = 'for file; do echo $$ > "$file" || exit 1; done'
+    return (
+        subprocess.run(["sh", "-c", enter, "sh", *group.entrances], stderr=subprocess.DEVNULL).returncode == 0
+    )
+
+
+def _sweep(place: Cgroups) -> None:
+    """Remove the groups of engines that were killed."""
+    for folder in {place.memory, place.pids}:
+        for old in folder.glob(f"{STEM}*-*"):
+            if not Path(f"/proc/{old.name.removeprefix(STEM).partition('-')[0]}").exists():
+                with contextlib.suppress(OSError):
+                    old.rmdir()

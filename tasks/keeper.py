@@ -1,0 +1,319 @@
+"""The keeper: a small process between the engine and one untrusted program. It confines it, and outlives all of it.
+
+    python -I -S keeper.py '{"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}'
+
+It forks; the child takes its place in the cgroups, takes on the limits and the restrictions of the plan, and becomes
+the program. The keeper itself is nobody's relative inside: it is what every orphan of the program falls to (a *child
+subreaper*), so it knows every descendant by its parent, whatever that did to its session, its name or its
+environment. It ends when the last of them is gone, and when the engine dies it ends them first.
+
+    SIGTERM   kill everything at once        SIGUSR1   ask the program to end (SIGTERM to all of its processes)
+
+On the descriptor `report` it writes a JSON line for each: `{"started": pid}`, or when it could not be
+`{"confining" or "executing": true, "why": text}`; `{"status": n}` as subprocess counts it, when the program has ended;
+`{"left": [command lines]}` when nothing is left.
+
+It is run as a file, by any Python, and imports nothing but the standard library. Landlock's constants are those of
+linux/landlock.h; see landlock(7), prctl(2), capabilities(7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+FILTER_DESCRIPTOR = 9
+"""Where bubblewrap finds the system call filter."""
+PATIENCE = 1.0
+"""Seconds that helpers of the program get to notice its end, as multiprocessing's resource tracker does."""
+
+PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 22, 24, 28
+PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 36, 38, 47
+SECCOMP_MODE_FILTER = 2
+SECURE_NO_ROOT = 0b101111
+"""No capabilities for uid 0 by exec or by setuid, none kept, and all of that locked (but `keep_caps`, unlocked)."""
+LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
+FS_RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+"""How many file rights each version of Landlock knows; later ones know as many as version 5."""
+READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read files, list directories
+DEVICES = 1 << 6 | 1 << 11  # make character and block devices: nobody may
+OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read, truncate, ioctl
+TCP = 0b11  # bind, connect
+SCOPES = 0b11  # abstract Unix sockets and signals of anybody outside
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
+
+
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Capabilities(ctypes.Structure):
+    _fields_ = (("sets", ctypes.c_uint32 * 6),)
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+class _Filter(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+
+def main(plan: dict[str, Any]) -> None:
+    """Start the program, watch it, and see the last of it gone."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    if os.getppid() != plan["engine"]:
+        return  # it died before anybody would have told us
+    program = _start(plan)
+    silence = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):  # its pipes are the program's alone: their end is how the engine sees it end
+        os.dup2(silence, descriptor)
+    left: list[str] = []
+    with os.fdopen(plan["report"], "w", buffering=1) as tell:
+        try:
+            tell.write(json.dumps({"started": program}) + "\n")
+            if _watch(program, plan["inner"], tell) is not None:
+                left = _farewell()
+        finally:  # whatever happened here, even that nobody listens any more
+            _kill_all()
+        tell.write(json.dumps({"left": left}) + "\n")
+
+
+def _start(plan: dict[str, Any]) -> int:
+    """Fork the program; its pid once it runs. If it does not come to that, say why and leave."""
+    hear, say = os.pipe()  # closed by exec: silence means that it runs
+    program = os.fork()
+    if not program:
+        stage = "confining"
+        try:
+            _confine(plan)
+            stage = "executing"
+            os.execve(plan["argv"][0], plan["argv"], plan["env"])
+        except OSError as fault:
+            why = f"{fault.strerror} ({fault.filename})" if fault.filename else fault.strerror
+            os.write(say, json.dumps({stage: True, "why": why}).encode())
+        os._exit(127)
+    os.close(say)
+    with os.fdopen(hear, "rb") as pipe:
+        failure = pipe.read()
+    if failure:
+        os.waitpid(program, 0)
+        os.write(plan["report"], failure + b"\n")
+        sys.exit(127)
+    return program
+
+
+def _confine(plan: dict[str, Any]) -> None:
+    """In the child: be confined as planned.
+
+    Raises:
+        OSError: one of the restrictions cannot be had.
+    """
+    os.setsid()  # so that what it does to its process group does not reach the keeper
+    for group in plan["cgroups"]:
+        _write(group, str(os.getpid()))
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial goes before its engine
+    for name, most in plan["rlimits"].items():
+        _limit(getattr(resource, name), most)
+    if plan["landlock"] is not None:
+        _prctl(PR_SET_NO_NEW_PRIVS, 1)
+        _drop_capabilities()
+        _landlock(plan["landlock"]["version"], plan["landlock"]["rules"], plan["landlock"]["network"])
+        _filter(bytes.fromhex(plan["filter"]))
+    elif plan["filter"]:
+        memory = os.memfd_create("filter")
+        os.write(memory, bytes.fromhex(plan["filter"]))
+        os.lseek(memory, 0, os.SEEK_SET)
+        os.dup2(memory, FILTER_DESCRIPTOR)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _watch(program: int, inner: int, tell: Any) -> int | None:
+    """Wait until the program has ended, and tell its status; None when the engine wants it killed."""
+    while True:
+        number = signal.sigwait(_SIGNALS)
+        if number == signal.SIGTERM:
+            return None
+        if number == signal.SIGUSR1:
+            for pid, depth in list(_descendants()):
+                if depth >= inner:
+                    _signal(pid, signal.SIGTERM)
+        for pid, status in _reaped():
+            if pid == program:
+                tell.write(json.dumps({"status": os.waitstatus_to_exitcode(status)}) + "\n")
+                return status
+
+
+def _farewell() -> list[str]:
+    """Give what is left of the program a moment to end by itself; the command lines of those that did not."""
+    deadline = time.monotonic() + PATIENCE
+    while (left := deadline - time.monotonic()) > 0:
+        list(_reaped())
+        if not _has_children():
+            return []
+        told = signal.sigtimedwait(_SIGNALS, left)
+        if told and told.si_signo == signal.SIGTERM:
+            break
+    list(_reaped())
+    return [_name(pid) for pid, _ in _descendants()]
+
+
+def _kill_all() -> None:
+    """End every descendant. Stopped first, until no new one shows up, so that a fork bomb cannot outrun the kill."""
+    stopped: set[int] = set()
+    while _has_children():
+        fresh = {pid for pid, _ in _descendants()} - stopped
+        for pid in fresh:
+            _signal(pid, signal.SIGSTOP)
+        stopped |= fresh
+        if not fresh:
+            for pid, _ in list(_descendants()):
+                _signal(pid, signal.SIGKILL)
+            stopped.clear()
+            time.sleep(0.001)
+        list(_reaped())
+
+
+def _descendants() -> Iterator[tuple[int, int]]:
+    """Every living process below this one, with its depth: 1 for the program itself."""
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if state != b"Z":
+                    children.setdefault(int(parent), []).append(int(entry))
+                else:
+                    children.setdefault(int(parent), [])
+    below = [(pid, 1) for pid in children.get(os.getpid(), [])]
+    while below:
+        pid, depth = below.pop()
+        yield pid, depth
+        below += [(child, depth + 1) for child in children.get(pid, [])]
+
+
+def _reaped() -> Iterator[tuple[int, int]]:
+    """Collect the children that have ended: pid and wait status."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        yield pid, status
+
+
+def _has_children() -> bool:
+    """Whether anything of the program is left; asks the kernel, not /proc."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
+        if words := file.read(200).replace(b"\0", b" ").strip():
+            return words.decode(errors="replace")[:80]
+    return f"process {pid}"
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):  # it has just ended
+        os.kill(pid, number)
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    except OSError as fault:
+        raise OSError(fault.errno, fault.strerror, path) from fault
+    finally:
+        os.close(descriptor)
+
+
+def _limit(which: int, most: int) -> None:
+    """Set a resource limit for good, never above the one that holds already."""
+    hard = resource.getrlimit(which)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(which, (most, most))
+
+
+def _prctl(option: int, value: int, third: Any = 0) -> None:
+    if _libc.prctl(option, ctypes.c_ulong(value), third, 0, 0):
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl {option}: {os.strerror(number)}")
+
+
+def _drop_capabilities() -> None:
+    """Give up every capability for good; for uid 0 too, which then is a user like any other."""
+    with open("/proc/sys/kernel/cap_last_cap") as file:
+        last = int(file.read())
+    with open("/proc/self/status") as file:
+        held = next(int(line.split()[1], 16) for line in file if line.startswith("CapEff"))
+    if held:
+        for capability in range(last + 1):
+            _prctl(PR_CAPBSET_DROP, capability)
+        _prctl(PR_SET_SECUREBITS, SECURE_NO_ROOT)
+    header = _Header(version=0x20080522, pid=0)
+    if _libc.capset(ctypes.byref(header), ctypes.byref(_Capabilities())):
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def _landlock(version: int, rules: list[tuple[str, bool]], network: bool) -> None:
+    """Confine file access to the rules: (path, writable) each; TCP, signals and sockets as far as `version` knows."""
+    known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
+    size = 8 if version < 4 else 16 if version < 6 else 24
+    asked = _Ruleset(known, 0 if network else TCP, SCOPES)
+    ruleset = _libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(asked), size, 0)
+    if ruleset < 0:
+        raise OSError(ctypes.get_errno(), "no Landlock ruleset")
+    for path, writable in rules:
+        place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        allowed = known & ~DEVICES if writable else known & READ
+        if not os.path.isdir(path):
+            allowed &= OF_FILES
+        rule = _Beneath(allowed, place)
+        if _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(rule), 0):
+            raise OSError(ctypes.get_errno(), "no Landlock rule", path)
+        os.close(place)
+    own = os.open("/proc/self", os.O_PATH | os.O_CLOEXEC)  # its pid is known only here
+    _libc.syscall(LANDLOCK_ADD_RULE, ruleset, 1, ctypes.byref(_Beneath(known & READ, own)), 0)
+    os.close(own)
+    if _libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0):
+        raise OSError(ctypes.get_errno(), "Landlock refuses to restrict")
+    os.close(ruleset)
+
+
+def _filter(code: bytes) -> None:
+    """Install a system call filter: the bytes of `struct sock_filter`s."""
+    held = ctypes.create_string_buffer(code, len(code))
+    program = _Filter(len(code) // 8, ctypes.cast(held, ctypes.c_char_p))
+    _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

@@ -1,0 +1,154 @@
+"""System call filters: what an untrusted program may not ask of the kernel, as classic BPF for seccomp(2).
+
+Two filters are built from the same lists: behind namespaces (`bwrap`) only what would undo them or what no namespace
+covers is refused; without (`landlock`) also whatever reaches other processes of the same user, and sockets.
+
+Every call that is younger than the tables here is answered by ENOSYS, and so is clone3, whose arguments a filter
+cannot read: the C library falls back on older calls. Numbers: Linux's asm/unistd_64.h and asm-generic/unistd.h.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import struct
+from typing import Final
+
+ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+"""Machine -> its column in the tables, and the kernel's AUDIT_ARCH of it."""
+YOUNGEST = 451
+"""The last system call that these tables know."""
+X32_BIT = 0x40000000
+NEW_NAMESPACES = 0x7E020080
+"""The flags of clone that make a namespace."""
+TIOCSTI, TIOCLINUX = 0x5412, 0x541C
+"""Typing into a terminal as if one were its user."""
+UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
+
+_ALWAYS = """
+mount 165 40  umount2 166 39  pivot_root 155 41  chroot 161 51  move_mount 429 429  open_tree 428 428  fsopen 430 430
+fsconfig 431 431  fsmount 432 432  fspick 433 433  mount_setattr 442 442  unshare 272 97  setns 308 268
+ptrace 101 117  process_vm_readv 310 270  process_vm_writev 311 271  kcmp 312 272  pidfd_getfd 438 438
+process_madvise 440 440  bpf 321 280  perf_event_open 298 241  keyctl 250 219  add_key 248 217  request_key 249 218
+userfaultfd 323 282  io_uring_setup 425 425  io_uring_enter 426 426  io_uring_register 427 427  kexec_load 246 104
+kexec_file_load 320 294  init_module 175 105  finit_module 313 273  delete_module 176 106  reboot 169 142
+swapon 167 224  swapoff 168 225  settimeofday 164 170  clock_settime 227 112  clock_adjtime 305 266
+adjtimex 159 171  sethostname 170 161  setdomainname 171 162  acct 163 89  quotactl 179 60  quotactl_fd 443 443
+lookup_dcookie 212 18  open_by_handle_at 304 265  name_to_handle_at 303 264  iopl 172 -  ioperm 173 -
+syslog 103 116  vhangup 153 58  fanotify_init 300 262
+"""
+_OTHERS_OF_THE_USER = """
+shmget 29 194  shmat 30 196  shmctl 31 195  semget 64 190  semop 65 193  semtimedop 220 192  semctl 66 191
+msgget 68 186  msgsnd 69 189  msgrcv 70 188  msgctl 71 187  mq_open 240 180  mq_unlink 241 181
+migrate_pages 256 238  move_pages 279 239  pidfd_open 434 434
+"""
+_ONLY_ITSELF = """
+prlimit64 302 261  sched_setaffinity 203 122  sched_setscheduler 144 119  sched_setparam 142 118
+sched_setattr 314 274
+"""
+"""Calls on a process, whose first argument is 0 for the caller."""
+_NAMED_SECOND = "setpriority 141 140  ioprio_set 251 30"
+"""The same with the second argument."""
+_SIGNALS = """
+kill 62 129  tkill 200 130  tgkill 234 131  rt_sigqueueinfo 129 138  rt_tgsigqueueinfo 297 240
+pidfd_send_signal 424 424
+"""
+_TRUNCATE = "truncate 76 45"
+_MARKS = """
+chmod 90 -  fchmod 91 52  fchmodat 268 53  chown 92 -  fchown 93 55  lchown 94 -  fchownat 260 54  utime 132 -
+utimes 235 -  utimensat 280 88  futimesat 261 -  setxattr 188 5  lsetxattr 189 6  fsetxattr 190 7
+removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16
+"""
+"""Modes, owners, times and attributes of files, which Landlock does not watch over."""
+_CLONE, _CLONE3, _SOCKET, _IOCTL = "clone 56 220", "clone3 435 435", "socket 41 198", "ioctl 16 29"
+
+_LOAD, _EQUAL, _GREATER, _MASKED, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+_ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+
+
+def is_known() -> bool:
+    """Whether there are tables for this machine."""
+    return platform.machine() in ARCHITECTURES
+
+
+def behind_namespaces(network: bool) -> bytes:
+    """For a program in namespaces of its own; with `network`, that of the network is the machine's.
+
+    Unix sockets go with the machine's network, since those without a file belong to it.
+    """
+    families = (INET, INET6, NETLINK) if network else (UNIX, INET, INET6, NETLINK)
+    return _program(_common() + _sockets(families))
+
+
+def without_namespaces(network: bool, landlock: int) -> bytes:
+    """For a program among all others, under this version of Landlock."""
+    refused = _OTHERS_OF_THE_USER
+    if landlock < 3:
+        refused += _TRUNCATE
+    if landlock < 6:  # nothing else keeps it from signalling others, so it can signal nobody
+        refused += _SIGNALS
+    code = _common() + _sockets((INET, INET6, NETLINK) if network else ())
+    code += _refuse(refused, errno.EPERM)
+    # Granted without effect: copying a file sets its mode and times, and should not fail for it.
+    code += _refuse(_MARKS, 0)
+    code += b"".join(_only(call, 0, 0) for call in _calls(_ONLY_ITSELF))
+    code += b"".join(_only(call, 1, 0) for call in _calls(_NAMED_SECOND))
+    return _program(code)
+
+
+def _common() -> bytes:
+    (clone,), (ioctl,) = _calls(_CLONE), _calls(_IOCTL)
+    code = _refuse(_ALWAYS, errno.EPERM) + _refuse(_CLONE3, errno.ENOSYS)
+    code += _when(clone, 0, _jump(_MASKED, NEW_NAMESPACES, 0, 1) + _refusal(errno.EPERM))
+    asked = b"".join(_jump(_EQUAL, request, 0, 1) + _refusal(errno.EPERM) for request in (TIOCSTI, TIOCLINUX))
+    return code + _when(ioctl, 1, asked)
+
+
+def _sockets(families: tuple[int, ...]) -> bytes:
+    """Refuse all sockets but those of some families."""
+    (socket,) = _calls(_SOCKET)
+    granted = b"".join(_jump(_EQUAL, family, 0, 1) + _statement(_RETURN, _ALLOW) for family in families)
+    return _when(socket, 0, granted + _refusal(errno.EACCES))
+
+
+def _program(code: bytes) -> bytes:
+    """The whole filter: refuse foreign calling conventions and unknown calls, then `code`, then allow."""
+    _, architecture = ARCHITECTURES[platform.machine()]
+    head = _statement(_LOAD, 4) + _jump(_EQUAL, architecture, 1, 0) + _statement(_RETURN, _KILL)
+    head += _statement(_LOAD, 0)
+    head += _jump(_GREATER, X32_BIT - 1, 0, 1) + _refusal(errno.ENOSYS)
+    head += _jump(_GREATER, YOUNGEST, 0, 1) + _refusal(errno.ENOSYS)
+    return head + code + _statement(_RETURN, _ALLOW)
+
+
+def _calls(table: str) -> list[int]:
+    """The numbers of a table's calls on this machine; those that it does not have are left out."""
+    column = 1 + ARCHITECTURES[platform.machine()][0]
+    rows = [entry.split() for entry in table.replace("\n", "  ").split("  ") if entry.strip()]
+    return [int(row[column]) for row in rows if row[column] != "-"]
+
+
+def _refuse(table: str, number: int) -> bytes:
+    return b"".join(_jump(_EQUAL, call, 0, 1) + _refusal(number) for call in _calls(table))
+
+
+def _only(call: int, argument: int, value: int) -> bytes:
+    return _when(call, argument, _jump(_EQUAL, value, 1, 0) + _refusal(errno.EPERM))
+
+
+def _when(call: int, argument: int, code: bytes) -> bytes:
+    """Run `code` on the low half of one argument of a call, and load the call's number again."""
+    inner = _statement(_LOAD, 16 + 8 * argument) + code + _statement(_LOAD, 0)
+    return _jump(_EQUAL, call, 0, len(inner) // 8) + inner
+
+
+def _refusal(number: int) -> bytes:
+    return _statement(_RETURN, _ERRNO | number)
+
+
+def _statement(code: int, value: int) -> bytes:
+    return struct.pack("=HBBI", code, 0, 0, value)
+
+
+def _jump(code: int, value: int, true: int, false: int) -> bytes:
+    return struct.pack("=HBBI", code, true, false, value)
