@@ -139,10 +139,26 @@ class Environment(BaseModel):
             inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
             if not inside or ".." in Path(path).parts or not (self.folder / path).exists():
                 raise Refused(f"{self.folder / FILE}: program: {path!r} is not in the environment's folder")
+        self._check_readable()
         try:
             self.judge.check()
         except ValueError as wrong:
             raise Refused(f"{self.folder / FILE}: [{judge_name(self.judge)}] {wrong}") from wrong
+
+    def _check_readable(self) -> None:
+        section = f"[{judge_name(self.judge)}] readable"
+        for key, path in [
+            *(("readable", path) for path in self.readable),
+            *((section, p) for p in self.judge.reads),
+        ]:
+            if not (self.folder / path).exists():
+                raise Refused(f"{self.folder / FILE}: {key}: {str(self.folder / path)!r} does not exist")
+        for path in self.readable:
+            if self.folder.resolve().is_relative_to((self.folder / path).resolve()):
+                raise Refused(
+                    f"{self.folder / FILE}: readable: {path!r} holds the whole environment, and with it what its judge "
+                    "asks: list the folders and files that training needs"
+                )
 
 
 def judge_name(judge: Judge) -> str:

@@ -28,6 +28,7 @@ from tasks import evaluate, propose, train, workspace
 from tasks.decide import RULE
 from tasks.isolation import Isolation, choose
 from tasks.ledger import Ledger, check_name, home
+from tasks.scrub import URL_PASSWORD
 
 FIXED = ("environment", "overrides", "proposer", "options", "seed")
 
@@ -119,6 +120,16 @@ class CampaignSpec(BaseModel):
     @classmethod
     def _dated(cls, until: str | None) -> str | None:
         return until and next_time(until).isoformat()
+
+    @field_validator("tracking")
+    @classmethod
+    def _without_password(cls, tracking: str | None) -> str | None:
+        if tracking and URL_PASSWORD.search(tracking):
+            raise ValueError(
+                "holds a password, and is stored and shown: leave it out there, and set MLFLOW_TRACKING_USERNAME "
+                "and MLFLOW_TRACKING_PASSWORD, or save a Tracking block"
+            )
+        return tracking
 
     @property
     def deadline(self) -> float | None:

@@ -76,6 +76,7 @@ class _Filter(ctypes.Structure):
 
 def main(plan: dict[str, Any]) -> None:
     """Start the program, watch it, and see the last of it gone."""
+    os.set_inheritable(plan["report"], False)  # what is told there is the keeper's word
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)

@@ -37,7 +37,7 @@ from tasks import workspace
 from tasks.checkpoint import At, spec_digest
 from tasks.seeds import Purpose, derive
 from tasks.trial import History
-from tasks.workspace import TRAINERS, TrialDir
+from tasks.workspace import TrialDir
 
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -283,12 +283,8 @@ def freeze(environment: Environment, path: Path) -> None:
         )
     for file in content:
         _copy(file, path / "environment" / file.relative_to(environment.folder))
-    for name in environment.program:
-        source = environment.folder / name
-        for file in environments.files(source) if source.is_dir() else [source]:
-            _copy(file, path / "program" / file.relative_to(environment.folder))
-    if not environment.program and environment.trainer != "command":
-        _copy(plugins.folder(TRAINERS) / f"{environment.trainer}.py", path / "program" / "train.py")
+    for source, name in workspace.baseline_files(environment):
+        _copy(source, path / "program" / name)
     (path / "program").mkdir(exist_ok=True)
     (path / "trials").mkdir()
 

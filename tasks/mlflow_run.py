@@ -76,7 +76,14 @@ def campaign_tags(campaign: CampaignRecord) -> dict[str, str]:
 
 
 def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dict[str, str]:
-    optional = {"level": trial.verdict.level, "lineage.commit": files.commit}
+    run = trial.runs[-1]
+    optional = {
+        "level": trial.verdict.level,
+        "lineage.commit": files.commit,
+        "isolation": run.isolation or None,
+    }
+    if run.network:
+        optional["network"] = "on"
     return {
         "kind": "trial",
         "idempotency_key": trial_key(campaign, trial),

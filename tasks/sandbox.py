@@ -35,6 +35,7 @@ from tasks.capped_log import CappedLog
 from tasks.clock import clock
 from tasks.confine import Level, View
 from tasks.orphans import MARKER, end
+from tasks.usage import measure
 
 TAIL_LINES = 12
 LOOK_SECONDS = 0.5
@@ -45,6 +46,8 @@ KEEPER_SECONDS = 20.0
 PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
 """Variables of the engine that a program may see. Everything else, keys above all, stays here."""
 GIB, MIB = 2**30, 2**20
+DISK_RESERVE = 256 * MIB
+"""What a program leaves free on the disk of its trial."""
 
 
 class Stopped(Exception):
@@ -123,6 +126,7 @@ class Program:
         self._left: list[str] | None = None
         self._heard = b""
         self._scratch = log.with_name(log.name + ".tmp")
+        self._disk = log.parent.stat().st_dev
         self._wrapped = level == "bwrap"
         self._writable = view.writable
         environment = child_environment("/tmp" if level == "bwrap" else str(self._scratch), marker)
@@ -282,7 +286,7 @@ class Program:
                 return {}
             self._heard += chunk
         line, _, self._heard = self._heard.partition(b"\n")
-        told: dict[str, Any] = json.loads(line)
+        told: dict[str, Any] = json.loads(line)  # nobody but the keeper holds the other end
         return told
 
     def _listen(self) -> None:
@@ -308,23 +312,24 @@ class Program:
         if clock() - self._looked < LOOK_SECONDS:
             return
         self._looked = clock()
-        try:
-            processes = psutil.Process(self.process.pid).children(recursive=True)
-            held = sum(process.memory_info().rss for process in processes)
-        except psutil.Error:  # one of them ended just now
-            return
-        self.peak_memory = max(self.peak_memory or 0, held)
-        if not self._group and held > memory(self.limits):
+        usage = measure(self.process.pid, self._disk)
+        self.peak_memory = max(self.peak_memory or 0, usage.memory)
+        if not self._group and usage.memory > memory(self.limits):
             raise Stopped(f"used more than {memory(self.limits) / GIB:.3g} GiB of memory (limits.memory_gb)")
-        if len(processes) > self.limits.processes + 2:
+        if usage.processes > self.limits.processes + 2:
             raise Stopped(f"started more than {self.limits.processes} processes (limits.processes)")
+        if usage.unlinked > self.limits.out_gb * GIB:
+            raise Stopped(
+                f"holds more than {self.limits.out_gb:g} GiB in files without a name (limits.out_gb)"
+            )
         for folder in self._writable:
             if reason := fingerprint.excess(folder, self.limits):
                 raise Stopped(reason)
-        if fingerprint.survey(self._scratch).bytes > self.limits.scratch_gb * GIB:
-            raise Stopped(
-                f"wrote more than {self.limits.scratch_gb:g} GiB of temporary files (limits.scratch_gb)"
-            )
+        temporary = self.limits.model_copy(update={"out_gb": self.limits.scratch_gb})
+        if reason := fingerprint.excess(self._scratch, temporary):
+            raise Stopped(f"its temporary files (limits.scratch_gb): {reason}")
+        if shutil.disk_usage(self._scratch).free < DISK_RESERVE:
+            raise Stopped(f"the disk was full up to the last {DISK_RESERVE // MIB} MiB, of which others live")
 
     def _take_in(self, seconds: float, limited: bool = True) -> None:
         """Move output from the pipe to the log, and hear the keeper, until `seconds` have passed or it has ended."""

@@ -24,6 +24,9 @@ NEW_NAMESPACES = 0x7E020080
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
 """Typing into a terminal as if one were its user."""
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
+STREAM, SEQPACKET = 1, 5
+PR_SET_DUMPABLE = 4
+"""Without it a program could hide from its keeper's user which files it holds open."""
 
 _ALWAYS = """
 mount 165 40  umount2 166 39  pivot_root 155 41  chroot 161 51  move_mount 429 429  open_tree 428 428  fsopen 430 430
@@ -47,12 +50,14 @@ prlimit64 302 261  sched_setaffinity 203 122  sched_setscheduler 144 119  sched_
 sched_setattr 314 274
 """
 """Calls on a process, whose first argument is 0 for the caller."""
-_NAMED_SECOND = "setpriority 141 140  ioprio_set 251 30"
-"""The same with the second argument."""
+_OF_A_PROCESS = {"setpriority 141 140": 0, "ioprio_set 251 30": 1}
+"""The same with the second argument; the first says that it is a process, not a group or a user."""
 _SIGNALS = """
 kill 62 129  tkill 200 130  tgkill 234 131  rt_sigqueueinfo 129 138  rt_tgsigqueueinfo 297 240
 pidfd_send_signal 424 424
 """
+_OWNERS = {"fcntl 72 25": (8, 15), "ioctl 16 29": (0x8901, 0x8902)}
+"""Who is signalled when a file is ready (F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP): anybody, with any signal."""
 _TRUNCATE = "truncate 76 45"
 _MARKS = """
 chmod 90 -  fchmod 91 52  fchmodat 268 53  chown 92 -  fchown 93 55  lchown 94 -  fchownat 260 54  utime 132 -
@@ -60,9 +65,10 @@ utimes 235 -  utimensat 280 88  futimesat 261 -  setxattr 188 5  lsetxattr 189 6
 removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16
 """
 """Modes, owners, times and attributes of files, which Landlock does not watch over."""
-_CLONE, _CLONE3, _SOCKET, _IOCTL = "clone 56 220", "clone3 435 435", "socket 41 198", "ioctl 16 29"
+_CLONE, _CLONE3, _SOCKET, _SOCKETPAIR = "clone 56 220", "clone3 435 435", "socket 41 198", "socketpair 53 199"
+_IOCTL, _PRCTL = "ioctl 16 29", "prctl 157 167"
 
-_LOAD, _EQUAL, _GREATER, _MASKED, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+_LOAD, _AND, _EQUAL, _GREATER, _MASKED, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
@@ -85,30 +91,39 @@ def without_namespaces(network: bool, landlock: int) -> bytes:
     refused = _OTHERS_OF_THE_USER
     if landlock < 3:
         refused += _TRUNCATE
+    code = b""
     if landlock < 6:  # nothing else keeps it from signalling others, so it can signal nobody
         refused += _SIGNALS
-    code = _common() + _sockets((INET, INET6, NETLINK) if network else ())
+        code += b"".join(_refuse_requests(table, 1, who) for table, who in _OWNERS.items())
+    code += _common() + _sockets((INET, INET6, NETLINK) if network else ())
     code += _refuse(refused, errno.EPERM)
     # Granted without effect: copying a file sets its mode and times, and should not fail for it.
     code += _refuse(_MARKS, 0)
     code += b"".join(_only(call, 0, 0) for call in _calls(_ONLY_ITSELF))
-    code += b"".join(_only(call, 1, 0) for call in _calls(_NAMED_SECOND))
+    for table, process in _OF_A_PROCESS.items():
+        code += b"".join(_only(call, 0, process) + _only(call, 1, 0) for call in _calls(table))
     return _program(code)
 
 
 def _common() -> bytes:
-    (clone,), (ioctl,) = _calls(_CLONE), _calls(_IOCTL)
+    (clone,) = _calls(_CLONE)
     code = _refuse(_ALWAYS, errno.EPERM) + _refuse(_CLONE3, errno.ENOSYS)
     code += _when(clone, 0, _jump(_MASKED, NEW_NAMESPACES, 0, 1) + _refusal(errno.EPERM))
-    asked = b"".join(_jump(_EQUAL, request, 0, 1) + _refusal(errno.EPERM) for request in (TIOCSTI, TIOCLINUX))
-    return code + _when(ioctl, 1, asked)
+    code += _refuse_requests(_IOCTL, 1, (TIOCSTI, TIOCLINUX))
+    return code + _refuse_requests(_PRCTL, 0, (PR_SET_DUMPABLE,))
 
 
 def _sockets(families: tuple[int, ...]) -> bytes:
     """Refuse all sockets but those of some families."""
-    (socket,) = _calls(_SOCKET)
+    (socket,), (pair,) = _calls(_SOCKET), _calls(_SOCKETPAIR)
     granted = b"".join(_jump(_EQUAL, family, 0, 1) + _statement(_RETURN, _ALLOW) for family in families)
-    return _when(socket, 0, granted + _refusal(errno.EACCES))
+    code = _when(socket, 0, granted + _refusal(errno.EACCES))
+    if UNIX not in families:  # a pair of datagram sockets can be pointed at any other; connected ones cannot
+        kinds = b"".join(
+            _jump(_EQUAL, kind, 0, 1) + _statement(_RETURN, _ALLOW) for kind in (STREAM, SEQPACKET)
+        )
+        code += _when(pair, 1, _statement(_AND, 0xF) + kinds + _refusal(errno.EACCES))
+    return code
 
 
 def _program(code: bytes) -> bytes:
@@ -130,6 +145,12 @@ def _calls(table: str) -> list[int]:
 
 def _refuse(table: str, number: int) -> bytes:
     return b"".join(_jump(_EQUAL, call, 0, 1) + _refusal(number) for call in _calls(table))
+
+
+def _refuse_requests(table: str, argument: int, requests: tuple[int, ...]) -> bytes:
+    """Refuse a call with one of these as its argument."""
+    refused = b"".join(_jump(_EQUAL, request, 0, 1) + _refusal(errno.EPERM) for request in requests)
+    return b"".join(_when(call, argument, refused) for call in _calls(table))
 
 
 def _only(call: int, argument: int, value: int) -> bytes:

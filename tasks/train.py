@@ -20,7 +20,9 @@ from tasks.clock import clock
 from tasks.confine import Level
 from tasks.edits import EditFailed
 from tasks.isolation import Isolation
+from tasks.reachable import missing_calls
 from tasks.sandbox import NotAProgram, Program, Stopped
+from tasks.scrub import clean
 from tasks.trial import Params, Proposal, Run
 from tasks.workspace import TRAINERS, TrialDir
 
@@ -28,6 +30,8 @@ UNSANDBOXED = (
     "the edit is refused: this machine can only run it without walls (isolation none; `nightshift doctor` says why); "
     "--allow-unsandboxed runs it all the same"
 )
+NAMED = 3
+"""Processes that a reason names; of the others it tells the number."""
 MOST_STEPS = 2**53
 """No report of more is taken in: nothing that draws or stores a number holds it exactly."""
 POLL_SECONDS = 0.05
@@ -67,6 +71,20 @@ def check(environment: Environment) -> None:
         workspace.fill(environment.train_cmd, values)
     except Refused as wrong:
         raise Refused(f"{source}: train_cmd: {wrong}") from wrong
+    _check_calls(environment)
+
+
+def _check_calls(environment: Environment) -> None:
+    """Refuse required calls that the environment's own program does not make: no edit could keep them."""
+    if not environment.required_calls:
+        return
+    files = workspace.baseline_files(environment)
+    python = {name: path.read_text("utf-8", "replace") for path, name in files if name.endswith(".py")}
+    for call in missing_calls(python, environment.required_calls):
+        raise Refused(
+            f"{environment.folder / FILE}: required_calls: {call!r} is not called by the program itself "
+            f"({', '.join(python) or 'no Python file'}): correct the name, or leave it out"
+        )
 
 
 def placeholders(environment: Environment, params: Params, out: Path, seed: int) -> dict[str, object]:
@@ -154,7 +172,10 @@ class _Session:
             program.kill()
             self.peak_memory = program.peak_memory
             tail = program.tail()
-        reason = reason or fingerprint.fault(self.place.out) or self._missing_checkpoint()
+        out, limits = self.place.out, self.environment.limits
+        reason = (
+            reason or fingerprint.fault(out) or fingerprint.excess(out, limits) or self._missing_checkpoint()
+        )
         if reason:
             self.error = f"{reason}\n{tail}".rstrip()
 
@@ -194,7 +215,9 @@ class _Session:
 
     def _leftovers(self, program: Program) -> str | None:
         if left := program.left_over():
-            return f"left {len(left)} process(es) running after it had ended ({'; '.join(left)}): killed"
+            names = [" ".join(clean(name))[:80] for name in left[:NAMED]]
+            named = "; ".join(names + ([f"and {len(left) - NAMED} more"] if len(left) > NAMED else []))
+            return f"left {len(left)} process(es) running after it had ended ({named}): killed"
         return None
 
     def _missing_checkpoint(self) -> str | None:

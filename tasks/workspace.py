@@ -17,7 +17,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,6 +110,16 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
     ):  # whatever the umask: it may run as another user
         path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
     return program_digest(place)
+
+
+def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
+    """The files of an environment's own program, and what each is called in a workspace."""
+    for name in environment.program:
+        source = environment.folder / name
+        for file in environments.files(source) if source.is_dir() else [source]:
+            yield file, file.relative_to(environment.folder).as_posix()
+    if not environment.program and environment.trainer != "command":
+        yield plugins.folder(TRAINERS) / f"{environment.trainer}.py", "train.py"
 
 
 def program_digest(place: TrialDir) -> str:

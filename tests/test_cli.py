@@ -27,7 +27,7 @@ from flows.template import write_environment
 from tasks.ledger import Ledger, free_name
 from tasks.record import reconcile, settle
 
-VERBS = ("run", "resume", "watch", "stop", "try", "list", "status", "logs", "up", "down", "env")
+VERBS = ("run", "resume", "watch", "stop", "try", "list", "status", "logs", "up", "down", "doctor", "env")
 
 
 def call(*arguments: str) -> object:
