@@ -1,0 +1,131 @@
+"""The no-training control: when a would-be champion is run again without time, and what comes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from toy import SANDBOX, quadratic
+
+import environments
+from environments import Environment
+from environments.score import Score
+from tasks.decide import judge_trial
+from tasks.evaluate import judge_run
+from tasks.train import run_program
+from tasks.trial import History, Proposal, Run, Trial
+from tasks.untrained import is_due, untrained
+from tasks.workspace import TrialDir
+
+RUN = Run("trials/0001", 1, 1.0, "finished")
+HONEST = """\
+import json, pathlib, sys, time
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+READY
+began = time.monotonic()
+while time.monotonic() - began < 0.6:
+    time.sleep(0.01)
+(out / "model.json").write_text(json.dumps({"x": 1.0}))
+"""
+READY = '(out / "progress.jsonl").write_text(\'{"ready": true}\\n\')'
+WRITTEN = """\
+import json, pathlib, sys, time
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+(out / "model.json").write_text(json.dumps({"x": 1.0}))
+READY
+time.sleep(0.6)
+"""
+BEFORE_ITS_TIME = """\
+import json, pathlib, sys, time
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+time.sleep(0.6)
+(out / "model.json").write_text(json.dumps({"x": 1.0}))
+READY
+time.sleep(0.3)
+"""
+
+
+def trial(number: int, value: float, kind: str = "keep") -> Trial:
+    verdict = judge_trial((), RUN, Score.of([value], False))
+    return Trial(
+        number, 1, number, Proposal({"x": 1.0}), (RUN,), Score.of([value], False), replace(verdict, kind=kind)
+    )  # type: ignore[arg-type]
+
+
+def strict(folder: Path, fit: str) -> Environment:
+    """The toy problem, where a program must have learned what it can."""
+    return environments.load(
+        quadratic(folder, fit=fit), {"budget_seconds": 1, "startup_seconds": 2, "allow_untrained": False}
+    )
+
+
+@pytest.mark.parametrize(
+    ("history", "value", "due"),
+    [
+        ((), 0.5, False),
+        ((trial(0, 2.0),), 0.5, True),
+        ((trial(0, 2.0),), 2.0, False),
+        ((trial(0, 2.0), trial(1, 1.0)), 1.5, False),
+    ],
+)
+def test_only_who_would_be_champion_is_asked(
+    tmp_path: Path, history: History, value: float, due: bool
+) -> None:
+    score = Score.of([value], higher_is_better=False)
+    environment = strict(tmp_path / "env", HONEST)
+    assert is_due(environment, history, score) is due
+    allowed = environment.model_copy(update={"allow_untrained": True})
+    assert not is_due(allowed, history, score)
+
+
+@pytest.mark.parametrize(
+    ("without", "kind"),
+    [(2.0, "keep"), (9.0, "keep"), (1.51, "keep"), (1.5, "discard"), (1.0, "discard"), (0.2, "discard")],
+)
+def test_half_of_the_gain_without_training_is_too_much(without: float, kind: str) -> None:
+    """The baseline has a loss of 2, the trial 1: half of its gain is at 1.5."""
+    verdict = judge_trial((trial(0, 2.0),), RUN, Score.of([1.0], False), Score.of([without], False))
+    assert verdict.kind == kind
+    if kind == "discard":
+        assert verdict.reason.startswith(f"not learned: {without:.4g} without training, 1 with it")
+        assert verdict.evidence["untrained"] == without
+
+
+def test_the_gain_is_counted_from_the_baseline_not_from_the_last_champion() -> None:
+    history = (trial(0, 2.0), trial(1, 1.1))
+    assert judge_trial(history, RUN, Score.of([1.0], False), Score.of([1.6], False)).kind == "keep"
+    assert judge_trial(history, RUN, Score.of([1.0], False), Score.of([1.2], False)).kind == "discard"
+
+
+def test_a_program_that_cannot_be_scored_without_training_has_learned() -> None:
+    missing = Score.missing("left no checkpoint in out/", higher_is_better=False)
+    assert judge_trial((trial(0, 2.0),), RUN, Score.of([1.0], False), missing).kind == "keep"
+
+
+@pytest.mark.parametrize("says_ready", [True, False])
+@pytest.mark.parametrize(
+    ("program", "learned"), [(HONEST, True), (WRITTEN, False), (BEFORE_ITS_TIME, None)],
+    ids=["honest", "written beforehand", "trained before its time"],
+)  # fmt: skip
+def test_a_program_is_run_again_with_a_hundredth_of_its_time(
+    tmp_path: Path, program: str, learned: bool | None, says_ready: bool
+) -> None:
+    """Honest: nothing is there yet. Written beforehand, or trained before it says that it is ready: all is there."""
+    code = program.replace("READY", READY if says_ready else "")
+    environment = strict(tmp_path / "env", code)
+    place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal({"x": 1.0})
+    run = run_program("test/control", environment, SANDBOX, environment.folder, place, proposal, seed=7)
+    assert run.status == "finished", run.error
+    assert judge_run("test/control", environment, SANDBOX, place, run, seed=8).value == 0.0
+
+    from tasks.checkpoint import At
+
+    control = untrained.fn(
+        At("test", "d", 1), environment, SANDBOX, environment.folder, place, proposal, run, seed=9
+    )
+    caught = control.value == 0.0
+    # Who never says that it is ready is not told apart from one that takes its time to learn.
+    expected = not learned if learned is not None else says_ready
+    assert caught is expected, control
+    assert (place.path / "untrained/score.json").is_file()
