@@ -53,6 +53,8 @@ class Environment(BaseModel):
     metric: str = Field(pattern=r"^[A-Za-z0-9_\-. :/@]+$")
     """The objective's name, `noun/detail`; the characters that MLflow takes, and @."""
     direction: Literal["maximize", "minimize"]
+    range: tuple[float, float] | None = None
+    """The least and the largest value that one unit can have; a score beyond it is none."""
     trainer: str
     judge: Judge
     budget_seconds: float = Field(gt=0, le=14 * 86_400)
@@ -99,6 +101,13 @@ class Environment(BaseModel):
         if both:
             raise ValueError(f"{both[0]!r} stands in [space] and in [fixed]: keep one")
         return self
+
+    @field_validator("range")
+    @classmethod
+    def _ordered(cls, range: tuple[float, float] | None) -> tuple[float, float] | None:
+        if range and not range[0] < range[1]:
+            raise ValueError(f"must be [least, largest], got {list(range)}")
+        return range
 
     @property
     def higher_is_better(self) -> bool:

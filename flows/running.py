@@ -72,7 +72,10 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         return detached.start(spec, api, as_json)
     console = Console(highlight=False, quiet=as_json)
     limits = f"{spec.trials} trials, {spec.hours:g} h at most"
-    console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}")
+    walls = f"isolation {spec.isolation.level}"
+    console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}, {walls}")
+    if walls == "isolation none":
+        console.print("trials run as you, without walls: `nightshift doctor` says why", style="yellow")
     try:
         with Watch(spec.name, console), servers.prefect_server(api, home()) as url:
             console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")

@@ -61,13 +61,26 @@ def judge_run(
             view=_view(environment, place), limits=environment.limits, pipes=True,
         ) as program:  # fmt: skip
             try:
-                return judge.score(PipedCandidate(program, place.result), seed, environment.higher_is_better)
+                candidate = PipedCandidate(program, place.result)
+                return _within(judge.score(candidate, seed, environment.higher_is_better), environment.range)
             except (Misbehaved, Stopped) as wrong:
                 program.kill()
                 reason = f"{wrong}\n{program.tail()}".rstrip()
     except NotAProgram as wrong:
         reason = str(wrong)
     return Score.missing(reason, environment.higher_is_better)
+
+
+def _within(score: Score, range: tuple[float, float] | None) -> Score:
+    """The score, if each of its units is one that there can be.
+
+    Raises:
+        Misbehaved: one is not.
+    """
+    for index, unit in enumerate(score.units if range else ()):
+        if range and not range[0] <= unit <= range[1]:
+            raise Misbehaved(f"unit {index} scored {unit:g}, outside of the metric's range {list(range)}")
+    return score
 
 
 def _changed(place: TrialDir, run: Run) -> str | None:
