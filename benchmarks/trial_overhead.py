@@ -50,6 +50,7 @@ FILES = {
         program = ["train.py"]
         train_cmd = "python train.py {out}"
         budget_seconds = 10
+        deterministic = true
         judge = "command"
         command.eval_cmd = "python evaluate.py {result}"
         space.x = { type = "float", low = 0.0, high = 1.0, default = 0.5 }
@@ -115,7 +116,7 @@ def measure(trials: int) -> Figures:
             os.environ.pop(name, None)
         os.environ["NIGHTSHIFT_HOME"] = str(home)
         server.settle_in(home)
-        bare = partial(run_bare, problem, sandbox.child_environment(home, "bare"))
+        bare = partial(run_bare, problem, sandbox.child_environment(str(home), "bare"))
         alone = start_up() | {"bare_pair_ms/before": spread([bare() for _ in range(20)])}
         with server.prefect_server(None, home) as url:
             (stopwatch := Stopwatch(bare)).attach()

@@ -22,10 +22,8 @@ files that its program and its judge need. It may stand in this package or anywh
 
 from __future__ import annotations
 
-import hashlib
-import os
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,7 +37,7 @@ from environments.space import Choice, Float, Space, Value, is_finite
 
 FILE = "environment.toml"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
-"""Folders inside an environment that are nobody's content: neither frozen nor part of its digest."""
+"""Folders inside an environment that are nobody's content, and are not copied when it is frozen."""
 
 
 class Environment(BaseModel):
@@ -168,6 +166,13 @@ class Environment(BaseModel):
                     f"{self.folder / FILE}: readable: {path!r} holds the whole environment, and with it what its judge "
                     "asks: list the folders and files that training needs"
                 )
+        for word in self.judge.command().split():
+            for path in self.readable:
+                asked, given = (self.folder / word).resolve(), (self.folder / path).resolve()
+                if asked.is_file() and asked.is_relative_to(given) and word not in self.program:
+                    raise Refused(
+                        f"{self.folder / FILE}: readable: {path!r} shows {word!r} of the judge to the program"
+                    )
 
 
 def judge_name(judge: Judge) -> str:
@@ -252,14 +257,3 @@ def files(folder: Path) -> Iterator[Path]:
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not NOT_FROZEN & set(path.relative_to(folder).parts):
             yield path
-
-
-def digest(folder: Path, without: Collection[Path] = ()) -> str:
-    """SHA-256 over the names and contents of a folder's files, `without` some."""
-    total = hashlib.sha256()
-    for path in files(folder):
-        if path in without:
-            continue
-        content = hashlib.sha256(path.read_bytes()).hexdigest()
-        total.update(os.fsencode(f"{path.relative_to(folder).as_posix()}\0{content}\n"))
-    return total.hexdigest()

@@ -17,7 +17,7 @@ class Limits(BaseModel):
         default=1024, ge=1, description="Processes and threads that may be alive at one time."
     )
     file_gb: float = Field(default=16, gt=0, description="Size of the largest file, in GiB.")
-    out_gb: float = Field(default=32, gt=0, description="Size of all that it leaves in out/, in GiB.")
+    out_gb: float = Field(default=16, gt=0, description="Size of all that it leaves in out/, in GiB.")
     out_files: int = Field(default=10_000, ge=1, description="Files and folders that it may leave in out/.")
     scratch_gb: float = Field(
         default=1, gt=0, description="Temporary files, and shared memory besides, in GiB each."

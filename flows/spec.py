@@ -26,7 +26,7 @@ from environments.space import Value
 from flows import parameters
 from tasks import evaluate, propose, train, workspace
 from tasks.decide import RULE
-from tasks.isolation import Isolation, choose
+from tasks.isolation import Isolation, check_home, choose
 from tasks.ledger import Ledger, check_name, home
 from tasks.scrub import URL_PASSWORD
 
@@ -154,7 +154,8 @@ class CampaignSpec(BaseModel):
         if shutil.which("git") is None:
             raise Refused("git is not installed: the lineage of a campaign is kept in a git repository")
         propose.load(self.proposer, self.advanced.options)
-        self.isolation  # noqa: B018  refuses
+        if self.isolation.level != "none":
+            check_home(home())
         known = Ledger.exists(self.name)
         environment = self._resumed().environment if known else self._asked_for()
         need = environment.budget_seconds + environment.startup_seconds

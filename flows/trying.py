@@ -32,7 +32,7 @@ def attempt(
 
     settle_in(home())
     from tasks.evaluate import judge_run
-    from tasks.isolation import Isolation, choose
+    from tasks.isolation import Isolation, check_home, choose
     from tasks.plausible import believed
     from tasks.train import UNSANDBOXED, run_program
 
@@ -40,12 +40,14 @@ def attempt(
     proposal = Proposal(problem.complete(values), edit, rationale="tried by hand", proposer="try")
     seed = secrets.randbelow(2**31) if seed is None else seed
     isolation = Isolation(choose(walls), allow_unsandboxed)
+    if isolation.level != "none":
+        check_home(home())
     if not isolation.may_run(edit):
         raise Refused(UNSANDBOXED)
     marker = f"try-{secrets.token_hex(4)}"
     run = run_program(marker, problem, isolation, program, place, proposal, seed)
     run = believed(problem, (), proposal, run, place.path.parents[1])
-    score = judge_run(marker, problem, isolation, place, run, (seed + 1) % 2**31)
+    score = judge_run(marker, problem, isolation, place, run, secrets.randbelow(2**63))
     champion = best(ledger.history()) if ledger else None
     document = {
         "environment": problem.name, "params": proposal.params, "seed": seed, "score": score.value, "se": score.se,

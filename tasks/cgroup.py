@@ -10,7 +10,9 @@ import contextlib
 import functools
 import os
 import secrets
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +33,14 @@ class Cgroups:
         """A new group with these limits: bytes, processes and threads."""
         name = f"{STEM}{os.getpid()}-{secrets.token_hex(4)}"
         group = Group(self.version, self.memory / name, self.pids / name)
+        try:
+            self._make(group, memory, processes)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def _make(self, group: Group, memory: int, processes: int) -> None:
         for folder in group.folders:
             folder.mkdir()
         limits = {group.pids / "pids.max": processes}
@@ -41,7 +51,6 @@ class Cgroups:
         for file, limit in limits.items():
             if file.name != "memory.swap.max" or file.exists():  # a kernel without swap has none
                 file.write_text(str(limit))
-        return group
 
 
 @dataclass(frozen=True)
@@ -66,6 +75,14 @@ class Group:
         file = self.memory / ("memory.oom_control" if self.version == 1 else "memory.events")
         facts = dict(line.split() for line in file.read_text().splitlines())
         return int(facts.get("oom_kill", 0)) > 0
+
+    def kill(self) -> None:
+        """Kill whoever is in it, until nobody is."""
+        while inside := (self.pids / "cgroup.procs").read_text().split():
+            for pid in inside:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+            time.sleep(0.005)
 
     def remove(self) -> None:
         """Give it back. A group that is still busy stays, and goes when one looks for old ones."""

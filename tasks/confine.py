@@ -30,8 +30,8 @@ NOBODY = 65534
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SETTINGS = (
     "alternatives", "ca-certificates", "crypto-policies", "fonts", "group", "ld.so.cache", "ld.so.conf",
-    "ld.so.conf.d", "localtime", "magic", "mime.types", "nsswitch.conf", "passwd", "pki", "protocols", "services",
-    "ssl", "timezone",
+    "ld.so.conf.d", "localtime", "magic", "mime.types", "nsswitch.conf", "passwd", "pki/ca-trust", "pki/tls/cert.pem",
+    "pki/tls/certs", "protocols", "services", "ssl/certs", "ssl/openssl.cnf", "timezone",
 )  # fmt: skip
 """What of /etc a program may read: how to find libraries, certificates and names; nothing of a service."""
 NETWORK_SETTINGS = ("resolv.conf", "hosts", "gai.conf", "host.conf")
@@ -83,9 +83,15 @@ def plan(
 
 
 def bwrap(view: View, *, cwd: Path, scratch_bytes: int) -> list[str]:
-    """The command line of bubblewrap up to the program's own: everything that is not named here does not exist."""
+    """The command line of bubblewrap up to the program's own: everything that is not named here does not exist.
+
+    Raises:
+        FileNotFoundError: bubblewrap has gone since it was found.
+    """
     root = os.geteuid() == 0
-    command = [shutil.which("bwrap") or "bwrap", "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
+    if (bubblewrap := shutil.which("bwrap")) is None:
+        raise FileNotFoundError("bwrap is not on PATH any more")
+    command = [bubblewrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
     command += ["--unshare-uts", "--unshare-cgroup-try"]
     if not root:
         command += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
@@ -93,6 +99,7 @@ def bwrap(view: View, *, cwd: Path, scratch_bytes: int) -> list[str]:
         command += ["--unshare-net"]
     command += ["--proc", "/proc", "--dev", "/dev", *_memory("/dev/shm", scratch_bytes)]
     if view.gpu:
+        command += _folders_above(_gpu_devices())
         command += [word for path in _gpu_devices() for word in ("--dev-bind", str(path), str(path))]
     command += ["--remount-ro", "/dev", *_memory("/tmp", scratch_bytes)]
     seen = [*_settings(view.network), *_present(MACHINE), *_interpreter(), *view.readable]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from environments.score import Score
 from tasks.checkpoint import At, stored
-from tasks.trial import History, Run, Verdict, baseline, best
+from tasks.trial import Control, History, Run, Verdict, baseline, best
 
 RULE = "greedy"
 UNTRAINED_SHARE = 0.5
@@ -16,16 +16,16 @@ UNTRAINED_SHARE = 0.5
 
 
 @stored("decide")
-def decide(at: At, history: History, run: Run, score: Score, untrained: Score | None) -> Verdict:
+def decide(at: At, history: History, run: Run, score: Score, control: Control | None) -> Verdict:
     """The verdict on one trial, given everything decided before it."""
-    return judge_trial(history, run, score, untrained)
+    return judge_trial(history, run, score, control)
 
 
-def judge_trial(history: History, run: Run, score: Score, untrained: Score | None = None) -> Verdict:
+def judge_trial(history: History, run: Run, score: Score, control: Control | None = None) -> Verdict:
     """Keep it if it is better than the champion, or the first to have a score at all.
 
     Args:
-        untrained: What the same program scores without training, where that was asked (tasks/untrained.py).
+        control: What is there without training, where that was asked (tasks/untrained.py).
     """
     if run.status == "cancelled":
         return Verdict("cancelled", "stopped early")
@@ -43,22 +43,30 @@ def judge_trial(history: History, run: Run, score: Score, untrained: Score | Non
     }
     change = f"{score.value:.4g} against {champion.score.value:.4g} of trial {champion.number} ({gain:+.4g})"
     if score > champion.score:
-        if untrained is not None and (reason := _not_learned(history, score, untrained)):
-            return Verdict("discard", reason, None, evidence | {"untrained": untrained.value})
+        if control is not None and (reason := _not_learned(history, score, control)):
+            return Verdict("discard", reason, None, evidence | {"untrained": control.score.value})
         return Verdict("keep", f"better: {change}", "provisional", evidence)
     return Verdict("discard", f"not better: {change}", None, evidence)
 
 
-def _not_learned(history: History, score: Score, untrained: Score) -> str | None:
-    """Why the gain is none of training's: half of it is there before; None when it is not."""
+def _not_learned(history: History, score: Score, control: Control) -> str | None:
+    """Why the gain is none of training's: half of it is there before, or is hidden; None when it is training's."""
     first = baseline(history) or history[0]
     reference = first if first.score.value is not None else best(history)
     assert reference is not None, "a control is asked for only when there is a champion"
+    allow = "allow_untrained in environment.toml would keep it"
+    if control.score.value is None:
+        if control.unedited is None or control.unedited.value is None:
+            return None
+        return (
+            "not learned, or hidden: stopped after a hundredth of its time the edited program left nothing to judge, "
+            f"where the environment's own leaves something; {allow}"
+        )
     claimed = score.goodness - reference.score.goodness
-    without = untrained.goodness - reference.score.goodness
+    without = control.score.goodness - reference.score.goodness
     if without < claimed * UNTRAINED_SHARE:
         return None
     return (
-        f"not learned: {untrained.value:.4g} without training, {score.value:.4g} with it, where trial "
-        f"{reference.number} has {reference.score.value:.4g}; allow_untrained in environment.toml would keep it"
+        f"not learned: {control.score.value:.4g} without training, {score.value:.4g} with it, where trial "
+        f"{reference.number} has {reference.score.value:.4g}; {allow}"
     )

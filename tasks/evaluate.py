@@ -62,25 +62,24 @@ def judge_run(
         ) as program:  # fmt: skip
             try:
                 candidate = PipedCandidate(program, place.result)
-                return _within(judge.score(candidate, seed, environment.higher_is_better), environment.range)
+                score = judge.score(candidate, seed, environment.higher_is_better)
             except (Misbehaved, Stopped) as wrong:
                 program.kill()
-                reason = f"{wrong}\n{program.tail()}".rstrip()
+                score = Score.missing(f"{wrong}\n{program.tail()}".rstrip(), environment.higher_is_better)
     except NotAProgram as wrong:
-        reason = str(wrong)
-    return Score.missing(reason, environment.higher_is_better)
+        score = Score.missing(str(wrong), environment.higher_is_better)
+    # Behind walls nobody can have changed anything, and a large checkpoint takes seconds to look through.
+    changed = _changed(place, run) if isolation.level == "none" else None
+    reason = changed or _beyond(score, environment.range)
+    return Score.missing(reason, environment.higher_is_better) if reason else score
 
 
-def _within(score: Score, range: tuple[float, float] | None) -> Score:
-    """The score, if each of its units is one that there can be.
-
-    Raises:
-        Misbehaved: one is not.
-    """
+def _beyond(score: Score, range: tuple[float, float] | None) -> str | None:
+    """Why a score is none, where one of its units is none that there can be; None otherwise."""
     for index, unit in enumerate(score.units if range else ()):
         if range and not range[0] <= unit <= range[1]:
-            raise Misbehaved(f"unit {index} scored {unit:g}, outside of the metric's range {list(range)}")
-    return score
+            return f"unit {index} scored {unit:g}, outside of the metric's range {list(range)}"
+    return None
 
 
 def _changed(place: TrialDir, run: Run) -> str | None:
@@ -129,7 +128,7 @@ class PipedCandidate:
         self.result = result
         self._program = program
         self._stdin, self._stdout = stdin.fileno(), stdout.fileno()
-        self._pending = b""
+        self._pending = bytearray()
         for descriptor in (self._stdin, self._stdout):
             os.set_blocking(descriptor, False)
         self._writable = _selector(self._stdin, selectors.EVENT_WRITE)
@@ -151,7 +150,7 @@ class PipedCandidate:
         return self._take_until(lambda held: size if len(held) >= size else None, size, seconds, late)
 
     def receive_line(self, limit: int, seconds: float) -> bytes:
-        def line_end(held: bytes) -> int | None:
+        def line_end(held: bytearray) -> int | None:
             end = held.find(b"\n")
             if end < 0 and len(held) > limit:
                 raise Misbehaved(f"answered with more than {limit} bytes where one line was due")
@@ -167,17 +166,17 @@ class PipedCandidate:
             if self._read(
                 2**16
             ):  # nobody converses: what it prints belongs in the log, and must not fill the pipe
-                self._program.note(self._pending)
-                self._pending = b""
-            elif clock() > deadline:
-                raise Misbehaved(f"was not done within {seconds:g} s")
+                self._program.note(bytes(self._pending))
+                self._pending.clear()
             else:
                 self._readable.select(0.02)
                 self._program.poll(0.005)
+            if clock() > deadline:
+                raise Misbehaved(f"was not done within {seconds:g} s")
         return status
 
     def _take_until(
-        self, complete: Callable[[bytes], int | None], want: int, seconds: float, late: str
+        self, complete: Callable[[bytearray], int | None], want: int, seconds: float, late: str
     ) -> bytes:
         """Read until `complete` tells the length of an answer; what lies beyond it stays for the next."""
         interrupt.check()
@@ -188,7 +187,10 @@ class PipedCandidate:
                 self._wait(self._readable, deadline, late)
             elif not got:
                 raise Misbehaved(self._ended())
-        answer, self._pending = self._pending[:length], self._pending[length:]
+            if clock() >= deadline:
+                raise Misbehaved(late)
+        answer = bytes(self._pending[:length])
+        del self._pending[:length]
         return answer
 
     def _read(self, size: int) -> bool | None:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from environments import plainly
 from environments.limits import Limits
+from tasks import interrupt
 
 PROGRESS = b"progress.jsonl"
 """At the top of out/: the reports, which are no part of the checkpoint."""
@@ -95,13 +96,17 @@ def checkpoint(out: Path) -> str | None:
 
     A file counts up to the length that it has when it is opened, so that one that grows has an end.
     """
-    total, found = hashlib.sha256(), False
-    with closing(_walk(out, ordered=True)) as entries:
+    return digest(out, without=PROGRESS) if newest(out) else None
+
+
+def digest(folder: Path, without: bytes = b"") -> str:
+    """SHA-256 over the names and contents of a tree's files, and over where its links point; `without` one name."""
+    total = hashlib.sha256()
+    with closing(_walk(folder, ordered=True)) as entries:
         for entry in entries:
-            if _kept(entry) and (content := _digest(entry)):
-                found = True
+            if entry.path != without and (content := _content(entry)):
                 total.update(entry.path + b"\0" + content.encode() + b"\n")
-    return total.hexdigest() if found else None
+    return total.hexdigest()
 
 
 def newest(out: Path) -> float:
@@ -181,9 +186,13 @@ def _shown(path: bytes, most: int = 100) -> str:
     return f"'{text}'" if len(text) <= most else f"'{text[:most]}...'"
 
 
-def _digest(entry: _Entry) -> str | None:
-    """SHA-256 of a file's content; None when it cannot be read, and so is none of the checkpoint's."""
+def _content(entry: _Entry) -> str | None:
+    """SHA-256 of a file's content, or a link's target; None of what is neither, or cannot be read."""
     try:
+        if stat.S_ISLNK(entry.status.st_mode):
+            return "-> " + os.readlink(os.fsencode(entry.name), dir_fd=entry.folder).hex()
+        if not stat.S_ISREG(entry.status.st_mode):
+            return None
         file = plainly.open_file(entry.name, entry.folder)
     except OSError as error:
         if plainly.is_programs_doing(error):
@@ -193,6 +202,7 @@ def _digest(entry: _Entry) -> str | None:
     with file:
         left = os.fstat(file.fileno()).st_size
         while chunk := file.read(min(left, CHUNK)):
+            interrupt.check()
             content.update(chunk)
             left -= len(chunk)
     return content.hexdigest()

@@ -14,7 +14,7 @@ from pathlib import Path
 from environments.limits import Limits
 from environments.plugins import Refused
 from tasks import seccomp
-from tasks.confine import LEVELS, Level, View, give, landlock_version
+from tasks.confine import LEVELS, SYSTEM, Level, View, give, landlock_version
 from tasks.sandbox import CannotStart, NotAProgram, Program
 
 PROBE_SECONDS = 10.0
@@ -53,6 +53,19 @@ def choose(asked: str) -> Level:
             return finding.level
     why = next((f.why for f in findings() if f.level == asked), f"there are auto, {', '.join(LEVELS)}")
     raise Refused(f"isolation {asked!r} is not to be had here: {why}")
+
+
+def check_home(home: Path) -> None:
+    """Refuse a home that every program may read: what walls are for lies there.
+
+    Raises:
+        Refused: it stands among the system's files.
+    """
+    for path in SYSTEM:
+        if home.resolve().is_relative_to(Path(path).resolve()):
+            raise Refused(
+                f"{home} is below {path}, which every trial may read: set NIGHTSHIFT_HOME to a folder elsewhere"
+            )
 
 
 @functools.cache
@@ -113,7 +126,7 @@ def _try(level: Level) -> str:
                 command, cwd=workspace, log=place / "log", marker=f"probe-{os.getpid()}", level=level, view=view,
                 limits=Limits(),
             ) as program:  # fmt: skip
-                for _ in range(200):
+                for _ in range(int(PROBE_SECONDS / 0.05)):
                     if (status := program.poll(0.05)) is not None:
                         break
                 else:

@@ -1,6 +1,6 @@
 """The keeper: a small process between the engine and one untrusted program. It confines it, and outlives all of it.
 
-    python -I -S keeper.py '{"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}'
+    python -I -S keeper.py PLAN     # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}, marshalled, in hex
 
 It forks; the child takes its place in the cgroups, takes on the limits and the restrictions of the plan, and becomes
 the program. The keeper itself is nobody's relative inside: it is what every orphan of the program falls to (a *child
@@ -19,16 +19,18 @@ linux/landlock.h; see landlock(7), prctl(2), capabilities(7).
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import json
+import marshal
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from typing import Any
+
+TYPE_CHECKING = False  # typing's own, contextlib and json take longer to load than all the rest of this
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 FILTER_DESCRIPTOR = 9
 """Where bubblewrap finds the system call filter."""
@@ -89,16 +91,18 @@ def main(plan: dict[str, Any]) -> None:
     left: list[str] = []
     with os.fdopen(plan["report"], "w", buffering=1) as tell:
         try:
-            tell.write(json.dumps({"started": program}) + "\n")
+            tell.write(f'{{"started": {program}}}\n')
             if _watch(program, plan["inner"], tell) is not None:
                 left = _farewell()
         finally:  # whatever happened here, even that nobody listens any more
             _kill_all()
-        tell.write(json.dumps({"left": left}) + "\n")
+        tell.write(f'{{"left": [{", ".join(map(_quoted, left))}]}}\n')
+    os._exit(0)  # there is nothing to tidy up, and an interpreter takes its time to
 
 
 def _start(plan: dict[str, Any]) -> int:
     """Fork the program; its pid once it runs. If it does not come to that, say why and leave."""
+    plan["keeper"] = os.getpid()
     hear, say = os.pipe()  # closed by exec: silence means that it runs
     program = os.fork()
     if not program:
@@ -109,7 +113,7 @@ def _start(plan: dict[str, Any]) -> int:
             os.execve(plan["argv"][0], plan["argv"], plan["env"])
         except OSError as fault:
             why = f"{fault.strerror} ({fault.filename})" if fault.filename else fault.strerror
-            os.write(say, json.dumps({stage: True, "why": why}).encode())
+            os.write(say, f'{{"{stage}": true, "why": {_quoted(str(why))}}}'.encode())
         os._exit(127)
     os.close(say)
     with os.fdopen(hear, "rb") as pipe:
@@ -131,6 +135,8 @@ def _confine(plan: dict[str, Any]) -> None:
     for group in plan["cgroups"]:
         _write(group, str(os.getpid()))
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != plan["keeper"]:
+        os._exit(127)  # it died before anybody would have told us
     _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial goes before its engine
     for name, most in plan["rlimits"].items():
         _limit(getattr(resource, name), most)
@@ -161,7 +167,7 @@ def _watch(program: int, inner: int, tell: Any) -> int | None:
                     _signal(pid, signal.SIGTERM)
         for pid, status in _reaped():
             if pid == program:
-                tell.write(json.dumps({"status": os.waitstatus_to_exitcode(status)}) + "\n")
+                tell.write(f'{{"status": {os.waitstatus_to_exitcode(status)}}}\n')
                 return status
 
 
@@ -200,12 +206,9 @@ def _descendants() -> Iterator[tuple[int, int]]:
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat", "rb") as file:
-                state, parent = file.read().rpartition(b")")[2].split()[:2]
-                if state != b"Z":
-                    children.setdefault(int(parent), []).append(int(entry))
-                else:
-                    children.setdefault(int(parent), [])
+            state, parent = (_read(f"/proc/{entry}/stat").rpartition(b")")[2].split() or [b"Z", b"0"])[:2]
+            if state != b"Z":
+                children.setdefault(int(parent), []).append(int(entry))
     below = [(pid, 1) for pid in children.get(os.getpid(), [])]
     while below:
         pid, depth = below.pop()
@@ -235,15 +238,30 @@ def _has_children() -> bool:
 
 
 def _name(pid: int) -> str:
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as file:
-        if words := file.read(200).replace(b"\0", b" ").strip():
-            return words.decode(errors="replace")[:80]
-    return f"process {pid}"
+    words = _read(f"/proc/{pid}/cmdline")[:200].replace(b"\0", b" ").strip()
+    return words.decode(errors="replace")[:80] or f"process {pid}"
+
+
+def _read(path: str) -> bytes:
+    """What a process's file in /proc says; nothing when it has just ended."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _quoted(text: str) -> str:
+    """A text as JSON has it."""
+    plain = text.encode("ascii", "replace").decode()
+    return '"' + "".join(c if " " <= c <= "~" and c not in '"\\' else f"\\u{ord(c):04x}" for c in plain) + '"'
 
 
 def _signal(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it has just ended
+    try:
         os.kill(pid, number)
+    except ProcessLookupError:
+        return  # it has just ended
 
 
 def _write(path: str, text: str) -> None:
@@ -317,4 +335,4 @@ def _filter(code: bytes) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.argv[1]))
+    main(marshal.loads(bytes.fromhex(sys.argv[1])))

@@ -33,9 +33,9 @@ import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import workspace
+from tasks import fingerprint, workspace
 from tasks.checkpoint import At, spec_digest
-from tasks.seeds import Purpose, derive
+from tasks.seeds import JUDGED, Purpose, derive
 from tasks.trial import History
 from tasks.workspace import TrialDir
 
@@ -67,6 +67,8 @@ class Campaign(BaseModel):
     proposer: str
     options: dict[str, Any]
     seed: int
+    judge_key: str = ""
+    """What the draws of judges come from: no program can work it out from its own seed. Empty before there was one."""
     digest: str
     """What changes a score (tasks.checkpoint.spec_digest), as it was at the start."""
     isolation: str
@@ -175,6 +177,7 @@ class Ledger:
         campaign = Campaign(
             name=name,
             campaign_id=secrets.token_hex(6),
+            judge_key=secrets.token_hex(16),
             created=time.time(),
             environment=environment.name,
             source=source,
@@ -224,7 +227,8 @@ class Ledger:
         return At(self.campaign.campaign_id, self.campaign.digest, number)
 
     def seed(self, purpose: Purpose, at: At) -> int:
-        return derive(self.campaign.seed, purpose, at.number, at.attempt)
+        judged = purpose in JUDGED and self.campaign.judge_key
+        return derive(judged or self.campaign.seed, purpose, at.number, at.attempt)
 
     def history(self) -> History:
         """Every finished trial, in the order in which they were decided."""
@@ -295,8 +299,8 @@ def measure(path: Path, environment: Environment, settings: dict[str, object]) -
     code = [judge, *sorted(judge.parent.glob("_*.py")), Path(inspect.getfile(Score))]
     return spec_digest(
         {
-            "environment": environments.digest(path / "environment"),
-            "program": environments.digest(path / "program"),
+            "environment": fingerprint.digest(path / "environment"),
+            "program": fingerprint.digest(path / "program"),
             "judge": hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest(),
             **settings,
         }

@@ -14,7 +14,7 @@ outlive its trial or its engine, and it cannot fill the disk.
 from __future__ import annotations
 
 import json
-import math
+import marshal
 import os
 import select
 import selectors
@@ -27,19 +27,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-import psutil
-
 from environments.limits import Limits
-from tasks import cgroup, confine, fingerprint, interrupt, keeper, trees
+from tasks import cgroup, confine, fingerprint, interrupt, keeper, trees, usage
 from tasks.capped_log import CappedLog
 from tasks.clock import clock
 from tasks.confine import Level, View
 from tasks.orphans import MARKER, end
-from tasks.usage import measure
 
 TAIL_LINES = 12
 LOOK_SECONDS = 0.5
 """Between two looks at what it uses: looking costs a few milliseconds of the core that it may be training on."""
+FIRST_LOOK_SECONDS = 0.1
 KEEPER_SECONDS = 20.0
 """How long a keeper may take to end everything; longer only for processes that hang in the kernel."""
 
@@ -121,7 +119,7 @@ class Program:
         self.peak_memory: int | None = None
         """Largest resident set of all of its processes together, in bytes, as sampled; None if it ended before."""
         self.started = clock()
-        self._looked = -math.inf
+        self._looked = self.started - LOOK_SECONDS + FIRST_LOOK_SECONDS
         self._status: int | None = None
         self._left: list[str] | None = None
         self._heard = b""
@@ -129,21 +127,19 @@ class Program:
         self._disk = log.parent.stat().st_dev
         self._wrapped = level == "bwrap"
         self._writable = view.writable
-        environment = child_environment("/tmp" if level == "bwrap" else str(self._scratch), marker)
+        self._group: cgroup.Group | None = None
+        environment = child_environment("/tmp" if self._wrapped else str(self._scratch), marker)
         argv = [find_program(command[0], cwd, environment["PATH"]), *command[1:]]
-        self._scratch.mkdir(parents=True, exist_ok=True)
+        trees.remove(self._scratch)  # of an earlier life, that was cut off
+        self._scratch.mkdir(parents=True)
         self._log = CappedLog(log)
-        self._group = _group(limits)
-        plan = confine.plan(
-            level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=int(limits.scratch_gb * GIB)
-        )
-        plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
-        plan |= {"rlimits": _rlimits(limits, level, self._group is not None, view.gpu)}
         try:
-            self._start(plan, cwd, pipes)
+            self._start(self._plan(argv, environment, level, view, cwd), cwd, pipes)
+        except OSError as fault:
+            self._close()
+            raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
         except BaseException:
-            self._log.close()
-            self._give_back()
+            self._close()
             raise
         noise = self.process.stderr if pipes else self.process.stdout
         assert noise is not None
@@ -153,13 +149,25 @@ class Program:
         self._selector.register(noise, selectors.EVENT_READ)
         self._selector.register(self._report, selectors.EVENT_READ)
 
+    def _plan(
+        self, argv: list[str], environment: dict[str, str], level: Level, view: View, cwd: Path
+    ) -> dict[str, Any]:
+        """What the keeper is told."""
+        size = int(self.limits.scratch_gb * GIB)
+        plan = confine.plan(level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size)
+        if groups := cgroup.find():
+            self._group = groups.make(usage.allowed(self.limits), self.limits.processes)
+        bounds = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
+        entrances = self._group.entrances if self._group else []
+        return plan | {"env": environment, "cgroups": entrances, "rlimits": bounds}
+
     def _start(self, plan: dict[str, Any], cwd: Path, pipes: bool) -> None:
         """Start the keeper, and wait until it says that the program runs."""
         hear, say = os.pipe()
         plan |= {"engine": os.getpid(), "report": say}
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", keeper.__file__, json.dumps(plan)],
+                [sys.executable, "-I", "-S", "-B", keeper.__file__, marshal.dumps(plan).hex()],
                 cwd=cwd,
                 env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
@@ -169,9 +177,9 @@ class Program:
                 start_new_session=True,
                 pass_fds=(say,),
             )
-        except OSError as fault:
+        except OSError:
             os.close(hear)
-            raise CannotStart(f"cannot start a process for {plan['argv'][0]!r}: {fault.strerror}") from fault
+            raise
         finally:
             os.close(say)
         self._report = hear
@@ -185,7 +193,7 @@ class Program:
         self.process.wait()
         os.close(hear)
         why = told.get("why") or f"its keeper failed: {self._log.tail(3)}"
-        if told.get("executing"):
+        if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
 
@@ -244,15 +252,14 @@ class Program:
             raise TimeoutError(f"processes of {self.marker} survive SIGKILL") from None
         self._take_in(0, limited=False)
         if self._left is None:
-            end(self.marker)
+            self._end()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
         self._noise = None
         self._selector.close()
         os.close(self._report)
-        self._log.close()
-        self._give_back()
+        self._close()
 
     def note(self, chunk: bytes) -> None:
         """Add to its log what it printed on a pipe that somebody else reads."""
@@ -266,15 +273,23 @@ class Program:
 
     def describe(self, status: int) -> str:
         """An exit status in words."""
+        if self._group and self._group.ran_out_of_memory():
+            return (
+                f"ran out of memory: it may use {usage.allowed(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
+            )
         if status >= 0:
             return f"exited with status {status}"
         name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-        if self._group and self._group.ran_out_of_memory():
-            return f"ran out of memory: it may use {memory(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
         return f"was ended by {name}{' (out of memory?)' if -status == signal.SIGKILL else ''}"
 
-    def _lost(self) -> None:
+    def _end(self) -> None:
+        """Without a keeper, end what can be found of it."""
+        if self._group:
+            self._group.kill()
         end(self.marker)
+
+    def _lost(self) -> None:
+        self._end()
         raise Stopped("its keeper was killed, and with it everything that could be found of it")
 
     def _hear(self) -> dict[str, Any]:
@@ -312,13 +327,15 @@ class Program:
         if clock() - self._looked < LOOK_SECONDS:
             return
         self._looked = clock()
-        usage = measure(self.process.pid, self._disk)
-        self.peak_memory = max(self.peak_memory or 0, usage.memory)
-        if not self._group and usage.memory > memory(self.limits):
-            raise Stopped(f"used more than {memory(self.limits) / GIB:.3g} GiB of memory (limits.memory_gb)")
-        if usage.processes > self.limits.processes + 2:
+        now = usage.measure(self.process.pid, self._disk)
+        self.peak_memory = max(self.peak_memory or 0, now.memory)
+        if not self._group and now.memory > usage.allowed(self.limits):
+            raise Stopped(
+                f"used more than {usage.allowed(self.limits) / GIB:.3g} GiB of memory (limits.memory_gb)"
+            )
+        if now.processes > self.limits.processes + 2:
             raise Stopped(f"started more than {self.limits.processes} processes (limits.processes)")
-        if usage.unlinked > self.limits.out_gb * GIB:
+        if now.unlinked > self.limits.out_gb * GIB:
             raise Stopped(
                 f"holds more than {self.limits.out_gb:g} GiB in files without a name (limits.out_gb)"
             )
@@ -354,40 +371,8 @@ class Program:
         else:
             self._log.write(chunk)
 
-    def _give_back(self) -> None:
+    def _close(self) -> None:
+        self._log.close()
         if self._group:
             self._group.remove()
         trees.remove(self._scratch)
-
-
-def memory(limits: Limits) -> int:
-    """Bytes of memory that a program may use."""
-    if limits.memory_gb is not None:
-        return int(limits.memory_gb * GIB)
-    return psutil.virtual_memory().total * 3 // 4
-
-
-def _group(limits: Limits) -> cgroup.Group | None:
-    groups = cgroup.find()
-    try:
-        return groups.make(memory(limits), limits.processes) if groups else None
-    except OSError as fault:
-        raise CannotStart(f"cannot make a control group: {fault}") from fault
-
-
-def _rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str, int]:
-    """Resource limits of each process. Without a control group they have to bound memory and processes too; the
-    first in address space, which programs on a GPU reserve without using it."""
-    bounds = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": int(limits.file_gb * GIB)}
-    if not grouped and not gpu:
-        bounds["RLIMIT_AS"] = memory(limits)
-    if not grouped:
-        user = os.geteuid() if (own := confine.owner(level)) is None else own
-        bounds["RLIMIT_NPROC"] = limits.processes + _threads_of(user)
-    return bounds
-
-
-def _threads_of(user: int) -> int:
-    """How many threads a user has already: the kernel counts all of them."""
-    facts = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
-    return sum(fact["num_threads"] or 0 for fact in facts if fact["uids"] and fact["uids"].real == user)

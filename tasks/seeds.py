@@ -1,7 +1,8 @@
-"""Seeds: every random draw of a campaign comes from its one seed, the trial and what the draw is for.
+"""Seeds: every random draw of a campaign comes from one seed, the trial and what the draw is for.
 
 A trial's seeds therefore do not depend on what ran before it, so a resumed campaign draws the same ones; and the
-purposes keep training, judging and proposing apart.
+purposes keep training, judging and proposing apart. A program knows its training seed, from which one of 31 bits is
+found by trying them all: what judges draw comes from the campaign's secret key instead.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ JUDGED = ("search", "control")
 """Purposes whose seeds draw what a judge asks."""
 
 
-def derive(seed: int, purpose: Purpose, number: int, attempt: int) -> int:
+def derive(seed: int | str, purpose: Purpose, number: int, attempt: int) -> int:
     """A seed for one purpose in one attempt at one trial.
 
     Below 2**31, which every library takes; a judge's below 2**63, so that nobody finds the episodes by trying them all.

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from environments import FILE, Environment, plainly, plugins
@@ -41,6 +42,14 @@ PROGRESS_LIMIT = 16 * 2**20
 
 class BadProgress(Exception):
     """A line of progress.jsonl that is not a report."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """When a training is stopped, in place of the environment's own budget; both in seconds."""
+
+    startup_seconds: float
+    budget_seconds: float
 
 
 @stored("train")
@@ -108,14 +117,15 @@ def run_program(
     place: TrialDir,
     proposal: Proposal,
     seed: int,
+    cut: Cut | None = None,
 ) -> Run:
-    """Train once. Whatever the program does, the answer is a Run; only a fault of the machine raises.
+    """Train once, or until `cut`, of which the program is told nothing. Whatever the program does, the answer is a Run; only a fault of the machine raises.
 
     Raises:
         CannotStart: no process could be started, or confined.
     """
     started, before = time.time(), clock()
-    session = _Session(environment, isolation.level, place)
+    session = _Session(environment, isolation.level, place, cut)
     digest: str | None = None
     try:
         if not isolation.may_run(proposal.edit):
@@ -149,8 +159,9 @@ def run_program(
 class _Session:
     """One started program and its clock, until it has ended one way or another."""
 
-    def __init__(self, environment: Environment, level: Level, place: TrialDir) -> None:
+    def __init__(self, environment: Environment, level: Level, place: TrialDir, cut: Cut | None) -> None:
         self.environment = environment
+        self.cut = cut or Cut(environment.startup_seconds, environment.budget_seconds)
         self.level = level
         self.place = place
         self.progress = Progress(place.progress, environment.metric)
@@ -185,12 +196,10 @@ class _Session:
         while (status := program.poll(POLL_SECONDS)) is None:
             self.progress.read()
             now = clock()
-            if ready is None and (
-                self.progress.ready or now - program.started > self.environment.startup_seconds
-            ):
+            if ready is None and (self.progress.ready or now - program.started > self.cut.startup_seconds):
                 ready = now
                 self.startup = ready - program.started if self.progress.ready else None
-            if ready is not None and now - ready >= self.environment.budget_seconds:
+            if ready is not None and now - ready >= self.cut.budget_seconds:
                 self.seconds = now - ready
                 return self._stop(program)
         self.progress.read()

@@ -73,6 +73,16 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Control:
+    """What a trial's program scores without training (tasks/untrained.py)."""
+
+    score: Score
+    """Of the trial's own program; missing when it left nothing that can be judged."""
+    unedited: Score | None = None
+    """Of the environment's program in its place, asked when an edited one left nothing: whether one could have."""
+
+
+@dataclass(frozen=True)
 class Verdict:
     kind: VerdictKind
     reason: str

@@ -2,21 +2,23 @@
 
 A program may be good without having learned anything: it calls a controller that somebody wrote by hand, carries
 finished weights, plans with a simulator, or trains before its budget begins. Then the gain is no result of training,
-and the trial is not kept (tasks/decide.py), unless the environment allows it.
+and and the trial is not kept (tasks/decide.py), unless the environment allows it. A program that leaves nothing when it is
+stopped so early may be an honest one, which saves at its end alone, or hide; where the environment's own program leaves
+something, an edited one has to. What is *not* caught is a program that plays badly on purpose once it was stopped early.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from environments import Environment
 from environments.score import Score
-from tasks import workspace
 from tasks.checkpoint import At, stored
 from tasks.evaluate import judge_run
 from tasks.isolation import Isolation
-from tasks.train import run_program
-from tasks.trial import History, Proposal, Run, best
+from tasks.train import Cut, run_program
+from tasks.trial import Control, History, Proposal, Run, best
 from tasks.workspace import TrialDir
 
 SHARE = 0.01
@@ -41,24 +43,20 @@ def untrained(
     proposal: Proposal,
     trained: Run,
     seed: int,
-) -> Score:
-    """The judged score of the same program, parameters and seed after a hundredth of the time, or a single step."""
-    short = environment.model_copy(
-        update={
-            "startup_seconds": _preparations(environment, trained),
-            "budget_seconds": trained.seconds * SHARE,
-            "budget_steps": min(environment.budget_steps, 1),
-        }
-    )
-    aside = TrialDir(place.path / "untrained")
-    aside.path.mkdir(exist_ok=True)
-    marker = f"{at.marker}/untrained"
-    run = run_program(marker, short, isolation, program, aside, proposal, trained.seed)
-    score = judge_run(marker, short, isolation, aside, run, seed)
-    workspace.write(
-        aside.trial.with_name("score.json"), workspace.SCORE.dump_json(score, indent=2).decode() + "\n"
-    )
-    return score
+) -> Control:
+    """Run the same program, parameters and seed, stop it after a hundredth of the time, and judge what it leaves."""
+    cut = Cut(_preparations(environment, trained), trained.seconds * SHARE)
+
+    def scored(name: str, proposal: Proposal) -> Score:
+        aside, marker = TrialDir(place.path / name), f"{at.marker}/{name}"
+        aside.path.mkdir(exist_ok=True)
+        run = run_program(marker, environment, isolation, program, aside, proposal, trained.seed, cut)
+        return judge_run(marker, environment, isolation, aside, run, seed)
+
+    score = scored("untrained", proposal)
+    if score.value is None and proposal.edit:
+        return Control(score, scored("untrained-unedited", replace(proposal, edit=None)))
+    return Control(score)
 
 
 def _preparations(environment: Environment, trained: Run) -> float:

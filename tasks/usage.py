@@ -1,4 +1,4 @@
-"""What a program and all of its processes use at one moment, seen from outside."""
+"""What a program and all of its processes may use, and what they use at one moment, seen from outside."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ import stat
 from dataclasses import dataclass
 
 import psutil
+
+from environments.limits import Limits
+from tasks import confine
+from tasks.confine import Level
+
+GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -46,3 +52,28 @@ def _without_name(pid: int) -> dict[tuple[int, int], int]:
                 if stat.S_ISREG(status.st_mode) and not status.st_nlink:
                     found[status.st_dev, status.st_ino] = status.st_blocks * 512
     return found
+
+
+def allowed(limits: Limits) -> int:
+    """Bytes of memory that a program may use."""
+    if limits.memory_gb is not None:
+        return int(limits.memory_gb * GIB)
+    return psutil.virtual_memory().total * 3 // 4
+
+
+def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str, int]:
+    """Resource limits of each process. Without a control group they have to bound memory and processes too; the
+    first in address space, which programs on a GPU reserve without using it."""
+    bounds = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": int(limits.file_gb * GIB)}
+    if not grouped and not gpu:
+        bounds["RLIMIT_AS"] = allowed(limits)
+    if not grouped:
+        user = os.geteuid() if (own := confine.owner(level)) is None else own
+        bounds["RLIMIT_NPROC"] = limits.processes + _threads_of(user)
+    return bounds
+
+
+def _threads_of(user: int) -> int:
+    """How many threads a user has already: the kernel counts all of them."""
+    facts = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
+    return sum(fact["num_threads"] or 0 for fact in facts if fact["uids"] and fact["uids"].real == user)

@@ -26,15 +26,13 @@ from pydantic import TypeAdapter
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
-from environments.score import Score
-from tasks import trees
+from tasks import fingerprint, trees
 from tasks.edits import apply_edit
 from tasks.trial import Proposal, Trial
 
 TRAINERS = "tasks.trainers"
 PROPOSAL = TypeAdapter(Proposal)
 TRIAL = TypeAdapter(Trial)
-SCORE = TypeAdapter(Score)
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
 
 def program_digest(place: TrialDir) -> str:
     """A digest of the program in the workspace; its configuration is no part of it."""
-    return environments.digest(place.workspace, without=(place.config,))
+    return fingerprint.digest(place.workspace, without=place.config.name.encode())
 
 
 def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: int) -> dict[str, object]:

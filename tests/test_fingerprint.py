@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-import environments
 from environments import plainly
 from environments.limits import Limits
 from environments.plainly import NotPlain
@@ -86,13 +85,22 @@ def test_a_plain_checkpoint_has_no_fault_and_the_digest_of_its_names_and_content
     assert fingerprint.checkpoint(out) == hashlib.sha256(b"weights/policy.pt\0" + content + b"\n").hexdigest()
 
 
-def test_the_digest_is_that_of_an_environments_folder_with_the_same_files(out: Path) -> None:
-    for name in ("b", "a/z", "a.x", "a/b/c", "ä", "weights/0", "weights.pt"):
-        (out / name).parent.mkdir(exist_ok=True)
-        (out / name).write_text(name * 3)
-    (out / "progress.jsonl").unlink()
-
-    assert fingerprint.checkpoint(out) == environments.digest(out)
+def test_the_digest_of_a_folder_follows_names_contents_and_where_links_point(out: Path) -> None:
+    (out / "policy").write_text("1")
+    (out / "best").symlink_to("policy")
+    (out / "__pycache__").mkdir()
+    found = [fingerprint.digest(out)]
+    for change in (
+        lambda: (out / "policy").write_text("2"),
+        lambda: (out / "policy").rename(out / "model"),
+        lambda: ((out / "best").unlink(), (out / "best").symlink_to("model")),
+        lambda: (out / "__pycache__/judge.pyc").touch(),
+        lambda: (out / "progress.jsonl").write_text("{}"),
+    ):
+        change()
+        found.append(fingerprint.digest(out))
+    assert len(set(found)) == 6
+    assert fingerprint.checkpoint(out) == fingerprint.digest(out, without=b"progress.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -163,14 +171,16 @@ def test_a_link_that_leads_out_by_way_of_another_link_is_a_fault(out: Path) -> N
 def test_a_link_is_never_followed_whatever_it_points_to(out: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "file").write_text("x" * 100_000)
-    before = fingerprint.checkpoint(out), fingerprint.newest(out), fingerprint.survey(out)
+    before, newest = fingerprint.survey(out), fingerprint.newest(out)
     (out / "folder").symlink_to(tmp_path / "outside")
     (out / "file").symlink_to(tmp_path / "outside" / "file")
+    digest = fingerprint.checkpoint(out)
+    (tmp_path / "outside" / "file").write_text("another")
     os.utime(tmp_path / "outside" / "file", (4e9, 4e9))
 
-    assert (fingerprint.checkpoint(out), fingerprint.newest(out)) == before[:2]
-    assert fingerprint.survey(out).files == before[2].files + 2
-    assert fingerprint.survey(out).bytes < before[2].bytes + 50_000
+    assert (fingerprint.checkpoint(out), fingerprint.newest(out)) == (digest, newest)
+    assert fingerprint.survey(out).files == before.files + 2
+    assert fingerprint.survey(out).bytes < before.bytes + 50_000
 
 
 def bind(path: Path) -> None:
@@ -352,9 +362,16 @@ def test_a_tree_that_changes_while_it_is_read_neither_breaks_nor_deceives(out: P
     allowed.add(fingerprint.checkpoint(out))
     name.write_text("model")
     allowed.add(fingerprint.checkpoint(out))
+    name.unlink()
+    for target in (tmp_path / "secret", tmp_path):
+        name.symlink_to(target)
+        allowed.add(fingerprint.checkpoint(out))
+        name.unlink()
+    name.mkdir()
 
     def churn() -> None:
         new = out.parent / "new"
+        name.rmdir()
         while not stop.is_set():
             for make in (
                 lambda: new.write_text("model"),

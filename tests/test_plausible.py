@@ -75,11 +75,11 @@ def test_an_ordinary_run_is_believed(environment: Environment) -> None:
     ("run", "limits", "words"),
     [
         (
-            but(FINE, seconds=0.049),
+            but(FINE, seconds=0.0049),
             {},
-            r"trained for 0.049 s, too short .*at least 0.05 s.*lower least_seconds",
+            r"trained for 0.0049 s, too short .*at least 0.005 s.*lower least_seconds",
         ),
-        (but(FINE, seconds=0.05), {}, None),
+        (but(FINE, seconds=0.005), {}, None),
         (but(FINE, seconds=0.9), {"least_seconds": 1}, r"trained for 0.9 s, .*at least 1 s"),
         (but(FINE, seconds=0.0, steps=None), {"least_seconds": 0}, None),
         (but(FINE, seconds=0.0, steps=None), {}, "trained for 0 s, too short"),
@@ -99,7 +99,7 @@ def test_a_budget_of_steps_that_was_reached_may_take_no_time(
 ) -> None:
     by_steps = environment.model_copy(update={"budget_steps": 1000})
 
-    found = plausible.of_one(by_steps, but(FINE, seconds=0.01, steps=steps), WRITTEN)
+    found = plausible.of_one(by_steps, but(FINE, seconds=0.001, steps=steps), WRITTEN)
     assert (found is None) is fine
 
 

@@ -14,7 +14,7 @@ from environments.score import Score
 from tasks.decide import judge_trial
 from tasks.evaluate import judge_run
 from tasks.train import run_program
-from tasks.trial import History, Proposal, Run, Trial
+from tasks.trial import Control, History, Proposal, Run, Trial
 from tasks.untrained import is_due, untrained
 from tasks.workspace import TrialDir
 
@@ -85,7 +85,7 @@ def test_only_who_would_be_champion_is_asked(
 )
 def test_half_of_the_gain_without_training_is_too_much(without: float, kind: str) -> None:
     """The baseline has a loss of 2, the trial 1: half of its gain is at 1.5."""
-    verdict = judge_trial((trial(0, 2.0),), RUN, Score.of([1.0], False), Score.of([without], False))
+    verdict = judge_trial((trial(0, 2.0),), RUN, Score.of([1.0], False), Control(Score.of([without], False)))
     assert verdict.kind == kind
     if kind == "discard":
         assert verdict.reason.startswith(f"not learned: {without:.4g} without training, 1 with it")
@@ -94,13 +94,24 @@ def test_half_of_the_gain_without_training_is_too_much(without: float, kind: str
 
 def test_the_gain_is_counted_from_the_baseline_not_from_the_last_champion() -> None:
     history = (trial(0, 2.0), trial(1, 1.1))
-    assert judge_trial(history, RUN, Score.of([1.0], False), Score.of([1.6], False)).kind == "keep"
-    assert judge_trial(history, RUN, Score.of([1.0], False), Score.of([1.2], False)).kind == "discard"
+    assert judge_trial(history, RUN, Score.of([1.0], False), Control(Score.of([1.6], False))).kind == "keep"
+    assert (
+        judge_trial(history, RUN, Score.of([1.0], False), Control(Score.of([1.2], False))).kind == "discard"
+    )
 
 
-def test_a_program_that_cannot_be_scored_without_training_has_learned() -> None:
-    missing = Score.missing("left no checkpoint in out/", higher_is_better=False)
-    assert judge_trial((trial(0, 2.0),), RUN, Score.of([1.0], False), missing).kind == "keep"
+@pytest.mark.parametrize(
+    ("unedited", "kind"),
+    [(None, "keep"), (Score.missing("no checkpoint", False), "keep"), (Score.of([2.5], False), "discard")],
+    ids=["not edited", "nobody could", "the unedited one could"],
+)
+def test_who_leaves_nothing_to_judge_has_learned_unless_the_unedited_program_leaves_something(
+    unedited: Score | None, kind: str
+) -> None:
+    missing = Control(Score.missing("left no checkpoint in out/", higher_is_better=False), unedited)
+    verdict = judge_trial((trial(0, 2.0),), RUN, Score.of([1.0], False), missing)
+    assert verdict.kind == kind
+    assert verdict.kind == "keep" or verdict.reason.startswith("not learned, or hidden")
 
 
 @pytest.mark.parametrize("says_ready", [True, False])
@@ -124,8 +135,8 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     control = untrained.fn(
         At("test", "d", 1), environment, SANDBOX, environment.folder, place, proposal, run, seed=9
     )
-    caught = control.value == 0.0
+    caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.
     expected = not learned if learned is not None else says_ready
     assert caught is expected, control
-    assert (place.path / "untrained/score.json").is_file()
+    assert control.unedited is None

@@ -145,8 +145,7 @@ class Control(Judge):
             score = Score.of(counted, higher_is_better)
             also = {_MODES[self.deterministic]: math.fsum(counted) / len(counted)}
             with suppress(Misbehaved):
-                others = _play(lanes, talk, seeds[self.episodes :], first=self.episodes)
-                if others:
+                if others := _play(lanes, talk, seeds[self.episodes :], first=self.episodes):
                     also[_MODES[not self.deterministic]] = math.fsum(others) / len(others)
             return replace(score, also=also)
 
@@ -173,6 +172,8 @@ class Control(Judge):
 
 def _play(lanes: _Lanes, talk: _Conversation, seeds: list[int], first: int) -> list[float]:
     """The returns of one episode in each lane from `first` on, as many as there are seeds."""
+    if not seeds:
+        return []
     lanes.reset(seeds, first)
     while lanes.active.any():
         answer = talk.ask(lanes.frame(), lanes.answer_bytes)

@@ -1,0 +1,293 @@
+"""The red team's ground and tools: a real campaign's folders full of canaries, and how a hostile program is run there.
+
+An attack is the text of a `train.py`, run by the engine as any trial is. It begins with PRELUDE, which gives it
+`attempt(name, function)`: what it tries is written down before it is tried, and what came of it afterwards, so that an
+attack with a mistake in it is told from one that met a wall. A test then looks at its canary: the secret that did not
+come out, the file that is as it was, the listener that nobody reached.
+
+    ground = Ground.lay(tmp_path)
+    assault = attack(ground, "attempt('read the judge', lambda: open(TARGETS['judge']).read())", "bwrap")
+    assert assault.attempts["read the judge"].refused
+    assert not assault.leaks(ground.secret)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import environments
+from environments import Environment
+from environments.score import Score
+from tasks.confine import Level
+from tasks.evaluate import judge_run
+from tasks.isolation import Isolation, findings
+from tasks.train import run_program
+from tasks.trial import Proposal, Run, Value
+from tasks.workspace import TrialDir
+
+WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
+"""Every level that this machine offers."""
+WALLS: list[Level] = [level for level in WORKING if level != "none"]
+"""Those that keep a program from what is not its own."""
+
+TINY: dict[str, Value] = {
+    "limits.memory_gb": 0.2,
+    "limits.out_gb": 0.02,
+    "limits.scratch_gb": 0.02,
+    "limits.file_gb": 0.03,
+    "limits.processes": 40,
+    "limits.out_files": 200,
+    "limits.output_mb": 1,
+}
+"""Limits so low that a bomb is a small one."""
+
+TOML = """\
+title = "Fort"
+metric = "loss"
+direction = "minimize"
+trainer = "command"
+program = ["train.py"]
+train_cmd = "python train.py {out}"
+editable = ["train.py"]
+budget_seconds = 20
+startup_seconds = 10
+grace_seconds = 0.5
+judge = "command"
+
+[command]
+eval_cmd = "python judge.py {out} {result}"
+total_seconds = 20
+
+[limits]
+least_seconds = 0
+
+[space.x]
+type = "float"
+low = -3.0
+high = 3.0
+default = 2.5
+"""
+
+JUDGE = """\
+import json, pathlib, sys
+x = json.loads(pathlib.Path(sys.argv[1], "model.json").read_text())["x"]
+pathlib.Path(sys.argv[2]).write_text(json.dumps({"score": (x - 1) ** 2}))
+"""
+"""Scores model.json of out/."""
+
+PRELUDE = '''\
+import ctypes, errno, json, os, pathlib, signal, socket, stat, subprocess, sys, threading, time
+TARGETS = json.loads(pathlib.Path("targets.json").read_text())
+OUT = pathlib.Path(sys.argv[1])
+_notes = os.open(OUT / "attempts.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+def note(name, **more):
+    os.write(_notes, (json.dumps({"name": name, **more}) + "\\n").encode())
+
+def attempt(name, function):
+    """Try it; whatever comes of it is written down, and the program goes on. True when it was not refused."""
+    note(name)
+    try:
+        got = function()
+    except OSError as refused:
+        note(name, error=errno.errorcode.get(refused.errno, str(refused)))
+    except BaseException as refused:
+        note(name, error=repr(refused)[:200])
+    else:
+        note(name, got=repr(got)[:400])
+        return True
+    return False
+
+def syscall(number, *arguments):
+    """A system call by its number; raises OSError as os does."""
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in arguments]
+    answer = _libc.syscall(ctypes.c_long(number), *words)
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return answer
+
+def ready():
+    """The budget begins."""
+    with open(OUT / "progress.jsonl", "a") as progress:
+        progress.write('{"ready": true}\\n')
+
+def model(x=1.0):
+    """Leave a checkpoint that the judge can read."""
+    (OUT / "model.json").write_text(json.dumps({"x": x}))
+
+'''
+"""What every attack begins with."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One thing that a program tried, as it wrote it down itself."""
+
+    got: str | None = None
+    """The beginning of what it got, as Python shows it; None when it was refused, or did not come back."""
+    error: str | None = None
+    """How it was refused: an errno's name, or an exception."""
+
+    @property
+    def refused(self) -> bool:
+        return self.error is not None
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A campaign's folders as the engine lays them out, each with a secret or a canary in it."""
+
+    root: Path
+    secret: str = field(default_factory=lambda: f"canary-{secrets.token_hex(12)}")
+    """Stands in every file that no program may read."""
+
+    @classmethod
+    def lay(cls, root: Path) -> Ground:
+        """Make all of it below `root` (made when it is missing)."""
+        ground = cls(root)
+        for path, text in ground._texts().items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        ground.home.chmod(0o700)
+        return ground
+
+    def _texts(self) -> dict[Path, str]:
+        """What stands in each file of the ground."""
+        texts = dict.fromkeys(self.canaries.values(), f"{self.secret}\n")
+        texts[self.judge] = f"# {self.secret}\n{JUDGE}"
+        texts[self.toml] = f"# {self.secret}\n{TOML}"
+        texts[self.environment / "train.py"] = "print('the baseline')\n"
+        return texts
+
+    @property
+    def home(self) -> Path:
+        """NIGHTSHIFT_HOME."""
+        return self.root / "runs"
+
+    @property
+    def campaign(self) -> Path:
+        return self.home / "night-1"
+
+    @property
+    def environment(self) -> Path:
+        return self.root / "environment"
+
+    @property
+    def judge(self) -> Path:
+        return self.environment / "judge.py"
+
+    @property
+    def toml(self) -> Path:
+        return self.environment / "environment.toml"
+
+    @property
+    def user(self) -> Path:
+        """The home of whoever runs the engine."""
+        return self.root / "user"
+
+    @property
+    def canaries(self) -> dict[str, Path]:
+        """Files that are none of a program's business, by what they are called in TARGETS."""
+        other = TrialDir(self.campaign / "trials/0001")
+        return {
+            "judge": self.judge,
+            "toml": self.toml,
+            "campaign": self.campaign / "campaign.json",
+            "results": self.campaign / "results/0001-score.json",
+            "table": self.campaign / "results.tsv",
+            "proposal": other.proposal,
+            "checkpoint": other.out / "model.json",
+            "decided": other.trial,
+            "key": self.home / ".key",
+            "parent": self.root / "openai.key",
+            "bashrc": self.user / ".bashrc",
+            "netrc": self.user / ".netrc",
+        }
+
+    def changed(self) -> list[str]:
+        """Which of the canaries are not as they were laid: gone, rewritten, linked elsewhere, or with another mode."""
+        texts = self._texts()
+        return [name for name, path in self.canaries.items() if not _untouched(path, texts[path])]
+
+
+def _untouched(path: Path, text: str) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    status = path.stat()
+    plain = status.st_nlink == 1 and status.st_mode & 0o777 in (0o644, 0o664, 0o600)
+    return plain and status.st_mtime < 4e9 and path.read_text() == text
+
+
+@dataclass(frozen=True)
+class Assault:
+    """One hostile program, run to its end."""
+
+    ground: Ground
+    environment: Environment
+    isolation: Isolation
+    place: TrialDir
+    run: Run
+
+    @property
+    def attempts(self) -> dict[str, Attempt]:
+        """What it tried, in order; an attempt that did not come back has neither `got` nor `error`."""
+        found: dict[str, Attempt] = {}
+        path = self.place.out / "attempts.jsonl"
+        for line in path.read_text().splitlines() if path.is_file() else []:
+            report = json.loads(line)
+            found[report["name"]] = Attempt(report.get("got"), report.get("error"))
+        return found
+
+    @property
+    def log(self) -> str:
+        return self.place.log.read_text(errors="replace")
+
+    def leaks(self, secret: str) -> list[str]:
+        """Where a secret shows up in what the program left or the engine wrote down of it."""
+        needle = secret.encode()
+        found = [str(path) for path in _plain_files(self.place.path) if needle in path.read_bytes()]
+        return found + (["Run.error"] if secret in (self.run.error or "") else [])
+
+    def judge(self, seed: int = 8) -> Score:
+        """Have what it left judged."""
+        return judge_run("red/judge", self.environment, self.isolation, self.place, self.run, seed)
+
+
+def _plain_files(folder: Path) -> list[Path]:
+    """Every regular file below, hard links to elsewhere among them, symbolic links not."""
+    return [
+        Path(parent, name)
+        for parent, _, names in os.walk(folder)
+        for name in names
+        if not Path(parent, name).is_symlink() and Path(parent, name).is_file()
+    ]
+
+
+def attack(
+    ground: Ground,
+    program: str,
+    level: Level,
+    *,
+    targets: Mapping[str, object] | None = None,
+    settings: Mapping[str, Value] | None = None,
+    name: str = "0007",
+    marker: str = "red/1",
+) -> Assault:
+    """Run PRELUDE and `program` as a trial's train.py at a level, under TINY limits and `settings` (dotted keys of
+    environment.toml). TARGETS in it holds the paths of the canaries, and `targets`."""
+    frozen = ground.root / f"program-{name}"
+    frozen.mkdir()
+    (frozen / "train.py").write_text(PRELUDE + program)
+    known = {called: str(path) for called, path in ground.canaries.items()}
+    (frozen / "targets.json").write_text(json.dumps(known | dict(targets or {})))
+    environment = environments.load(ground.environment, TINY | dict(settings or {}))
+    place = TrialDir(ground.campaign / "trials" / name)
+    walls = Isolation(level, allow_unsandboxed=True)
+    run = run_program(marker, environment, walls, frozen, place, Proposal({"x": 1.0}), seed=7)
+    return Assault(ground, environment, walls, place, run)
