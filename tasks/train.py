@@ -119,7 +119,9 @@ def run_program(
     seed: int,
     cut: Cut | None = None,
 ) -> Run:
-    """Train once, or until `cut`, of which the program is told nothing. Whatever the program does, the answer is a Run; only a fault of the machine raises.
+    """Train once, or until `cut`, of which the program is told nothing.
+
+    Whatever the program does, the answer is a Run; only a fault of the machine raises.
 
     Raises:
         CannotStart: no process could be started, or confined.

@@ -2,9 +2,9 @@
 
 A program may be good without having learned anything: it calls a controller that somebody wrote by hand, carries
 finished weights, plans with a simulator, or trains before its budget begins. Then the gain is no result of training,
-and and the trial is not kept (tasks/decide.py), unless the environment allows it. A program that leaves nothing when it is
-stopped so early may be an honest one, which saves at its end alone, or hide; where the environment's own program leaves
-something, an edited one has to. What is *not* caught is a program that plays badly on purpose once it was stopped early.
+and the trial is not kept (tasks/decide.py), unless the environment allows it. A program that leaves nothing when it
+is stopped so early may be an honest one, which saves at its end alone, or hide; where the environment's own program
+leaves something, an edited one has to. What is *not* caught is one that plays badly on purpose once stopped early.
 """
 
 from __future__ import annotations
