@@ -76,14 +76,10 @@ def campaign_tags(campaign: CampaignRecord) -> dict[str, str]:
 
 
 def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dict[str, str]:
-    run = trial.runs[-1]
-    optional = {
-        "level": trial.verdict.level,
-        "lineage.commit": files.commit,
-        "isolation": run.isolation or None,
-    }
-    if run.network:
-        optional["network"] = "on"
+    optional = {"level": trial.verdict.level, "lineage.commit": files.commit}
+    for run in trial.runs:
+        optional["isolation"] = run.isolation or None
+        optional["network"] = "on" if run.network else None
     return {
         "kind": "trial",
         "idempotency_key": trial_key(campaign, trial),
