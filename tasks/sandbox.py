@@ -23,6 +23,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -246,10 +247,12 @@ class Program:
             return
         if self.process.poll() is None:
             self.process.terminate()
+            self.process.send_signal(signal.SIGCONT)  # without walls a program can have stopped it
         try:
             self.process.wait(KEEPER_SECONDS)
         except subprocess.TimeoutExpired:
-            raise TimeoutError(f"processes of {self.marker} survive SIGKILL") from None
+            self.process.kill()
+            self.process.wait()
         self._take_in(0, limited=False)
         if self._left is None:
             self._end()
@@ -329,7 +332,9 @@ class Program:
         self._looked = clock()
         now = usage.measure(self.process.pid, self._disk)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
-        if not self._group and now.memory > usage.allowed(self.limits):
+        # Pages that forks share count for each of them, until it matters.
+        exactly = partial(usage.measure, self.process.pid, self._disk, exact=True)
+        if not self._group and now.memory > usage.allowed(self.limits) < exactly().memory:
             raise Stopped(
                 f"used more than {usage.allowed(self.limits) / GIB:.3g} GiB of memory (limits.memory_gb)"
             )

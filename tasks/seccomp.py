@@ -64,6 +64,8 @@ utimes 235 -  utimensat 280 88  futimesat 261 -  setxattr 188 5  lsetxattr 189 6
 removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16
 """
 """Modes, owners, times and attributes of files, which Landlock does not watch over."""
+_TOUCHES = {"utimensat 280 88  futimesat 261 -": 2, "utime 132 -  utimes 235 -": 1}
+"""Which argument points to the times; nowhere means now."""
 _CLONE, _CLONE3, _SOCKET, _SOCKETPAIR = "clone 56 220", "clone3 435 435", "socket 41 198", "socketpair 53 199"
 _IOCTL, _PRCTL = "ioctl 16 29", "prctl 157 167"
 
@@ -96,6 +98,9 @@ def without_namespaces(network: bool, landlock: int) -> bytes:
         code += b"".join(_refuse_requests(table, 1, who) for table, who in _OWNERS.items())
     code += _common() + _sockets((INET, INET6, NETLINK) if network else ())
     code += _refuse(refused, errno.EPERM)
+    # To set the time to now is to touch a file, which makes it where that is refused.
+    for table, times in _TOUCHES.items():
+        code += b"".join(_when(call, times, _jump(_EQUAL, 0, 0, 1) + _refusal(errno.EPERM)) for call in _calls(table))
     # Granted without effect: copying a file sets its mode and times, and should not fail for it.
     code += _refuse(_MARKS, 0)
     code += b"".join(_only(call, 0, 0) for call in _calls(_ONLY_ITSELF))

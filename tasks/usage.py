@@ -20,12 +20,12 @@ GIB = 2**30
 class Usage:
     processes: int
     memory: int
-    """Resident sets, and files in memory that have no name, in bytes."""
+    """Resident sets (or, exactly, each one's share of them), and files in memory that have no name, in bytes."""
     unlinked: int
     """Files on the disk that have no name any more and are held open, in bytes."""
 
 
-def measure(keeper: int, disk: int) -> Usage:
+def measure(keeper: int, disk: int, exact: bool = False) -> Usage:
     """Look at every process below the keeper; `disk` is the device that the trial is on.
 
     A process that ends meanwhile is left out: what it held is free again.
@@ -36,7 +36,7 @@ def measure(keeper: int, disk: int) -> Usage:
         for process in psutil.Process(keeper).children(recursive=True):
             processes += 1
             with contextlib.suppress(psutil.Error):
-                memory += process.memory_info().rss
+                memory += process.memory_full_info().pss if exact else process.memory_info().rss
             held |= _without_name(process.pid)
     unlinked = sum(size for (device, _), size in held.items() if device == disk)
     return Usage(processes, memory + sum(held.values()) - unlinked, unlinked)

@@ -277,7 +277,7 @@ def attack(
     targets: Mapping[str, object] | None = None,
     settings: Mapping[str, Value] | None = None,
     name: str = "0007",
-    marker: str = "red/1",
+    marker: str = f"red/{os.getpid()}",
 ) -> Assault:
     """Run PRELUDE and `program` as a trial's train.py at a level, under TINY limits and `settings` (dotted keys of
     environment.toml). TARGETS in it holds the paths of the canaries, and `targets`."""

@@ -7,6 +7,7 @@ judge.txt, so that an attack that was not even made is told from one that failed
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from tasks.workspace import TrialDir
 SEED = 4_611_686_018_427_387_847
 """The judge's; long, so that a program that knew it would be seen to."""
 TRAINING_SEED = 7
-MARKER = "red/judge"
+MARKER = f"red/judge-{os.getpid()}"
 MIB = 2**20
 
 TOML = """\

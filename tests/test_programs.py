@@ -26,7 +26,7 @@ SAVE = "import pathlib, sys\nout = pathlib.Path(sys.argv[sys.argv.index('--out')
 
 
 def train(
-    tmp_path: Path, program: str, budget: float = 0.5, marker: str = "test/1", level: Level | None = None
+    tmp_path: Path, program: str, budget: float = 0.5, marker: str = f"test/{os.getpid()}", level: Level | None = None
 ) -> Run:
     """Run a program as a trial's, with a budget of half a second."""
     folder = quadratic(tmp_path / "env", fit=program)

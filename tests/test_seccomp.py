@@ -346,7 +346,7 @@ print(json.dumps([came, byte]))
 
 
 ITSELF = """
-import fcntl, os, resource, signal, stat
+import fcntl, os, pathlib, resource, shutil, signal, stat
 def attempt(name, function, *arguments):
     try: told[name] = function(*arguments) or "done"
     except OSError as refused: told[name] = errno.errorcode[refused.errno]
@@ -363,6 +363,9 @@ out = sys.argv[1]
 open(out + "/file", "w").close()
 before = os.stat(out + "/file").st_mode
 attempt("chmod", os.chmod, out + "/file", 0o777)
+attempt("copy the times", lambda: shutil.copystat(sys.executable, out + "/file"))
+attempt("touch", lambda: pathlib.Path(out, "touched").touch())
+told["touched"] = os.path.exists(out + "/touched")
 told["changed"] = os.stat(out + "/file").st_mode != before
 attempt("own a signal", fcntl.fcntl, 0, fcntl.F_SETOWN, mine)
 attempt("cut its own", os.truncate, out + "/file", 0)
@@ -389,9 +392,9 @@ def test_under_every_version_of_landlock_a_program_has_itself_and_nobody_else(
     secret.write_text("secret")
     told = answers(tmp_path, "landlock", PRELUDE + f"SECRET = {str(secret)!r}\n" + ITSELF)
     signals, truncates = version >= 6, version >= 3
-    for deed in ("limit itself", "pin itself", "be nice", "chmod"):
+    for deed in ("limit itself", "pin itself", "be nice", "chmod", "copy the times", "touch"):
         assert told.pop(deed) == "done", deed
-    assert told.pop("changed") is False
+    assert told.pop("changed") is False and told.pop("touched") is True
     assert told.pop("kill itself") == ("done" if signals else "EPERM")
     assert told.pop("own a signal") == ("done" if signals else "EPERM")
     assert told.pop("cut its own") == ("done" if truncates else "EPERM")
