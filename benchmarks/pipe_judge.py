@@ -47,11 +47,11 @@ from environments.judges import Candidate
 from environments.judges.control import Control
 from environments.score import Score
 from environments.space import Value
-from tasks.confine import Level
 from tasks.evaluate import judge_run
-from tasks.isolation import Isolation, findings
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
+from tasks.walls.confine import Level
+from tasks.walls.isolation import Isolation, findings
 from tasks.workspace import TrialDir, baseline_files
 
 if TYPE_CHECKING:

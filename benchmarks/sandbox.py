@@ -38,12 +38,12 @@ from rich.table import Table
 
 from benchmarks.trial_overhead import Figures, shown, spread
 from environments.limits import Limits
-from tasks import cgroup
-from tasks.confine import Level, View, give
 from tasks.evaluate import PipedCandidate
-from tasks.isolation import findings
 from tasks.sandbox import Program, child_environment
 from tasks.train import POLL_SECONDS
+from tasks.walls import cgroup
+from tasks.walls.confine import Level, View, give
+from tasks.walls.isolation import findings
 
 LOADED = ("prefect", "mlflow", "mlflow.store.tracking.sqlalchemy_store", "optuna", "flows.campaign")
 ECHO = "import os; os.write(1, os.read(0, 1)); os.read(0, 1)"

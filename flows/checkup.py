@@ -109,7 +109,7 @@ def command_of(pid: int) -> str:
 
 def isolation() -> Check:
     """At which level the programs of trials run here, and why at no better one."""
-    from tasks.isolation import findings
+    from tasks.walls.isolation import findings
 
     found = findings()
     level = next((one.level for one in found if one.works), "none")
@@ -133,7 +133,7 @@ def isolation() -> Check:
 
 def limits() -> Check:
     """What keeps a trial from taking all memory and all process numbers."""
-    from tasks.cgroup import find
+    from tasks.walls.cgroup import find
 
     found = find()
     if found:

@@ -17,7 +17,7 @@ from typing import TypeVar
 import psutil
 
 from flows.checkup import GIB, Check, Unanswered, ask, command_of, gib
-from tasks.orphans import MARKER
+from tasks.walls.orphans import MARKER
 
 COMMAND = "nvidia-smi"
 FORMAT = "--format=csv,noheader,nounits"

@@ -26,9 +26,9 @@ from environments.space import Value
 from flows import parameters
 from tasks import evaluate, propose, train, workspace
 from tasks.decide import RULE
-from tasks.isolation import Isolation, check_home, choose
 from tasks.ledger import Ledger, check_name, home
 from tasks.scrub import URL_PASSWORD
+from tasks.walls.isolation import Isolation, check_home, choose
 
 FIXED = ("environment", "overrides", "proposer", "options", "seed")
 

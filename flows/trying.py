@@ -32,9 +32,9 @@ def attempt(
 
     settle_in(home())
     from tasks.evaluate import judge_run
-    from tasks.isolation import Isolation, check_home, choose
     from tasks.plausible import believed
     from tasks.train import UNSANDBOXED, run_program
+    from tasks.walls.isolation import Isolation, check_home, choose
 
     problem, program, place = _in_campaign(ledger, settings) if ledger else _fresh(str(environment), settings)
     proposal = Proposal(problem.complete(values), edit, rationale="tried by hand", proposer="try")

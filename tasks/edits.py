@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from environments import Environment
-from tasks import fixed_seeds
-from tasks.literals import NotPython, parse
-from tasks.reachable import missing_calls, sources
+from tasks.source import fixed_seeds
+from tasks.source.literals import NotPython, parse
+from tasks.source.reachable import missing_calls, sources
 
 EDIT_LIMIT = 256 * 2**10
 FILE_LIMIT = 2**20

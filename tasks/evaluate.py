@@ -16,14 +16,15 @@ from environments import FILE, Environment, judge_name
 from environments.judges import Misbehaved
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import confine, fingerprint, interrupt, trees, workspace
+from tasks import fingerprint, interrupt, trees, workspace
 from tasks.checkpoint import At, stored
 from tasks.clock import clock
-from tasks.confine import View
-from tasks.isolation import Isolation
 from tasks.sandbox import NotAProgram, Program, Stopped
 from tasks.train import placeholders
 from tasks.trial import Run
+from tasks.walls import confine
+from tasks.walls.confine import View
+from tasks.walls.isolation import Isolation
 from tasks.workspace import TrialDir
 
 

@@ -72,7 +72,7 @@ class Campaign(BaseModel):
     digest: str
     """What changes a score (tasks.checkpoint.spec_digest), as it was at the start."""
     isolation: str
-    """The level of its first life (tasks/confine.py); each run says at which it ran."""
+    """The level of its first life (tasks/walls/confine.py); each run says at which it ran."""
     version: str
 
 

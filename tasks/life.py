@@ -17,9 +17,10 @@ from types import TracebackType
 from typing import IO, Any
 
 from environments.plugins import Refused
-from tasks import interrupt, orphans
+from tasks import interrupt
 from tasks.clock import clock
 from tasks.ledger import Ledger
+from tasks.walls import orphans
 
 BEAT_SECONDS = 1.0
 NOTE_BYTES = 512

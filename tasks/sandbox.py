@@ -1,8 +1,8 @@
 """Run one program that is not trusted: confined, bounded, and nothing of it left afterwards.
 
-The engine starts a *keeper* (tasks/keeper.py), which confines the program at one of the levels of tasks/confine.py
-and sees the last of its processes gone; what it may use up is bounded by the kernel where that can be had, and
-looked at a few times a second besides. At every level it sees none of the engine's environment variables, it cannot
+The engine starts a *keeper* (tasks/walls/keeper.py), which confines the program at one of the levels of
+tasks/walls/confine.py and sees the last of its processes gone; what it may use up is bounded by the kernel where that
+can be had, and looked at a few times a second besides. At every level it sees none of the engine's environment variables, it cannot
 outlive its trial or its engine, and it cannot fill the disk.
 
     with Program(["python", "train.py"], cwd=workspace, log=trial / "log.txt", marker="night-1/0007",
@@ -29,11 +29,12 @@ from types import TracebackType
 from typing import IO, Any
 
 from environments.limits import Limits
-from tasks import cgroup, confine, fingerprint, interrupt, keeper, trees, usage
+from tasks import fingerprint, interrupt, trees
 from tasks.capped_log import CappedLog
 from tasks.clock import clock
-from tasks.confine import Level, View
-from tasks.orphans import MARKER, end
+from tasks.walls import cgroup, confine, keeper, usage
+from tasks.walls.confine import Level, View
+from tasks.walls.orphans import MARKER, end
 
 TAIL_LINES = 12
 LOOK_SECONDS = 0.5

@@ -15,16 +15,17 @@ from pathlib import Path
 
 from environments import FILE, Environment, plainly, plugins
 from environments.plugins import Refused
-from tasks import confine, fingerprint, workspace
+from tasks import fingerprint, workspace
 from tasks.checkpoint import At, stored
 from tasks.clock import clock
-from tasks.confine import Level
 from tasks.edits import EditFailed
-from tasks.isolation import Isolation
-from tasks.reachable import missing_calls
 from tasks.sandbox import NotAProgram, Program, Stopped
 from tasks.scrub import clean
+from tasks.source.reachable import missing_calls
 from tasks.trial import Params, Proposal, Run
+from tasks.walls import confine
+from tasks.walls.confine import Level
+from tasks.walls.isolation import Isolation
 from tasks.workspace import TRAINERS, TrialDir
 
 UNSANDBOXED = (

@@ -63,7 +63,7 @@ class Run:
     startup: float | None = None
     """Seconds from its start until it said that it was ready; None when it never did."""
     isolation: str = ""
-    """The level that it ran at (tasks/isolation.py); empty when nothing was started."""
+    """The level that it ran at (tasks/walls/isolation.py); empty when nothing was started."""
     network: bool = False
     """Whether it could use the network."""
     program: str | None = None

@@ -16,9 +16,9 @@ from environments import Environment
 from environments.score import Score
 from tasks.checkpoint import At, stored
 from tasks.evaluate import judge_run
-from tasks.isolation import Isolation
 from tasks.train import Cut, run_program
 from tasks.trial import Control, History, Proposal, Run, best
+from tasks.walls.isolation import Isolation
 from tasks.workspace import TrialDir
 
 SHARE = 0.01

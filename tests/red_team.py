@@ -23,11 +23,11 @@ from pathlib import Path
 import environments
 from environments import Environment
 from environments.score import Score
-from tasks.confine import Level
 from tasks.evaluate import judge_run
-from tasks.isolation import Isolation, findings
 from tasks.train import run_program
 from tasks.trial import Proposal, Run, Value
+from tasks.walls.confine import Level
+from tasks.walls.isolation import Isolation, findings
 from tasks.workspace import TrialDir
 
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]

@@ -14,11 +14,12 @@ from pathlib import Path
 import environments
 from environments.score import Score
 from environments.space import Value
-from tasks import confine, fingerprint, workspace
-from tasks.confine import Level
+from tasks import fingerprint, workspace
 from tasks.evaluate import judge_run
-from tasks.isolation import Isolation
 from tasks.trial import Proposal, Run
+from tasks.walls import confine
+from tasks.walls.confine import Level
+from tasks.walls.isolation import Isolation
 from tasks.workspace import TrialDir
 
 SEED = 4_611_686_018_427_387_847

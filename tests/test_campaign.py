@@ -17,7 +17,7 @@ import httpx
 import pytest
 from toy import QUADRATIC, nightshift, quadratic, slow, start, status
 
-from tasks import orphans
+from tasks.walls import orphans
 
 LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
 """The columns of results.tsv that a deterministic trainer makes the same every time; times and commits are not."""

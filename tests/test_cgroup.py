@@ -12,10 +12,10 @@ import pytest
 from test_confine import run
 
 from environments.limits import Limits
-from tasks import cgroup
-from tasks.cgroup import STEM, Cgroups
-from tasks.confine import NOBODY, Level
-from tasks.isolation import findings
+from tasks.walls import cgroup
+from tasks.walls.cgroup import STEM, Cgroups
+from tasks.walls.confine import NOBODY, Level
+from tasks.walls.isolation import findings
 
 GROUPS = cgroup.find()
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]

@@ -16,10 +16,10 @@ from toy import QUADRATIC, quadratic
 
 import environments
 from environments.limits import Limits
-from tasks import confine, seccomp
-from tasks.confine import NOBODY, Level, View
-from tasks.isolation import findings
 from tasks.sandbox import Program
+from tasks.walls import confine, seccomp
+from tasks.walls.confine import NOBODY, Level, View
+from tasks.walls.isolation import findings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 WALLS: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]

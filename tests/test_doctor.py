@@ -28,8 +28,8 @@ from flows import checkup, connections, doctor
 from flows.checkup import Check, Unanswered, ask
 from flows.daemon import Daemon, Note, identity
 from flows.gpus import GIB, MIB, Gpu, Holder, gpus, judged, known, parse_gpus, parse_processes
-from tasks.isolation import Finding
-from tasks.orphans import MARKER
+from tasks.walls.isolation import Finding
+from tasks.walls.orphans import MARKER
 
 CHECKOUT = Path(__file__).parents[1]
 NAMES = [
@@ -323,7 +323,7 @@ def level(*works: bool) -> tuple[Finding, ...]:
 def test_the_level_of_isolation_is_told_with_why_it_is_no_better(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: tuple[Finding, ...], state: str, words: list[str]
 ) -> None:
-    monkeypatch.setattr("tasks.isolation.findings", lambda: found)
+    monkeypatch.setattr("tasks.walls.isolation.findings", lambda: found)
     monkeypatch.setenv("PATH", str(tmp_path))
     check = checkup.isolation()
     assert check.state == state

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from tasks import isolation
-from tasks.confine import LEVELS, Level
-from tasks.isolation import Finding, Isolation, choose, findings
+from tasks.walls import isolation
+from tasks.walls.confine import LEVELS, Level
+from tasks.walls.isolation import Finding, Isolation, choose, findings
 
 
 @pytest.fixture(autouse=True)

@@ -21,10 +21,10 @@ import psutil
 import pytest
 
 from environments.limits import Limits
-from tasks import confine, keeper
-from tasks.confine import Level, View
-from tasks.isolation import findings
 from tasks.sandbox import CannotStart, Program, Stopped, child_environment
+from tasks.walls import confine, keeper
+from tasks.walls.confine import Level, View
+from tasks.walls.isolation import findings
 
 KEEPER = [sys.executable, "-I", "-S", "-B", keeper.__file__]
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]

@@ -20,15 +20,16 @@ import pytest
 from test_ledger import created
 
 from environments.plugins import Refused
-from tasks import life, orphans
+from tasks import life
 from tasks.ledger import Ledger
 from tasks.life import Life
+from tasks.walls import orphans
 
 HOLD = """\
 import subprocess, sys, time
 from tasks.ledger import Ledger
 from tasks.life import Life
-from tasks.orphans import MARKER
+from tasks.walls.orphans import MARKER
 with Life(Ledger.open("n")) as life:
     if "orphan" in sys.argv:
         marker = {MARKER: life.ledger.campaign.campaign_id + "/0003/1"}

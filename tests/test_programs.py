@@ -13,12 +13,12 @@ import pytest
 from toy import FIT, SANDBOX, quadratic
 
 import environments
-from tasks import orphans
-from tasks.confine import Level
 from tasks.evaluate import judge_run
-from tasks.isolation import Isolation, findings
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
+from tasks.walls import orphans
+from tasks.walls.confine import Level
+from tasks.walls.isolation import Isolation, findings
 from tasks.workspace import TrialDir
 
 WORKING = [finding.level for finding in findings() if finding.works]
@@ -26,7 +26,11 @@ SAVE = "import pathlib, sys\nout = pathlib.Path(sys.argv[sys.argv.index('--out')
 
 
 def train(
-    tmp_path: Path, program: str, budget: float = 0.5, marker: str = f"test/{os.getpid()}", level: Level | None = None
+    tmp_path: Path,
+    program: str,
+    budget: float = 0.5,
+    marker: str = f"test/{os.getpid()}",
+    level: Level | None = None,
 ) -> Run:
     """Run a program as a trial's, with a budget of half a second."""
     folder = quadratic(tmp_path / "env", fit=program)
@@ -201,7 +205,7 @@ def test_all_processes_of_a_program_die_with_its_engine(tmp_path: Path, level: L
         "import sys; sys.path.insert(0, '.')\n"
         "from pathlib import Path\n"
         "from environments.limits import Limits\n"
-        "from tasks.confine import View\n"
+        "from tasks.walls.confine import View\n"
         "from tasks.sandbox import Program\n"
         f"d = Path({str(tmp_path)!r})\n"
         f"with Program(['python', '-c', {code!r}], cwd=d, log=d / 'log.txt', marker='campaign-x/0001',\n"

@@ -17,11 +17,11 @@ import environments
 from environments import Environment
 from environments.score import Score
 from tasks import fingerprint
-from tasks.confine import Level
 from tasks.evaluate import judge_run
-from tasks.isolation import Isolation
 from tasks.train import UNSANDBOXED, run_program
 from tasks.trial import Proposal, Run
+from tasks.walls.confine import Level
+from tasks.walls.isolation import Isolation
 from tasks.workspace import TrialDir
 
 FIT = """\

@@ -19,11 +19,12 @@ from red_team_act import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, train
 
 from environments.score import Score
 from environments.space import Value
-from tasks import fingerprint, orphans
-from tasks.confine import Level
+from tasks import fingerprint
 from tasks.evaluate import judge_run
-from tasks.isolation import Isolation
 from tasks.trial import Run
+from tasks.walls import orphans
+from tasks.walls.confine import Level
+from tasks.walls.isolation import Isolation
 from tasks.workspace import TrialDir
 
 

@@ -10,8 +10,9 @@ import pytest
 from red_team import WORKING, Assault, Ground, attack
 from red_team_around import free
 
-from tasks import cgroup, trees
-from tasks.confine import Level
+from tasks import trees
+from tasks.walls import cgroup
+from tasks.walls.confine import Level
 
 SURVIVE = '''
 import fcntl

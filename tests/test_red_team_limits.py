@@ -11,8 +11,9 @@ import pytest
 from red_team import TINY, WALLS, WORKING, Assault, Ground, attack
 from red_team_around import free
 
-from tasks import cgroup, trees
-from tasks.confine import Level
+from tasks import trees
+from tasks.walls import cgroup
+from tasks.walls.confine import Level
 
 MIB = 2**20
 OUT_BYTES, SCRATCH_BYTES = (int(float(TINY[f"limits.{name}_gb"]) * 2**30) for name in ("out", "scratch"))

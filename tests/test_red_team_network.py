@@ -21,7 +21,7 @@ import psutil
 import pytest
 from red_team import WALLS, Assault, Ground, attack
 
-from tasks.confine import Level
+from tasks.walls.confine import Level
 
 SEND = """
 import fcntl, struct, urllib.request

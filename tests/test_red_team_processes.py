@@ -17,8 +17,8 @@ import pytest
 from red_team import WALLS, Assault, Ground, attack
 from red_team_around import Neighbours, neighbours
 
-from tasks import cgroup, confine
-from tasks.confine import Level
+from tasks.walls import cgroup, confine
+from tasks.walls.confine import Level
 
 TRY = """
 import fcntl, platform, struct, termios

@@ -16,12 +16,12 @@ import pytest
 from red_team import JUDGE, WALLS, WORKING, Assault, Ground, attack
 
 from environments.score import Score
-from tasks import orphans
-from tasks.confine import Level
 from tasks.decide import judge_trial
 from tasks.plausible import believed
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
+from tasks.walls import orphans
+from tasks.walls.confine import Level
 from tasks.workspace import TrialDir
 
 HONEST = 1.0

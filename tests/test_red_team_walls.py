@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from red_team import PRELUDE, WALLS, WORKING, Assault, Ground, attack
 
-from tasks import confine
-from tasks.confine import Level
+from tasks.walls import confine
+from tasks.walls.confine import Level
 
 VARIABLE = "RED_TEAM_API_KEY"
 

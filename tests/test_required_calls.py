@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tasks import fixed_seeds, trainers
-from tasks.literals import NotPython, parse
-from tasks.reachable import missing_calls, sources
+from tasks import trainers
+from tasks.source import fixed_seeds
+from tasks.source.literals import NotPython, parse
+from tasks.source.reachable import missing_calls, sources
 
 REQUIRED = ("optimizer.step",)
 

@@ -12,10 +12,10 @@ from test_keeper import NAP, SLEEP, alive, wait_for
 
 from environments.limits import Limits
 from environments.plugins import Refused
-from tasks import cgroup, confine, isolation
-from tasks.confine import Level, View
 from tasks.ledger import Ledger, home
 from tasks.sandbox import CannotStart, Program, Stopped
+from tasks.walls import cgroup, confine, isolation
+from tasks.walls.confine import Level, View
 
 
 def program(folder: Path, level: Level, *command: str) -> Program:

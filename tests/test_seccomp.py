@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from test_confine import WALLS, answers
 
-from tasks import confine, seccomp
-from tasks.confine import Level, View
+from tasks.walls import confine, seccomp
+from tasks.walls.confine import Level, View
 
 SOURCE = Path(seccomp.__file__).read_text()
 TABLE = {

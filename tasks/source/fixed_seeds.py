@@ -1,7 +1,7 @@
 """Places where a program fixes a seed: each run of a trial is given its own, so that luck averages out.
 
-Advice about intent, like tasks/reachable.py: it reads what is written, not what is meant. `default_rng(config["seed"])`
-and `seed + 1` are fine, `manual_seed(0)`, `config["seed"] = 7` and `seed * 0` are not.
+Advice about intent, like tasks/source/reachable.py: it reads what is written, not what is meant. `seed + 1` and
+`default_rng(config["seed"])` are fine, `manual_seed(0)`, `config["seed"] = 7` and `seed * 0` are not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
-from tasks.literals import dotted, fixed_names, is_fixed, parse
+from tasks.source.literals import dotted, fixed_names, is_fixed, parse
 
 SEEDERS = frozenset({
     "seed", "seed_all", "seed_everything", "manual_seed", "manual_seed_all", "set_seed", "set_global_seed",

@@ -100,7 +100,9 @@ def without_namespaces(network: bool, landlock: int) -> bytes:
     code += _refuse(refused, errno.EPERM)
     # To set the time to now is to touch a file, which makes it where that is refused.
     for table, times in _TOUCHES.items():
-        code += b"".join(_when(call, times, _jump(_EQUAL, 0, 0, 1) + _refusal(errno.EPERM)) for call in _calls(table))
+        code += b"".join(
+            _when(call, times, _jump(_EQUAL, 0, 0, 1) + _refusal(errno.EPERM)) for call in _calls(table)
+        )
     # Granted without effect: copying a file sets its mode and times, and should not fail for it.
     code += _refuse(_MARKS, 0)
     code += b"".join(_only(call, 0, 0) for call in _calls(_ONLY_ITSELF))

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import environments
-from tasks.literals import Known, Names, NotPython, constants, dotted, is_empty, parse, truth
+from tasks.source.literals import Known, Names, NotPython, constants, dotted, is_empty, parse, truth
 
 ENDS = frozenset({"exit", "quit", "_exit", "sys.exit", "os._exit", "os.abort"})
 """Calls that do not return."""

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from environments import Environment
-from tasks import seccomp
-from tasks.keeper import FILTER_DESCRIPTOR, LANDLOCK_CREATE_RULESET
+from tasks.walls import seccomp
+from tasks.walls.keeper import FILTER_DESCRIPTOR, LANDLOCK_CREATE_RULESET
 
 Level = Literal["bwrap", "landlock", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import psutil
 
 from environments.limits import Limits
-from tasks import confine
-from tasks.confine import Level
+from tasks.walls import confine
+from tasks.walls.confine import Level
 
 GIB = 2**30
 

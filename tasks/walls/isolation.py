@@ -13,9 +13,9 @@ from pathlib import Path
 
 from environments.limits import Limits
 from environments.plugins import Refused
-from tasks import seccomp
-from tasks.confine import LEVELS, SYSTEM, Level, View, give, landlock_version
 from tasks.sandbox import CannotStart, NotAProgram, Program
+from tasks.walls import seccomp
+from tasks.walls.confine import LEVELS, SYSTEM, Level, View, give, landlock_version
 
 PROBE_SECONDS = 10.0
 
