@@ -2,8 +2,8 @@
 
 The engine starts a *keeper* (tasks/walls/keeper.py), which confines the program at one of the levels of
 tasks/walls/confine.py and sees the last of its processes gone; what it may use up is bounded by the kernel where that
-can be had, and looked at a few times a second besides. At every level it sees none of the engine's environment variables, it cannot
-outlive its trial or its engine, and it cannot fill the disk.
+can be had, and looked at a few times a second besides. At every level it sees none of the engine's environment
+variables, it cannot outlive its trial or its engine, and it cannot fill the disk.
 
     with Program(["python", "train.py"], cwd=workspace, log=trial / "log.txt", marker="night-1/0007",
                  level="bwrap", view=View((workspace,), (out,)), limits=environment.limits) as program:
@@ -217,7 +217,9 @@ class Program:
             self._look()
             self._take_in(seconds)
             if self._status is None and self.process.poll() is not None:
-                self._lost()
+                self._take_in(0)  # its last words may have come just now
+                if self._status is None:
+                    self._lost()
         if self._status is not None:
             self._take_in(0)
         return self._status

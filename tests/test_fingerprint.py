@@ -397,7 +397,7 @@ def test_a_tree_that_changes_while_it_is_read_neither_breaks_nor_deceives(out: P
         stop.set()
         thread.join()
 
-    assert seen == allowed
+    assert seen <= allowed and len(seen) > 1
     assert open_descriptors() <= before + 1
 
 
