@@ -12,6 +12,9 @@ ALONE := env -u PREFECT_API_URL -u PREFECT_API_KEY -u PREFECT_API_AUTH_STRING -u
 	-u MLFLOW_TRACKING_URI -u MLFLOW_REGISTRY_URI -u MLFLOW_TRACKING_TOKEN -u MLFLOW_EXPERIMENT_NAME \
 	-u MLFLOW_EXPERIMENT_ID -u MLFLOW_RUN_ID
 
+# Most of a test's time is waiting for some process, so three files run at a time, whatever the number of cores.
+SIDE_BY_SIDE := -n 3 --dist loadfile
+
 export PYTHON TORCH_INDEX
 
 .DEFAULT_GOAL := help
@@ -30,10 +33,10 @@ demo: setup ## a real campaign of 8 trials on LunarLander, always a new one
 	$(ALONE) $(BIN)/nightshift run lunar_lander --trials 8
 
 test: setup ## the tests, without the slow ones
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 test-all: setup ## all tests
-	$(BIN)/python -m pytest -m ''
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m ''
 
 check: setup ## style, types and import layers
 	$(BIN)/ruff check .
