@@ -37,7 +37,7 @@ from rich.table import Table
 
 from flows import server
 from flows.watch import Watch
-from tasks import sandbox
+from tasks.walls.handed import child_environment
 
 FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
 FILES = {
@@ -116,7 +116,7 @@ def measure(trials: int) -> Figures:
             os.environ.pop(name, None)
         os.environ["NIGHTSHIFT_HOME"] = str(home)
         server.settle_in(home)
-        bare = partial(run_bare, problem, sandbox.child_environment(str(home), "bare"))
+        bare = partial(run_bare, problem, child_environment(str(home), "bare"))
         alone = start_up() | {"bare_pair_ms/before": spread([bare() for _ in range(20)])}
         with server.prefect_server(None, home) as url:
             (stopwatch := Stopwatch(bare)).attach()

@@ -160,6 +160,13 @@ class Environment(BaseModel):
         ]:
             if not (self.folder / path).exists():
                 raise Refused(f"{self.folder / FILE}: {key}: {str(self.folder / path)!r} does not exist")
+            inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
+            if not inside and not Path(path).is_absolute():
+                # It would be looked for beside the frozen copy, where other things lie.
+                raise Refused(
+                    f"{self.folder / FILE}: {key}: {path!r} leads out of the environment's folder: give it as an "
+                    f"absolute path, {str((self.folder / path).resolve())!r}"
+                )
         for path in self.readable:
             if self.folder.resolve().is_relative_to((self.folder / path).resolve()):
                 raise Refused(

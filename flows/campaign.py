@@ -96,11 +96,14 @@ def one_trial(spec: CampaignSpec, ledger: Ledger, outbox: Outbox, history: Histo
     begin = ledger.program, place, proposal
     run = kept(train, results)(at, problem, walls, *begin, ledger.seed("train", at))
     run = believed(ledger.environment, history, proposal, run, ledger.path)
-    ledger.verify()  # what judges is what was frozen
+    fresh = not place.trial.is_file()
+    if fresh:
+        ledger.verify()  # what judges is what was frozen
     score = kept(evaluate, results)(at, problem, walls, place, run, ledger.seed("search", at))
     control = None
-    if is_due(ledger.environment, history, score):
+    if fresh and is_due(ledger.environment, history, score):
         control = kept(untrained, results)(at, problem, walls, *begin, run, ledger.seed("control", at))
+        ledger.verify()
     verdict = kept(decide, results)(at, known, run, score, control)
     trial = Trial(number, at.attempt, len(history), proposal, (run,), score, verdict, clock() - began)
     return record(at, ledger, outbox, known, whole(trial))

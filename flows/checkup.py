@@ -118,11 +118,12 @@ def isolation() -> Check:
     details = {"level": level, "levels": levels}
     if level == found[0].level:
         return Check("isolation", "ok", f"a trial's program runs at the level {level}", details=details)
-    remedy = (
-        "let bwrap make user namespaces, which a container or AppArmor may forbid"
-        if shutil.which("bwrap")
-        else "install bubblewrap: `apt install bubblewrap`"
-    )
+    if not shutil.which("bwrap"):
+        remedy = "install bubblewrap: `apt install bubblewrap`"
+    elif "failed to execute" in found[0].why:
+        remedy = f"let every user read the interpreter: `chmod -R o+rX {sys.prefix} {sys.base_prefix}`"
+    else:
+        remedy = "let bwrap make user namespaces, which a container or AppArmor may forbid"
     if level == "none":
         fact = f"nothing keeps a trial's program from your files, so edits of code are refused: {better}"
         return Check("isolation", "bad", fact, remedy, details)

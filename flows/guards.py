@@ -8,7 +8,7 @@ from typing import Literal
 
 from environments import Environment
 from flows.spec import CampaignSpec
-from tasks.trial import History, best
+from tasks.trial import History, Trial, best
 
 CRASH_WINDOW = 10
 CRASH_MINIMUM = 5
@@ -55,12 +55,25 @@ def stop(
 
 def time_for_a_trial(environment: Environment, history: History) -> float:
     """Seconds the next trial may take: its whole training budget, and the most that any took besides training."""
-    # A trial that was resumed after its training has seen less time pass than that training took.
-    walls = [max(trial.wall_seconds, sum(run.wall_seconds for run in trial.runs)) for trial in history]
-    besides = [
-        wall - sum(run.seconds for run in trial.runs) for wall, trial in zip(walls, history, strict=True)
-    ]
-    return environment.budget_seconds + max(besides, default=environment.startup_seconds)
+    besides = max(
+        (_besides(trial) for trial in history if not _was_controlled(trial)),
+        default=environment.startup_seconds,
+    )
+    # Who would be champion is started and judged once more, without the time to train.
+    controls = 1 if history and not environment.allow_untrained else 0
+    return environment.budget_seconds + besides * (1 + controls)
+
+
+def _besides(trial: Trial) -> float:
+    """Seconds that a trial took besides its training."""
+    # One that was resumed after its training has seen less time pass than that training took.
+    wall = max(trial.wall_seconds, sum(run.wall_seconds for run in trial.runs))
+    return wall - sum(run.seconds for run in trial.runs)
+
+
+def _was_controlled(trial: Trial) -> bool:
+    """Whether its time holds a second start and judgement (tasks/untrained.py)."""
+    return trial.number > 0 and (trial.verdict.kind == "keep" or "untrained" in trial.verdict.evidence)
 
 
 def _end(history: History, reason: str) -> Stop:

@@ -28,7 +28,8 @@ from tasks import evaluate, propose, train, workspace
 from tasks.decide import RULE
 from tasks.ledger import Ledger, check_name, home
 from tasks.scrub import URL_PASSWORD
-from tasks.walls.isolation import Isolation, check_home, choose
+from tasks.walls.confine import listed
+from tasks.walls.isolation import Isolation, check_given, choose
 
 FIXED = ("environment", "overrides", "proposer", "options", "seed")
 
@@ -154,10 +155,9 @@ class CampaignSpec(BaseModel):
         if shutil.which("git") is None:
             raise Refused("git is not installed: the lineage of a campaign is kept in a git repository")
         propose.load(self.proposer, self.advanced.options)
-        if self.isolation.level != "none":
-            check_home(home())
         known = Ledger.exists(self.name)
         environment = self._resumed().environment if known else self._asked_for()
+        check_given(self.isolation.level, home(), listed(environment))
         need = environment.budget_seconds + environment.startup_seconds
         if self.hours * 3600 < need:
             has = f"{self.hours:g} ({self.hours * 3600:.0f} s)"

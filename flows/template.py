@@ -17,6 +17,8 @@ trainer = "command"              # your own program
 program = ["train.py"]           # the files that are copied into every trial's workspace
 train_cmd = "python train.py --lr {{lr}} --steps {{steps}} --seed {{seed}} --out {{out}}"
 budget_seconds = 30              # training is stopped after this, on Nightshift's clock
+# readable = ["data"]            # what training may read besides its own files; evaluate.py reads all of this folder
+# network = true                 # programs have none otherwise
 judge = "command"                # a frozen command of yours; what train.py prints is never a score
 
 [command]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 from pathlib import Path
 
 from environments import Environment
@@ -33,21 +34,26 @@ def attempt(
     settle_in(home())
     from tasks.evaluate import judge_run
     from tasks.plausible import believed
+    from tasks.sandbox import CannotStart
     from tasks.train import UNSANDBOXED, run_program
-    from tasks.walls.isolation import Isolation, check_home, choose
+    from tasks.walls.confine import listed
+    from tasks.walls.isolation import Isolation, check_given, choose
 
     problem, program, place = _in_campaign(ledger, settings) if ledger else _fresh(str(environment), settings)
     proposal = Proposal(problem.complete(values), edit, rationale="tried by hand", proposer="try")
     seed = secrets.randbelow(2**31) if seed is None else seed
     isolation = Isolation(choose(walls), allow_unsandboxed)
-    if isolation.level != "none":
-        check_home(home())
+    check_given(isolation.level, home(), listed(problem))
     if not isolation.may_run(edit):
         raise Refused(UNSANDBOXED)
     marker = f"try-{secrets.token_hex(4)}"
-    run = run_program(marker, problem, isolation, program, place, proposal, seed)
-    run = believed(problem, (), proposal, run, place.path.parents[1])
-    score = judge_run(marker, problem, isolation, place, run, secrets.randbelow(2**63))
+    try:
+        run = run_program(marker, problem, isolation, program, place, proposal, seed)
+        run = believed(problem, (), proposal, run, place.path.parents[1])
+        score = judge_run(marker, problem, isolation, place, run, secrets.randbelow(2**63))
+    except CannotStart as fault:
+        print(f"nightshift: {fault}", file=sys.stderr)
+        return 1
     champion = best(ledger.history()) if ledger else None
     document = {
         "environment": problem.name, "params": proposal.params, "seed": seed, "score": score.value, "se": score.se,
@@ -84,6 +90,7 @@ def _in_campaign(ledger: Ledger, settings: list[str]) -> tuple[Environment, Path
     """What the campaign has frozen, and where the try goes."""
     if settings:
         raise Refused("--set and --in exclude each other: the environment of a campaign is frozen")
+    ledger.verify()
     return ledger.environment, ledger.program, TrialDir(_next_in(ledger.path / "tries") / "trial")
 
 
@@ -114,8 +121,13 @@ def _parsed(text: str) -> Params:
 
 def _read(diff: Path) -> str:
     try:
-        return diff.read_text()
+        text = diff.read_text()
     except OSError as wrong:
         raise Refused(f"--diff {diff}: {wrong.strerror}") from wrong
     except UnicodeDecodeError as wrong:
         raise Refused(f"--diff {diff} is not text: {wrong}") from wrong
+    if not text.strip():
+        raise Refused(
+            f"--diff {diff} is empty: give a unified diff, as `diff -u a/train.py b/train.py` writes it"
+        )
+    return text

@@ -66,7 +66,9 @@ def _readable(edit: str) -> bytes:
     for head in HEAD.findall(text):
         old, new = head[: len(head) // 2], head[len(head) // 2 + 1 :]
         if old.partition("/")[2] != new.partition("/")[2]:
-            raise EditFailed(f"the edit has 'diff --git {head}': it must name one file, twice")
+            raise EditFailed(
+                f"the edit has 'diff --git {head}': it must name one file, twice (a/train.py b/train.py)"
+            )
     # With --recount, git takes the head of a second file for lines of the first, unless a line like this is between.
     return (text if HEAD.search(text) else BARE_HEAD.sub("diff -u\n", text)).encode()
 

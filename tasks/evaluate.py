@@ -19,11 +19,12 @@ from environments.score import Score
 from tasks import fingerprint, interrupt, trees, workspace
 from tasks.checkpoint import At, stored
 from tasks.clock import clock
-from tasks.sandbox import NotAProgram, Program, Stopped
+from tasks.sandbox import Program
 from tasks.train import placeholders
 from tasks.trial import Run
 from tasks.walls import confine
 from tasks.walls.confine import View
+from tasks.walls.handed import NotAProgram
 from tasks.walls.isolation import Isolation
 from tasks.workspace import TrialDir
 
@@ -50,6 +51,8 @@ def judge_run(
         return Score.missing(run.error or run.status, environment.higher_is_better)
     if changed := _changed(place, run):
         return Score.missing(changed, environment.higher_is_better)
+    if run.isolation != isolation.level:  # it may have been another user's, under another umask
+        trees.open_to_all(place.out)
     judge = environment.judge
     trees.remove(place.judged)
     place.judged.mkdir()
@@ -64,7 +67,7 @@ def judge_run(
             try:
                 candidate = PipedCandidate(program, place.result)
                 score = judge.score(candidate, seed, environment.higher_is_better)
-            except (Misbehaved, Stopped) as wrong:
+            except Misbehaved as wrong:
                 program.kill()
                 score = Score.missing(f"{wrong}\n{program.tail()}".rstrip(), environment.higher_is_better)
     except NotAProgram as wrong:
@@ -88,7 +91,9 @@ def _changed(place: TrialDir, run: Run) -> str | None:
     if run.checkpoint != fingerprint.checkpoint(place.out):
         return "out/ has changed since the training ended"
     if run.program != workspace.program_digest(place):
-        return "the program has changed since the training began"
+        return (
+            "the program has changed since the training began: write to out/ or TMPDIR, not to the workspace"
+        )
     return None
 
 
@@ -118,6 +123,10 @@ def check(environment: Environment) -> None:
     except Refused as wrong:
         source = environment.folder / FILE
         raise Refused(f"{source}: [{judge_name(environment.judge)}] {wrong}") from wrong
+
+
+LAST_WORDS = 2**20
+"""Bytes that are taken in after an evaluation command has ended; what it left running may print for ever."""
 
 
 class PipedCandidate:
@@ -174,6 +183,9 @@ class PipedCandidate:
                 self._program.poll(0.005)
             if clock() > deadline:
                 raise Misbehaved(f"was not done within {seconds:g} s")
+        while len(self._pending) < LAST_WORDS and self._read(2**16):  # such as why it failed
+            pass
+        self._program.note(bytes(self._pending))
         return status
 
     def _take_until(

@@ -68,9 +68,10 @@ def survey(out: Path, most_files: float = float("inf"), most_bytes: float = floa
     return Survey(files, size)
 
 
-def excess(out: Path, limits: Limits) -> str | None:
-    """Why out/ is more than a program may leave there; None when it is not."""
-    found = survey(out, limits.out_files, limits.out_gb * 2**30)
+def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
+    """Why out/, and so many bytes besides, is more than a program may leave there; None when it is not."""
+    room = limits.out_gb * 2**30 - besides
+    found = survey(out, limits.out_files, room)
     if found.hidden:
         return found.hidden
     if found.files > limits.out_files:
@@ -78,7 +79,7 @@ def excess(out: Path, limits: Limits) -> str | None:
             f"left more than {limits.out_files:,} files and folders in out/: leave fewer, "
             "or raise out_files in [limits]"
         )
-    if found.bytes > limits.out_gb * 2**30:
+    if found.bytes > room:
         return f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]"
     return None
 

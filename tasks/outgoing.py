@@ -8,6 +8,7 @@ by that, and is not copied at all.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,6 +23,9 @@ from tasks.workspace import TrialDir
 CHECKPOINT_BYTES = 200 * 10**6
 CHECKPOINT_FILES = 500
 CHUNK_BYTES = 2**20
+SENT_NAME = re.compile(r"[\w.@+=,()\[\] -]+(/[\w.@+=,()\[\] -]+)*")
+"""Paths that servers take; one that they refuse would hold up its trial's record for ever."""
+NAME_BYTES = 512
 NAMED = 3
 """How many of the files that are not sent a trial's record names."""
 
@@ -111,10 +115,15 @@ def _withheld(out: Path, path: Path, to: Path, secrets: Sequence[Secret]) -> str
     shown = " ".join(clean(os.fsencode(name).decode(errors="replace")))
     if shown != name:
         return f"{capped(shown, 80)!r}: its name holds a secret, or what cannot be shown"
+    if not SENT_NAME.fullmatch(name) or len(os.fsencode(name)) > NAME_BYTES:
+        return f"{capped(shown, 80)!r}: its name is none that every server takes"
     file = open_below(out, name)
     if file is None:
         return f"{capped(shown, 80)!r}: it cannot be read"
-    found = _copy(file, to / "out" / name, secrets)
+    try:
+        found = _copy(file, to / "out" / name, secrets)
+    except OSError as fault:
+        return f"{capped(shown, 80)!r}: it cannot be copied ({fault.strerror})"
     return f"{capped(shown, 80)!r}: it holds the secret {', '.join(sorted(found))}" if found else None
 
 

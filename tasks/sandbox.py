@@ -2,8 +2,8 @@
 
 The engine starts a *keeper* (tasks/walls/keeper.py), which confines the program at one of the levels of
 tasks/walls/confine.py and sees the last of its processes gone; what it may use up is bounded by the kernel where that
-can be had, and looked at a few times a second besides. At every level it sees none of the engine's environment
-variables, it cannot outlive its trial or its engine, and it cannot fill the disk.
+can be had, and looked at a few times a second besides. At every level it is handed none of the engine's environment
+variables but a few harmless ones, it cannot outlive its trial or its engine, and it cannot fill the disk.
 
     with Program(["python", "train.py"], cwd=workspace, log=trial / "log.txt", marker="night-1/0007",
                  level="bwrap", view=View((workspace,), (out,)), limits=environment.limits) as program:
@@ -28,13 +28,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from environments.judges import Misbehaved
 from environments.limits import Limits
 from tasks import fingerprint, interrupt, trees
 from tasks.capped_log import CappedLog
 from tasks.clock import clock
 from tasks.walls import cgroup, confine, keeper, usage
 from tasks.walls.confine import Level, View
-from tasks.walls.orphans import MARKER, end
+from tasks.walls.handed import PASSED_ON, NotAProgram, child_environment, find_program
+from tasks.walls.orphans import end
 
 TAIL_LINES = 12
 LOOK_SECONDS = 0.5
@@ -43,55 +45,17 @@ FIRST_LOOK_SECONDS = 0.1
 KEEPER_SECONDS = 20.0
 """How long a keeper may take to end everything; longer only for processes that hang in the kernel."""
 
-PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
-"""Variables of the engine that a program may see. Everything else, keys above all, stays here."""
 GIB, MIB = 2**30, 2**20
 DISK_RESERVE = 256 * MIB
 """What a program leaves free on the disk of its trial."""
 
 
-class Stopped(Exception):
+class Stopped(Misbehaved):
     """The program used up more than it may, or got at its keeper, and was stopped; the message says which."""
-
-
-class NotAProgram(Exception):
-    """What the command line names is not there, or cannot be executed: the fault of whoever wrote the line."""
 
 
 class CannotStart(Exception):
     """The machine could not start or confine a process: a fault of infrastructure, not of the trial."""
-
-
-def child_environment(home: str, marker: str) -> dict[str, str]:
-    """All that a program sees of the environment: an allow-list, with this interpreter first on PATH."""
-    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return passed | {
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
-        "HOME": home,
-        "TMPDIR": home,
-        "PYTHONUNBUFFERED": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        MARKER: marker,
-    }
-
-
-def find_program(name: str, cwd: Path, path: str) -> str:
-    """The file to start: `python` is this interpreter, whatever else is on PATH; a file in `cwd` may go without ./.
-
-    Raises:
-        NotAProgram: there is none of that name.
-    """
-    if name in ("python", "python3"):
-        return sys.executable
-    found = shutil.which(name, path=path) or (str(cwd / name) if (cwd / name).is_file() else None)
-    if found is None:
-        raise NotAProgram(f"no program {name!r} in {cwd} or on {path}")
-    if not os.access(found, os.X_OK):
-        raise NotAProgram(f"cannot execute {name!r}: Permission denied")
-    return found
 
 
 class Program:
@@ -126,12 +90,18 @@ class Program:
         self._left: list[str] | None = None
         self._heard = b""
         self._scratch = log.with_name(log.name + ".tmp")
+        self._place = log.parent.parent  # not the trial's own, which it may remove where it has no walls
         self._disk = log.parent.stat().st_dev
         self._wrapped = level == "bwrap"
         self._writable = view.writable
         self._group: cgroup.Group | None = None
-        environment = child_environment("/tmp" if self._wrapped else str(self._scratch), marker)
+        self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
+        environment = child_environment(confine.HOME if self._wrapped else str(self._scratch), marker)
         argv = [find_program(command[0], cwd, environment["PATH"]), *command[1:]]
+        if (free := shutil.disk_usage(self._place).free) < DISK_RESERVE:
+            raise CannotStart(
+                f"the disk of {self._place} has {free // MIB} MiB left, a trial needs {DISK_RESERVE // MIB}"
+            )
         trees.remove(self._scratch)  # of an earlier life, that was cut off
         self._scratch.mkdir(parents=True)
         self._log = CappedLog(log)
@@ -141,6 +111,7 @@ class Program:
             self._close()
             raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
         except BaseException:
+            self._abandon()
             self._close()
             raise
         noise = self.process.stderr if pipes else self.process.stdout
@@ -188,13 +159,18 @@ class Program:
         told = self._hear()
         if "started" in told:
             return
+        if not told:  # it hangs, or has died: what it may have started must not go on unwatched
+            self._abandon()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 self._log.write(b"" if pipe is self.process.stdin else pipe.read())
                 pipe.close()
         self.process.wait()
         os.close(hear)
-        why = told.get("why") or f"its keeper failed: {self._log.tail(3)}"
+        why = (
+            told.get("why")
+            or f"its keeper failed, or did not answer within {KEEPER_SECONDS:g} s {self._log.tail(3)}"
+        )
         if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
@@ -236,7 +212,8 @@ class Program:
 
     def left_over(self) -> list[str]:
         """Command lines of the processes that went on a second after the program had ended; they are gone now."""
-        while self._left is None and self.process.poll() is None:
+        deadline = clock() + KEEPER_SECONDS
+        while self._left is None and self.process.poll() is None and clock() < deadline:
             interrupt.check()
             self._take_in(0.05)
         self._take_in(0)
@@ -257,8 +234,14 @@ class Program:
             self.process.kill()
             self.process.wait()
         self._take_in(0, limited=False)
-        if self._left is None:
-            self._end()
+        try:
+            if self._left is None:
+                self._end()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close everything that it is held by."""
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -287,6 +270,12 @@ class Program:
             return f"exited with status {status}"
         name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
         return f"was ended by {name}{' (out of memory?)' if -status == signal.SIGKILL else ''}"
+
+    def _abandon(self) -> None:
+        """Give up a keeper that has not come to its work."""
+        if self.process is not None:
+            self.process.kill()
+            self._end()
 
     def _end(self) -> None:
         """Without a keeper, end what can be found of it."""
@@ -348,12 +337,12 @@ class Program:
                 f"holds more than {self.limits.out_gb:g} GiB in files without a name (limits.out_gb)"
             )
         for folder in self._writable:
-            if reason := fingerprint.excess(folder, self.limits):
+            if reason := fingerprint.excess(folder, self.limits, besides=now.unlinked):
                 raise Stopped(reason)
         temporary = self.limits.model_copy(update={"out_gb": self.limits.scratch_gb})
         if reason := fingerprint.excess(self._scratch, temporary):
             raise Stopped(f"its temporary files (limits.scratch_gb): {reason}")
-        if shutil.disk_usage(self._scratch).free < DISK_RESERVE:
+        if shutil.disk_usage(self._place).free < DISK_RESERVE:
             raise Stopped(f"the disk was full up to the last {DISK_RESERVE // MIB} MiB, of which others live")
 
     def _take_in(self, seconds: float, limited: bool = True) -> None:

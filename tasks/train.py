@@ -19,19 +19,25 @@ from tasks import fingerprint, workspace
 from tasks.checkpoint import At, stored
 from tasks.clock import clock
 from tasks.edits import EditFailed
-from tasks.sandbox import NotAProgram, Program, Stopped
+from tasks.sandbox import Program, Stopped
 from tasks.scrub import clean
 from tasks.source.reachable import missing_calls
 from tasks.trial import Params, Proposal, Run
 from tasks.walls import confine
 from tasks.walls.confine import Level
+from tasks.walls.handed import NotAProgram
 from tasks.walls.isolation import Isolation
 from tasks.workspace import TRAINERS, TrialDir
 
 UNSANDBOXED = (
-    "the edit is refused: this machine can only run it without walls (isolation none; `nightshift doctor` says why); "
-    "--allow-unsandboxed runs it all the same"
+    "the edit is refused: it would run without walls, at isolation none (`nightshift doctor` says what this machine "
+    "offers); --allow-unsandboxed runs it all the same"
 )
+SHUT = (
+    "Permission denied", "PermissionError", "No such file", "Read-only file system", "name resolution",
+    "Connection refused", "unreachable", "No module named",
+)  # fmt: skip
+"""What programs say at a door that walls may keep shut."""
 NAMED = 3
 """Processes that a reason names; of the others it tells the number."""
 MOST_STEPS = 2**53
@@ -120,7 +126,7 @@ def run_program(
     seed: int,
     cut: Cut | None = None,
 ) -> Run:
-    """Train once, or until `cut`, of which the program is told nothing.
+    """Train once, or until `cut`, of which the program is not told beforehand.
 
     Whatever the program does, the answer is a Run; only a fault of the machine raises.
 
@@ -191,7 +197,7 @@ class _Session:
             reason or fingerprint.fault(out) or fingerprint.excess(out, limits) or self._missing_checkpoint()
         )
         if reason:
-            self.error = f"{reason}\n{tail}".rstrip()
+            self.error = f"{reason}\n{tail}".rstrip() + _hint(self.level, tail)
 
     def _watch(self, program: Program) -> str | None:
         """Let it run to its own end or the budget's; why that is a crash, or None."""
@@ -239,6 +245,16 @@ class _Session:
         return "left no checkpoint in out/"
 
 
+def _hint(level: Level, tail: str) -> str:
+    """What to think of first when a program speaks of a door that walls keep shut; empty when it does not."""
+    if level == "none" or not any(sign in tail for sign in SHUT):
+        return ""
+    hint = f"\n(behind walls, {level}: it reads its workspace and what `readable` lists, writes out/ and TMPDIR, "
+    hint += "and has no network without `network = true`"
+    shared = level == "landlock" and ("SemLock" in tail or "/dev/shm" in tail)
+    return hint + ("; shared memory needs bwrap)" if shared else ")")
+
+
 class Progress:
     """The reports of a running program, read as they come."""
 
@@ -282,7 +298,7 @@ class Progress:
             raise BadProgress(f"out/progress.jsonl line {self._line} is not a report: {shown!r}")
         self.ready = True  # a program that reports without having said so is ready all the same
         step = report.get("step")
-        if isinstance(step, int) and 0 <= step < MOST_STEPS:
+        if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < MOST_STEPS:
             self.steps = step
         self.reported = value_of(report, self._metric, self.reported)
 

@@ -1,9 +1,14 @@
-"""Removing what an untrusted program left behind: any tree at all, and nothing beside it."""
+"""Opening and removing what an untrusted program left behind: any tree at all, and nothing beside it."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+
+
+def open_to_all(path: Path) -> None:
+    """Let every user read a tree; no link is followed."""
+    subprocess.run(["chmod", "-R", "a+rX", "--", str(path)], check=True, capture_output=True)
 
 
 def remove(path: Path) -> None:

@@ -4,7 +4,8 @@ A program may be good without having learned anything: it calls a controller tha
 finished weights, plans with a simulator, or trains before its budget begins. Then the gain is no result of training,
 and the trial is not kept (tasks/decide.py), unless the environment allows it. A program that leaves nothing when it
 is stopped so early may be an honest one, which saves at its end alone, or hide; where the environment's own program
-leaves something, an edited one has to. What is *not* caught is one that plays badly on purpose once stopped early.
+leaves something, an edited one has to. What is *not* caught is one that looks for signs of the control (its folder, an
+early end) and then plays badly.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from environments import Environment
 from environments.score import Score
+from tasks import trees
 from tasks.checkpoint import At, stored
 from tasks.evaluate import judge_run
 from tasks.train import Cut, run_program
@@ -48,10 +50,13 @@ def untrained(
     cut = Cut(_preparations(environment, trained), trained.seconds * SHARE)
 
     def scored(name: str, proposal: Proposal) -> Score:
-        aside, marker = TrialDir(place.path / name), f"{at.marker}/{name}"
+        aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
-        run = run_program(marker, environment, isolation, program, aside, proposal, trained.seed, cut)
-        return judge_run(marker, environment, isolation, aside, run, seed)
+        run = run_program(at.marker, environment, isolation, program, aside, proposal, trained.seed, cut)
+        score = judge_run(at.marker, environment, isolation, aside, run, seed)
+        for large in (aside.out, aside.workspace):  # its logs are enough to understand it by
+            trees.remove(large)
+        return score
 
     score = scored("untrained", proposal)
     if score.value is None and proposal.edit:

@@ -21,9 +21,10 @@ import psutil
 import pytest
 
 from environments.limits import Limits
-from tasks.sandbox import CannotStart, Program, Stopped, child_environment
+from tasks.sandbox import CannotStart, Program, Stopped
 from tasks.walls import confine, keeper
 from tasks.walls.confine import Level, View
+from tasks.walls.handed import child_environment
 from tasks.walls.isolation import findings
 
 KEEPER = [sys.executable, "-I", "-S", "-B", keeper.__file__]

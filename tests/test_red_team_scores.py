@@ -99,7 +99,7 @@ def test_red_team_a_result_that_training_wrote_is_not_read(tmp_path: Path, level
     assert len(assault.attempts) == 24 and not assault.attempts["out/result.json"].refused
     score = assault.judge()
     if level == "none":  # nothing keeps it from its own workspace
-        assert score.error == "the program has changed since the training began"
+        assert str(score.error).startswith("the program has changed since the training began")
     else:
         assert score.value == HONEST
         assert (

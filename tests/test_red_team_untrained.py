@@ -86,6 +86,7 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
             "control.other_episodes": 0,
         },
     )
+    environment = environment.model_copy(update={"required_calls": ()})  # which would refuse the edit
     freeze(environment, tmp_path)
     frozen = tmp_path / "program"
     before = (frozen / "train.py").read_text().splitlines(keepends=True)

@@ -91,8 +91,25 @@ def test_a_program_under_landlock_hears_nothing_of_other_folders(tmp_path: Path)
 
 def test_a_home_among_the_systems_files_is_refused() -> None:
     with pytest.raises(Refused, match=r"/usr/share/nightshift is below /usr, which every trial may read"):
-        isolation.check_home(Path("/usr/share/nightshift"))
-    isolation.check_home(home())
+        isolation.check_given("bwrap", Path("/usr/share/nightshift"), ())
+    isolation.check_given("bwrap", home(), ())
+
+
+@pytest.mark.parametrize("listed", [".", "night-1/trials", "..", "/proc/self"])
+def test_what_would_show_other_trials_or_processes_is_not_given(listed: str) -> None:
+    """As `readable` of an environment; without walls there is nothing to give."""
+    with pytest.raises(Refused, match="readable: "):
+        isolation.check_given("landlock", home(), (home() / listed,))
+    isolation.check_given("none", home(), (home() / listed,))
+
+
+@pytest.mark.skipif(confine.owner("bwrap") is None, reason="an ordinary user's programs run as that user")
+def test_data_that_only_root_can_read_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    with pytest.raises(Refused, match="can be read by its owner alone"):
+        isolation.check_given("bwrap", home(), (data,))
+    isolation.check_given("landlock", home(), (data,))
 
 
 def test_what_judges_draw_cannot_be_worked_out_from_a_training_seed(tmp_path: Path) -> None:

@@ -76,12 +76,19 @@ class Group:
         facts = dict(line.split() for line in file.read_text().splitlines())
         return int(facts.get("oom_kill", 0)) > 0
 
-    def kill(self) -> None:
-        """Kill whoever is in it, until nobody is."""
+    def kill(self, patience: float = 10.0) -> None:
+        """Kill whoever is in it, until nobody is.
+
+        Raises:
+            TimeoutError: some survive SIGKILL for `patience` seconds (they hang in the kernel).
+        """
+        deadline = time.monotonic() + patience
         while inside := (self.pids / "cgroup.procs").read_text().split():
             for pid in inside:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"processes {', '.join(inside)} of {self.pids.name} survive SIGKILL")
             time.sleep(0.005)
 
     def remove(self) -> None:

@@ -29,12 +29,12 @@ NOBODY = 65534
 """The user that programs run as when the engine is root, at the levels that can change it."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SETTINGS = (
-    "alternatives", "ca-certificates", "crypto-policies", "fonts", "group", "ld.so.cache", "ld.so.conf",
+    "alternatives", "ca-certificates", "crypto-policies", "fonts", "group", "hosts", "ld.so.cache", "ld.so.conf",
     "ld.so.conf.d", "localtime", "magic", "mime.types", "nsswitch.conf", "passwd", "pki/ca-trust", "pki/tls/cert.pem",
     "pki/tls/certs", "protocols", "services", "ssl/certs", "ssl/openssl.cnf", "timezone",
 )  # fmt: skip
 """What of /etc a program may read: how to find libraries, certificates and names; nothing of a service."""
-NETWORK_SETTINGS = ("resolv.conf", "hosts", "gai.conf", "host.conf")
+NETWORK_SETTINGS = ("resolv.conf", "gai.conf", "host.conf")
 PARTS = (
     "bin", "conda-meta", "etc", "include", "lib", "lib32", "lib64", "libexec", "share", "ssl", "pyvenv.cfg",
 )  # fmt: skip
@@ -48,6 +48,8 @@ PROCESSES = (
     "/proc/filesystems",
     "/proc/version",
 )
+HOME = "/tmp/home"
+"""Of a program behind bubblewrap. Not /tmp itself: what it may write to can stand below that, and homes are emptied."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 GPU_DEVICES = ("nvidia*", "nvidia-caps/*", "dri/*", "kfd", "dxg")
 """Below /dev: NVIDIA's (its container toolkit binds the same), DRI and KFD of AMD, DXG of WSL."""
@@ -101,7 +103,7 @@ def bwrap(view: View, *, cwd: Path, scratch_bytes: int) -> list[str]:
     if view.gpu:
         command += _folders_above(_gpu_devices())
         command += [word for path in _gpu_devices() for word in ("--dev-bind", str(path), str(path))]
-    command += ["--remount-ro", "/dev", *_memory("/tmp", scratch_bytes)]
+    command += ["--remount-ro", "/dev", *_memory("/tmp", scratch_bytes), "--perms", "0777", "--dir", HOME]
     seen = [*_settings(view.network), *_present(MACHINE), *_interpreter(), *view.readable]
     seen += _present(GPU_FACTS) if view.gpu else []
     command += _folders_above((*seen, *view.writable))
@@ -148,10 +150,14 @@ def owner(level: Level) -> int | None:
     return NOBODY if level == "bwrap" and os.geteuid() == 0 else None
 
 
+def listed(environment: Environment) -> tuple[Path, ...]:
+    """What an environment lets its program read besides."""
+    return tuple(environment.folder / path for path in environment.readable)
+
+
 def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Path, ...]) -> View:
     """The view of an environment's program: what is given here, and what the environment lists."""
-    listed = tuple(environment.folder / path for path in environment.readable)
-    return View((*readable, *listed), writable, environment.network, environment.device != "cpu")
+    return View((*readable, *listed(environment)), writable, environment.network, environment.device != "cpu")
 
 
 def _settings(network: bool) -> list[Path]:

@@ -8,14 +8,16 @@ import shutil
 import socket
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from environments.limits import Limits
 from environments.plugins import Refused
-from tasks.sandbox import CannotStart, NotAProgram, Program
+from tasks.sandbox import CannotStart, Program
 from tasks.walls import seccomp
-from tasks.walls.confine import LEVELS, SYSTEM, Level, View, give, landlock_version
+from tasks.walls.confine import LEVELS, SYSTEM, Level, View, give, landlock_version, owner
+from tasks.walls.handed import NotAProgram
 
 PROBE_SECONDS = 10.0
 
@@ -55,16 +57,31 @@ def choose(asked: str) -> Level:
     raise Refused(f"isolation {asked!r} is not to be had here: {why}")
 
 
-def check_home(home: Path) -> None:
-    """Refuse a home that every program may read: what walls are for lies there.
+def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
+    """Refuse to give programs what the walls are for, and what they could not read all the same.
 
     Raises:
-        Refused: it stands among the system's files.
+        Refused: the home stands among the system's files, or among those that an environment lists as readable; or
+            one of these can be read by its owner alone.
     """
-    for path in SYSTEM:
-        if home.resolve().is_relative_to(Path(path).resolve()):
+    if level == "none":
+        return
+    for path in readable:
+        given = path.resolve()
+        if home.resolve().is_relative_to(given) or given.is_relative_to(home.resolve()):
+            raise Refused(f"readable: {path} and {home} hold one another: programs may not read other trials")
+        if given.is_relative_to("/proc") or given.is_relative_to("/dev"):
+            raise Refused(f"readable: {path} is no data: it shows the processes and devices of the machine")
+        needed = 0o5 if given.is_dir() else 0o4
+        if owner(level) is not None and given.stat().st_mode & needed != needed:
             raise Refused(
-                f"{home} is below {path}, which every trial may read: set NIGHTSHIFT_HOME to a folder elsewhere"
+                f"readable: {path} can be read by its owner alone, and programs of root run as `nobody`: "
+                "chmod -R o+rX it, or use --isolation landlock"
+            )
+    for system in SYSTEM:
+        if home.resolve().is_relative_to(Path(system).resolve()):
+            raise Refused(
+                f"{home} is below {system}, which every trial may read: set NIGHTSHIFT_HOME to a folder elsewhere"
             )
 
 

@@ -111,8 +111,9 @@ def _start(plan: dict[str, Any]) -> int:
             _confine(plan)
             stage = "executing"
             os.execve(plan["argv"][0], plan["argv"], plan["env"])
-        except OSError as fault:
-            why = f"{fault.strerror} ({fault.filename})" if fault.filename else fault.strerror
+        except (OSError, ValueError) as fault:
+            place = getattr(fault, "filename", None)
+            why = (getattr(fault, "strerror", None) or str(fault)) + (f" ({place})" if place else "")
             os.write(say, f'{{"{stage}": true, "why": {_quoted(str(why))}}}'.encode())
         os._exit(127)
     os.close(say)
