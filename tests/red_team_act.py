@@ -64,7 +64,7 @@ def say(data):
         data = data[os.write(1, data):]
 
 def tell(name, **more):
-    os.write(2, ("@" + json.dumps({"name": name, **more}) + "\\n").encode())  # whole, whoever else writes
+    os.write(2, ("@" + json.dumps({"name": name, **more}) + "\n").encode())  # whole, whoever else writes
 
 def attempt(name, function):
     tell(name)
