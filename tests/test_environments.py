@@ -313,3 +313,46 @@ def test_listing_plug_ins_imports_none_of_them() -> None:
     root = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["('command', 'control') ('command', 'ppo', 'sac')", "[]"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('readable = ["../results"]', "readable: '../results' leads out of the environment's folder"),
+        ('readable = ["."]', "readable: '.' holds the whole environment"),
+        ('readable = ["judge.py"]', "readable: 'judge.py' shows 'judge.py' of the judge to the program"),
+        ('readable = ["missing"]', "missing' does not exist"),
+        (
+            'required_calls = ["optimizer.step"]',
+            "required_calls: 'optimizer.step' is not called by the program",
+        ),
+    ],
+)
+def test_what_a_program_may_read_and_must_call_is_checked_before_anything_runs(
+    tmp_path: Path, line: str, why: str
+) -> None:
+    (tmp_path / "results").mkdir()
+    folder = quadratic(tmp_path / "quad", toml=line + "\n" + QUADRATIC)
+    with pytest.raises(Refused) as refused:
+        checked_environment(str(folder), {})
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["memory_gb = inf", "memory_gb = 1e300", "memory_gb = 0", "processes = 2", "file_gb = 1e-9", "scratch_gb = 1e12",
+     "out_files = 0", "least_seconds = nan", "output_mb = -1"],
+)  # fmt: skip
+def test_a_limit_that_makes_no_sense_is_refused(tmp_path: Path, line: str) -> None:
+    toml = QUADRATIC.replace("[limits]\nleast_seconds = 0\n", f"[limits]\n{line}\n")
+    assert line in toml
+    with pytest.raises(Refused, match=f"limits.{line.split()[0]}: "):
+        environments.load(quadratic(tmp_path / "quad", toml=toml))
+
+
+@pytest.mark.parametrize(("value", "why"), [("[1, 0]", "must be [least, largest]"), ("[0]", "range")])
+def test_a_range_that_is_none_is_refused(tmp_path: Path, value: str, why: str) -> None:
+    folder = quadratic(tmp_path / "quad", toml=f"range = {value}\n" + QUADRATIC)
+    with pytest.raises(Refused) as refused:
+        environments.load(folder)
+    assert why in str(refused.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,14 @@ def test_times_are_said_in_the_unit_that_a_person_would_use(
 ) -> None:
     found = stop(spec(hours=0.0001), environment, (), seconds, asked=False)
     assert f" {shown} of 0 s used" in reason(found)
+
+
+def test_who_may_become_champion_is_reckoned_with_twice_where_it_has_to_show_that_it_learned(
+    environment: Environment,
+) -> None:
+    strict = environment.model_copy(update={"allow_untrained": False})
+    controlled = history(3, 2, wall=6.0)
+    slow = (controlled[0], replace(controlled[1], wall_seconds=7.0))
+    assert slow[1].verdict.kind == "keep"
+    assert time_for_a_trial(strict, ()) == 5.0 + 2.0
+    assert time_for_a_trial(strict, slow) == 5.0 + 2 * 1.0  # not that of a trial that was controlled itself

@@ -229,3 +229,17 @@ def test_no_secret_and_no_file_of_the_users_gets_into_the_lineage(tmp_path: Path
     assert "net.py" not in shown and KEY not in shown
     assert "+key = '[secret OPENAI_API_KEY]'\n" in shown
     assert shown.count("[secret OPENAI_API_KEY]") == 4
+
+
+@pytest.mark.parametrize("name", ["..%2f..%2fx", "a#b", "what?", "c:\\d", "~/x", "deep/" * 110 + "x"])
+def test_a_name_that_a_server_may_refuse_holds_up_nothing(tmp_path: Path, name: str) -> None:
+    """One refused upload would keep its trial's record, and all later ones, from being sent for ever."""
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).write_text("weights")
+    (out / "model 1.0 (best)=+@,[x]-y.pt").write_text("weights")
+    said = pack_checkpoint(out, tmp_path / "to")
+    assert said.startswith("out/ without '") and said.endswith("its name is none that every server takes")
+    assert [path.name for path in (tmp_path / "to/out").rglob("*") if path.is_file()] == [
+        "model 1.0 (best)=+@,[x]-y.pt"
+    ]

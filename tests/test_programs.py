@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from toy import FIT, SANDBOX, quadratic
+from toy import FIT, QUADRATIC, SANDBOX, quadratic
 
 import environments
 from tasks.evaluate import judge_run
@@ -252,3 +252,41 @@ def wait_for(condition: object, seconds: float = 10) -> None:
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_a_program_that_removes_its_temporary_folder_harms_nobody_but_itself(
+    tmp_path: Path, level: Level
+) -> None:
+    gone = (
+        "import os, shutil, time\nshutil.rmtree(os.environ['TMPDIR'], ignore_errors=True)\ntime.sleep(0.8)\n"
+    )
+    run = train(tmp_path, gone + SAVE, budget=5, level=level)
+    assert run.status == "finished", run.error
+
+
+def test_an_evaluation_that_fails_says_why_on_either_of_its_outputs(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "env", judge="print('no such dataset')\nraise SystemExit(3)")
+    environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
+    run = run_program("test/why", environment, SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
+    score = judge_run("test/why", environment, SANDBOX, place, run, seed=8)
+    assert score.error == "the evaluation command exited with status 3\nno such dataset"
+
+
+def test_a_unit_outside_of_the_metrics_range_is_no_score(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "env", toml="range = [0.0, 1.0]\n" + QUADRATIC)
+    environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
+    for x, value in ((1.0, 0.0), (2.5, None)):
+        run = run_program("test/range", environment, SANDBOX, folder, place, Proposal({"x": x}), seed=7)
+        score = judge_run("test/range", environment, SANDBOX, place, run, seed=8)
+        assert score.value == value
+    assert score.error == "unit 0 scored 2.25, outside of the metric's range [0.0, 1.0]"
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_who_meets_a_shut_door_is_told_what_is_open(tmp_path: Path, level: Level) -> None:
+    run = train(
+        tmp_path, f"open({str(tmp_path / 'env/judge.py')!r}).read(); raise SystemExit(3)", level=level
+    )
+    assert run.error is not None
+    assert ("(behind walls, " in run.error) is (level != "none")
