@@ -73,7 +73,7 @@ def _besides(trial: Trial) -> float:
 
 def _was_controlled(trial: Trial) -> bool:
     """Whether its time holds a second start and judgement (tasks/untrained.py)."""
-    return trial.number > 0 and (trial.verdict.kind == "keep" or "untrained" in trial.verdict.evidence)
+    return "untrained" in trial.verdict.evidence
 
 
 def _end(history: History, reason: str) -> Stop:

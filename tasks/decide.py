@@ -45,7 +45,8 @@ def judge_trial(history: History, run: Run, score: Score, control: Control | Non
     if score > champion.score:
         if control is not None and (reason := _not_learned(history, score, control)):
             return Verdict("discard", reason, None, evidence | {"untrained": control.score.value})
-        return Verdict("keep", f"better: {change}", "provisional", evidence)
+        seen = {"untrained": control.score.value} if control else {}
+        return Verdict("keep", f"better: {change}", "provisional", evidence | seen)
     return Verdict("discard", f"not better: {change}", None, evidence)
 
 

@@ -211,8 +211,8 @@ def test_who_may_become_champion_is_reckoned_with_twice_where_it_has_to_show_tha
     environment: Environment,
 ) -> None:
     strict = environment.model_copy(update={"allow_untrained": False})
-    controlled = history(3, 2, wall=6.0)
-    slow = (controlled[0], replace(controlled[1], wall_seconds=7.0))
-    assert slow[1].verdict.kind == "keep"
+    first, champion = history(3, 2, wall=6.0)
+    verdict = replace(champion.verdict, evidence={"untrained": None})
+    slow = (first, replace(champion, wall_seconds=7.0, verdict=verdict))
     assert time_for_a_trial(strict, ()) == 5.0 + 2.0
     assert time_for_a_trial(strict, slow) == 5.0 + 2 * 1.0  # not that of a trial that was controlled itself
