@@ -70,7 +70,7 @@ def command(monkeypatch: pytest.MonkeyPatch, view: View, user: int = SOMEBODY) -
     """The command line of bubblewrap that this user would give."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
     try:
-        return confine.bwrap(view, cwd=Path("/work/space"), scratch_bytes=4096)
+        return confine.bwrap(view, cwd=Path("/a/workspace"), scratch_bytes=4096)
     finally:
         monkeypatch.undo()
 
@@ -101,7 +101,7 @@ def test_a_program_gets_namespaces_of_its_own_and_the_network_only_when_it_is_gi
         network and Path("/etc/resolv.conf").exists()
     )
     assert ("--share-net" in words) is False
-    assert words[words.index("--chdir") + 1] == "/work/space"
+    assert words[words.index("--chdir") + 1] == "/a/workspace"
     assert words[words.index("--seccomp") + 1] == "9"
     assert words[-1] == "--"
 
