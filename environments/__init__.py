@@ -25,14 +25,24 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from environments import plugins
+from environments.guards import Guard
 from environments.judges import Judge
 from environments.limits import Limits
 from environments.plugins import Refused
+from environments.score import METRIC
 from environments.space import Choice, Float, Space, Value, is_finite
 
 FILE = "environment.toml"
@@ -48,8 +58,8 @@ class Environment(BaseModel):
     name: str
     folder: Path
     title: str = ""
-    metric: str = Field(pattern=r"^[A-Za-z0-9_\-. :/@]+$")
-    """The objective's name, `noun/detail`; the characters that MLflow takes, and @."""
+    metric: str = Field(pattern=METRIC)
+    """The objective's name."""
     direction: Literal["maximize", "minimize"]
     range: tuple[float, float] | None = None
     """The least and the largest value that one unit can have; a score beyond it is none."""
@@ -84,6 +94,8 @@ class Environment(BaseModel):
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Value] = Field(default_factory=dict)
     """Parameters that every trial gets unchanged."""
+    guards: dict[Annotated[str, Field(pattern=METRIC)], Guard] = Field(default_factory=dict)
+    """Metrics measured besides the objective that may not get much worse, by name (a key of `Score.also`)."""
 
     @field_validator("fixed", mode="before")
     @classmethod
@@ -92,6 +104,17 @@ class Environment(BaseModel):
             if not isinstance(value, Value) or not is_finite(value):
                 raise ValueError(f"{name!r} must be a finite number, a text or a boolean, got {value!r}")
         return fixed
+
+    @field_validator("guards", mode="before")
+    @classmethod
+    def _guarded_as_the_objective(cls, guards: object, info: ValidationInfo) -> object:
+        if not isinstance(guards, Mapping):
+            return guards
+        if info.data.get("metric") in guards:
+            raise ValueError(f"{info.data['metric']!r} is the objective: guard what stands beside it")
+        # Where there is no direction, its own refusal says so.
+        way = {"direction": info.data["direction"]} if "direction" in info.data else {}
+        return {name: way | own if isinstance(own, dict) else own for name, own in guards.items()}
 
     @model_validator(mode="after")
     def _parameters_are_told_apart(self) -> Environment:
@@ -151,6 +174,9 @@ class Environment(BaseModel):
             self.judge.check()
         except ValueError as wrong:
             raise Refused(f"{self.folder / FILE}: [{judge_name(self.judge)}] {wrong}") from wrong
+        measured = self.judge.measures()
+        for name in self.guards if measured is not None else ():
+            plugins.require(name, measured or (), "metric of the judge", f"{self.folder / FILE}: guards")
 
     def _check_readable(self) -> None:
         section = f"[{judge_name(self.judge)}] readable"
@@ -228,7 +254,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     try:
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
-        known = (*Environment.model_fields, *Float.model_fields, *Choice.model_fields)
+        known = (*Environment.model_fields, *Float.model_fields, *Choice.model_fields, *Guard.model_fields)
         raise plugins.explain(error, source, known) from error
 
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 
 class Refused(Exception):
@@ -62,6 +63,19 @@ def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
             f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(found)}"
         )
     return found[0]
+
+
+def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> M:
+    """A plug-in by name whose fields are its options, which are checked.
+
+    Raises:
+        Refused: no such plug-in, or an option that it does not take.
+    """
+    cls = load(package, name, base)
+    try:
+        return cls(**options)
+    except ValidationError as error:
+        raise explain(error, f"{base.__name__.lower()} {name}", cls.model_fields) from error
 
 
 def require(name: str, known: Iterable[str], what: str, where: str = "") -> None:

@@ -1,15 +1,27 @@
-"""Score: what a judge says of one trained program. Ordered by *better*, never by larger."""
+"""Score: what a judge says of a trained program. Ordered by *better*, never by larger.
+
+Two kinds of noise are in it and never mixed. Units (episodes, questions) tell how well one trained program is known;
+training runs, one of `values` each, how well a program and its parameters are. More units do not make up for runs.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+METRIC = r"^[A-Za-z0-9_\-. :/@]+$"
+"""A metric's name, `noun/detail`: the characters that MLflow takes, and @."""
+
+
+def source_metric(source: str) -> str:
+    """What the mean of one source is called, beside the score over all of them."""
+    return f"source/{source}"
 
 
 @dataclass(frozen=True)
 class Score:
-    """The judged result of one training run: a mean over units, or the reason why there is none.
+    """The judged result of one training run or several: a mean over units, or the reason why there is none.
 
     ``a > b`` means *a is better than b*, whichever way the metric points, and a missing score is worse than any
     other; so ``max(scores)`` is always right.
@@ -18,7 +30,7 @@ class Score:
     value: float | None
     """Mean over the units in the metric's own unit; None when the judge could not score."""
     units: tuple[float, ...] = ()
-    """One result per episode or question, in the order of the judge's draws."""
+    """One result per episode or question, in the order of the judge's draws, run after run."""
     se: float | None = None
     """Standard error of the mean over units (not over training runs); None below two units."""
     n: int = 0
@@ -28,6 +40,10 @@ class Score:
     """Why there is no score, in words for a tired person; None when there is one."""
     also: dict[str, float] = field(default_factory=dict)
     """What the judge measured besides, by metric name: shown with the score, never part of it."""
+    seed: int | None = None
+    """The training seed of the run; None where there are several."""
+    runs: tuple[Score, ...] = ()
+    """The score of each training run where there are several, which then hold the units; empty for a single one."""
 
     @classmethod
     def of(cls, units: Sequence[float], higher_is_better: bool) -> Score:
@@ -49,6 +65,72 @@ class Score:
         except OverflowError:
             raise ValueError(f"units up to {max(map(abs, values)):.3g} are too large to average") from None
         return cls(mean, values, se, n, higher_is_better)
+
+    @classmethod
+    def of_sources(
+        cls, sources: Mapping[str, Sequence[float]], weights: Mapping[str, float], higher_is_better: bool
+    ) -> Score:
+        """The score of per-unit results from several sources: the weighted mean of the sources' means.
+
+        The standard error takes the sources for independent of each other; it is None where one has a single unit.
+        Each source's mean stands beside the score as `source/<name>`.
+
+        Args:
+            sources: results by source, each as `of` wants them; their order is that of the units.
+            weights: how much each source counts, above 0; only their ratios matter.
+
+        Raises:
+            ValueError: no source, one without a weight or the other way round, or units that are no score.
+        """
+        if not sources or sources.keys() != weights.keys():
+            raise ValueError(
+                f"a weight for every source, got sources {list(sources)}, weights {list(weights)}"
+            )
+        scores = {name: cls.of(units, higher_is_better) for name, units in sources.items()}
+        means = {name: score.value for name, score in scores.items() if score.value is not None}
+        errors = [weights[name] * score.se for name, score in scores.items() if score.se is not None]
+        total = math.fsum(weights.values())
+        return cls(
+            value=math.fsum(weights[name] * mean for name, mean in means.items()) / total,
+            units=tuple(unit for score in scores.values() for unit in score.units),
+            se=math.hypot(*errors) / total if len(errors) == len(scores) else None,
+            n=sum(score.n for score in scores.values()),
+            higher_is_better=higher_is_better,
+            also={source_metric(name): mean for name, mean in means.items()},
+        )
+
+    @classmethod
+    def over(cls, scores: Sequence[Score]) -> Score:
+        """The score of one program over its training runs (at least one); missing when one of them is.
+
+        Its standard error stays that over units; the spread of `values` is that between runs.
+        """
+        if len(scores) == 1:
+            return scores[0]
+        for number, score in enumerate(scores, 1):
+            if score.value is None:
+                return cls.missing(f"run {number} of {len(scores)}: {score.error}", score.higher_is_better)
+        values = [score.value for score in scores if score.value is not None]
+        errors = [score.se for score in scores if score.se is not None]
+        shared = [name for name in scores[0].also if all(name in score.also for score in scores)]
+        return cls(
+            value=math.fsum(values) / len(values),
+            se=math.hypot(*errors) / len(values) if len(errors) == len(values) else None,
+            n=sum(score.n for score in scores),
+            higher_is_better=scores[0].higher_is_better,
+            also={name: math.fsum(s.also[name] for s in scores) / len(scores) for name in shared},
+            runs=tuple(scores),
+        )
+
+    @property
+    def each(self) -> tuple[Score, ...]:
+        """The score of each training run by itself."""
+        return self.runs or (self,)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The value of each training run that has one."""
+        return tuple(score.value for score in self.each if score.value is not None)
 
     @classmethod
     def missing(cls, error: str, higher_is_better: bool) -> Score:

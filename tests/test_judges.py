@@ -550,6 +550,124 @@ def test_an_environment_that_fails_is_named_as_the_reason(fails: str, words: str
         judged(policies.ZEROS, tmp_path, kwargs={"fails": fails})
 
 
+# Control: several sources
+
+
+TWO = {"short": {"kwargs": {"length": 4}}, "long": {"kwargs": {"length": 9}, "weight": 3}}
+"""A policy that earns 1 a step scores 4 and 9 there."""
+ONES = """
+ready()
+for active, start, columns in frames():
+    column, *_ = blank()
+    column[:, 0] = hello["deterministic"]
+    answer(column)
+"""
+"""Earns 1 a step, and nothing where it is to sample."""
+
+
+def test_the_score_over_sources_is_the_weighted_mean_of_their_means(tmp_path: Path) -> None:
+    score = judged(ONES, tmp_path, sources=TWO, other_episodes=4)
+    assert score.units == (4.0,) * 4 + (9.0,) * 4
+    assert (score.value, score.n, score.se) == ((4 + 3 * 9) / 4, 8, 0.0)
+    assert score.also == {
+        "return/deterministic": score.value,
+        "return/sampled": 0.0,
+        "source/short": 4.0,
+        "source/long": 9.0,
+    }
+
+
+def test_the_other_mode_is_played_on_every_source_and_averaged_alike(tmp_path: Path) -> None:
+    score = judged(ONES, tmp_path, sources=TWO, other_episodes=4, deterministic=False)
+    assert (score.value, score.also["source/long"]) == (0.0, 0.0)
+    assert score.also["return/deterministic"] == (4 + 3 * 9) / 4
+
+
+def test_a_judge_measures_what_it_says_that_it_measures(tmp_path: Path) -> None:
+    fields = {"id": "Drift-v0", "episodes": 8, "other_episodes": 4, "sources": TWO}
+    assert tuple(judged(ONES, tmp_path, **fields).also) == Control(**fields).measures()
+    assert Control(id="Drift-v0", other_episodes=0).measures() == ("return/deterministic",)
+    assert Control(id="Drift-v0", deterministic=False).measures() == (
+        "return/sampled",
+        "return/deterministic",
+    )
+    assert Command(eval_cmd="evaluate {result}").measures() is None
+
+
+def test_every_source_is_played_with_its_own_arguments_and_the_same_seeds_as_ever(tmp_path: Path) -> None:
+    """Two gravities, replayed by hand: the first half of the seeds under one, the second under the other."""
+    gravities = {"moon": 1.6, "earth": 9.8}
+    sources = {name: {"kwargs": {"g": g}} for name, g in gravities.items()}
+    score = judged(policies.ZEROS, tmp_path, id="Pendulum-v1", episodes=4, sources=sources)
+
+    seeds = np.random.SeedSequence(7).spawn(2)[0].generate_state(4) >> 1
+    by_hand = [swung(g, int(seed)) for g, seed in zip([1.6, 1.6, 9.8, 9.8], seeds, strict=True)]
+    assert score.units == pytest.approx(by_hand)
+    assert score.also["source/moon"] == pytest.approx(np.mean(by_hand[:2]))
+    assert score.also["source/earth"] == pytest.approx(np.mean(by_hand[2:]))
+    assert score.value == pytest.approx(np.mean(by_hand))
+
+
+def swung(g: float, seed: int) -> float:
+    """The return of an untouched pendulum."""
+    env = gymnasium.make("Pendulum-v1", g=g)
+    env.reset(seed=seed)
+    rewards, done = [], False
+    while not done:
+        _, reward, _, done, _ = env.step(np.zeros(1, np.float32))
+        rewards.append(float(reward))
+    env.close()
+    return sum(rewards)
+
+
+def test_a_source_that_changes_nothing_plays_the_same_episodes_as_none(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"deterministic": False, "kwargs": {"length": 4}}
+    alone = judged(policies.SAMPLER, tmp_path, **fields)
+    score = judged(policies.SAMPLER, tmp_path, sources={"only": {}}, **fields)
+    assert (score.value, score.units, score.se) == (alone.value, alone.units, alone.se)
+    assert set(score.also) - set(alone.also) == {"source/only"}
+
+
+def test_the_problem_holds_every_source_with_all_of_its_arguments() -> None:
+    sources = {"calm": {}, "windy": {"kwargs": {"fails": "no"}, "weight": 2}}
+    problem = Control(id="Drift-v0", kwargs={"length": 4}, sources=sources).problem()
+    assert problem["kwargs"] == {"length": 4}
+    assert problem["sources"] == {
+        "calm": {"kwargs": {"length": 4}, "weight": 1},
+        "windy": {"kwargs": {"length": 4, "fails": "no"}, "weight": 2},
+    }
+
+
+SIZES = {
+    "one": {"kwargs": {"observation": spaces.Discrete(2)}},
+    "two": {"kwargs": {"observation": spaces.Discrete(3)}},
+}
+ABC: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
+MOVES = {"one": {}, "two": {}, "three": {"kwargs": {"action": spaces.Discrete(5)}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"id": "Spaces-v0", "sources": SIZES}, r"sources 'one' and 'two' have different observation spaces, Discrete\(2\) and Discrete\(3\)"),
+        ({"id": "Spaces-v0", "sources": MOVES, "episodes": 9, "other_episodes": 0}, "sources 'one' and 'three' have different action spaces"),
+        ({"sources": {"a": {}, "b": {"kwargs": {"lenght": 3}}}}, r"'lenght': 3.*correct kwargs in \[control.sources.b\]"),
+        ({"sources": ABC}, "episodes must be a multiple of 3, the number of sources, got 100: set 99 or 102"),
+        ({"sources": ABC, "episodes": 2}, r"got 2: set 3 \["),
+        ({"sources": ABC, "episodes": 1000}, r"got 1000: set 999 \["),
+        ({"sources": ABC, "episodes": 3}, "other_episodes must be a multiple of 3, the number of sources, got 20: set 18 or 21"),
+        ({"sources": ABC, "episodes": 3, "other_episodes": 1}, "got 1: set 0 or 3"),
+        ({"sources": {"a": {"weight": 0}}}, "sources.a.weight\n.*greater than 0"),
+        ({"sources": {"a": {"weight": float("nan")}}}, "sources.a.weight"),
+        ({"sources": {"a": {"wieght": 1}}}, "sources.a.wieght"),
+        ({"sources": {"a$": {}}}, "should match pattern"),
+    ],
+)  # fmt: skip
+def test_sources_that_cannot_be_judged_together_are_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=f"(?m){words}"):
+        Control(**{"id": "Drift-v0", **fields}).check()
+
+
 # Control: spaces as leaves
 
 BOXES = st.sampled_from(
@@ -655,10 +773,10 @@ def _reversed(space: Any) -> Any:
 # Command
 
 
-def run_command(program: str, folder: Path, seconds: float = 20) -> Score:
+def run_command(program: str, folder: Path, seconds: float = 20, **fields: Any) -> Score:
     """The score of an evaluation command, which finds the result's path in `result`."""
     (folder / "evaluate.py").write_text(f"import json, os, sys\nresult = sys.argv[1]\n{program}")
-    judge = Command(eval_cmd=f"{sys.executable} -I evaluate.py {{result}}", total_seconds=seconds)
+    judge = Command(eval_cmd=f"{sys.executable} -I evaluate.py {{result}}", total_seconds=seconds, **fields)
     judge.check()
     command = shlex.split(judge.command().replace("{result}", str(folder / "result.json")))
     with PipeCandidate(command, folder) as candidate:
@@ -676,6 +794,34 @@ def run_command(program: str, folder: Path, seconds: float = 20) -> Score:
 def test_the_result_of_a_command_is_its_score(result: str, value: float, n: int, tmp_path: Path) -> None:
     score = run_command(f"open(result, 'w').write({result!r}); print('score: 500')", tmp_path)
     assert (score.value, score.n, score.higher_is_better, score.error) == (value, n, False, None)
+
+
+SOURCES = {"gsm": [1, 0, 0, 1], "svamp": [3, 3]}
+
+
+def test_the_means_of_a_commands_sources_count_alike_whatever_their_size(tmp_path: Path) -> None:
+    score = run_command(f"json.dump({{'sources': {SOURCES}}}, open(result, 'w'))", tmp_path)
+    assert (score.value, score.n, score.units) == (1.75, 6, (1, 0, 0, 1, 3, 3))
+    assert score.also == {"source/gsm": 0.5, "source/svamp": 3.0}
+    assert score.se == pytest.approx(np.sqrt(1 / 3 / 4) / 2)
+    assert not score.higher_is_better
+
+
+def test_the_means_of_a_commands_sources_count_by_their_weights(tmp_path: Path) -> None:
+    program = f"json.dump({{'sources': {SOURCES}}}, open(result, 'w'))"
+    assert run_command(program, tmp_path, weights={"svamp": 1, "gsm": 4}).value == (4 * 0.5 + 3) / 5
+
+
+@pytest.mark.parametrize("form", ["'score': 1", "'units': [1]", "'sources': {'gsm': [1]}"])
+def test_what_a_command_measures_besides_stands_beside_the_score(form: str, tmp_path: Path) -> None:
+    program = f"json.dump({{{form}, 'also': {{'tokens/mean': 312.5, 'pass@1': 0}}}}, open(result, 'w'))"
+    also = run_command(program, tmp_path).also
+    assert (also.pop("tokens/mean"), also.pop("pass@1")) == (312.5, 0.0)
+    assert set(also) <= {"source/gsm"}
+
+
+def test_a_command_that_measures_nothing_besides_may_say_so(tmp_path: Path) -> None:
+    assert run_command("json.dump({'score': 1, 'also': {}}, open(result, 'w'))", tmp_path).also == {}
 
 
 @pytest.mark.parametrize(
@@ -712,11 +858,75 @@ def test_the_result_of_a_command_is_its_score(result: str, value: float, n: int,
         ("json.dump({'units': []}, open(result, 'w'))", r"units = \[\], not a list of numbers"),
         ("json.dump({'units': 3}, open(result, 'w'))", "units = 3, not a list of numbers"),
         (f"open(result, 'w').write(' ' * {RESULT_BYTES} + '1')", "is larger than 8388608 bytes"),
+        (
+            "json.dump({'score': 1, 'sources': {'a': [1]}}, open(result, 'w'))",
+            "has both 'score' and 'sources'",
+        ),
+        ("json.dump({'sources': {}}, open(result, 'w'))", "sources = {}, not an object with entries"),
+        ("json.dump({'sources': [[1]]}, open(result, 'w'))", "sources = a list, not an object with entries"),
+        ("json.dump({'sources': {'a': 1}}, open(result, 'w'))", "sources.a = 1, not a list of numbers"),
+        ("json.dump({'sources': {'a': []}}, open(result, 'w'))", r"sources.a = \[\], not a list of numbers"),
+        (
+            "json.dump({'sources': {'a': [1, None]}}, open(result, 'w'))",
+            r"sources.a\[1\] = null, not a finite",
+        ),
+        (
+            "json.dump({'sources': {'a$': [1]}}, open(result, 'w'))",
+            'the name "a\\$" in sources: a name has up to',
+        ),
+        (
+            "json.dump({'score': 1, 'also': 3}, open(result, 'w'))",
+            "also = 3, not an object.*figures beside the score",
+        ),
+        ("json.dump({'score': 1, 'also': []}, open(result, 'w'))", r"also = \[\], not an object"),
+        (
+            "json.dump({'score': 1, 'also': {'a': '3'}}, open(result, 'w'))",
+            'also.a = "3", not a finite number',
+        ),
+        (
+            "json.dump({'score': 1, 'also': {'a': float('inf')}}, open(result, 'w'))",
+            "also.a = Infinity, not a finite",
+        ),
+        ("json.dump({'score': 1, 'also': {'': 3}}, open(result, 'w'))", 'the name "" in also'),
+        (
+            "json.dump({'score': 1, 'also': {'a' * 101: 3}}, open(result, 'w'))",
+            r"the name \"a+\.\.\. in also",
+        ),
+        ("json.dump({'score': 1, 'also': {'a\\n': 3}}, open(result, 'w'))", r'the name "a\\n" in also'),
+        (
+            "json.dump({'score': 1, 'also': {str(i): i for i in range(51)}}, open(result, 'w'))",
+            "has 51 entries in also: write 50 at most",
+        ),
+        (
+            "json.dump({'sources': {'a': [1]}, 'also': {'source/a': 2}}, open(result, 'w'))",
+            "has also.source/a, which its sources give: leave it out",
+        ),
     ],
 )
 def test_a_broken_result_has_a_reason_and_no_score(program: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match=words):
         run_command(program, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [("{'sources': {'gsm': [1]}}", "sources gsm"), ("{'sources': {'gsm': [1], 'svmp': [1]}}", "sources gsm, svmp"),
+     ("{'units': [1]}", "sources none")],
+)  # fmt: skip
+def test_weights_that_do_not_fit_the_sources_have_a_reason_and_no_score(
+    result: str, found: str, tmp_path: Path
+) -> None:
+    words = rf"has {found}, the weights in \[command\] are for gsm, svamp: give a weight to every source"
+    with pytest.raises(Misbehaved, match=words):
+        run_command(f"json.dump({result}, open(result, 'w'))", tmp_path, weights={"gsm": 1, "svamp": 1})
+
+
+@pytest.mark.parametrize(
+    "weights", [{"a": 0}, {"a": -1}, {"a": float("inf")}, {"a": float("nan")}, {"a$": 1}]
+)
+def test_a_weight_that_is_none_is_refused(weights: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        Command(eval_cmd="evaluate {result}", weights=weights)
 
 
 def test_a_command_that_takes_too_long_has_a_reason_and_no_score(tmp_path: Path) -> None:

@@ -110,3 +110,57 @@ def test_units_too_large_to_average_are_refused() -> None:
 def test_a_score_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Score.of([1.0], True).value = 2.0  # type: ignore[misc]
+
+
+# Several sources
+
+
+@always
+@given(
+    sources=st.dictionaries(
+        st.sampled_from("abc"), st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=9), min_size=1
+    ),
+    weight=st.floats(0.1, 10),
+)
+def test_the_score_over_sources_and_its_standard_error_are_those_of_the_weighted_mean(
+    sources: dict[str, list[float]], weight: float
+) -> None:
+    weights = {name: weight**at for at, name in enumerate(sources)}
+    score = Score.of_sources(sources, weights, True)
+    share = np.array(list(weights.values())) / sum(weights.values())
+    means, errors = zip(
+        *((np.mean(u), np.std(u, ddof=1) / math.sqrt(len(u))) for u in sources.values()), strict=True
+    )
+    assert score.value == pytest.approx(float(share @ means), abs=1e-6)
+    assert score.se == pytest.approx(math.sqrt(float(share**2 @ np.square(errors))), abs=1e-6)
+    assert score.also == pytest.approx(
+        {f"source/{name}": np.mean(u) for name, u in sources.items()}, abs=1e-6
+    )
+    assert score.units == tuple(itertools.chain(*sources.values()))
+    assert score.n == len(score.units)
+
+
+def test_equal_weights_average_the_sources_whatever_their_size() -> None:
+    score = Score.of_sources({"small": [0.0], "large": [3.0] * 9}, {"large": 2, "small": 2}, False)
+    assert (score.value, score.n, score.higher_is_better, score.goodness) == (1.5, 10, False, -1.5)
+
+
+def test_one_source_with_a_single_unit_leaves_no_standard_error() -> None:
+    assert Score.of_sources({"a": [1.0, 2.0], "b": [1.0]}, {"a": 1, "b": 1}, True).se is None
+
+
+@pytest.mark.parametrize(
+    ("sources", "weights", "words"),
+    [
+        ({}, {}, "a weight for every source"),
+        ({"a": [1.0]}, {}, r"sources \['a'\], weights \[\]"),
+        ({"a": [1.0]}, {"a": 1, "b": 1}, r"weights \['a', 'b'\]"),
+        ({"a": []}, {"a": 1}, "at least one unit"),
+        ({"a": [1.0, math.nan]}, {"a": 1}, "unit 1 scored nan"),
+    ],
+)
+def test_sources_that_are_no_score_are_refused(
+    sources: dict[str, list[float]], weights: dict[str, float], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        Score.of_sources(sources, weights, True)

@@ -74,6 +74,10 @@ class Judge(BaseModel, ABC):
             ValueError: with fact, value and remedy.
         """
 
+    def measures(self) -> tuple[str, ...] | None:
+        """The metrics that it can measure besides the score; None when only a result tells."""
+        return None
+
     def problem(self) -> dict[str, object]:
         """What the training program may know of the problem, as `problem` in its config.json. Never a seed."""
         return {}

@@ -2,29 +2,42 @@
 
 The command runs in the frozen copy of the environment, reads what training left in `{out}`, and writes one
 JSON object to `{result}`: `{"score": 0.71}`, or `{"units": [1, 0, 1, 1]}` with one number per question or
-episode, which also tells how certain the mean is. Further keys are allowed and not read; what it prints is no
-score.
+episode, which also tells how certain the mean is, or `{"sources": {"gsm": [1, 0], "svamp": [1, 1, 1]}}` with units
+from several sources, whose means are averaged. `"also": {"tokens": 312.5}` may name figures to be shown beside the
+score and guarded. Further keys are allowed and not read; what it prints is no score.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from environments import plainly
 from environments.judges import Candidate, Judge, Misbehaved
 from environments.plainly import NotPlain
-from environments.score import Score
+from environments.score import METRIC, Score
 
 RESULT_BYTES = 8 * 2**20
 """The largest result file that is read: about 400,000 units."""
 LARGEST = 1e100
 """Numbers beyond it are refused like NaN: no standard error can hold their squares."""
-_REMEDY = 'the evaluation command must leave {"score": number} or {"units": [number, ...]} there'
+MOST_NAMES = 50
+"""Sources of a result, and figures beside its score, at most."""
+LONGEST_NAME = 100
+_FORMS = ("score", "units", "sources")
+_REMEDY = (
+    'the evaluation command must leave {"score": number}, {"units": [number, ...]} or '
+    '{"sources": {"name": [number, ...], ...}} there'
+)
+_ALSO = 'figures beside the score are {"also": {"name": number, ...}}'
+_NAMING = f"a name has up to {LONGEST_NAME} letters, digits, _ - . space : / @"
 
 
 class Command(Judge):
@@ -39,7 +52,9 @@ class Command(Judge):
     total_seconds: float = Field(
         default=600, gt=0, allow_inf_nan=False, description="How long the evaluation may take."
     )
-
+    weights: dict[Annotated[str, Field(pattern=METRIC)], Annotated[float, Field(gt=0, le=1e6)]] = Field(
+        default={}, description="How much the mean of each source counts, by its name; absent: all alike."
+    )
     readable: tuple[str, ...] = Field(
         default=(), description="Paths that the evaluation reads besides the environment's folder and {out}."
     )
@@ -69,11 +84,36 @@ class Command(Judge):
             )
 
     def score(self, candidate: Candidate, seed: int, higher_is_better: bool) -> Score:
-        """The mean of the units that the command wrote; `seed` reaches it through its command line."""
+        """The mean of the units or sources that the command wrote; `seed` reaches it through its command line."""
         status = candidate.wait(self.total_seconds)
         if status != 0:
             raise Misbehaved(f"the evaluation command exited with status {status}")
-        return Score.of(_units(candidate.result, _read(candidate.result)), higher_is_better)
+        result = _read(candidate.result)
+        score = self._scored(candidate.result, result, higher_is_better)
+        also = _also(candidate.result, result)
+        if twice := sorted(also.keys() & score.also.keys()):
+            raise Misbehaved(
+                f"the result {candidate.result} has also.{twice[0]}, which its sources give: leave it out of also"
+            )
+        return replace(score, also=score.also | also)
+
+    def _scored(self, path: Path, result: dict[str, object], higher_is_better: bool) -> Score:
+        given = [form for form in _FORMS if form in result]
+        if len(given) != 1:
+            which = " and ".join(map(repr, given[:2])) if given else " nor ".join(map(repr, _FORMS))
+            raise Misbehaved(f"the result {path} has {'both' if given else 'neither'} {which}: {_REMEDY}")
+        sources = _named(path, "sources", result["sources"], _REMEDY) if "sources" in result else {}
+        if self.weights and self.weights.keys() != sources.keys():
+            raise Misbehaved(
+                f"the result {path} has sources {_listed(sources)}, the weights in [command] are for "
+                f"{_listed(self.weights)}: give a weight to every source and to nothing else"
+            )
+        if sources:
+            units = {name: _numbers(path, f"sources.{name}", some) for name, some in sources.items()}
+            return Score.of_sources(units, self.weights or dict.fromkeys(units, 1.0), higher_is_better)
+        if "units" in result:
+            return Score.of(_numbers(path, "units", result["units"]), higher_is_better)
+        return Score.of([_number(path, "score", result["score"], _REMEDY)], higher_is_better)
 
 
 def _read(path: Path) -> dict[str, object]:
@@ -100,19 +140,35 @@ def _read(path: Path) -> dict[str, object]:
     return result
 
 
-def _units(path: Path, result: dict[str, object]) -> list[float]:
-    if ("score" in result) == ("units" in result):
-        both = "both 'score' and 'units'" if "score" in result else "neither 'score' nor 'units'"
-        raise Misbehaved(f"the result {path} has {both}: {_REMEDY}")
-    if "score" in result:
-        return [_number(path, "score", result["score"])]
-    units = result["units"]
+def _also(path: Path, result: dict[str, object]) -> dict[str, float]:
+    also = result.get("also", {})
+    if also == {}:
+        return {}
+    named = _named(path, "also", also, _ALSO)
+    return {name: _number(path, f"also.{name}", value, _ALSO) for name, value in named.items()}
+
+
+def _named(path: Path, key: str, value: object, remedy: str) -> dict[str, object]:
+    """The value as an object whose keys are names of metrics."""
+    if not isinstance(value, dict) or not value:
+        raise Misbehaved(
+            f"the result {path} has {key} = {_shorten(value)}, not an object with entries: {remedy}"
+        )
+    if len(value) > MOST_NAMES:
+        raise Misbehaved(f"the result {path} has {len(value)} entries in {key}: write {MOST_NAMES} at most")
+    for name in value:
+        if len(name) > LONGEST_NAME or not re.fullmatch(METRIC, name):
+            raise Misbehaved(f"the result {path} has the name {_shorten(name)} in {key}: {_NAMING}")
+    return value
+
+
+def _numbers(path: Path, key: str, units: object) -> list[float]:
     if not isinstance(units, list) or not units:
-        raise Misbehaved(f"the result {path} has units = {_shorten(units)}, not a list of numbers: {_REMEDY}")
-    return [_number(path, f"units[{index}]", unit) for index, unit in enumerate(units)]
+        raise Misbehaved(f"the result {path} has {key} = {_shorten(units)}, not a list of numbers: {_REMEDY}")
+    return [_number(path, f"{key}[{index}]", unit, _REMEDY) for index, unit in enumerate(units)]
 
 
-def _number(path: Path, name: str, value: object) -> float:
+def _number(path: Path, name: str, value: object, remedy: str) -> float:
     """The value as a finite float; what Python reads as JSON includes NaN, Infinity and huge integers."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
@@ -122,8 +178,12 @@ def _number(path: Path, name: str, value: object) -> float:
         if abs(number) <= LARGEST:  # NaN compares as false
             return number
     raise Misbehaved(
-        f"the result {path} has {name} = {_shorten(value)}, not a finite number up to {LARGEST}: {_REMEDY}"
+        f"the result {path} has {name} = {_shorten(value)}, not a finite number up to {LARGEST}: {remedy}"
     )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"
 
 
 def _shorten(value: object) -> str:

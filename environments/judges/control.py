@@ -8,7 +8,7 @@ closed.
 
 One mode makes the score, the environment's choice. When its lanes are done a few more play in the other one, to be
 looked at: a policy may train well and still fail with its noise taken away, or the other way round. Whatever goes
-wrong there costs no score.
+wrong there costs no score, unless a guard asks for its figure.
 
 An answer must be finite and lie in its space, with one mercy: in a Box a value outside the bounds is clipped
 to them, as training code does for a Gaussian policy. What is answered for an inactive lane is ignored.
@@ -17,19 +17,17 @@ Messages count steps from 1 and lanes from 0.
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import json
-import math
-import time
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from environments.judges import Candidate, Judge, Misbehaved
+from environments.judges._conversation import Conversation
 from environments.judges._leaves import (
     Column,
     Leaf,
@@ -43,26 +41,43 @@ from environments.judges._leaves import (
     samples,
     tree,
 )
-from environments.score import Score
+from environments.judges._making import in_words, make
+from environments.score import METRIC, Score, source_metric
 
 if TYPE_CHECKING:
-    import gymnasium
+    from gymnasium.spaces import Space
 
-    Env = gymnasium.Env[Any, Any]  # what it observes is known only to its space
+    from environments.judges._making import Env
 
 PROTOCOL = 2
 LARGEST = 1e100
 """Rewards beyond it are refused like NaN: a diverged simulation, whose squares no standard error can hold."""
-_LINE_BYTES = 64 * 1024
-_SILENCE_SECONDS = 0.05
+MOST_EPISODES = 1000
 _MODES = {True: "return/deterministic", False: "return/sampled"}
-_READY = '{"ready": true}'
-_EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "phys2d": "jax", "tabular": "jax"}
-"""The extra of gymnasium that installs what a part of it (`gymnasium.envs.<part>`) needs."""
+
+
+class Source(BaseModel):
+    """The environment with keyword arguments of its own, whose episodes are averaged by themselves."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kwargs: dict[str, object] = Field(
+        default={}, description="Keyword arguments, laid over those of the judge."
+    )
+    weight: float = Field(
+        default=1,
+        gt=0,
+        le=1e6,
+        allow_inf_nan=False,
+        description="How much its mean counts, beside the others'.",
+    )
 
 
 class Control(Judge):
-    """Episodes of one gymnasium environment, scored by their raw, undiscounted returns."""
+    """Episodes of one gymnasium environment, scored by their raw, undiscounted returns.
+
+    With sources it is played under several settings, and the score is the weighted mean of their means.
+    """
 
     runs_in: ClassVar[Literal["workspace", "environment"]] = "workspace"
 
@@ -70,14 +85,22 @@ class Control(Judge):
         description="Registered gymnasium id with its version; `module:id` imports a module first."
     )
     kwargs: dict[str, object] = Field(default={}, description="Keyword arguments of the environment.")
+    sources: dict[Annotated[str, Field(pattern=METRIC)], Source] = Field(
+        default={},
+        max_length=50,
+        description="Settings to play under, by name, each an equal part of the episodes.",
+    )
     max_episode_steps: int | None = Field(
         default=None, ge=1, description="Steps after which an episode is cut; absent: its own limit."
     )
     episodes: int = Field(
-        default=100, ge=1, le=1000, description="Episodes per evaluation, all side by side."
+        default=100, ge=1, le=MOST_EPISODES, description="Episodes per evaluation, all side by side."
     )
     other_episodes: int = Field(
-        default=20, ge=0, le=1000, description="Episodes in the other mode besides, never part of the score."
+        default=20,
+        ge=0,
+        le=MOST_EPISODES,
+        description="Episodes in the other mode besides, never part of the score.",
     )
     deterministic: bool = Field(
         default=True, description="Whether the policy shall answer its mode; otherwise it samples."
@@ -95,8 +118,43 @@ class Control(Judge):
     def command(self) -> str:
         return "python train.py act"
 
+    def measures(self) -> tuple[str, ...]:
+        modes = (self.deterministic, not self.deterministic) if self.other_episodes else (self.deterministic,)
+        return (*(_MODES[mode] for mode in modes), *map(source_metric, self.sources))
+
+    @model_validator(mode="after")
+    def _episodes_are_split_evenly(self) -> Control:
+        parts = len(self.sources) or 1
+        for key, episodes, least in (
+            ("episodes", self.episodes, parts),
+            ("other_episodes", self.other_episodes, 0),
+        ):
+            below = episodes - episodes % parts
+            if below != episodes:
+                near = [str(some) for some in (below, below + parts) if least <= some <= MOST_EPISODES]
+                raise ValueError(
+                    f"{key} must be a multiple of {parts}, the number of sources, got {episodes}: "
+                    f"set {' or '.join(near)}"
+                )
+        return self
+
     def check(self) -> None:
-        with closing(self._make()) as env:
+        found = [self._spaces(section, kwargs) for section, kwargs in self._settings()]
+        for name, spaces in zip(self.sources or [""], found, strict=True):
+            for role, first, space in zip(("observation", "action"), found[0], spaces, strict=True):
+                if space != first:
+                    raise ValueError(
+                        f"sources {next(iter(self.sources))!r} and {name!r} have different {role} spaces, {first} "
+                        f"and {space}: one policy must be able to play both, so correct their kwargs"
+                    )
+
+    def _spaces(self, section: str, kwargs: dict[str, object]) -> tuple[Space[Any], Space[Any]]:
+        """The observation and the action space of an environment that can be played.
+
+        Raises:
+            ValueError: it cannot.
+        """
+        with closing(make(self.id, self.max_episode_steps, kwargs, section)) as env:
             observation = tree(env.observation_space, "observation")
             tree(env.action_space, "action")
             if env.spec is None or env.spec.max_episode_steps is None:
@@ -109,8 +167,8 @@ class Control(Judge):
                 shapes = [(leaf, np.shape(pick(leaf, first))) for leaf in leaves(observation)]
             except Exception as error:  # whatever a foreign environment raises
                 raise ValueError(
-                    f"{self.id} with kwargs {self.kwargs} fails at its reset ({_words(error)}): "
-                    "correct kwargs in [control] or the environment"
+                    f"{self.id} with kwargs {kwargs} fails at its reset ({in_words(error)}): "
+                    f"correct kwargs in {section} or the environment"
                 ) from error
         for leaf, shape in shapes:
             if shape != leaf.shape:
@@ -118,9 +176,21 @@ class Control(Judge):
                     f"{self.id} observes shape {shape} in leaf '{leaf.path}', its space says {leaf.shape}: "
                     "correct the environment's observation_space"
                 )
+        return env.observation_space, env.action_space
 
     def problem(self) -> dict[str, object]:
-        return {"id": self.id, "kwargs": self.kwargs, "max_episode_steps": self.max_episode_steps}
+        """What a trainer needs to build the same; each source with all of its keyword arguments."""
+        problem: dict[str, object] = {
+            "id": self.id,
+            "kwargs": self.kwargs,
+            "max_episode_steps": self.max_episode_steps,
+        }
+        if self.sources:
+            problem["sources"] = {
+                name: {"kwargs": self.kwargs | source.kwargs, "weight": source.weight}
+                for name, source in self.sources.items()
+            }
+        return problem
 
     def score(self, candidate: Candidate, seed: int, higher_is_better: bool) -> Score:
         """Play one episode per lane, average the returns of those that count, and show both modes beside it.
@@ -132,9 +202,9 @@ class Control(Judge):
         # 31 bits, because some environments hand their seed to a C int.
         modes = [self.deterministic] * self.episodes + [not self.deterministic] * self.other_episodes
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
-        talk = _Conversation(candidate, self.answer_seconds, self.total_seconds)
+        talk = Conversation(candidate, self.answer_seconds, self.total_seconds)
         with ExitStack() as stack:
-            lanes = _Lanes([stack.enter_context(closing(self._make())) for _ in modes])
+            lanes = _Lanes([stack.enter_context(closing(env)) for env in self._envs()])
             hello = lanes.describe() | {
                 "protocol": PROTOCOL,
                 "deterministic": modes,
@@ -142,35 +212,39 @@ class Control(Judge):
             }
             talk.greet(json.dumps(hello).encode() + b"\n", self.start_seconds)
             counted = _play(lanes, talk, seeds[: self.episodes], first=0)
-            score = Score.of(counted, higher_is_better)
-            also = {_MODES[self.deterministic]: math.fsum(counted) / len(counted)}
+            scores = {self.deterministic: self._scored(counted, higher_is_better)}
             with suppress(Misbehaved):
                 if others := _play(lanes, talk, seeds[self.episodes :], first=self.episodes):
-                    also[_MODES[not self.deterministic]] = math.fsum(others) / len(others)
-            return replace(score, also=also)
+                    scores[not self.deterministic] = self._scored(others, higher_is_better)
+        shown = {_MODES[mode]: score.value for mode, score in scores.items() if score.value is not None}
+        score = scores[self.deterministic]
+        return replace(score, also=shown | score.also)
 
-    def _make(self) -> Env:
-        """One environment.
+    def _settings(self) -> list[tuple[str, dict[str, object]]]:
+        """Keyword arguments to play under, each with the section of environment.toml that says so."""
+        if not self.sources:
+            return [("[control]", self.kwargs)]
+        return [(f"[control.sources.{name}]", self.kwargs | own.kwargs) for name, own in self.sources.items()]
 
-        Raises:
-            ValueError: there is none of that name, or it cannot be built.
-        """
-        import gymnasium
+    def _envs(self) -> Iterator[Env]:
+        """An environment for each lane: those that count, then those in the other mode, both source by source."""
+        settings = self._settings()
+        for episodes in (self.episodes, self.other_episodes):
+            for section, kwargs in settings:
+                for _ in range(episodes // len(settings)):
+                    yield make(self.id, self.max_episode_steps, kwargs, section)
 
-        name = _registered(self.id)
-        try:
-            return gymnasium.make(name, self.max_episode_steps, disable_env_checker=True, **self.kwargs)
-        except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-            entry_point = str(gymnasium.registry[name].entry_point)
-            raise ValueError(_uninstalled(self.id, entry_point, error)) from error
-        except Exception as error:  # whatever a foreign environment raises
-            raise ValueError(
-                f"{self.id} cannot be built with kwargs {self.kwargs} ({_words(error)}): "
-                "correct kwargs in [control]"
-            ) from error
+    def _scored(self, returns: list[float], higher_is_better: bool) -> Score:
+        """The score of the returns of one mode, in the order of its lanes."""
+        if not self.sources:
+            return Score.of(returns, higher_is_better)
+        each = len(returns) // len(self.sources)
+        by_source = {name: returns[at * each : (at + 1) * each] for at, name in enumerate(self.sources)}
+        weights = {name: source.weight for name, source in self.sources.items()}
+        return Score.of_sources(by_source, weights, higher_is_better)
 
 
-def _play(lanes: _Lanes, talk: _Conversation, seeds: list[int], first: int) -> list[float]:
+def _play(lanes: _Lanes, talk: Conversation, seeds: list[int], first: int) -> list[float]:
     """The returns of one episode in each lane from `first` on, as many as there are seeds."""
     if not seeds:
         return []
@@ -223,7 +297,7 @@ class _Lanes:
                 self._show(lane, seen)
             except Exception as error:  # whatever a foreign environment raises
                 where = f"at its reset in lane {lane}"
-                raise Misbehaved(f"the environment failed {where}: {_words(error)}") from error
+                raise Misbehaved(f"the environment failed {where}: {in_words(error)}") from error
             self.active[lane] = self._start[lane] = True
 
     def step(self, answer: bytes) -> None:
@@ -240,7 +314,7 @@ class _Lanes:
                 else:
                     self._show(lane, after)
             except Exception as error:  # whatever a foreign environment raises
-                raise Misbehaved(f"the environment failed {self._where(lane)}: {_words(error)}") from error
+                raise Misbehaved(f"the environment failed {self._where(lane)}: {in_words(error)}") from error
             if not abs(gain) <= LARGEST:  # NaN compares as false
                 raise Misbehaved(f"the environment returned reward {gain} {self._where(lane)}")
             self.returns[lane] += gain
@@ -270,105 +344,3 @@ class _Lanes:
         self.active[lane] = False
         for _, column in self._shown:
             column[lane] = 0
-
-
-class _Conversation:
-    """The program at the other end of the pipe, under a deadline for each answer and one for everything."""
-
-    def __init__(self, candidate: Candidate, answer_seconds: float, total_seconds: float) -> None:
-        self._candidate = candidate
-        self._answer_seconds = answer_seconds
-        self._total_seconds = total_seconds
-        self._ends = time.monotonic() + total_seconds
-        self._asked = 0
-
-    def greet(self, hello: bytes, seconds: float) -> None:
-        try:
-            self._candidate.send(hello, self._at_most(seconds))
-            line = self._candidate.receive_line(_LINE_BYTES, self._at_most(seconds))
-        except Misbehaved as error:
-            raise self._blame("handshake", error) from error
-        if not _is_ready(line):
-            raise Misbehaved(f"handshake: answered {_quote(line)} instead of {_READY}")
-
-    def ask(self, frame: bytes, size: int) -> bytes:
-        """The answer of `size` bytes to the next frame."""
-        self._asked += 1
-        try:
-            self._candidate.send(frame, self._at_most(self._answer_seconds))
-            return self._candidate.receive(size, self._at_most(self._answer_seconds))
-        except Misbehaved as error:
-            raise self._blame(f"step {self._asked}", error) from error
-
-    def expect_silence(self) -> None:
-        """Make sure that nothing follows an answer: more would mean that answers and frames are out of step.
-
-        How the program ends afterwards is its own affair; libraries that fail at the exit cost no score.
-        """
-        try:
-            self._candidate.receive(1, _SILENCE_SECONDS)
-        except Misbehaved:
-            return  # nothing came, or the program has ended: silence either way
-        raise Misbehaved(
-            f"step {self._asked}: wrote more than its answers. Either its frames are too long, "
-            "or something prints to standard output"
-        )
-
-    def _at_most(self, seconds: float) -> float:
-        left = self._ends - time.monotonic()
-        if left <= 0:
-            raise Misbehaved("out of time")
-        return min(seconds, left)
-
-    def _blame(self, when: str, error: Misbehaved) -> Misbehaved:
-        """The same, with the moment in front, or the total time where that was the one that ran out."""
-        if time.monotonic() >= self._ends:
-            return Misbehaved(f"{when}: the evaluation was not over after {self._total_seconds:g} s in all")
-        return Misbehaved(f"{when}: {error}")
-
-
-def _is_ready(line: bytes) -> bool:
-    try:
-        answer: object = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(answer, dict) and answer.get("ready") is True
-
-
-def _quote(data: bytes) -> str:
-    text = data.decode("utf-8", "backslashreplace")
-    return repr(text if len(text) <= 80 else f"{text[:77]}...")
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _registered(env_id: str) -> str:
-    """The name under which gymnasium knows `env_id`, after importing its module where it names one."""
-    import gymnasium
-
-    module, _, name = env_id.rpartition(":")
-    if module:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise ValueError(_uninstalled(env_id, "", error)) from error
-    if name not in gymnasium.registry:
-        near = difflib.get_close_matches(name, gymnasium.registry, n=3, cutoff=0.6)
-        hint = f"Did you mean {' or '.join(near)}?" if near else "Is the package that registers it installed?"
-        raise ValueError(
-            f"no gymnasium environment is registered as {name!r}. {hint} (`module:id` imports a module first)"
-        )
-    return name
-
-
-def _uninstalled(env_id: str, entry_point: str, error: Exception) -> str:
-    extra = next((extra for part, extra in _EXTRAS.items() if f"gymnasium.envs.{part}" in entry_point), None)
-    if extra is not None:
-        remedy = f'pip install "gymnasium[{extra}]"'
-    elif isinstance(error, ModuleNotFoundError) and error.name is not None:
-        remedy = f"install the package that provides the module {error.name.partition('.')[0]!r}"
-    else:
-        remedy = "install what it asks for"
-    return f"{env_id} needs a package that is not installed ({error}): {remedy}"
