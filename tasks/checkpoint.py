@@ -35,9 +35,12 @@ class At:
     """What changes a score: environment, judge, program, trainer, proposer, rule, seed (see `spec_digest`)."""
     number: int
     attempt: int = 1
+    part: str = ""
+    """Which of its runs, where there are several; empty for the first."""
 
     def __str__(self) -> str:
-        return f"{self.campaign_id}/{self.digest}/{self.number:04d}/{self.attempt}"
+        part = f"/{self.part}" if self.part else ""
+        return f"{self.campaign_id}/{self.digest}/{self.number:04d}/{self.attempt}{part}"
 
     @property
     def marker(self) -> str:
@@ -102,7 +105,11 @@ def key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:
 def history_digest(history: History) -> str:
     """A digest of what was decided: proposals, scores and verdicts, but no times."""
     seen = [
-        (t.number, t.attempt, t.settle, asdict(t.proposal), t.score.value, t.verdict.kind) for t in history
+        (
+            *(t.number, t.attempt, t.settle, asdict(t.proposal), t.score.value, t.verdict.kind),
+            *((rerun.of, rerun.score.value) for rerun in t.reruns),
+        )
+        for t in history
     ]
     return _digest(seen)
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from environments import Environment, plainly
 from tasks import fingerprint
-from tasks.trial import History, Params, Proposal, Run, Trial
+from tasks.trial import History, Params, Proposal, Run
 
 PROGRESS_BYTES = 4 * 2**20
 """What is read of a run's reports: days of them, at the usual few a minute."""
@@ -43,16 +43,37 @@ class Left:
     """The most seconds that it reported; None when it reported none."""
 
 
-def believed(environment: Environment, history: History, proposal: Proposal, run: Run, folder: Path) -> Run:
+@dataclass(frozen=True)
+class Earlier:
+    """A run that another is compared with."""
+
+    name: str
+    """What a reason calls it."""
+    proposal: Proposal
+    run: Run
+
+
+def believed(
+    environment: Environment,
+    history: History,
+    proposal: Proposal,
+    run: Run,
+    folder: Path,
+    siblings: Sequence[Run] = (),
+) -> Run:
     """The run itself, or, when it cannot be what it says, the same run as a crash with the reason.
 
-    `folder` is the campaign's, which every `Run.dir` is relative to.
+    Args:
+        folder: The campaign's, which every `Run.dir` is relative to.
+        siblings: Other runs of the same proposal, which no trial of the history holds yet.
     """
     if run.status != "finished":
         return run
     place = folder / run.dir
     left = Left(fingerprint.newest(place / "out"), _elapsed(_reports(place)))
-    reason = of_one(environment, run, left) or against_others(environment, run, proposal, history, folder)
+    earlier = [Earlier(f"trial {t.number}", t.proposal, other) for t in history for other in t.runs]
+    earlier += [Earlier("another run of it", proposal, sibling) for sibling in siblings]
+    reason = of_one(environment, run, left) or against_others(environment, run, proposal, earlier, folder)
     return replace(run, status="crash", error=reason) if reason else run
 
 
@@ -67,22 +88,19 @@ def of_one(environment: Environment, run: Run, left: Left) -> str | None:
 
 
 def against_others(
-    environment: Environment, run: Run, proposal: Proposal, history: History, folder: Path
+    environment: Environment, run: Run, proposal: Proposal, earlier: Sequence[Earlier], folder: Path
 ) -> str | None:
     """Why a run cannot be believed next to the earlier ones; None when it can."""
     if environment.deterministic:
         return None
-    earlier = [(trial, other) for trial in history for other in trial.runs]
-    for trial, other in earlier:
-        if reason := _same_checkpoint(run, proposal, trial, other):
+    for other in earlier:
+        if reason := _same_checkpoint(run, proposal, other):
             return reason
-    for trial, other in earlier:
-        if _only_seed_differs(run, proposal, trial, other) and _coincide(
-            environment.metric, folder / run.dir, folder / other.dir
+    for other in earlier:
+        if _only_seed_differs(run, proposal, other) and _coincide(
+            environment.metric, folder / run.dir, folder / other.run.dir
         ):
-            return _ignores_its_seed(
-                f"it reported the same progress as trial {trial.number}, number for number"
-            )
+            return _ignores_its_seed(f"it reported the same progress as {other.name}, number for number")
     return None
 
 
@@ -135,11 +153,11 @@ def _count(steps: int) -> str:
     return f"{steps:,}" if steps < 1e15 else f"{min(steps, int(LARGEST)):.3g}"
 
 
-def _same_checkpoint(run: Run, proposal: Proposal, trial: Trial, other: Run) -> str | None:
-    if run.checkpoint is None or run.checkpoint != other.checkpoint:
+def _same_checkpoint(run: Run, proposal: Proposal, other: Earlier) -> str | None:
+    if run.checkpoint is None or run.checkpoint != other.run.checkpoint:
         return None
-    differs = _differences(run, proposal, trial, other)
-    same = f"its checkpoint is that of trial {trial.number}, byte for byte"
+    differs = _differences(run, proposal, other)
+    same = f"its checkpoint is that of {other.name}, byte for byte"
     if not differs:
         return None
     if differs == ["seed"]:
@@ -154,21 +172,21 @@ def _ignores_its_seed(how: str) -> str:
     )
 
 
-def _differences(run: Run, proposal: Proposal, trial: Trial, other: Run) -> list[str]:
+def _differences(run: Run, proposal: Proposal, other: Earlier) -> list[str]:
     """What two runs did not have in common, in words. A program whose digest is unknown is taken for the same."""
-    program = None not in (run.program, other.program) and run.program != other.program
-    names = _changed(proposal.params, trial.proposal.params)
+    program = None not in (run.program, other.run.program) and run.program != other.run.program
+    names = _changed(proposal.params, other.proposal.params)
     shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 5 else names
-    return ["program"] * program + shown + ["seed"] * (run.seed != other.seed)
+    return ["program"] * program + shown + ["seed"] * (run.seed != other.run.seed)
 
 
 def _changed(one: Params, other: Params) -> list[str]:
     return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
 
 
-def _only_seed_differs(run: Run, proposal: Proposal, trial: Trial, other: Run) -> bool:
-    known = run.program is not None and other.program is not None
-    return known and _differences(run, proposal, trial, other) == ["seed"]
+def _only_seed_differs(run: Run, proposal: Proposal, other: Earlier) -> bool:
+    known = run.program is not None and other.run.program is not None
+    return known and _differences(run, proposal, other) == ["seed"]
 
 
 def _coincide(metric: str, one: Path, other: Path) -> bool:

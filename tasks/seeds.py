@@ -10,16 +10,19 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-Purpose = Literal["propose", "train", "search", "control"]
+Purpose = Literal["propose", "train", "search", "control", "spare", "confirm", "report", "order"]
+"""`search`, `confirm` and `report` units are never the same: a proposer sees scores of the first, of the second whether
+they held up, and of the third nothing. `spare`: which cancellations are spared; `order`: of a certificate's runs."""
 
-JUDGED = ("search", "control")
+JUDGED = ("search", "control", "confirm", "report")
 """Purposes whose seeds draw what a judge asks."""
 
 
-def derive(seed: int | str, purpose: Purpose, number: int, attempt: int) -> int:
-    """A seed for one purpose in one attempt at one trial.
+def derive(seed: int | str, purpose: Purpose, number: int, attempt: int, part: str = "") -> int:
+    """A seed for one purpose in one attempt at one trial, or in a part of that.
 
     Below 2**31, which every library takes; a judge's below 2**63, so that nobody finds the episodes by trying them all.
     """
-    digest = hashlib.sha256(f"{seed}/{purpose}/{number}/{attempt}".encode()).digest()
+    named = f"{seed}/{purpose}/{number}/{attempt}" + (f"/{part}" if part else "")
+    digest = hashlib.sha256(named.encode()).digest()
     return int.from_bytes(digest[:8]) % (2**63 if purpose in JUDGED else 2**31)

@@ -38,6 +38,22 @@ class Proposal:
     proposer: str = "baseline"
 
 
+Curve = tuple[float | None, ...]
+"""A metric as last reported when each twentieth of the budget had passed, as far as a run got; None before a report."""
+TWENTIETHS = 20
+
+
+@dataclass(frozen=True)
+class Due:
+    """An early end that was due: what a canceller said of a run, and when (tasks/cancellers)."""
+
+    fraction: float
+    """Of the budget that had passed."""
+    reason: str
+    spared: bool = False
+    """Whether it ran to its end all the same: one in ten does, so that it shows what cancelling costs."""
+
+
 @dataclass(frozen=True)
 class Run:
     """One training of one proposal: how it ended, never how good it is."""
@@ -70,6 +86,23 @@ class Run:
     """Digest of the program's files, the edit applied, its configuration not among them."""
     checkpoint: str | None = None
     """Digest of the files that it left, the progress not among them; None when there are none."""
+    curve: Curve = ()
+    """The objective's metric as reported on the way; a claim, compared with other claims only."""
+    due: Due | None = None
+    """The first time that it should have been cancelled; None when it never should."""
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A fresh training of a trial that was decided or is about to be, under seeds of its own."""
+
+    of: int
+    """The trial whose program and parameters ran again."""
+    run: Run
+    score: Score
+    """On units that no search has seen."""
+    calibrated: bool = False
+    """Whether it is none of the campaign's own, but was known from a calibration before it began."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +123,8 @@ class Verdict:
     """How far a keep can be believed; None for anything but a keep."""
     evidence: dict[str, float | int | None] = field(default_factory=dict)
     """The numbers the reason speaks of."""
+    simpler: bool = False
+    """Kept for being simpler, not for being better: the bar stays where it was."""
 
 
 @dataclass(frozen=True)
@@ -103,10 +138,14 @@ class Trial:
     """Its place in the order in which trials were decided."""
     proposal: Proposal
     runs: tuple[Run, ...]
+    """One per training seed."""
     score: Score
+    """Over all of its runs."""
     verdict: Verdict
     wall_seconds: float = 0.0
     """Everything from its proposal to its verdict, in seconds."""
+    reruns: tuple[Rerun, ...] = ()
+    """What was run again before it was decided: itself, or the champion that it had to beat."""
 
 
 History = tuple[Trial, ...]
@@ -118,6 +157,12 @@ def baseline(history: History) -> Trial | None:
 
 
 def best(history: History) -> Trial | None:
-    """The champion: the best trial among those kept; None while nothing was kept. Ties go to the earlier."""
-    kept = (trial for trial in history if trial.verdict.kind == "keep")
-    return max(kept, key=lambda trial: (trial.score.goodness, -trial.settle), default=None)
+    """The champion: the trial that was kept last, since each keep replaces the one before; None while there is none."""
+    return next((trial for trial in reversed(history) if trial.verdict.kind == "keep"), None)
+
+
+def measured(history: History, number: int) -> tuple[Score, ...]:
+    """Every score of a trial's program and parameters, one per training run: its own, then those of its reruns."""
+    own = (trial.score for trial in history if trial.number == number)
+    again = (rerun.score for trial in history for rerun in trial.reruns if rerun.of == number)
+    return tuple(part for score in (*own, *again) for part in score.each)

@@ -19,7 +19,7 @@ from tasks import trees
 from tasks.checkpoint import At, stored
 from tasks.evaluate import judge_run
 from tasks.train import Cut, run_program
-from tasks.trial import Control, History, Proposal, Run, best
+from tasks.trial import Control, Proposal, Run
 from tasks.walls.isolation import Isolation
 from tasks.workspace import TrialDir
 
@@ -27,12 +27,6 @@ SHARE = 0.01
 """Of the time that it trained for: one update at most, for a program that looks at the clock only then."""
 STARTUP_SHARE = 0.1
 """Of the time of a program that never says when it is ready, so that its preparations count as training."""
-
-
-def is_due(environment: Environment, history: History, score: Score) -> bool:
-    """Whether a score is about to make a new champion, which has to show that it learned."""
-    champion = best(history)
-    return not environment.allow_untrained and champion is not None and score > champion.score
 
 
 @stored("untrained")

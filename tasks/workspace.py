@@ -26,9 +26,10 @@ from pydantic import TypeAdapter
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
+from environments.score import Score
 from tasks import fingerprint, trees
 from tasks.edits import apply_edit
-from tasks.trial import Proposal, Trial
+from tasks.trial import Proposal, Run, Trial
 
 TRAINERS = "tasks.trainers"
 PROPOSAL = TypeAdapter(Proposal)
@@ -143,6 +144,23 @@ def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: 
 def finished(place: TrialDir) -> Trial | None:
     """The trial as the ledger has it, once it is decided; None before."""
     return TRIAL.validate_json(place.trial.read_bytes()) if place.trial.is_file() else None
+
+
+def settled(place: TrialDir, number: int, part: str) -> tuple[Run, Score] | None:
+    """One run of a trial and its score as the ledger has them, once the trial is decided; None before.
+
+    Args:
+        part: Which run: empty for the first, `run-2` for its second training seed, `again-1` for its first rerun.
+    """
+    trial = finished(TrialDir(place.path.with_name(f"{number:04d}")))
+    kind, _, count = part.partition("-")
+    if trial is None or kind not in ("", "run", "again"):
+        return None
+    index = int(count or 1) - 1
+    if kind == "again":
+        return trial.reruns[index].run, trial.reruns[index].score
+    each = trial.score.each
+    return trial.runs[index], each[index] if len(each) == len(trial.runs) else trial.score
 
 
 def fill(command: str, values: Mapping[str, object]) -> list[str]:
