@@ -1,60 +1,132 @@
-"""History, Run, Score -> Verdict. Pure: the only place that says what a score is worth.
+"""History and what was tried -> Verdict. Pure: the only place that says what a score is worth.
 
-The rule here is `greedy`: keep what scores better than the champion. It is a good hill climber and a poor witness,
-since each score is one run's, so every keep is only `provisional`.
+What holds under every rule stands here: a crash is no score, a guarded metric may not fall, a champion has to have
+learned what it can, and a simpler program may stay although it is not better. What counts as better is the rule's
+(tasks/rules).
 """
 
 from __future__ import annotations
 
-from environments.score import Score
-from tasks.checkpoint import At, stored
-from tasks.trial import Control, History, Run, Verdict, baseline, best
+from collections.abc import Mapping
 
-RULE = "greedy"
+from environments import Environment
+from environments.guards import Guard
+from tasks.checkpoint import At, stored
+from tasks.rules import Again, Rule, Tried, Weighed
+from tasks.simplicity import is_simpler, kept_in_a_row
+from tasks.standing import goodness, reference, standing
+from tasks.statistics import pooled
+from tasks.trial import History, Trial, Verdict, best, measured
+
 UNTRAINED_SHARE = 0.5
 """Of the claimed gain: what is there without training must stay below it."""
+GUARD_SDS = 2.0
+"""A guarded metric that falls by more, in sds of its noise, keeps a trial from being built on."""
+SIMPLER_SDS = 0.5
+"""How far below the champion's mean a simpler program may score, in sds between runs."""
+SIMPLER_KEEPS = 3
+"""Kept for being simpler in a row, before the champion is measured again: each may be a little worse."""
+
+
+class Untrained:
+    """A trial would be kept: what does it score without training?"""
+
+
+Wanted = Verdict | Again | Untrained
 
 
 @stored("decide")
-def decide(at: At, history: History, run: Run, score: Score, control: Control | None) -> Verdict:
-    """The verdict on one trial, given everything decided before it."""
-    return judge_trial(history, run, score, control)
+def decide(at: At, history: History, environment: Environment, rule: Rule, tried: Tried) -> Verdict:
+    """The verdict on one trial that has been asked all that there is to ask, given everything decided before it."""
+    verdict = weigh(history, environment, rule, tried)
+    assert isinstance(verdict, Verdict), f"{verdict} is still wanted"
+    return verdict
 
 
-def judge_trial(history: History, run: Run, score: Score, control: Control | None = None) -> Verdict:
-    """Keep it if it is better than the champion, or the first to have a score at all.
-
-    Args:
-        control: What is there without training, where that was asked (tasks/untrained.py).
-    """
-    if run.status == "cancelled":
-        return Verdict("cancelled", "stopped early")
-    if score.value is None:
-        return Verdict("crash", score.error or "no score")
+def weigh(history: History, environment: Environment, rule: Rule, tried: Tried) -> Wanted:
+    """The verdict, or what has to be known first."""
+    if tried.runs[-1].status == "cancelled":
+        due = tried.runs[-1].due
+        return Verdict("cancelled", due.reason if due else "stopped early")
+    if tried.score.value is None:
+        return Verdict("crash", tried.score.error or "no score")
     champion = best(history)
     if champion is None or champion.score.value is None:
         what = "the baseline" if not history else "the first trial with a score"
-        return Verdict("keep", what, "provisional", {"score": score.value})
-    gain = score.value - champion.score.value
-    evidence: dict[str, float | int | None] = {
-        "score": score.value,
+        return Verdict("keep", what, "provisional", {"score": tried.score.value})
+    seen: dict[str, float | int | None] = {
+        "score": tried.score.value,
         "champion": champion.score.value,
         "champion_trial": champion.number,
     }
-    change = f"{score.value:.4g} against {champion.score.value:.4g} of trial {champion.number} ({gain:+.4g})"
-    if score > champion.score:
-        if control is not None and (reason := _not_learned(history, score, control)):
-            return Verdict("discard", reason, None, evidence | {"untrained": control.score.value})
-        seen = {"untrained": control.score.value} if control else {}
-        return Verdict("keep", f"better: {change}", "provisional", evidence | seen)
-    return Verdict("discard", f"not better: {change}", None, evidence)
+    if fallen := _fallen(environment.guards, history, champion, tried):
+        return Verdict("discard", fallen, None, seen)
+    weighed = rule.weigh(history, tried)
+    if isinstance(weighed, Again):
+        return weighed
+    seen |= weighed.evidence
+    if weighed.better:
+        return _kept(
+            history, environment, tried, Verdict("keep", f"better: {weighed.words}", weighed.level, seen)
+        )
+    return _simpler(history, environment, champion, tried, weighed, seen)
 
 
-def _not_learned(history: History, score: Score, control: Control) -> str | None:
+def _kept(history: History, environment: Environment, tried: Tried, keep: Verdict) -> Verdict | Untrained:
+    """A keep, unless the program did not learn what it scores."""
+    if environment.allow_untrained:
+        return keep
+    if tried.control is None:
+        return Untrained()
+    seen = keep.evidence | {"untrained": tried.control.score.value}
+    if reason := _not_learned(history, tried):
+        return Verdict("discard", reason, None, seen)
+    return Verdict("keep", keep.reason, keep.level, seen, keep.simpler)
+
+
+def _simpler(
+    history: History, environment: Environment, champion: Trial, tried: Tried, weighed: Weighed,
+    seen: dict[str, float | int | None],
+) -> Wanted:  # fmt: skip
+    """Keep what is simpler and hardly worse, or discard it."""
+    discard = Verdict("discard", f"not better: {weighed.words}", None, seen)
+    level = standing(history)
+    if level is None or not is_simpler(history, tried.proposal, champion):
+        return discard
+    known = goodness(history, champion.number)
+    fresh = tuple(rerun.score.goodness for rerun in tried.again(champion.number))
+    mean = sum(known + fresh) / len(known + fresh)
+    if tried.score.goodness < mean - SIMPLER_SDS * level.sd:
+        return discard
+    if kept_in_a_row(history) >= SIMPLER_KEEPS and not fresh:
+        if any(rerun.of == champion.number for rerun in tried.reruns):
+            return discard  # the champion was to be measured again, and crashed
+        return Again(champion.number)
+    words = f"simpler, and within {SIMPLER_SDS:g} run sd of trial {champion.number}: {weighed.words}"
+    return _kept(history, environment, tried, Verdict("keep", words, weighed.level, seen, simpler=True))
+
+
+def _fallen(guards: Mapping[str, Guard], history: History, champion: Trial, tried: Tried) -> str | None:
+    """Which guarded metric fell too far to build on; None when none did."""
+    first = reference(history)
+    assert first is not None, "there is a champion"
+    for name, guard in guards.items():
+        had = [score.also[name] for score in measured(history, first.number) if name in score.also]
+        noise = pooled([had])
+        now, before = tried.score.also.get(name), champion.score.also.get(name)
+        if noise is None or now is None or before is None:
+            continue
+        loss = guard.loss(now, before)
+        if loss > GUARD_SDS * noise.sd and loss > 0:
+            far = f"more than {GUARD_SDS:g} sds of its noise ({noise.sd:.2g})"
+            return f"{name} fell from {before:.4g} to {now:.4g}, {far}"
+    return None
+
+
+def _not_learned(history: History, tried: Tried) -> str | None:
     """Why the gain is none of training's: half of it is there before, or is hidden; None when it is training's."""
-    first = baseline(history) or history[0]
-    reference = first if first.score.value is not None else best(history)
-    assert reference is not None, "a control is asked for only when there is a champion"
+    first, control, score = reference(history), tried.control, tried.score
+    assert first is not None and control is not None, "a control is asked for only when there is a champion"
     allow = "allow_untrained in environment.toml would keep it"
     if control.score.value is None:
         if control.unedited is None or control.unedited.value is None:
@@ -63,11 +135,11 @@ def _not_learned(history: History, score: Score, control: Control) -> str | None
             "not learned, or hidden: stopped after a hundredth of its time the edited program left nothing to judge, "
             f"where the environment's own leaves something; {allow}"
         )
-    claimed = score.goodness - reference.score.goodness
-    without = control.score.goodness - reference.score.goodness
+    claimed = score.goodness - first.score.goodness
+    without = control.score.goodness - first.score.goodness
     if without < claimed * UNTRAINED_SHARE:
         return None
     return (
         f"not learned: {control.score.value:.4g} without training, {score.value:.4g} with it, where trial "
-        f"{reference.number} has {reference.score.value:.4g}; {allow}"
+        f"{first.number} has {first.score.value:.4g}; {allow}"
     )

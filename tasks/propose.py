@@ -5,8 +5,6 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError
-
 from environments import Environment, plugins
 from tasks import workspace
 from tasks.checkpoint import At, stored
@@ -66,8 +64,4 @@ def load(name: str, options: dict[str, Any]) -> Proposer:
     Raises:
         Refused: no such proposer, or an option that it does not take.
     """
-    cls = plugins.load(PROPOSERS, name, Proposer)  # type: ignore[type-abstract]
-    try:
-        return cls(**options)
-    except ValidationError as error:
-        raise plugins.explain(error, f"proposer {name}", cls.model_fields) from error
+    return plugins.make(PROPOSERS, name, Proposer, options)  # type: ignore[type-abstract]

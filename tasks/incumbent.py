@@ -1,0 +1,243 @@
+"""What the champion is worth, as far as all trials of a campaign tell: a running estimate that allows for luck.
+
+A champion's own score flatters it: it was kept because it was high. So its level is followed instead, from the
+baseline's runs on, through every trial. Each score tells of two unknown things, the champion's level m and what the
+idea is worth on top of it, d. An idea is taken for one of three kinds: a gain of u/2 + Exp(2u), nothing, or a loss of
+Exp(3u). How noisy one training run is (its standard deviation s) and how large effects are here (u) are not known
+either: a bank of filters assumes one pair each, and every score moves the weight to those that saw it coming.
+
+Given a pair, everything is closed form: a normal for m, an exponential for d, a normal for the run; after each score
+the mixture becomes a normal again with the same mean and variance. The three shares are a fixed prior, about what
+nights of tuning show; they steer which trials are built on, and never a certificate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special  # type: ignore[import-untyped]
+
+Array = NDArray[np.float64]
+"""One number per pair (s, u) of the bank."""
+
+GAIN, NULL, LOSS = 0.12, 0.38, 0.50
+"""Prior shares of ideas that help, do nothing, and harm."""
+COLLAPSE = 0.05
+"""Share of runs of a known configuration that fall short by Exp(3 s) more, as RL trainings do now and then."""
+NOISES = np.exp(np.linspace(-1.2, 1.2, 9))
+"""Run noise s, as multiples of what the first runs show."""
+EFFECTS = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 4.0])
+"""Effect unit u, as multiples of s."""
+
+STRIDE = 100
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One result, in goodness (larger is better)."""
+
+    kind: Literal["same", "kept", "left"]
+    """`same`: the champion itself, once more. `kept`, `left`: an idea on top of it, that is followed or not."""
+    value: float
+    runs: int = 1
+    """Training runs that the value averages."""
+
+
+@dataclass(frozen=True)
+class Idea:
+    """What one score says of the idea behind it."""
+
+    effect: float
+    """Its expected worth on top of the champion."""
+    gains: float
+    """Probability that it is a gain."""
+    promise: float
+    """What it is expected to add if one keeps it when it is a gain: the expected worth of gains alone."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known of the champion's level after some results. All in goodness."""
+
+    noise: Array
+    unit: Array
+    mean: Array
+    variance: Array
+    weight: Array = field(repr=False)
+    """Sums to 1."""
+
+    @property
+    def level(self) -> float:
+        """The champion's expected level."""
+        return float(self.weight @ self.mean)
+
+    @property
+    def error(self) -> float:
+        """Standard deviation of what is believed of the level."""
+        return math.sqrt(self.weight @ (self.variance + (self.mean - self.level) ** 2))
+
+    @property
+    def sd(self) -> float:
+        """Standard deviation between training runs."""
+        return math.exp(self.weight @ np.log(self.noise))
+
+    def idea(self, value: float, runs: int = 1) -> Idea:
+        """What a score of `runs` training runs, on the mean, says of the idea behind it."""
+        look = _Look(self, value, runs)
+        weight = look.after(self.weight)
+        gains = look.shares[0]
+        return Idea(
+            float(weight @ look.effect), float(weight @ gains), float(weight @ (gains * look.parts[0][2]))
+        )
+
+    def worth_going_on(self, fraction: float) -> float:
+        """The promise of an idea at a look that costs `fraction` of a run, from which on it pays to go on.
+
+        Going on costs the rest of a run. Given up, that buys a part of the next idea, which is looked at as well: so
+        the least promise that pays is the one for which both bring as much, over all values that a look may show.
+        """
+        reach = math.sqrt(self.weight @ (self.variance + self.noise**2 + (8 * self.unit) ** 2))
+        values = self.level + np.linspace(-1.5, 1.5, 61) * reach
+        look = _Look(self, values[:, None], 1)
+        joint = self.weight * np.exp(look.evidence)
+        chance = joint.sum(axis=1)
+        promise = (joint * look.shares[0] * look.parts[0][2]).sum(axis=1) / np.maximum(chance, 1e-300)
+        order = np.argsort(-promise)
+        share = chance[order] / chance.sum()
+        rate = np.cumsum(share * promise[order]) / (fraction + (1 - fraction) * np.cumsum(share))
+        return float((1 - fraction) * rate.max())
+
+    def after(self, seen: Seen) -> Estimate:
+        """The estimate with one more result."""
+        look = (_Again if seen.kind == "same" else _Look)(self, seen.value, seen.runs)
+        mean, variance = look.followed() if seen.kind == "kept" else look.remaining()
+        return Estimate(self.noise, self.unit, mean, variance, look.after(self.weight))
+
+
+def first(values: tuple[float, ...], noise: float | None = None) -> Estimate:
+    """What the first runs of the baseline say. (values: at least one, in goodness)
+
+    Args:
+        noise: A standard deviation between runs known from elsewhere; None: what these runs show, or, of a single
+            one, a guess that the trials to come put right.
+    """
+    mean = math.fsum(values) / len(values)
+    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1))
+    tiny = max(abs(mean), 1.0) * 1e-9
+    scale = max(
+        noise or 0.0, spread, tiny if len(values) > 1 or noise is not None else abs(mean) * 0.05 + tiny
+    )
+    noises, units = (axis.ravel() for axis in np.meshgrid(NOISES * scale, EFFECTS))
+    degrees = len(values) - 1
+    fit = -degrees * np.log(noises) - degrees * spread**2 / (2 * noises**2)
+    if noise:  # as if it came from four more runs
+        fit -= 4 * np.log(noises) + 4 * noise**2 / (2 * noises**2)
+    return Estimate(
+        noises, units * noises, np.full_like(noises, mean), noises**2 / len(values), _normalised(fit)
+    )
+
+
+def estimate(values: tuple[float, ...], seen: Iterable[Seen], noise: float | None = None) -> Estimate:
+    """The champion's level after the baseline's first runs and everything since."""
+    every = tuple(seen)
+    for length in range(STRIDE, len(every), STRIDE):  # so that a long history is no deep recursion
+        _estimate(values, noise, every[:length])
+    return _estimate(values, noise, every)
+
+
+@lru_cache(maxsize=1024)
+def _estimate(values: tuple[float, ...], noise: float | None, seen: tuple[Seen, ...]) -> Estimate:
+    return _estimate(values, noise, seen[:-1]).after(seen[-1]) if seen else first(values, noise)
+
+
+def _normalised(logarithms: Array) -> Array:
+    weight = np.exp(logarithms - logarithms.max())
+    return np.asarray(weight / weight.sum())
+
+
+class _Look:
+    """One score of a new idea, seen by every filter of the bank."""
+
+    def __init__(self, before: Estimate, value: float | Array, runs: int) -> None:
+        self.before = before
+        self.surprise = value - before.mean
+        self.total = before.variance + before.noise**2 / runs
+        self.trust = before.variance / self.total
+        self.parts = self._parts()
+        likely = np.stack([log + np.log(share) for share, log, _, _ in self.parts])
+        most = likely.max(axis=0)
+        self.evidence = most + np.log(np.exp(likely - most).sum(axis=0))
+        self.shares = np.exp(likely - self.evidence)
+        """Probability of each part, given the score: parts x bank."""
+
+    def _parts(self) -> list[tuple[float, Array, Array, Array]]:
+        """Share, log density of the score, and mean and variance of the effect, for each kind of idea."""
+        unit, zero = self.before.unit, np.zeros_like(self.surprise)
+        gain = _exponential(self.surprise - unit / 2, self.total, 2 * unit)
+        loss = _exponential(-self.surprise, self.total, 3 * unit)
+        return [
+            (GAIN, gain[0], gain[1] + unit / 2, gain[2]),
+            (NULL, _normal(self.surprise, self.total), zero, zero),
+            (LOSS, loss[0], -loss[1], loss[2]),
+        ]
+
+    @property
+    def effect(self) -> Array:
+        return np.asarray(sum(p * part[2] for p, part in zip(self.shares, self.parts, strict=True)))
+
+    def after(self, weight: Array) -> Array:
+        with np.errstate(divide="ignore"):
+            return _normalised(np.log(weight) + self.evidence)
+
+    def followed(self) -> tuple[Array, Array]:
+        """Mean and variance of the level with the idea."""
+        return self._matched(self.trust * self.surprise, 1 - self.trust)
+
+    def remaining(self) -> tuple[Array, Array]:
+        """Mean and variance of the level without it."""
+        return self._matched(self.trust * self.surprise, -self.trust)
+
+    def _matched(self, base: Array, slope: Array) -> tuple[Array, Array]:
+        """Mean and variance over the parts, in each of which the level moves by base + slope * effect."""
+        moves = np.stack([base + slope * part[2] for part in self.parts])
+        mean = (self.shares * moves).sum(axis=0)
+        within = np.stack([slope**2 * part[3] for part in self.parts]) + self.trust * (
+            self.total - self.before.variance
+        )
+        variance = (self.shares * (within + (moves - mean) ** 2)).sum(axis=0)
+        return self.before.mean + mean, variance
+
+
+class _Again(_Look):
+    """One more score of the champion itself: no idea behind it, but now and then a collapse."""
+
+    def _parts(self) -> list[tuple[float, Array, Array, Array]]:
+        zero = np.zeros_like(self.before.unit)
+        drop = _exponential(-self.surprise, self.total, 3 * self.before.noise)
+        return [
+            (1 - COLLAPSE, _normal(self.surprise, self.total), zero, zero),
+            (COLLAPSE, drop[0], -drop[1], drop[2]),
+        ]
+
+
+def _normal(value: Array, variance: Array) -> Array:
+    """Log density of a centred normal."""
+    return np.asarray(-0.5 * (value**2 / variance + np.log(2 * np.pi * variance)))
+
+
+def _exponential(value: Array, variance: Array, scale: Array) -> tuple[Array, Array, Array]:
+    """Exp(scale) seen through normal noise: log density of the sum, mean and variance of the exponential given it."""
+    deviation = np.sqrt(variance)
+    position = value / deviation - deviation / scale
+    below = special.log_ndtr(position)
+    density = variance / (2 * scale**2) - value / scale - np.log(scale) + below
+    hazard = np.exp(-0.5 * position**2 - 0.5 * math.log(2 * math.pi) - below)
+    mean = np.maximum(deviation * (position + hazard), 0.0)
+    spread = np.clip(1 - hazard * (position + hazard), 1e-12, 1.0)
+    return density, mean, variance * spread

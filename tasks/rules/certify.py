@@ -1,0 +1,33 @@
+"""Search liberally, certify strictly: build on whatever is expected to be better, and leave the proof to the end.
+
+A score is not compared with the champion's own, which was kept for being high, but with the level that all trials
+together give it (tasks/incumbent.py). One run is enough: a keep that is worth nothing costs little, since the level
+is followed and not the record, and what ships is decided by the certificate.
+"""
+
+from __future__ import annotations
+
+from tasks.rules import Again, Rule, Tried, Weighed
+from tasks.standing import standing
+from tasks.trial import History, best
+
+
+class Certify(Rule):
+    """Keep what is expected to be better, luck allowed for."""
+
+    def weigh(self, history: History, tried: Tried) -> Weighed | Again:
+        champion, level = best(history), standing(history)
+        assert champion is not None and level is not None and tried.score.value is not None
+        idea = level.idea(tried.score.goodness, len(tried.score.values))
+        sign = 1 if tried.score.higher_is_better else -1
+        words = (
+            f"{tried.score.value:.4g} against {sign * level.level:.4g} (se {level.error:.2g}), the level of trial "
+            f"{champion.number}: worth {sign * idea.effect:+.3g}, luck allowed for"
+        )
+        evidence: dict[str, float | int | None] = {
+            "level": sign * level.level,
+            "level_se": level.error,
+            "run_sd": level.sd,
+            "expected": idea.effect,
+        }
+        return Weighed(idea.effect > 0, words, evidence=evidence)

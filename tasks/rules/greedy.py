@@ -1,0 +1,22 @@
+"""Keep what scores better than the champion did. A good hill climber and a poor witness; here to compare with."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from tasks.rules import Again, Rule, Tried, Weighed
+from tasks.trial import History, best
+
+
+class Greedy(Rule):
+    """One number against another: the score of what was kept last is the bar, however lucky it was."""
+
+    certifies: ClassVar[bool] = False
+    replicates_baseline: ClassVar[bool] = False
+
+    def weigh(self, history: History, tried: Tried) -> Weighed | Again:
+        champion = best(history)
+        assert champion is not None and champion.score.value is not None and tried.score.value is not None
+        gain = tried.score.value - champion.score.value
+        words = f"{tried.score.value:.4g} against {champion.score.value:.4g} of trial {champion.number} ({gain:+.4g})"
+        return Weighed(tried.score > champion.score, words)

@@ -1,0 +1,59 @@
+"""Race: run a promising trial again, against reruns of the champion, until it is confirmed or dropped.
+
+For nights of which every single keep has to be defended. A trial's own first score only lets it enter, since it was
+looked at because it was high; what confirms it are its reruns alone, against the champion's runs with the same
+exception, in units of the noise that all of the campaign's runs show.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pydantic import Field
+
+from tasks.rules import Again, Rule, Tried, Weighed
+from tasks.standing import goodness, standing
+from tasks.trial import History, best
+
+
+class Race(Rule):
+    """Keep what holds up when it is run again."""
+
+    enter: float = Field(
+        default=0.5, description="Run sds above the champion's level that a first score needs."
+    )
+    drop: float = Field(
+        default=0.4, description="Standard errors of the difference below which it is dropped."
+    )
+    confirm: float = Field(default=1.6, description="Standard errors above which it is confirmed.")
+    most: int = Field(default=4, ge=1, le=20, description="Reruns of one trial, at most.")
+
+    def weigh(self, history: History, tried: Tried) -> Weighed | Again:
+        champion, level = best(history), standing(history)
+        assert champion is not None and level is not None and tried.score.value is not None
+        sign = 1 if tried.score.higher_is_better else -1
+        evidence: dict[str, float | int | None] = {"level": sign * level.level, "run_sd": level.sd}
+        before = (
+            f"{tried.score.value:.4g} against {sign * level.level:.4g}, the level of trial {champion.number}"
+        )
+        if tried.score.goodness < level.level + self.enter * level.sd:
+            return Weighed(False, before, evidence=evidence)
+        own = [rerun.score.goodness for rerun in tried.again(tried.number)]
+        if len(own) < len([rerun for rerun in tried.reruns if rerun.of == tried.number]):
+            return Weighed(False, f"{before}; a rerun crashed", evidence=evidence)
+        if not own:
+            return Again(tried.number)
+        known = goodness(history, champion.number)
+        fresh = [rerun.score.goodness for rerun in tried.again(champion.number)]
+        against = [*(known if champion.number == 0 else known[1:]), *fresh]
+        if not against:
+            return Again(champion.number)
+        gain = sum(own) / len(own) - sum(against) / len(against)
+        z = gain / (level.sd * math.sqrt(1 / len(own) + 1 / len(against)))
+        evidence |= {"gain": gain, "z": z, "reruns": len(own)}
+        words = f"rerun {len(own)} times: {sign * gain:+.3g} against {len(against)} runs of trial {champion.number}"
+        if z >= self.confirm:
+            return Weighed(True, words, "confirmed", evidence)
+        if z < self.drop or len(own) >= self.most:
+            return Weighed(False, words, evidence=evidence)
+        return Again(champion.number if len(against) < len(own) else tried.number)

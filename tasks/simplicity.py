@@ -1,0 +1,46 @@
+"""Which of two proposals is simpler: fewer lines of program, or fewer parameters that differ from the baseline's."""
+
+from __future__ import annotations
+
+from tasks.trial import History, Proposal, Trial
+
+
+def is_simpler(history: History, proposal: Proposal, champion: Trial) -> bool:
+    """Whether a proposal is simpler than the champion in one way, and in no way less simple."""
+    lines, changed = size(history, proposal)
+    most_lines, most_changed = size(history, champion.proposal)
+    return (lines, changed) != (most_lines, most_changed) and lines <= most_lines and changed <= most_changed
+
+
+def size(history: History, proposal: Proposal) -> tuple[int, int]:
+    """Lines that a proposal's program has more than the baseline's, and parameters that differ from the baseline's."""
+    trials = {trial.number: trial for trial in history}
+    defaults = history[0].proposal.params
+    changed = sum(defaults.get(name) != value for name, value in proposal.params.items())
+    lines, one = 0, proposal
+    while True:
+        lines += _net(one.edit)
+        above = trials.get(one.parent) if one.parent is not None else None
+        if above is None:
+            return lines, changed
+        one = above.proposal
+
+
+def kept_in_a_row(history: History) -> int:
+    """How many keeps, counted from the last, were for being simpler, with no run of a champion again since."""
+    count = 0
+    for trial in reversed(history):
+        if trial.verdict.kind == "keep" and not trial.verdict.simpler:
+            return count
+        count += trial.verdict.kind == "keep"
+        if any(rerun.of != trial.number for rerun in trial.reruns):
+            return count
+    return count
+
+
+def _net(edit: str | None) -> int:
+    """Lines that a unified diff adds, less those that it removes."""
+    lines = (edit or "").splitlines()
+    added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
+    removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
+    return added - removed

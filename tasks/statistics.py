@@ -1,0 +1,140 @@
+"""Statistics of training runs: noise pooled over what was run more than once, and tests between two arms.
+
+The unit of replication is the training run; what its episodes or questions say is averaged before anything here sees
+it. All values are goodness: larger is better. See Colas, Sigaud and Oudeyer, "How many random seeds?" (2018) for the
+tests, and Welch (1947) for the degrees of freedom.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from scipy import special  # type: ignore[import-untyped]
+
+CONFIDENCE = 0.95
+"""Of the two-sided intervals that are shown, and of one-sided bounds."""
+POWER = 0.8
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How far apart training runs of the same program and parameters end."""
+
+    sd: float
+    """Standard deviation, in the metric's own unit."""
+    df: int
+    """Degrees of freedom that it was estimated with."""
+
+
+def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
+    """The standard deviation within groups of runs that differ by their seed alone; None without two in a group."""
+    several = [group for group in groups if len(group) > 1]
+    df = sum(len(group) - 1 for group in several)
+    if not df:
+        return None
+    squares = math.fsum(statistics.variance(group) * (len(group) - 1) for group in several)
+    return Noise(math.sqrt(squares / df), df)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One arm of runs against another."""
+
+    gain: float
+    """By how much the first arm's mean is better."""
+    low: float
+    high: float
+    """A two-sided interval of the gain, at CONFIDENCE."""
+    p: float
+    """One-sided: how often two equal arms would show such a gain or a larger one."""
+    df: float | None
+    """Degrees of freedom; None where nothing is random."""
+
+
+def welch(arm: Sequence[float], against: Sequence[float], floor: float = 0.0) -> Comparison:
+    """Welch's t-test of one arm's runs against another's, on nothing but these. (each: at least two values)
+
+    Args:
+        floor: The least variance that either arm is taken to have: three runs may lie together by luck.
+    """
+    gain = statistics.fmean(arm) - statistics.fmean(against)
+    parts = [max(statistics.variance(runs), floor) / len(runs) for runs in (arm, against)]
+    error = math.sqrt(sum(parts))
+    if not error:  # nothing is random here: what is seen is what is
+        return Comparison(gain, gain, gain, 0.0 if gain > 0 else 1.0, None)
+    weights = [part**2 / (len(runs) - 1) for part, runs in zip(parts, (arm, against), strict=True)]
+    df = sum(parts) ** 2 / sum(weights)
+    reach = quantile((1 + CONFIDENCE) / 2, df) * error
+    return Comparison(gain, gain - reach, gain + reach, float(special.stdtr(df, -gain / error)), df)
+
+
+def error_of(comparison: Comparison) -> float:
+    """Standard error of the gain."""
+    if comparison.df is None:
+        return 0.0
+    return (comparison.high - comparison.gain) / quantile((1 + CONFIDENCE) / 2, comparison.df)
+
+
+def corrected(comparison: Comparison, alpha: float) -> float:
+    """A gain that passed a test at `alpha`, with the luck taken off that passing takes; at least 0.
+
+    What passes is high more often than low. This is the true gain of which half of those that pass would show more, and
+    half less, in the normal approximation; a clear gain stays as it is.
+    """
+    error = error_of(comparison)
+    if not error or comparison.df is None:
+        return comparison.gain
+    least = quantile(1 - alpha, comparison.df) * error
+
+    def shows_more(true: float) -> float:
+        """Of the estimates that pass, the logarithm of the share above this one."""
+        beyond = [special.log_ndtr((true - edge) / error) for edge in (comparison.gain, least)]
+        return float(beyond[0] - beyond[1])
+
+    low, high = 0.0, comparison.gain
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if shows_more(middle) < math.log(0.5) else (low, middle)
+    return high if low else 0.0
+
+
+def bound(comparison: Comparison) -> float:
+    """The one-sided lower bound of a gain, at CONFIDENCE."""
+    if comparison.df is None:
+        return comparison.gain
+    return comparison.gain - quantile(CONFIDENCE, comparison.df) * error_of(comparison)
+
+
+def quantile(share: float, df: float) -> float:
+    """Where Student's t has `share` of its weight below."""
+    return float(special.stdtrit(df, share))
+
+
+def power(runs: int, gain: float, sd: float, alpha: float = 0.05) -> float:
+    """The probability that `runs` of each arm (at least 2) show a true gain, one-sided at `alpha`."""
+    if not sd:
+        return 1.0 if gain > 0 else 0.0
+    df = 2 * (runs - 1)
+    away = gain / (sd * math.sqrt(2 / runs))
+    return float(1 - special.nctdtr(df, away, quantile(1 - alpha, df)))
+
+
+def runs_needed(gain: float, sd: float, alpha: float = 0.05, most: int = 1000) -> int | None:
+    """Runs of each arm that show a true gain with POWER, one-sided at `alpha`; None if even `most` are too few."""
+    return next((runs for runs in range(2, most + 1) if power(runs, gain, sd, alpha) >= POWER), None)
+
+
+def detectable(runs: int, sd: float, alpha: float = 0.05) -> float:
+    """The true gain that `runs` of each arm (at least 2) show with POWER; 0 where there is no noise."""
+    if not sd:
+        return 0.0
+    low, high = 0.0, sd
+    while power(runs, high, sd, alpha) < POWER:
+        high *= 2
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(runs, middle, sd, alpha) >= POWER else (middle, high)
+    return high
