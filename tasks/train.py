@@ -6,23 +6,28 @@ checkpoint in out/; nothing that it prints or reports is a score.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from environments import FILE, Environment, plainly, plugins
+from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from tasks import fingerprint, workspace
+from tasks.cancellers import Canceller
 from tasks.checkpoint import At, stored
 from tasks.clock import clock
 from tasks.edits import EditFailed
+from tasks.progress import BadProgress, Progress
 from tasks.sandbox import Program, Stopped
 from tasks.scrub import clean
 from tasks.source.reachable import missing_calls
-from tasks.trial import Params, Proposal, Run
+from tasks.trial import TWENTIETHS, Curve, Due, History, Params, Proposal, Run
 from tasks.walls import confine
 from tasks.walls.confine import Level
 from tasks.walls.handed import NotAProgram
@@ -40,15 +45,12 @@ SHUT = (
 """What programs say at a door that walls may keep shut."""
 NAMED = 3
 """Processes that a reason names; of the others it tells the number."""
-MOST_STEPS = 2**53
-"""No report of more is taken in: nothing that draws or stores a number holds it exactly."""
 POLL_SECONDS = 0.05
-PROGRESS_LIMIT = 16 * 2**20
-"""Bytes of progress.jsonl beyond which a program is stopped: at 5 reports a second, days."""
+CANCEL = "cancel"
+"""The file in a program's workspace that asks it to end at once, without a checkpoint, and says why."""
 
-
-class BadProgress(Exception):
-    """A line of progress.jsonl that is not a report."""
+Look = Callable[[Curve], str | None]
+"""Why a run whose curve this is so far should end now; None to go on."""
 
 
 @dataclass(frozen=True)
@@ -68,11 +70,24 @@ def train(
     place: TrialDir,
     proposal: Proposal,
     seed: int,
+    history: History,
+    canceller: Canceller | None,
+    spare: bool,
 ) -> Run:
-    """One training run of a proposal, in the trial's directory `place`; a finished trial is never run again."""
-    if known := workspace.finished(place):
-        return known.runs[-1]
-    return run_program(at.marker, environment, isolation, program, place, proposal, seed)
+    """One training run of a proposal, in the trial's directory `place`; a finished trial is never run again.
+
+    Args:
+        canceller: Who may end it early, by what `history` shows; None for nobody.
+        spare: Whether it runs to its end all the same, and only says when it would have been cancelled.
+    """
+    if known := workspace.settled(place, at.number, at.part):
+        return known[0]
+    look: Look | None = None
+    if canceller is not None:
+        look = partial(canceller.look, history, higher_is_better=environment.higher_is_better)
+    return run_program(
+        at.marker, environment, isolation, program, place, proposal, seed, look=look, spared=spare
+    )
 
 
 def check(environment: Environment) -> None:
@@ -82,6 +97,8 @@ def check(environment: Environment) -> None:
     own = environment.program or environment.train_cmd != "python train.py"
     if environment.trainer == "command" and not own:
         raise Refused(f"{source}: trainer = 'command' runs your own program: set train_cmd, or program")
+    if CANCEL in (Path(name).parts[0] for name in environment.program):
+        raise Refused(f"{source}: program: {CANCEL!r} is the file that ends a training early: rename yours")
     values = placeholders(environment, environment.defaults, Path("out"), seed=0)
     try:
         workspace.fill(environment.train_cmd, values)
@@ -125,16 +142,22 @@ def run_program(
     proposal: Proposal,
     seed: int,
     cut: Cut | None = None,
+    look: Look | None = None,
+    spared: bool = False,
 ) -> Run:
     """Train once, or until `cut`, of which the program is not told beforehand.
 
     Whatever the program does, the answer is a Run; only a fault of the machine raises.
 
+    Args:
+        look: Asked at every twentieth of the budget, once anything was reported; its first reason cancels the run.
+        spared: Then note the reason alone, and let the run go on to its end.
+
     Raises:
         CannotStart: no process could be started, or confined.
     """
     started, before = time.time(), clock()
-    session = _Session(environment, isolation.level, place, cut)
+    session = _Session(environment, isolation.level, place, cut, look, spared)
     digest: str | None = None
     try:
         if not isolation.may_run(proposal.edit):
@@ -143,15 +166,14 @@ def run_program(
         confine.give(place.out, isolation.level)
         values = placeholders(environment, proposal.params, place.out, seed)
         session.run(workspace.fill(environment.train_cmd, values), marker)
-        error = session.error
     except (EditFailed, NotAProgram) as failed:
-        error = str(failed)
+        session.error = str(failed)
     return Run(
         dir=f"{place.path.parent.name}/{place.path.name}",
         seed=seed,
         seconds=round(session.seconds, 3),
-        status="crash" if error else "finished",
-        error=error,
+        status=session.status,
+        error=session.error,
         peak_memory=session.peak_memory,
         steps=session.progress.steps,
         started=started,
@@ -161,23 +183,37 @@ def run_program(
         isolation=isolation.level,
         network=environment.network,
         program=digest,
-        checkpoint=None if error else fingerprint.checkpoint(place.out),
+        checkpoint=fingerprint.checkpoint(place.out) if session.status == "finished" else None,
+        curve=session.progress.curve,
+        due=session.due,
     )
 
 
 class _Session:
     """One started program and its clock, until it has ended one way or another."""
 
-    def __init__(self, environment: Environment, level: Level, place: TrialDir, cut: Cut | None) -> None:
+    def __init__(
+        self, environment: Environment, level: Level, place: TrialDir, cut: Cut | None, look: Look | None, spared: bool
+    ) -> None:  # fmt: skip
         self.environment = environment
         self.cut = cut or Cut(environment.startup_seconds, environment.budget_seconds)
         self.level = level
         self.place = place
-        self.progress = Progress(place.progress, environment.metric)
+        self.look = look
+        self.spared = spared
+        self.progress = Progress(place.progress, environment.metric, environment.budget_steps)
         self.seconds = 0.0
         self.startup: float | None = None
         self.peak_memory: int | None = None
         self.error: str | None = None
+        self.due: Due | None = None
+        self._looked = 0
+
+    @property
+    def status(self) -> Literal["finished", "cancelled", "crash"]:
+        if self.due and not self.due.spared:
+            return "cancelled"
+        return "crash" if self.error else "finished"
 
     def run(self, command: list[str], marker: str) -> None:
         view = confine.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
@@ -192,6 +228,8 @@ class _Session:
             program.kill()
             self.peak_memory = program.peak_memory
             tail = program.tail()
+        if self.status == "cancelled":  # how it took that, and what it left, no longer matters
+            return
         out, limits = self.place.out, self.environment.limits
         reason = (
             reason or fingerprint.fault(out) or fingerprint.excess(out, limits) or self._missing_checkpoint()
@@ -200,7 +238,7 @@ class _Session:
             self.error = f"{reason}\n{tail}".rstrip() + _hint(self.level, tail)
 
     def _watch(self, program: Program) -> str | None:
-        """Let it run to its own end or the budget's; why that is a crash, or None."""
+        """Let it run to its own end, the budget's or an early one; why it has not finished, or None."""
         ready: float | None = None
         while (status := program.poll(POLL_SECONDS)) is None:
             self.progress.read()
@@ -208,14 +246,57 @@ class _Session:
             if ready is None and (self.progress.ready or now - program.started > self.cut.startup_seconds):
                 ready = now
                 self.startup = ready - program.started if self.progress.ready else None
-            if ready is not None and now - ready >= self.cut.budget_seconds:
-                self.seconds = now - ready
+            if ready is None:
+                continue
+            self._passed(now - ready)
+            if self.seconds >= self.cut.budget_seconds:
                 return self._stop(program)
+            if self._is_cancelled():
+                self._cancel(program)
+                self.seconds = clock() - ready
+                return "cancelled"
         self.progress.read()
         if ready is None and self.progress.ready:  # it was over before anybody looked
             self.startup = 0.0
-        self.seconds = clock() - (ready or program.started)
+        if ready is None:
+            self.seconds = clock() - program.started
+        else:
+            self._passed(clock() - ready)
         return program.describe(status) if status else None
+
+    def _passed(self, seconds: float) -> None:
+        """So many seconds of its budget have passed."""
+        self.seconds, budget = seconds, self.cut.budget_seconds
+        self.progress.passed(TWENTIETHS if seconds >= budget else int(seconds * TWENTIETHS / budget))
+
+    def _is_cancelled(self) -> bool:
+        """Whether it is to end now, asked at every twentieth but the last, which leaves nothing to save."""
+        curve = self.progress.curve
+        lengths = range(self._looked + 1, min(len(curve), TWENTIETHS - 1) + 1)
+        self._looked = len(curve)
+        for length in lengths:
+            so_far = curve[:length]
+            if self.due or self.look is None or all(value is None for value in so_far):
+                continue
+            if reason := self.look(so_far):
+                self.due = Due(length / TWENTIETHS, reason, self.spared)
+        return self.status == "cancelled"
+
+    def _cancel(self, program: Program) -> None:
+        """Ask it to end, with a file that it finds at its next report; after a grace by SIGTERM, then by the kill."""
+        assert self.due is not None
+        note = self.place.workspace / f".{CANCEL}"
+        with suppress(OSError):  # without walls its workspace may be gone: SIGTERM reaches it all the same
+            note.write_text(self.due.reason + "\n")
+            note.chmod(0o444)  # whatever the umask: it may run as another user
+            note.replace(note.with_name(CANCEL))
+        grace = self.environment.grace_seconds
+        with suppress(Stopped):  # at whichever limit: it is ended
+            deadline = clock() + grace
+            while clock() < deadline:
+                if program.poll(POLL_SECONDS) is not None:
+                    return
+            program.terminate(grace)
 
     def _stop(self, program: Program) -> str | None:
         """The budget is over: SIGTERM, a grace, and the kill that `Program` ends with."""
@@ -253,75 +334,3 @@ def _hint(level: Level, tail: str) -> str:
     hint += "and has no network without `network = true`"
     shared = level == "landlock" and ("SemLock" in tail or "/dev/shm" in tail)
     return hint + ("; shared memory needs bwrap)" if shared else ")")
-
-
-class Progress:
-    """The reports of a running program, read as they come."""
-
-    def __init__(self, path: Path, metric: str) -> None:
-        self._path = path
-        self._metric = metric
-        self._offset = 0
-        self._line = 0
-        self.ready = False
-        self.steps: int | None = None
-        self.reported: float | None = None
-
-    def read(self) -> None:
-        """Take in the complete lines that are new.
-
-        Raises:
-            BadProgress: a line that is no report, or far too many of them.
-        """
-        try:
-            with plainly.open_file(self._path) as file:
-                file.seek(self._offset)
-                new = file.read(PROGRESS_LIMIT)
-        except FileNotFoundError:
-            return
-        except OSError as fault:
-            raise BadProgress(
-                f"out/progress.jsonl cannot be read ({fault.strerror}): it must be a file"
-            ) from fault
-        complete = new[: new.rfind(b"\n") + 1]
-        self._offset += len(complete)
-        if self._offset + len(new) - len(complete) >= PROGRESS_LIMIT:
-            raise BadProgress(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
-        for line in complete.splitlines():
-            self._line += 1
-            self._take(line)
-
-    def _take(self, line: bytes) -> None:
-        report = parse_report(line)
-        if report is None:
-            shown = line[:80].decode(errors="replace")
-            raise BadProgress(f"out/progress.jsonl line {self._line} is not a report: {shown!r}")
-        self.ready = True  # a program that reports without having said so is ready all the same
-        step = report.get("step")
-        if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < MOST_STEPS:
-            self.steps = step
-        self.reported = value_of(report, self._metric, self.reported)
-
-
-def parse_report(line: bytes) -> dict[str, object] | None:
-    """One report: `{"ready": true}`, or an object with a numeric `elapsed` or `step`; None when it is neither."""
-    try:
-        report = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(report, dict):
-        return None
-    numbers = [report.get("elapsed"), report.get("step")]
-    numeric = any(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers)
-    return report if report.get("ready") is True or numeric else None
-
-
-def value_of(report: dict[str, object], metric: str, otherwise: float | None) -> float | None:
-    """What a report says of a metric; `otherwise` when that is nothing, or no finite number."""
-    metrics = report.get("metrics")
-    value = metrics.get(metric) if isinstance(metrics, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return otherwise
-    return (
-        float(value) if abs(value) <= 1e100 else otherwise
-    )  # nan compares as false; nothing larger can be drawn

@@ -324,6 +324,19 @@ def test_annealing_follows_the_budget_that_is_spent_clearly_faster() -> None:
     assert ppo.Budget(seconds=100, steps=0).fraction == pytest.approx(0.0, abs=0.01)
 
 
+def test_a_file_called_cancel_ends_it_at_its_next_report_without_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", budget_seconds=600.0)))
+    (tmp_path / "cancel").write_text("its progress is behind the champion's\n")
+    assert ppo.main([]) == ppo.CANCELLED == 42
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
+    ready, report = progress(tmp_path / "out")
+    assert ready == {"ready": True}
+    assert report["step"] > 0
+
+
 def test_sigterm_saves_and_exits_cleanly_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     started = program(tmp_path, config(out, budget_seconds=600.0))

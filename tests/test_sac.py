@@ -208,6 +208,19 @@ def test_training_stops_when_the_time_is_over_even_between_the_updates_of_one_st
     assert progress(tmp_path)[-1]["step_target"] is None
 
 
+def test_a_file_called_cancel_ends_it_at_its_next_report_without_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", budget_seconds=600.0)))
+    (tmp_path / "cancel").write_text("its progress is behind the champion's\n")
+    assert sac.main([]) == sac.CANCELLED == 42
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
+    ready, report = progress(tmp_path / "out")
+    assert ready == {"ready": True}
+    assert report["step"] > 0
+
+
 def test_sigterm_saves_and_exits_cleanly_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     started = program(tmp_path, config(out, budget_seconds=600.0))

@@ -24,11 +24,12 @@ from toy import SANDBOX, quadratic
 import environments
 from environments.space import Choice, Float, Int, Space
 from tasks import workspace
+from tasks.progress import Progress
 from tasks.proposers import Suggestion, _axes, tpe
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
 from tasks.seeds import derive
-from tasks.train import Progress, run_program
+from tasks.train import run_program
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
 from tasks.workspace import TrialDir
 

@@ -9,8 +9,9 @@ returns, whatever the learner is shown.
     python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
 
 Training ends when the budget of seconds or of environment steps is spent, or at once on SIGTERM; each way it
-saves the policy and exits 0. What it cannot train (an unknown parameter, a Dict observation) exits 2 with
-the reason on stderr. On the CPU, a seed and a budget of steps that binds give the same policy, bit for bit.
+saves the policy and exits 0. A file `cancel` beside config.json, looked for at each report, ends it without a
+policy, with status 42. What it cannot train (an unknown parameter, a Dict observation) exits 2 with the reason
+on stderr. On the CPU, a seed and a budget of steps that binds give the same policy, bit for bit.
 """
 
 from __future__ import annotations
@@ -34,9 +35,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+CANCELLED = 42
+"""The exit status of a training that was cancelled."""
+
 
 class Refused(Exception):
     """The configuration asks for what this program cannot do; the message says what to change."""
+
+
+class Cancelled(Exception):
+    """Whoever started this program no longer wants its result."""
 
 
 @dataclass(frozen=True)
@@ -460,6 +468,8 @@ def report(lanes: Lanes, metrics: dict[str, float], budget: Budget, progress: Te
         metrics = {"return/mean": math.fsum(lanes.returns) / len(lanes.returns), **metrics}
     line = {"elapsed": budget.elapsed, "step": budget.step, "step_target": budget.steps or None}
     progress.write(json.dumps({**line, "metrics": metrics}) + "\n")
+    if Path("cancel").exists():
+        raise Cancelled
 
 
 def train(config: dict[str, Any], budget: Budget) -> None:
@@ -529,6 +539,8 @@ def main(arguments: list[str]) -> int:
     except Refused as refusal:
         sys.stderr.write(f"{sys.argv[0]}: {refusal}\n")
         return 2
+    except Cancelled:
+        return CANCELLED
     return 0
 
 

@@ -1,0 +1,71 @@
+"""Cancel what makes slower progress than the champion did, where the time left is better spent on another idea.
+
+Progress is compared with progress at the same share of the budget. The champion's own curve is one noisy run, so its
+level there is followed through all trials, like that of its score (tasks/incumbent.py); and the first runs of the
+baseline tell how noisy it is. Then there are two things to do with the rest of the budget: go on, for the gain that
+this progress lets expect, or try the next idea, which is looked at in the same way. Where progress says little, going
+on is worth as much as before, and little is cancelled. What is ahead of the champion is never cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from tasks.cancellers import Canceller, trusted_runs
+from tasks.incumbent import Estimate, Seen, estimate
+from tasks.standing import reference
+from tasks.trial import TWENTIETHS, Curve, History, Run
+
+
+class ByCurve(Canceller):
+    """Compare a trial's progress once with that of the champion."""
+
+    fraction: float = Field(default=0.4, ge=0.1, le=0.9, description="Share of the budget at which to look.")
+
+    def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:
+        at = round(self.fraction * TWENTIETHS) - 1
+        if len(curve) != at + 1 or (value := curve[at]) is None:
+            return None
+        sign = 1 if higher_is_better else -1
+        level = progress(history, at, sign)
+        if level is None or sign * value >= level.level:  # what is ahead goes on, whatever it costs
+            return None
+        idea = level.idea(sign * value)
+        if idea.promise >= level.worth_going_on(self.fraction):
+            return None
+        return (
+            f"{value:.4g} at {self.fraction:.0%} of its budget, where the champion's progress was "
+            f"{sign * level.level:.4g} (sd between runs {level.sd:.2g}): a gain is unlikely ({idea.gains:.0%})"
+        )
+
+
+def progress(history: History, at: int, sign: int) -> Estimate | None:
+    """The champion's progress at a twentieth of the budget; None while nobody's can be believed."""
+    first = reference(history)
+    if first is None:
+        return None
+    trusted = {id(run) for _, run in trusted_runs(history)}
+    own = (*first.runs, *(rerun.run for rerun in first.reruns))
+    values = [sign * v for run in own if id(run) in trusted and (v := _value(run, at)) is not None]
+    if len(values) < 2:
+        return None
+    return estimate(tuple(values), _seen(history[history.index(first) + 1 :], at, sign, trusted))
+
+
+def _seen(history: History, at: int, sign: int, trusted: set[int]) -> Iterator[Seen]:
+    for trial in history:
+        run = trial.runs[0]
+        value = _value(run, at)
+        if value is None or trial.verdict.kind == "crash":
+            continue
+        if trial.verdict.kind == "keep" and not trial.verdict.simpler:
+            if id(run) in trusted:
+                yield Seen("kept", sign * value)
+        else:
+            yield Seen("left", sign * value)
+
+
+def _value(run: Run, at: int) -> float | None:
+    return run.curve[at] if at < len(run.curve) else None

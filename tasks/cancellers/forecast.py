@@ -1,0 +1,120 @@
+"""Cancel what a power law, fitted to its progress so far, sees ending below where the champion's progress ended.
+
+The law is y(t) = a + b * (1 - t**-c) / c in goodness, with t the share of the budget: at the end of that it is a.
+For c > 0 it saturates, at c = 0 it is the logarithm, at c = -1 a straight line, below that a rise that gathers
+speed, so a late bloomer has a law of its own. Each c of a grid is fitted by least squares, and the forecasts are
+mixed by how well they fit. What a law cannot know is how progress goes in this problem: so the champion's own curve is
+forecast from the same share of the budget, and by how much that comes out too low is taken for an error of the law.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from scipy import special  # type: ignore[import-untyped]
+
+from tasks.cancellers import Canceller, trusted_runs
+from tasks.trial import TWENTIETHS, Curve, History, Run, best
+
+Array = NDArray[np.float64]
+
+EXPONENTS = np.linspace(-1.9, 2.9, 25)
+"""The grid of c, which steps over 0."""
+LEAST_POINTS = 5
+TAIL = 0.975
+"""Where Student's t is compared with a normal."""
+LEAST_NOISE = 0.01
+"""Standard deviation that every fit leaves at least, in parts of the range of the points."""
+
+
+class Forecast(Canceller):
+    """Extrapolate a trial's progress to the end of its budget."""
+
+    after: float = Field(
+        default=0.3, ge=0.3, le=0.95, description="Share of the budget before the first look."
+    )
+    sds: float = Field(
+        default=2.0,
+        ge=0,
+        le=10,
+        description="Standard deviations of the forecast that it is given the benefit of.",
+    )
+
+    def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:
+        sign = 1 if higher_is_better else -1
+        rivals = champions(history)
+        if not rivals or len(curve) < self.after * TWENTIETHS:
+            return None
+        before = self._reason(rivals, curve[:-1], sign)  # a single look is easily deceived by one report
+        return before and self._reason(rivals, curve, sign)
+
+    def _reason(self, rivals: tuple[Run, ...], curve: Curve, sign: int) -> str | None:
+        """What is forecast from this part of a curve, when that is below the champion's end."""
+        if (seen := forecast(curve, sign)) is None:
+            return None
+        ends = [sign * run.reported for run in rivals if run.reported is not None]
+        end = sum(ends) / len(ends)
+        early = (forecast(run.curve[: len(curve)], sign) for run in rivals)
+        missed = max([0.0, *(end - one.mean for one in early if one is not None)])
+        sd = math.hypot(seen.sd, missed)
+        bound = seen.mean + self.sds * sd
+        if bound >= end:
+            return None
+        return (
+            f"forecast from {len(curve) / TWENTIETHS:.0%} of its budget to end at {sign * seen.mean:.4g} "
+            f"(sd {sd:.2g}), at best {sign * bound:.4g}: the champion's progress ended at {sign * end:.4g}"
+        )
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What is believed of a curve's value at the end of the budget, in goodness."""
+
+    mean: float
+    sd: float
+
+
+def champions(history: History) -> tuple[Run, ...]:
+    """The champion's runs whose curves can be believed, its reruns among them."""
+    champion = best(history)
+    return tuple(run for trial, run in trusted_runs(history) if trial is champion)
+
+
+def forecast(curve: Sequence[float | None], sign: int = 1) -> Ending | None:
+    """Where a curve ends, by the mixture of laws; None with fewer than LEAST_POINTS values.
+
+    Args:
+        sign: -1 where less is better.
+    """
+    points = [(place / TWENTIETHS, sign * v) for place, v in enumerate(curve, 1) if v is not None]
+    if len(points) < LEAST_POINTS:
+        return None
+    ends, variances, squares = _fits(*np.array(points).T)
+    # The likelihood of a fit, its noise being whatever it leaves.
+    weights = (squares / squares.min()) ** (-len(points) / 2)
+    weights /= weights.sum()
+    mean = float(weights @ ends)
+    return Ending(mean, math.sqrt(weights @ (variances + (ends - mean) ** 2)))
+
+
+def _fits(times: Array, values: Array) -> tuple[Array, Array, Array]:
+    """Of each law: its end, the variance of that and of a report around it together, and the mean square it leaves."""
+    count, level = len(values), values.mean()
+    rise = -np.expm1(-EXPONENTS[:, None] * np.log(times)) / EXPONENTS[:, None]
+    middle = rise.mean(axis=1)
+    away = rise - middle[:, None]
+    squared = (away**2).sum(axis=1)
+    slope = away @ (values - level) / squared
+    left = values - level - slope[:, None] * away
+    floor = LEAST_NOISE * np.ptp(values) + 1e-9 * (1.0 + np.abs(values).max())
+    square = (left**2).mean(axis=1) + floor**2
+    # Two degrees of freedom go to the line, one to its exponent; with few left, Student's t is wider than a normal.
+    wider = special.stdtrit(count - 3, TAIL) / special.ndtri(TAIL)
+    noise = square * count / (count - 3) * wider**2
+    # At the end of the budget `rise` is 0.
+    return level - slope * middle, noise * (1 + 1 / count + middle**2 / squared), square

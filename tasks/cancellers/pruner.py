@@ -1,0 +1,116 @@
+"""Cancel what one of Optuna's pruners would prune.
+
+The study is rebuilt from the history at each look: the believed curves of finished runs are its complete trials, those
+of cancelled runs its pruned ones, and the run at hand is the one that is under way. A step is a twentieth of the
+budget. See Akiba et al. (2019) for the pruners, Jamieson and Talwalkar (2016) for successive halving, Li et al. (2018)
+for Hyperband.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from tasks.cancellers import Canceller, trusted_runs
+from tasks.trial import TWENTIETHS, Curve, History, Run
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna import Trial as OptunaTrial
+    from optuna.pruners import BasePruner
+
+LADDERS = ("successive_halving", "hyperband")
+
+
+class Pruner(Canceller):
+    """Ask Optuna."""
+
+    kind: Literal["median", "percentile", "successive_halving", "hyperband"] = Field(
+        default="median", description="Which of Optuna's pruners."
+    )
+    warmup: int = Field(
+        default=6,
+        ge=1,
+        lt=TWENTIETHS,
+        description="Twentieths of the budget before which nothing is cancelled; the first rung of a ladder.",
+    )
+    startup: int = Field(
+        default=5, ge=1, description="Finished runs before median or percentile cancel anything."
+    )
+    percentile: float = Field(
+        default=25.0, gt=0, lt=100, description="How many percent of the runs percentile lets go on."
+    )
+    reduction: int = Field(
+        default=3, ge=2, description="Of so many runs at a rung, the ladders let one go on."
+    )
+
+    def model_post_init(self, _: Any) -> None:
+        self._pruner()  # so that Optuna is loaded now, not while a run is being timed
+
+    def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:
+        import optuna
+
+        if all(value is None for value in curve):
+            return None
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        study = optuna.create_study(
+            study_name="curves",  # Hyperband chooses brackets by it
+            sampler=optuna.samplers.RandomSampler(seed=0),  # nothing is drawn
+            pruner=self._pruner(),
+            direction="maximize" if higher_is_better else "minimize",
+        )
+        earlier = tuple(_past(history))
+        for run in earlier:
+            self._replay(study, run)
+        _, pruned = self._report(study, curve)
+        if not pruned:
+            return None
+        value = next(value for value in reversed(curve) if value is not None)
+        return (
+            f"{value:.4g} at {len(curve) / TWENTIETHS:.0%} of its budget: Optuna's {self.kind} pruner ends it, "
+            f"by {len(earlier)} earlier run{'' if len(earlier) == 1 else 's'}"
+        )
+
+    def _pruner(self) -> BasePruner:
+        from optuna import pruners
+
+        if self.kind == "median":
+            return pruners.MedianPruner(self.startup, self.warmup)
+        if self.kind == "percentile":
+            return pruners.PercentilePruner(self.percentile, self.startup, self.warmup)
+        if self.kind == "successive_halving":
+            return pruners.SuccessiveHalvingPruner(self.warmup, self.reduction)
+        return pruners.HyperbandPruner(self.warmup, TWENTIETHS, self.reduction)
+
+    def _replay(self, study: Study, run: Run) -> None:
+        """Add an earlier run."""
+        from optuna.trial import TrialState
+
+        trial, _ = self._report(study, run.curve)
+        if run.status == "finished":
+            study.tell(trial, run.reported)
+        else:
+            study.tell(trial, state=TrialState.PRUNED)
+
+    def _report(self, study: Study, curve: Curve) -> tuple[OptunaTrial, bool]:
+        """Start a trial with this curve; it, and whether it would be pruned now."""
+        trial, pruned = study.ask(), False
+        for step, value in enumerate(curve, 1):
+            if value is not None:
+                trial.report(value, step)
+                # A ladder remembers with each trial which rungs that has reached, as it is asked.
+                if step == len(curve) or self.kind in LADDERS:
+                    pruned = trial.should_prune()
+        return trial, pruned
+
+
+def _past(history: History) -> Iterator[Run]:
+    """Earlier runs with a curve, in the order in which they were decided: believed ones, and cancelled ones."""
+    trusted = {id(run) for _, run in trusted_runs(history)}
+    for trial in history:
+        for run in (*trial.runs, *(rerun.run for rerun in trial.reruns)):
+            told = any(value is not None for value in run.curve)
+            if id(run) in trusted or (told and run.status == "cancelled"):
+                yield run
