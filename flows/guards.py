@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from environments import Environment
+from flows.bench import BASELINE_RUNS
 from flows.spec import CampaignSpec
 from tasks.trial import History, Trial, best
 
@@ -44,31 +45,47 @@ def stop(
         return _end(history, f"all {spec.trials} trials done")
     if spec.advanced.patience and _without_improvement(history) >= spec.advanced.patience:
         return _end(history, f"nothing better in the last {spec.advanced.patience} trial(s)")
-    need = time_for_a_trial(environment, history)
+    reserve = time_for_the_certificate(spec, environment, history)
+    need = time_for_a_trial(spec, environment, history) + reserve
+    kept = f", of which {_hours(reserve)} are for the certificate" if reserve else ""
     if spent + need > spec.hours * 3600:
         used = f"{_hours(spent)} of {_hours(spec.hours * 3600)} used"
-        return _end(history, f"no time for another trial: {used}, one may take {_hours(need)}")
+        return _end(history, f"no time for another trial: {used}, one may take {_hours(need)}{kept}")
     if spec.deadline and time.time() + need > spec.deadline:
-        return _end(history, f"no time for another trial before {spec.until}: one may take {_hours(need)}")
+        until = f"no time for another trial before {spec.until}"
+        return _end(history, f"{until}: one may take {_hours(need)}{kept}")
     return None
 
 
-def time_for_a_trial(environment: Environment, history: History) -> float:
+def time_for_a_trial(spec: CampaignSpec, environment: Environment, history: History) -> float:
     """Seconds the next trial may take: its whole training budget, and the most that any took besides training."""
-    besides = max(
+    besides = besides_training(environment, history)
+    runs = spec.replicates if history else max(spec.replicates, BASELINE_RUNS)
+    # Who would be champion is started and judged once more, without the time to train.
+    controls = 1 if history and not environment.allow_untrained else 0
+    return runs * (environment.budget_seconds + besides) + besides * controls
+
+
+def time_for_the_certificate(spec: CampaignSpec, environment: Environment, history: History) -> float:
+    """Seconds that the fresh runs at the end may take, with a tenth over; kept free from the start."""
+    each = environment.budget_seconds + besides_training(environment, history)
+    return 1.1 * 2 * spec.certificate_runs(environment) * each
+
+
+def besides_training(environment: Environment, history: History) -> float:
+    """The most seconds that a run took besides its training."""
+    return max(
         (_besides(trial) for trial in history if not _was_controlled(trial)),
         default=environment.startup_seconds,
     )
-    # Who would be champion is started and judged once more, without the time to train.
-    controls = 1 if history and not environment.allow_untrained else 0
-    return environment.budget_seconds + besides * (1 + controls)
 
 
 def _besides(trial: Trial) -> float:
-    """Seconds that a trial took besides its training."""
+    """Seconds that each run of a trial took besides its training."""
+    runs = [*trial.runs, *(rerun.run for rerun in trial.reruns)]
     # One that was resumed after its training has seen less time pass than that training took.
-    wall = max(trial.wall_seconds, sum(run.wall_seconds for run in trial.runs))
-    return wall - sum(run.seconds for run in trial.runs)
+    wall = max(trial.wall_seconds, sum(run.wall_seconds for run in runs))
+    return (wall - sum(run.seconds for run in runs)) / len(runs)
 
 
 def _was_controlled(trial: Trial) -> bool:

@@ -56,12 +56,44 @@ Proposer = Annotated[
         )
     ),
 ]
+Rule = Annotated[
+    str,
+    Field(
+        json_schema_extra=_form(
+            "Rule",
+            "Decides which trials are kept: certify searches liberally and proves the champion on fresh runs at the "
+            "end; race runs every would-be keep again; greedy believes each score.",
+            enum=[*plugins.names("tasks.rules")],
+        )
+    ),
+]
+Cancel = Annotated[
+    str,
+    Field(
+        json_schema_extra=_form(
+            "Cancel",
+            "Ends trials early that will not win: by the champion's curve, by a forecast, or by one of Optuna's "
+            "pruners; none runs all to their end.",
+            enum=[*plugins.names("tasks.cancellers"), "none"],
+        )
+    ),
+]
+Replicates = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=100,
+        json_schema_extra=_form("Replicates", "Training seeds of each trial, whose scores are averaged."),
+    ),
+]
 Trials = Annotated[
     int,
     Field(
         ge=1,
         le=100_000,
-        json_schema_extra=_form("Trials", "Stop after so many trials, the baseline not counted."),
+        json_schema_extra=_form(
+            "Trials", "Stop after so many trials, the baseline and the certificate not counted."
+        ),
     ),
 ]
 Hours = Annotated[
@@ -71,7 +103,8 @@ Hours = Annotated[
         le=24 * 365,
         json_schema_extra=_form(
             "Hours",
-            "Stop so that everything ends within so many hours, summed over all lives of the campaign.",
+            "Stop so that everything, the certificate too, ends within so many hours, summed over all lives of the "
+            "campaign.",
         ),
     ),
 ]

@@ -18,7 +18,7 @@ from rich.console import Console
 from environments import FILE, plugins
 from environments.plugins import Refused
 from flows import server as servers
-from flows import show
+from flows import show, tables
 from flows.settings import parse_settings
 from flows.status import document, ended, state, stored_spec
 from flows.watch import Watch
@@ -29,19 +29,21 @@ from tasks.tracking import locate
 
 STDIN = "/dev/stdin"
 """As the name of a spec.toml: one that another program writes."""
-ADVANCED = ("patience", "crash_share", "isolation", "allow_unsandboxed", "options", "overrides")
+ADVANCED = (
+    "patience", "crash_share", "isolation", "allow_unsandboxed", "looks", "ablation", "rule_options", "cancel_options",
+    "options", "overrides",
+)  # fmt: skip
 
 
 def stated(environment: str | None, *, settings: list[str], **given: Any) -> dict[str, Any]:
     """What the command line states, as parameters of the flow; what it leaves out is not there."""
-    overrides, options = parse_settings(settings)
+    set_ = parse_settings(settings)
     base: dict[str, Any] = {}
     if environment and environment.endswith((".toml", STDIN)):
         base = _read_spec(Path(environment))
     elif environment:
         base = {"environment": _lasting(environment)}
-    every = {**given, "overrides": overrides or None, "options": options or None}
-    flat = {key: value for key, value in every.items() if value is not None}
+    flat = {key: value for key, value in {**given, **set_.stated}.items() if value is not None}
     advanced = {key: flat.pop(key) for key in ADVANCED if key in flat}
     return _laid_over(base, {**flat, "advanced": advanced})
 
@@ -79,7 +81,11 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     try:
         with Watch(spec.name, console), servers.prefect_server(api, home()) as url:
             console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
-            _run_flow(spec, url, console)
+            from flows.campaign import campaign
+
+            run_flow(
+                campaign, {field: getattr(spec, field) for field in type(spec).model_fields}, url, console
+            )
     except KeyboardInterrupt:
         print(
             f"\nnightshift: interrupted; nothing finished is lost: nightshift resume {spec.name}",
@@ -97,16 +103,13 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     return report(Ledger.open(spec.name), as_json)
 
 
-def _run_flow(spec: Any, url: str, console: Console) -> None:
-    """The campaign itself; the server has all of its task runs afterwards."""
-    from flows.campaign import campaign
-
-    parameters = {field: getattr(spec, field) for field in type(spec).model_fields}
+def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) -> None:
+    """A flow of a campaign, whose name is among the parameters; the server has all of its task runs afterwards."""
     try:
-        ending = campaign(**parameters, return_state=True)
+        ending = flow(**parameters, return_state=True)
     finally:
         servers.drain()
-    if ending.is_crashed() or (ending.is_failed() and ended(Ledger.open(spec.name)) == {}):
+    if ending.is_crashed() or (ending.is_failed() and ended(Ledger.open(parameters["name"])) == {}):
         ending.result()  # raises what ended the flow: a fault of ours or of the machine, not a campaign that failed
     if not servers.wait_for_rows(
         url, str(ending.state_details.flow_run_id), servers.credentials(url, home())
@@ -135,7 +138,7 @@ def report(ledger: Ledger, as_json: bool) -> int:
     else:
         console = Console(highlight=False)
         console.print()
-        console.print(show.campaign_table(found, console.width))
+        console.print(tables.campaign_table(found, console.width))
         show.outcome(found, console)
         show.what_next(found, ledger.path, console)
     return 1 if found["state"] == "failed" else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+import secrets
 import shutil
 import time
 import tomllib
@@ -24,14 +25,17 @@ from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
 from flows import parameters
-from tasks import evaluate, propose, train, workspace
-from tasks.decide import RULE
-from tasks.ledger import Ledger, check_name, home
+from tasks import calibration, evaluate, propose, train, workspace
+from tasks.cancellers import Canceller
+from tasks.certificate import Looks, runs_of
+from tasks.ledger import CALIBRATED, RERUNS, Ledger, Settings, check_name, home, machine
+from tasks.rules import Rule
 from tasks.scrub import URL_PASSWORD
 from tasks.walls.confine import listed
 from tasks.walls.isolation import Isolation, check_given, choose
 
-FIXED = ("environment", "overrides", "proposer", "options", "seed")
+RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
+FIXED = ("environment", *Settings.model_fields)
 
 
 class Advanced(BaseModel):
@@ -62,6 +66,24 @@ class Advanced(BaseModel):
         title="Allow unsandboxed",
         description="Run edited programs even at isolation none, where nothing keeps them from your files.",
     )
+    looks: Looks = Field(
+        default="one",
+        title="Looks",
+        description="Certificates that the campaign may take: one, at the whole error rate, or several.",
+    )
+    ablation: bool = Field(
+        default=False,
+        title="Ablation",
+        description="After a certificate, run the champion without each of its changes once.",
+    )
+    rule_options: dict[str, Any] = Field(
+        default={}, title="Rule options", description="Options of the rule, as JSON."
+    )
+    cancel_options: dict[str, Any] = Field(
+        default={},
+        title="Cancel options",
+        description='Options of what cancels trials, as JSON, such as {"fraction": 0.5} for curve.',
+    )
     options: dict[str, Any] = Field(
         default={},
         title="Proposer options",
@@ -73,7 +95,7 @@ class Advanced(BaseModel):
         description='Keys of environment.toml, as JSON, such as {"control.episodes": 20}.',
     )
 
-    @field_validator("options", "overrides", mode="before")
+    @field_validator("options", "rule_options", "cancel_options", "overrides", mode="before")
     @classmethod
     def _edited(cls, value: Any) -> Any:
         """Prefect stores a schedule's parameters as its form has them: JSON as text, without any where untouched."""
@@ -93,6 +115,9 @@ class CampaignSpec(BaseModel):
     environment: parameters.Environment
     name: str
     proposer: parameters.Proposer = "tpe"
+    rule: parameters.Rule = "certify"
+    cancel: parameters.Cancel = "curve"
+    replicates: parameters.Replicates = 1
     trials: parameters.Trials = 20
     hours: parameters.Hours = 8.0
     until: parameters.Until = None
@@ -146,6 +171,22 @@ class CampaignSpec(BaseModel):
         """
         return Isolation(choose(self.advanced.isolation), self.advanced.allow_unsandboxed)
 
+    @property
+    def loaded_rule(self) -> Rule:
+        return plugins.make(RULES, self.rule, Rule, self.advanced.rule_options)  # type: ignore[type-abstract]
+
+    @property
+    def loaded_canceller(self) -> Canceller | None:
+        if self.cancel == "none":
+            if self.advanced.cancel_options:
+                raise Refused("cancel = 'none' takes no options: leave them out, or name what is to cancel")
+            return None
+        return plugins.make(CANCELLERS, self.cancel, Canceller, self.advanced.cancel_options)  # type: ignore[type-abstract]
+
+    def certificate_runs(self, environment: Environment) -> int:
+        """Runs of each arm of the certificate; 0 where the rule does without."""
+        return runs_of(self.trials, environment.deterministic) if self.loaded_rule.certifies else 0
+
     def check(self) -> None:
         """Everything that can be known wrong before anything starts, whether the campaign is new or resumed.
 
@@ -155,16 +196,25 @@ class CampaignSpec(BaseModel):
         if shutil.which("git") is None:
             raise Refused("git is not installed: the lineage of a campaign is kept in a git repository")
         propose.load(self.proposer, self.advanced.options)
+        _ = self.loaded_rule, self.loaded_canceller
         known = Ledger.exists(self.name)
         environment = self._resumed().environment if known else self._asked_for()
         check_given(self.isolation.level, home(), listed(environment))
-        need = environment.budget_seconds + environment.startup_seconds
+        self._check_time(environment, known)
+
+    def _check_time(self, environment: Environment, known: bool) -> None:
+        """Refuse a night in which not even one trial, and what proves it, can be done."""
+        proof = self.certificate_runs(environment)
+        runs = 1 if known else 1 + self.replicates + 2 * proof
+        need = runs * environment.budget_seconds + environment.startup_seconds
+        what = f"{runs} runs of {environment.budget_seconds:g} s" if runs > 1 else "one trial"
+        remedy = ", or take rule = greedy, which proves nothing" if runs > 1 and proof else ""
         if self.hours * 3600 < need:
             has = f"{self.hours:g} ({self.hours * 3600:.0f} s)"
-            raise Refused(f"hours = {has} is less than one trial may take ({need:g} s): raise hours")
+            raise Refused(f"hours = {has} is less than {what} may take ({need:g} s): raise hours{remedy}")
         if not known and self.deadline and self.deadline < time.time() + need:
             raise Refused(
-                f"until = {self.until} is over before one trial ({need:g} s) can be done: give a later one"
+                f"until = {self.until} is over before {what} ({need:g} s) can be done: give a later one"
             )
 
     def open(self) -> Ledger:
@@ -200,18 +250,27 @@ class CampaignSpec(BaseModel):
         return checked_environment(self.environment, self.advanced.overrides)
 
     def _create(self) -> Ledger:
-        return Ledger.create(
+        ledger = Ledger.create(
             self.name,
             self._asked_for(),
             source=source(self.environment),
-            overrides=self.advanced.overrides,
-            rule=RULE,
-            proposer=self.proposer,
-            options=self.advanced.options,
-            seed=self.seed,
+            settings=self.settings(secrets.randbelow(2**31) if self.seed is None else self.seed),
             isolation=self.isolation.level,
             spec=self.toml(),
         )
+        digest = calibration.digest(ledger.path, ledger.environment)
+        if self.loaded_rule.replicates_baseline and (known := calibration.find(home(), digest, machine())):
+            workspace.write(
+                ledger.path / CALIBRATED,
+                RERUNS.dump_json(calibration.reruns(known), indent=2).decode() + "\n",
+            )
+        return ledger
+
+    def settings(self, seed: int) -> Settings:
+        """What is fixed for the campaign's whole life."""
+        stated = self.model_dump(include={"proposer", "rule", "cancel", "replicates"})
+        more = self.advanced.model_dump(include=set(Settings.model_fields))
+        return Settings(**stated, **more, seed=seed)
 
     def _resumed(self) -> Ledger:
         ledger = Ledger.open(self.name)
@@ -240,13 +299,8 @@ def checked_environment(reference: str, overrides: dict[str, Value]) -> Environm
 def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, object]]:
     """The fixed settings in which a spec differs from the campaign: what, as it was, as asked for."""
     was = ledger.campaign
-    asked: dict[str, object] = {
-        "environment": source(spec.environment),
-        "overrides": spec.advanced.overrides,
-        "proposer": spec.proposer,
-        "options": spec.advanced.options,
-        "seed": was.seed if spec.seed is None else spec.seed,
-    }
+    settings = spec.settings(was.seed if spec.seed is None else spec.seed)
+    asked = {"environment": source(spec.environment), **settings.model_dump()}
     has = {"environment": was.source, **{name: getattr(was, name) for name in FIXED[1:]}}
     return [(name, has[name], asked[name]) for name in FIXED if has[name] != asked[name]]
 

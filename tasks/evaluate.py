@@ -34,8 +34,8 @@ def evaluate(
     at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int
 ) -> Score:
     """The judged score of a finished run; a crashed one has none, and a finished trial is never judged again."""
-    if known := workspace.finished(place):
-        return known.score
+    if known := workspace.settled(place, at.number, at.part):
+        return known[1]
     return judge_run(at.marker, environment, isolation, place, run, seed)
 
 
@@ -74,8 +74,10 @@ def judge_run(
         score = Score.missing(str(wrong), environment.higher_is_better)
     # Behind walls nobody can have changed anything, and a large checkpoint takes seconds to look through.
     changed = _changed(place, run) if isolation.level == "none" else None
-    reason = changed or _beyond(score, environment.range)
-    return Score.missing(reason, environment.higher_is_better) if reason else score
+    reason = changed or _beyond(score, environment.range) or _unguarded(score, environment)
+    if reason:
+        return Score.missing(reason, environment.higher_is_better)
+    return replace(score, seed=run.seed)
 
 
 def _beyond(score: Score, range: tuple[float, float] | None) -> str | None:
@@ -83,6 +85,16 @@ def _beyond(score: Score, range: tuple[float, float] | None) -> str | None:
     for index, unit in enumerate(score.units if range else ()):
         if range and not range[0] <= unit <= range[1]:
             return f"unit {index} scored {unit:g}, outside of the metric's range {list(range)}"
+    return None
+
+
+def _unguarded(score: Score, environment: Environment) -> str | None:
+    """Why a score is none, where a metric that has a guard was not measured; None otherwise."""
+    for name in environment.guards if score.value is not None else ():
+        if name not in score.also:
+            known = environment.judge.measures() is not None
+            remedy = "what is played for it failed" if known else 'write it under "also"'
+            return f"the result says nothing of guard metric {name!r}: {remedy}"
     return None
 
 

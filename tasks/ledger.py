@@ -4,6 +4,9 @@
         campaign.json   identity and specification, written once, last of all at creation
         environment/    the environment's folder, frozen        program/   the baseline program, frozen
         trials/0007/    see tasks/workspace.py                  results/   results of tasks (tasks/checkpoint.py)
+        trials/0007-run-2/    its other training seeds; 0007-again-1/: what was run again before it was decided
+        calibration.json   runs of the baseline that were known before it began, where there are any
+        certificates/1.json   what fresh runs say of a champion, with their directories beside it
         results.tsv     a line per finished trial               events.jsonl   what happened, as it happened
         lineage.git     a commit per trial (tasks/lineage.py)   lock       held by the life that runs it
 
@@ -27,19 +30,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.score import Score
 from tasks import fingerprint, workspace
+from tasks.certificate import Certificate, Looks
 from tasks.checkpoint import At, spec_digest
 from tasks.seeds import JUDGED, Purpose, derive
-from tasks.trial import History
+from tasks.trial import History, Rerun
 from tasks.workspace import TrialDir
 
 FORMAT = 1
+CERTIFICATE = TypeAdapter(Certificate)
+RERUNS = TypeAdapter(tuple[Rerun, ...])
+CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*")
 """What MLflow keeps in the same home."""
@@ -48,10 +55,27 @@ FREEZE_LIMIT = 256 * 2**20
 """Bytes an environment's folder may hold: it is copied into every campaign."""
 
 
-class Campaign(BaseModel):
-    """campaign.json: who a campaign is, and all that changes its scores. Written once."""
+class Settings(BaseModel):
+    """What changes a campaign's scores or verdicts, besides its frozen files: fixed for its whole life."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    overrides: dict[str, Any]
+    proposer: str
+    options: dict[str, Any]
+    """Of the proposer."""
+    seed: int
+    rule: str
+    rule_options: dict[str, Any] = {}
+    cancel: str = "none"
+    cancel_options: dict[str, Any] = {}
+    replicates: int = 1
+    """Training seeds of each trial."""
+    looks: Looks = "one"
+
+
+class Campaign(Settings):
+    """campaign.json: who a campaign is, and all that changes its scores. Written once."""
 
     format: int = FORMAT
     name: str
@@ -62,11 +86,6 @@ class Campaign(BaseModel):
     environment: str
     source: str
     """Where the environment was when it was frozen: a bundled one's name, or a path."""
-    overrides: dict[str, Any]
-    rule: str
-    proposer: str
-    options: dict[str, Any]
-    seed: int
     judge_key: str = ""
     """What the draws of judges come from: no program can work it out from its own seed. Empty before there was one."""
     digest: str
@@ -154,11 +173,7 @@ class Ledger:
         environment: Environment,
         *,
         source: str,
-        overrides: dict[str, Any],
-        rule: str,
-        proposer: str,
-        options: dict[str, Any],
-        seed: int | None,
+        settings: Settings,
         isolation: str,
         spec: str,
     ) -> Ledger:
@@ -167,13 +182,6 @@ class Ledger:
         _make_room(path)
         freeze(environment, path)
         workspace.write(path / "spec.toml", spec)
-        settings: dict[str, Any] = {
-            "rule": rule,
-            "proposer": proposer,
-            "options": options,
-            "overrides": overrides,
-        }
-        settings["seed"] = secrets.randbelow(2**31) if seed is None else seed
         campaign = Campaign(
             name=name,
             campaign_id=secrets.token_hex(6),
@@ -181,10 +189,10 @@ class Ledger:
             created=time.time(),
             environment=environment.name,
             source=source,
-            digest=measure(path, environment, settings),
+            digest=measure(path, environment, settings.model_dump()),
             isolation=isolation,
             version=importlib.metadata.version("nightshift-rl"),
-            **settings,
+            **settings.model_dump(),
         )
         workspace.write(path / "campaign.json", campaign.model_dump_json(indent=2) + "\n")
         return cls(path, campaign)
@@ -192,7 +200,7 @@ class Ledger:
     def verify(self) -> None:
         """Refuse to go on when scores would no longer mean what they meant at the start."""
         campaign = self.campaign
-        settings = campaign.model_dump(include={"rule", "proposer", "options", "seed", "overrides"})
+        settings = campaign.model_dump(include=set(Settings.model_fields))
         now = measure(self.path, self.environment, settings)
         if now != campaign.digest:
             raise Refused(
@@ -220,21 +228,34 @@ class Ledger:
     def trials(self) -> Path:
         return self.path / "trials"
 
-    def place(self, number: int) -> TrialDir:
-        return TrialDir(self.trials / f"{number:04d}")
+    def place(self, number: int, part: str = "") -> TrialDir:
+        """A trial's directory, or that of another run of it."""
+        return TrialDir(self.trials / f"{number:04d}{f'-{part}' if part else ''}")
 
-    def at(self, number: int) -> At:
-        return At(self.campaign.campaign_id, self.campaign.digest, number)
+    def at(self, number: int, part: str = "") -> At:
+        return At(self.campaign.campaign_id, self.campaign.digest, number, part=part)
 
     def seed(self, purpose: Purpose, at: At) -> int:
         judged = purpose in JUDGED and self.campaign.judge_key
-        return derive(judged or self.campaign.seed, purpose, at.number, at.attempt)
+        return derive(judged or self.campaign.seed, purpose, at.number, at.attempt, at.part)
 
     def history(self) -> History:
         """Every finished trial, in the order in which they were decided."""
         finished = (TrialDir(path) for path in self.trials.iterdir())
         read = (workspace.TRIAL.validate_json(p.trial.read_bytes()) for p in finished if p.trial.is_file())
         return tuple(sorted(read, key=lambda trial: trial.settle))
+
+    @cached_property
+    def calibrated(self) -> tuple[Rerun, ...]:
+        """Runs of the baseline that were known before the campaign began (tasks/calibration.py); empty without."""
+        path = self.path / CALIBRATED
+        return RERUNS.validate_json(path.read_bytes()) if path.is_file() else ()
+
+    def certificates(self) -> tuple[Certificate, ...]:
+        """Every certificate, in the order of the looks; those of other environments after the campaign's own."""
+        found = (self.path / "certificates").glob("*.json")
+        read = [CERTIFICATE.validate_json(path.read_bytes()) for path in found]
+        return tuple(sorted(read, key=lambda one: (one.elsewhere, one.environment, one.look)))
 
     def event(self, kind: str, **facts: object) -> None:
         """Add a line to events.jsonl."""

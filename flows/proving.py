@@ -1,0 +1,123 @@
+"""`nightshift certify`: look at a campaign's champion later, again, or in other environments."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from prefect import State, flow, runtime
+from prefect.states import Completed
+from pydantic import Field
+from rich.console import Console
+
+import environments
+from environments import Environment
+from environments.plugins import Refused
+from flows import certify as certifying
+from flows import server as servers
+from flows.bench import Bench
+from flows.recovery import crash_the_dead
+from flows.running import report, run_flow
+from flows.showcase import Showcase
+from flows.spec import CampaignSpec, checked_environment
+from flows.status import ended, stored_spec
+from flows.watch import Watch
+from tasks import life as lives
+from tasks.ledger import Ledger, freeze, home
+from tasks.life import Life
+from tasks.outbox import Outbox
+from tasks.record import reconcile
+
+On = Annotated[list[str], Field(description="Other environments to run in; none: the campaign's own.")]
+Runs = Annotated[
+    int | None, Field(ge=2, le=100, description="Fresh runs of each arm; none: as a campaign's end has.")
+]
+
+
+@flow(name="certify", flow_run_name="{name}", persist_result=True, result_serializer="json")
+def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B006 (Prefect shows the default)
+    """Train a campaign's champion and its baseline afresh, and say what that proves."""
+    ledger, run = Ledger.open(name), runtime.flow_run
+    spec = _spec(ledger)
+    before = ended(ledger)
+    with Life(ledger, flow_run_id=run.id, page=run.ui_url):
+        crash_the_dead(ledger, run.id)
+        history = reconcile(ledger)
+        outbox = Outbox(ledger, spec.tracking, run.id, history)
+        words = []
+        with Showcase(ledger, run.id) as showcase:
+            for bench in _benches(spec, ledger, on):
+                made = certifying.certify(bench, runs or spec.certificate_runs(bench.environment) or 3)
+                words.append(f"{bench.environment.name}: {'passed' if made.passed else made.reason}")
+                showcase.show(history)
+        state = before.get("state", "stopped")
+        outbox.close(state)
+        ledger.event("end", state=state, reason=before.get("reason", "ended by its certificate"))
+    return Completed(message="; ".join(words), data=name)
+
+
+def prove(name: str, on: str | None, runs: int | None, server: str | None, as_json: bool) -> int:
+    """Certify a campaign from the terminal; the command's exit code."""
+    servers.settle_in(home())
+    ledger = Ledger.open(name)
+    if lives.is_running(ledger):
+        raise Refused(
+            f"campaign {name!r} is running ({lives.describe(ledger)}): its end takes a certificate by itself"
+        )
+    if runs is not None and not 2 <= runs <= 100:
+        raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
+    elsewhere = [_lasting(one) for one in on.split(",") if one] if on else []
+    ledger.verify()
+    for bench in _benches(_spec(ledger), ledger, elsewhere):
+        if reason := certifying.nothing_to_certify(bench):
+            raise Refused(f"campaign {name!r} cannot be certified: {reason}")
+    api = servers.stated_server(server, home())
+    console = Console(highlight=False, quiet=as_json)
+    try:
+        with Watch(name, console), servers.prefect_server(api, home()) as url:
+            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
+            run_flow(certify, {"name": name, "on": elsewhere, "runs": runs}, url, console)
+    except KeyboardInterrupt:
+        print(
+            f"\nnightshift: interrupted; no finished run is lost: nightshift certify {name}", file=sys.stderr
+        )
+        return 130
+    return report(Ledger.open(name), as_json)
+
+
+def _benches(spec: CampaignSpec, ledger: Ledger, on: list[str]) -> list[Bench]:
+    """Where the champion is to be looked at."""
+    history = ledger.history()
+    if not on:
+        return [Bench(spec, ledger, history)]
+    return [Bench(spec, ledger, history, _frozen(ledger, checked_environment(one, {}))) for one in on]
+
+
+def _frozen(ledger: Ledger, environment: Environment) -> Environment:
+    """Another environment, frozen in the campaign's directory at the first look.
+
+    Raises:
+        Refused: its program is another one, which has nothing to do with the champion's.
+    """
+    own = ledger.environment
+    if environment.trainer != own.trainer or environment.program or own.program:
+        raise Refused(
+            f"{environment.name} trains with {environment.trainer!r}, the campaign with {own.trainer!r}: "
+            "certify on environments whose trainer is the same and that have no program of their own"
+        )
+    path = ledger.path / "certificates" / f"on-{environment.name}"
+    if not path.is_dir():
+        with contextlib.suppress(FileExistsError):
+            freeze(environment, path)
+    return environments.load(path / "environment", {}, environment.name)
+
+
+def _spec(ledger: Ledger) -> CampaignSpec:
+    return CampaignSpec.of(**stored_spec(ledger))
+
+
+def _lasting(reference: str) -> str:
+    """An environment's reference that means the same from any directory."""
+    return reference if reference in environments.bundled() else str(Path(reference).expanduser().resolve())
