@@ -16,8 +16,29 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 
 from environments.plugins import Refused
-from flows import parameters
-from flows.parameters import meaning
+from flows.options import (
+    Cancel,
+    Detach,
+    Gain,
+    Hours,
+    Json,
+    Looks,
+    Name,
+    On,
+    Patience,
+    Proposer,
+    Replicates,
+    Rule,
+    Runs,
+    Seed,
+    Server,
+    Settings,
+    Tracking,
+    Trials,
+    Unsandboxed,
+    Until,
+    Walls,
+)
 
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 
@@ -32,44 +53,6 @@ app = App(
 environments_app = App(name="env", help="Problems: list, make and check environments.")
 app.command(environments_app)
 
-Json = Annotated[
-    bool, Parameter("--json", negative="", help="Print one JSON document on stdout, nothing else.")
-]
-Name = Annotated[str | None, Parameter("--name", help=meaning(parameters.Name))]
-Trials = Annotated[int | None, Parameter("--trials", help=meaning(parameters.Trials))]
-Hours = Annotated[float | None, Parameter("--hours", help=meaning(parameters.Hours))]
-Until = Annotated[str | None, Parameter("--until", help=meaning(parameters.Until))]
-Patience = Annotated[
-    int | None, Parameter("--patience", help="Stop after so many trials in a row without a better one.")
-]
-Proposer = Annotated[str | None, Parameter("--proposer", help=meaning(parameters.Proposer))]
-Seed = Annotated[int | None, Parameter("--seed", help=meaning(parameters.Seed))]
-Tracking = Annotated[str | None, Parameter("--tracking", help=meaning(parameters.Tracking))]
-Server = Annotated[
-    str | None, Parameter("--server", help="The Prefect API to use, such as http://127.0.0.1:4200/api.")
-]
-Detach = Annotated[
-    bool,
-    Parameter("--detach", negative="", help="Return once it has begun; it goes on without the terminal."),
-]
-Settings = Annotated[
-    list[str] | None,
-    Parameter(
-        "--set", negative="", help="key=value of environment.toml, or proposer.key=value. May be repeated."
-    ),
-]
-
-
-Walls = Annotated[
-    str | None, Parameter("--isolation", help="How trials are walled in: auto, bwrap, landlock or none.")
-]
-Unsandboxed = Annotated[
-    bool | None,
-    Parameter(
-        "--allow-unsandboxed", negative="", help="Run edited programs even where nothing walls them in."
-    ),
-]
-
 
 @app.command
 def run(
@@ -77,6 +60,10 @@ def run(
     *,
     name: Name = None,
     proposer: Proposer = None,
+    rule: Rule = None,
+    cancel: Cancel = None,
+    replicates: Replicates = None,
+    looks: Looks = None,
     trials: Trials = None,
     hours: Hours = None,
     until: Until = None,
@@ -94,7 +81,8 @@ def run(
     from flows import running
 
     stated = running.stated(
-        environment, name=name, proposer=proposer, trials=trials, hours=hours, until=until, patience=patience,
+        environment, name=name, proposer=proposer, rule=rule, cancel=cancel,
+        replicates=replicates, looks=looks, trials=trials, hours=hours, until=until, patience=patience,
         seed=seed, tracking=tracking, isolation=isolation,
         allow_unsandboxed=allow_unsandboxed, settings=set_ or [],
     )  # fmt: skip
@@ -169,22 +157,81 @@ def try_(
     )
 
 
+@app.command
+def certify(
+    campaign: str | None = None,
+    *,
+    on: Annotated[
+        str | None, Parameter("--on", help="Other environments, by commas, to see whether it carries over.")
+    ] = None,
+    runs: Annotated[int | None, Parameter("--runs", help="Fresh runs of each arm.")] = None,
+    server: Server = None,
+    json: Json = False,
+) -> int:
+    """Train CAMPAIGN's champion (the newest's) and its baseline afresh, and say what that proves."""
+    from flows import running
+    from flows.server import settle_in
+    from tasks.ledger import home
+
+    settle_in(home())
+    from flows import proving
+
+    return proving.prove(campaign or running.newest(), on, runs, server, json)
+
+
+@app.command
+def duel(
+    a: str,
+    b: str,
+    /,
+    *,
+    on: On = None,
+    runs: Runs = None,
+    set_: Settings = None,
+    seed: Seed = None,
+    isolation: Walls = None,
+    allow_unsandboxed: Unsandboxed = None,
+    json: Json = False,
+) -> int:
+    """Compare fresh runs of A and B: baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline, CAMPAIGN/7."""
+    from flows import duel as duels
+
+    return duels.duel(a, b, on, runs, set_ or [], seed, isolation or "auto", bool(allow_unsandboxed), json)
+
+
+@app.command
+def calibrate(
+    environment: str,
+    *,
+    runs: Annotated[int, Parameter("--runs", help="Runs of the baseline, 3 or more.")] = 5,
+    gain: Gain = None,
+    set_: Settings = None,
+    seed: Seed = None,
+    isolation: Walls = None,
+    json: Json = False,
+) -> int:
+    """Measure how noisy runs of ENVIRONMENT's baseline are here; later campaigns take these runs over."""
+    from flows import calibrate as calibrating
+
+    return calibrating.calibrate(environment, runs, set_ or [], seed, isolation or "auto", gain, json)
+
+
 @app.command(name="list")
 def list_(*, json: Json = False) -> int:
     """Every campaign, the newest last."""
-    from flows import show
+    from flows import show, tables
     from flows.status import summary
     from tasks.ledger import Ledger, campaigns
 
     summaries = [summary(Ledger.open(name)) for name in campaigns()]
-    show.print_json(summaries) if json else _console().print(show.campaigns_table(summaries))
+    show.print_json(summaries) if json else _console().print(tables.campaigns_table(summaries))
     return FINISHED
 
 
 @app.command
 def status(campaign: str | None = None, *, last: int | None = None, json: Json = False) -> int:
     """How CAMPAIGN (the newest) stands: state, champion against baseline, its trials."""
-    from flows import running, show
+    from flows import running, show, tables
     from flows.status import document
     from tasks.ledger import Ledger
 
@@ -194,7 +241,7 @@ def status(campaign: str | None = None, *, last: int | None = None, json: Json =
         show.print_json(found)
     else:
         console = _console()
-        console.print(show.campaign_table(found, console.width, last))
+        console.print(tables.campaign_table(found, console.width, last))
         show.outcome(found, console)
         show.what_next(found, ledger.path, console)
     return FINISHED
@@ -279,13 +326,13 @@ def environments_validate(environment: str, *, set_: Settings = None, json: Json
     """Check ENVIRONMENT without running it: its file, space, judge, trainer and command lines."""
     from flows import show
     from flows.server import settle_in
-    from flows.settings import parse_settings
+    from flows.settings import overrides_only
     from tasks.ledger import home
 
     settle_in(home())
     from flows.spec import checked_environment
 
-    overrides, _ = parse_settings(set_ or [])
+    overrides = overrides_only(set_ or [])
     found = checked_environment(environment, overrides)
     facts = {
         "environment": found.name, "folder": str(found.folder), "metric": found.metric, "direction": found.direction,
