@@ -3,9 +3,9 @@
     git -C runs/<campaign>/lineage.git log champion        what was kept, and on what it was built
     git -C runs/<campaign>/lineage.git diff baseline champion
 
-`champion` is the best kept trial, `baseline` the first; every trial has refs/trials/NNNN. A commit holds the program's
-files and params.json. Its content, parents and dates come from the trial alone, so the same trial always makes the
-same commit. The repository is the campaign's own: the user's checkout is never touched.
+`champion` is the trial that was kept last, `baseline` the first; every trial has refs/trials/NNNN. A commit holds
+the program's files and params.json. Its content, parents and dates come from the trial alone, so the same trial
+always makes the same commit. The repository is the campaign's own: the user's checkout is never touched.
 """
 
 from __future__ import annotations

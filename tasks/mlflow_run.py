@@ -1,4 +1,4 @@
-"""What MLflow is told: a campaign and a trial as parameters, tags, points and files.
+"""What MLflow is told of a trial: parameters, tags, points and files. (Of its campaign: tasks/mlflow_campaign.py.)
 
 Pure but for reading a trial's directory. What lies in out/ was written by the trial's program, so nothing
 there is believed: links are not followed, numbers are checked, names cleaned, sizes bounded.
@@ -14,6 +14,7 @@ import json
 import math
 import os
 import re
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,7 +24,7 @@ from typing import NamedTuple, TypeGuard
 from environments.space import Value
 from tasks.outgoing import open_below
 from tasks.scrub import clean, known_secrets, scrub, scrub_text
-from tasks.trial import History, Trial, baseline, best
+from tasks.trial import Trial
 
 LOG_BYTES = 64 * 2**10
 CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
@@ -32,6 +33,7 @@ PROGRESS_BYTES = 2**18
 """Of a larger progress.jsonl only lines at even distances are read."""
 LINE_BYTES = 64 * 2**10
 NOTE_CHARACTERS = 8000
+REASON_CHARACTERS = 500
 LARGEST = 1e12
 """Seconds and steps beyond this are nonsense, and would not fit MLflow's integers as milliseconds."""
 
@@ -78,6 +80,8 @@ def campaign_tags(campaign: CampaignRecord) -> dict[str, str]:
 def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dict[str, str]:
     optional = {"level": trial.verdict.level, "lineage.commit": files.commit}
     for run in trial.runs:
+        if run.due and run.due.spared:
+            optional["due"] = plain(run.due.reason)[:REASON_CHARACTERS]
         optional["isolation"] = run.isolation or None
         optional["network"] = "on" if run.network else None
     return {
@@ -121,18 +125,18 @@ def _user() -> str:
 def trial_note(trial: Trial) -> str:
     """Markdown of which the page shows five lines: the verdict comes first, a crash's log stands as it was."""
     level = f" ({trial.verdict.level})" if trial.verdict.level else ""
-    reason, _, log = _plain(trial.verdict.reason).partition("\n")
+    reason, _, log = plain(trial.verdict.reason).partition("\n")
     quoted = "\n\n" + "\n".join(f"    {line}" for line in log.splitlines()) if log else ""
-    note = f"**{trial.verdict.kind}**{level}: {_inert(reason)}\n\n{_inert(_plain(trial.proposal.rationale))}{quoted}"
+    note = f"**{trial.verdict.kind}**{level}: {inert(reason)}\n\n{inert(plain(trial.proposal.rationale))}{quoted}"
     return note.strip()[:NOTE_CHARACTERS]
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A text of which a program or a model wrote a part: without secrets and what moves a cursor."""
     return "\n".join(clean(text))
 
 
-def _inert(text: str) -> str:
+def inert(text: str) -> str:
     """Such a text in Markdown: it shows no picture and no HTML, which a page would fetch from anywhere."""
     return re.sub(r"!(?=\[)|<(?=[A-Za-z/!?])", r"\\\g<0>", text)
 
@@ -158,27 +162,46 @@ def milliseconds(seconds: float) -> int:
 
 def trial_times(campaign: CampaignRecord, trial: Trial) -> tuple[int, int]:
     """When its first run started and its last one ended, in milliseconds; alike when nothing ever ran."""
-    runs = [run for run in trial.runs if run.started > 0]
+    every = (*trial.runs, *(rerun.run for rerun in trial.reruns))
+    runs = [run for run in every if run.started > 0]
     start = min((run.started for run in runs), default=campaign.created)
     end = max((run.started + run.wall_seconds for run in runs), default=start)
     return milliseconds(start), milliseconds(end)
 
 
 def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[Point]:
-    """What is known once of a trial. A crash has no score, whatever was measured before it: never 0."""
+    """What was measured of a trial. A crash has no score, whatever was measured before it: never 0."""
     values: dict[str, float | None] = {}
-    if trial.verdict.kind != "crash":
+    scored = trial.verdict.kind != "crash"
+    if scored:
         values = {metric_key(scrub_text(name)): figure for name, figure in trial.score.also.items()}
         values |= {
             metric_key(campaign.metric): trial.score.value,
             "score": trial.score.value,
             "score/se": trial.score.se,
         }
+        if trial.score.runs:
+            values |= {"runs": len(trial.score.runs), "score/run_sd": statistics.stdev(trial.score.values)}
     if trial.runs:
         values["time/train"] = math.fsum(run.seconds for run in trial.runs)
         values["memory/peak_gb"] = max(run.peak_memory or 0 for run in trial.runs) / 2**30 or None
     end = trial_times(campaign, trial)[1]
-    return [Point(key, v, end, 0) for key, v in values.items() if v is not None and math.isfinite(v)]
+    once = [found for key, value in values.items() for found in point(key, value, end)]
+    return [*once, *_trainings(trial, end)] if scored else once
+
+
+def _trainings(trial: Trial, moment: int) -> Iterator[Point]:
+    """What each training scored, the first at step 1: its own where there are several, and those that ran again."""
+    own = [rerun.score for rerun in trial.reruns if rerun.of == trial.number]
+    others = [rerun.score for rerun in trial.reruns if rerun.of != trial.number]
+    for key, scores in [("score/run", trial.score.runs), ("score/rerun", own), ("champion/rerun", others)]:
+        for number, score in enumerate(scores, 1):
+            yield from point(key, score.value, moment, number)
+
+
+def point(key: str, value: float | None, moment: int, step: int = 0) -> list[Point]:
+    """A point of the log; none where there is no number."""
+    return [] if value is None or not math.isfinite(value) else [Point(key, value, moment, step)]
 
 
 def contradicts(metrics: Mapping[str, float], params: Mapping[str, str], trial: Trial) -> bool:
@@ -261,98 +284,3 @@ def log_tail(path: Path) -> str:
     if size > LOG_BYTES:
         tail = tail.partition(b"\n")[2] or tail
     return "".join(f"{line}\n" for line in clean(tail.decode(errors="replace")))
-
-
-# The campaign's own run
-
-
-def decided(campaign: CampaignRecord, trial: Trial) -> int:
-    """When its verdict fell, in milliseconds: part of the identity of what is logged with it."""
-    started = trial.runs[-1].started if trial.runs else campaign.created
-    return milliseconds(started + trial.wall_seconds)
-
-
-def standing_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[Point]:
-    """The best score as it was once `trial` was decided: a point of a curve over trials' numbers."""
-    champion = best(tuple(other for other in history if other.settle <= trial.settle))
-    moment = decided(campaign, trial)
-    points = [] if champion is None else _point("champion/score", champion.score.value, moment, trial.number)
-    return points + (_point("baseline/score", trial.score.value, moment) if trial.number == 0 else [])
-
-
-def summary_points(campaign: CampaignRecord, history: History) -> list[Point]:
-    """By what nights are compared. `gain` is positive when the champion is better, whichever way the metric points."""
-    if not history:
-        return []
-    moment = decided(campaign, history[-1])
-    first, champion = baseline(history), best(history)
-    values: dict[str, float] = {
-        "trials": len([trial for trial in history if trial.number > 0]),
-        "crashes": len([trial for trial in history if trial.verdict.kind == "crash"]),
-        "hours": round(math.fsum(trial.wall_seconds for trial in history) / 3600, 4),
-    }
-    if first and champion and first.score.value is not None:
-        values["gain"] = float(f"{champion.score.goodness - first.score.goodness:.9g}")
-    own = standing_points(campaign, first, history) if first else []
-    return [*own, *(point for key, value in values.items() for point in _point(key, value, moment))]
-
-
-def _point(key: str, value: float | None, moment: int, step: int = 0) -> list[Point]:
-    return [] if value is None or not math.isfinite(value) else [Point(key, value, moment, step)]
-
-
-def standing_tags(campaign: CampaignRecord, history: History, state: str = "running") -> dict[str, str]:
-    """The campaign's note and the number of its champion, as they are now."""
-    champion = best(history)
-    number = {"champion": str(champion.number)} if champion else {}
-    return {"mlflow.note.content": standing_note(campaign, history, state), **number}
-
-
-def standing_note(campaign: CampaignRecord, history: History, state: str = "running") -> str:
-    """Markdown of which the page shows five lines: what came out first, then what it took."""
-    kinds = [trial.verdict.kind for trial in history if trial.number > 0]
-    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
-    plural = "" if len(kinds) == 1 else "s"
-    spent = f"{state}: {len(kinds)} trial{plural} besides the baseline" + (f" ({counts})" if counts else "")
-    return f"{_outcome(campaign, history)}\n\n{spent}{_changes(history)}"[:NOTE_CHARACTERS]
-
-
-def _outcome(campaign: CampaignRecord, history: History) -> str:
-    first, champion = baseline(history), best(history)
-    if champion is None or champion.score.value is None:
-        return "**No trial has a score yet.**"
-    direction = "higher" if campaign.higher_is_better else "lower"
-    score = f"{campaign.metric} {champion.score.value:.6g}"
-    if champion.number == 0:
-        return (
-            f"**The baseline stands**: {score} ({direction} is better); nothing that was tried scored better."
-        )
-    against = ""
-    if first and first.score.value is not None:
-        change = champion.score.value - first.score.value
-        against = f" against the baseline's {first.score.value:.6g} ({change:+.4g})"
-    caution = {
-        "provisional": " Provisional: one training run each, and the best of several is flattered by luck."
-    }
-    told = caution.get(champion.verdict.level or "", f" {champion.verdict.level}.")
-    return f"**Champion: trial {champion.number}**, {score}{against}; {direction} is better.{told}"
-
-
-def _changes(history: History) -> str:
-    """A table of the parameters in which the champion differs from the baseline."""
-    first, champion = baseline(history), best(history)
-    if first is None or champion is None or champion.number == 0:
-        return ""
-    before, now = shown(first.proposal.params), shown(champion.proposal.params)
-    rows = [
-        f"| {_cell(name)} | {_cell(before.get(name, ''))} | {_cell(value)} |"
-        for name, value in now.items()
-        if before.get(name) != value
-    ]
-    edited = "\n\nIts program is changed too: see diff.patch of its run." if champion.proposal.edit else ""
-    table = ["| parameter | baseline | champion |", "|---|---|---|", *rows]
-    return ("\n\n" + "\n".join(table) if rows else "") + edited
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())[:80]

@@ -22,11 +22,11 @@ PREFIX = "mlflow.sharedViewState."
 COLUMNS, AXES, CHARTS = 30, 10, 40
 """How many parameters get a column, how many an axis of the parallel coordinates, and how many curves a chart."""
 COSTS = ("time/train", "memory/peak_gb")
-UNCHARTED = ("score", "score/se")
-"""In the table: as charts they would say the objective again, and nothing."""
-NIGHTS = ("gain", "baseline/score")
-NIGHT_COSTS = ("trials", "crashes", "hours")
-NIGHT_FACTS = ("proposer", "budget_seconds", "budget_steps", "machine")
+UNCHARTED = ("score", "score/se", "score/run", "score/run_sd", "score/rerun", "champion/rerun", "runs")
+"""In the table, or on a trial's page: as charts of all trials they would say the objective again, and nothing."""
+NIGHTS = ("certificate/gain", "gain", "baseline/score")
+NIGHT_COSTS = ("trials", "crashes", "cancelled", "hours")
+NIGHT_FACTS = ("proposer", "rule", "budget_seconds", "budget_steps", "machine")
 State = dict[str, object]
 
 
@@ -68,6 +68,7 @@ def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> View
     columns = [
         ("metrics.`score`", 75),
         ("tags.`verdict`", 80),
+        ("tags.`level`", 85),
         ("tags.`champion`", 82),
         *((f"params.`{name}`", _width(name)) for name in parameters.values()),
         ("tags.`proposer`", 110),
@@ -103,6 +104,7 @@ def nights_view(campaign: CampaignRecord) -> View:
     """The campaigns of one environment below each other, the newest first."""
     metrics = ("champion/score", *NIGHTS, *NIGHT_COSTS)
     columns = [
+        ("tags.`certified`", 80),
         *((f"metrics.`{name}`", _width(name)) for name in metrics),
         ("tags.`champion`", 85),
         *((f"params.`{name}`", _width(name)) for name in NIGHT_FACTS),

@@ -1,26 +1,33 @@
-"""The outbox: trials that are in the ledger, on their way to MLflow.
+"""The outbox: trials and certificates that are in the ledger, on their way to MLflow.
 
-The ledger comes first and is what counts. A trial that MLflow has not taken waits here, and is sent after the next
-trial, or when the campaign is resumed. A tracking server that is down stops nothing. What waits is derived from the
-receipts in the trials' directories, so a kill loses nothing and doubles nothing.
+The ledger comes first and is what counts. What MLflow has not taken waits here, and is sent after the next
+trial, at the end, or when the campaign is resumed. A tracking server that is down stops nothing. What waits is
+derived from the receipts beside the trials and certificates, so a kill loses nothing and doubles nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from tasks import lineage, workspace
-from tasks.ledger import Ledger, home, machine
+from tasks.certificate import Certificate, level
+from tasks.ledger import CERTIFICATE, Ledger, home, machine
+from tasks.mlflow_certificate import own
 from tasks.scrub import without_passwords
 from tasks.tracking import CampaignRecord, Rejected, TrialFiles, Unreachable, locate
 from tasks.trial import History, Trial
 
+RECEIPT = ".receipt"
+"""What a certificate's receipt ends with, in the place of .json."""
+
 
 class Outbox:
-    """The trials that MLflow has not taken yet."""
+    """What MLflow has not taken yet."""
 
     def __init__(
         self, ledger: Ledger, tracking: str | None, flow_run_id: str | None, history: History
@@ -30,7 +37,7 @@ class Outbox:
         self.waiting = [trial for trial in history if not is_tracked(ledger, trial)]
         self._campaign = campaign_record(ledger, flow_run_id)
         self._down = self._opened = False
-        self._rejected: set[int] = set()
+        self._rejected: set[str] = set()
         self._history = list(history)
 
     def add(self, trial: Trial) -> None:
@@ -40,23 +47,28 @@ class Outbox:
             self.waiting.append(trial)
 
     def drain(self) -> None:
-        """Send what waits, oldest first, until all is sent or the server is found down.
+        """Send what waits, trials first, until all is sent or the server is found down.
 
         A record that MLflow rejects stays, without holding up the others; that, and an outage, is noted once.
         """
+        certificates = self.ledger.certificates()
+        looks = unsent(self.ledger)
         try:
-            if self.waiting and not self._opened:
+            if (self.waiting or looks) and not self._opened:
                 self.tracker.open_campaign(self._campaign)
                 self.ledger.event("tracked", urls=self.tracker.urls(self._campaign))
                 self._opened = True
             for trial in list(self.waiting):
                 try:
-                    self._send(trial)
+                    self._send(trial, certificates)
                     self.waiting.remove(trial)
                 except Rejected as rejected:
-                    if trial.number not in self._rejected:
-                        self._note(rejected, trial=trial.number)
-                    self._rejected.add(trial.number)
+                    self._refused(rejected, trial=trial.number)
+            for path in looks:
+                try:
+                    self._send_certificate(path, certificates)
+                except Rejected as rejected:
+                    self._refused(rejected, certificate=path.stem)
             self._down = False
         except Unreachable as down:
             if not self._down:
@@ -68,32 +80,73 @@ class Outbox:
         self.drain()
         if self._down:
             return
+        history, certificates = tuple(self._history), self.ledger.certificates()
         try:
-            history = tuple(self._history)
-            self.tracker.close_campaign(self._campaign, status, history, self.ledger.path)
+            self.tracker.close_campaign(self._campaign, status, history, certificates, self.ledger.path)
         except Unreachable as down:
             self._note(down)
 
-    def _note(self, problem: Unreachable, **which: int) -> None:
-        self.ledger.event(
-            "tracking", **which, error=without_passwords(str(problem)), waiting=len(self.waiting)
-        )
+    def _refused(self, rejected: Rejected, **which: int | str) -> None:
+        if str(which) not in self._rejected:
+            self._note(rejected, **which)
+        self._rejected.add(str(which))
 
-    def _send(self, trial: Trial) -> None:
+    def _note(self, problem: Unreachable, **which: int | str) -> None:
+        left = len(self.waiting) + len(unsent(self.ledger))
+        self.ledger.event("tracking", **which, error=without_passwords(str(problem)), waiting=left)
+
+    def _send(self, trial: Trial, certificates: Sequence[Certificate]) -> None:
+        run_id = self._log(trial, certificates)
+        self.tracker.log_standing(self._campaign, trial, tuple(self._history), certificates)
         place = self.ledger.place(trial.number)
+        _sign(_receipt(place.path), place.trial, run_id)
+
+    def _log(self, trial: Trial, certificates: Sequence[Certificate]) -> str:
+        """Log a trial at the level that it has by now; its run."""
+        believed = level(trial, own(self._campaign, certificates))
+        trial = replace(trial, verdict=replace(trial.verdict, level=believed))
         commit = lineage.commits(self.ledger.path / "lineage.git").get(trial.number)
-        run_id = self.tracker.log_trial(self._campaign, trial, TrialFiles(place.path, commit))
-        self.tracker.log_standing(self._campaign, trial, tuple(self._history))
-        workspace.write(
-            _receipt(place.path), json.dumps({"run_id": run_id, "of": fingerprint(place.trial)}) + "\n"
-        )
+        files = TrialFiles(self.ledger.place(trial.number).path, commit)
+        return self.tracker.log_trial(self._campaign, trial, files)
+
+    def _send_certificate(self, path: Path, certificates: Sequence[Certificate]) -> None:
+        """Log a certificate; if it passed, also the champion's new level, and register its checkpoint."""
+        certificate = CERTIFICATE.validate_json(path.read_bytes())
+        self.tracker.log_certificates(self._campaign, tuple(self._history), certificates)
+        run_id = ""
+        if certificate.passed and certificate.environment == self._campaign.environment:
+            champion = next(trial for trial in self._history if trial.number == certificate.champion)
+            run_id = self._log(champion, certificates)
+            if model := self.tracker.register(self._campaign, certificate, run_id):
+                self.ledger.event("registered", trial=champion.number, model=without_passwords(model))
+        _sign(path.with_suffix(RECEIPT), path, run_id)
+
+
+def waiting(ledger: Ledger, history: History) -> int:
+    """How many trials and certificates MLflow has not taken yet."""
+    return len([trial for trial in history if not is_tracked(ledger, trial)]) + len(unsent(ledger))
+
+
+def unsent(ledger: Ledger) -> list[Path]:
+    """The certificates that MLflow has not taken as they are now, those of the first looks first."""
+    found = (ledger.path / "certificates").glob("*.json")
+    left = [path for path in found if not _is_signed(path.with_suffix(RECEIPT), path)]
+    return sorted(left, key=lambda path: (CERTIFICATE.validate_json(path.read_bytes()).look, path.name))
 
 
 def is_tracked(ledger: Ledger, trial: Trial) -> bool:
     """Whether MLflow has taken this trial as it is now."""
     place = ledger.place(trial.number)
-    receipt = _receipt(place.path)
-    return receipt.is_file() and json.loads(receipt.read_text())["of"] == fingerprint(place.trial)
+    return _is_signed(_receipt(place.path), place.trial)
+
+
+def _sign(receipt: Path, path: Path, run_id: str) -> None:
+    """Write down which run took a file as it is now."""
+    workspace.write(receipt, json.dumps({"run_id": run_id, "of": fingerprint(path)}) + "\n")
+
+
+def _is_signed(receipt: Path, path: Path) -> bool:
+    return receipt.is_file() and json.loads(receipt.read_text())["of"] == fingerprint(path)
 
 
 def fingerprint(path: Path) -> str:
@@ -119,12 +172,18 @@ def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
         spec={
             "environment": campaign.source,
             "proposer": campaign.proposer,
+            "rule": campaign.rule,
+            "cancel": campaign.cancel,
+            "replicates": str(campaign.replicates),
+            "looks": campaign.looks,
             "seed": str(campaign.seed),
             "budget_seconds": f"{environment.budget_seconds:g}",
             "isolation": campaign.isolation,
             "machine": machine(),
             **steps,
             **{f"set.{key}": str(value) for key, value in campaign.overrides.items()},
+            **{f"rule.{key}": str(value) for key, value in campaign.rule_options.items()},
+            **{f"cancel.{key}": str(value) for key, value in campaign.cancel_options.items()},
         },
         varies=tuple(environment.space),
     )

@@ -66,8 +66,10 @@ def pack_trial(place: TrialDir, log: str, to: Path) -> None:
 
 
 def pack_campaign(folder: Path, to: Path) -> None:
-    """Copy what a campaign shows of itself: its picture, its table and its specification, where they are."""
-    for name in ("progress.png", "results.tsv", "spec.toml"):
+    """Copy what a campaign shows of itself: picture, table, specification and certificates, where they are."""
+    found = (path for kind in ("json", "md") for path in (folder / "certificates").glob(f"*.{kind}"))
+    certificates = sorted(f"certificates/{path.name}" for path in found)
+    for name in ("progress.png", "results.tsv", "spec.toml", *certificates):
         if file := open_below(folder, name):
             _copy(file, to / name)
     specification = to / "spec.toml"

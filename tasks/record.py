@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -10,10 +11,11 @@ from prefect.cache_policies import NO_CACHE
 import environments
 from environments import Environment, judge_name
 from tasks import lineage, workspace
+from tasks.certificate import level
 from tasks.checkpoint import At, run_name
 from tasks.ledger import Ledger, machine
 from tasks.outbox import Outbox
-from tasks.trial import History, Trial, best
+from tasks.trial import History, Level, Trial, best
 
 COLUMNS = (
     "trial", "attempt", "commit", "score", "se", "n", "verdict", "level", "seconds", "steps", "peak_memory_gb",
@@ -42,17 +44,23 @@ def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
     workspace.write(place.diff, lineage.patch(repository, trial.number))
     workspace.write(place.trial, workspace.TRIAL.dump_json(trial, indent=2).decode() + "\n")
     with (ledger.path / "results.tsv").open("a") as file:
-        file.write(row(ledger.environment, trial, commit))
+        file.write(row(ledger.environment, trial, commit, trial.verdict.level))
     ledger.event("settled", trial=trial.number, verdict=trial.verdict.kind, score=trial.score.value)
     return trial
 
 
 def reconcile(ledger: Ledger) -> History:
     """The finished trials. results.tsv is rewritten from them: a kill may fall between a trial and its line."""
-    history, repository = ledger.history(), ledger.path / "lineage.git"
-    lineage.unlock(repository)
-    commits = lineage.commits(repository)
-    rows = (row(ledger.environment, trial, commits.get(trial.number, "")) for trial in history)
+    lineage.unlock(ledger.path / "lineage.git")
+    return rewrite(ledger)
+
+
+def rewrite(ledger: Ledger) -> History:
+    """Write results.tsv anew, as the finished trials and certificates say; the trials."""
+    history, commits = ledger.history(), lineage.commits(ledger.path / "lineage.git")
+    environment = ledger.environment
+    own = [one for one in ledger.certificates() if one.environment == environment.name]
+    rows = (row(environment, trial, commits.get(trial.number, ""), level(trial, own)) for trial in history)
     workspace.write(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
     return history
 
@@ -63,9 +71,9 @@ def program_files(ledger: Ledger) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*own, *ledger.environment.editable]))
 
 
-def row(environment: Environment, trial: Trial, commit: str) -> str:
-    """A trial as a line of results.tsv; what is not known is empty, never 0."""
-    run, score = trial.runs[-1], trial.score
+def row(environment: Environment, trial: Trial, commit: str, believed: Level | None) -> str:
+    """A trial as a line of results.tsv: its runs together, of its steps the last run's. Unknown is empty, never 0."""
+    score, peak = trial.score, max((run.peak_memory or 0 for run in trial.runs), default=0)
     steps = f"/{environment.budget_steps}" if environment.budget_steps else ""
     varying = {name: value for name, value in trial.proposal.params.items() if name in environment.space}
     values: dict[str, object] = {
@@ -76,10 +84,10 @@ def row(environment: Environment, trial: Trial, commit: str) -> str:
         "se": score.se,
         "n": score.n or None,
         "verdict": trial.verdict.kind,
-        "level": trial.verdict.level,
-        "seconds": run.seconds,
-        "steps": run.steps,
-        "peak_memory_gb": run.peak_memory and round(run.peak_memory / 2**30, 3),
+        "level": believed,
+        "seconds": math.fsum(run.seconds for run in trial.runs),
+        "steps": trial.runs[-1].steps,
+        "peak_memory_gb": round(peak / 2**30, 3) if peak else None,
         "cost_usd": trial.proposal.cost,
         "proposer": trial.proposal.proposer,
         "budget": f"{environment.budget_seconds:g}s{steps}",

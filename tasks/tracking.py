@@ -14,10 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from environments.plugins import Refused
-from tasks import outgoing
+from tasks import mlflow_registry, outgoing
+from tasks.certificate import Certificate
+from tasks.mlflow_campaign import decided, standing_points, standing_tags, summary_points
+from tasks.mlflow_certificate import certificate_points, ended
 from tasks.mlflow_run import (
     CampaignRecord,
     Point,
@@ -25,14 +28,10 @@ from tasks.mlflow_run import (
     campaign_tags,
     contradicts,
     curves,
-    decided,
     log_tail,
     metric_key,
     milliseconds,
     shown,
-    standing_points,
-    standing_tags,
-    summary_points,
     trial_key,
     trial_scalars,
     trial_tags,
@@ -41,6 +40,7 @@ from tasks.mlflow_run import (
 from tasks.mlflow_store import Rejected, Store, Unreachable, ensure_experiment, find_run
 from tasks.mlflow_views import nights_view, trials_view
 from tasks.scrub import without_passwords
+from tasks.tracker import Ending, NoTracking, Tracker
 from tasks.trial import History, Trial, best
 from tasks.workspace import TrialDir
 
@@ -59,62 +59,15 @@ __all__ = [
     "locate",
 ]
 
-Ending = Literal["finished", "failed", "stopped"]
 ENDED = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 DECIDED = {"keep": "FINISHED", "discard": "FINISHED", "cancelled": "KILLED", "crash": "FAILED"}
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
+Certificates = Sequence[Certificate]
 T = TypeVar("T")
-
 
 MARK = "*"
 """The tag `champion` of a trial's run, where it is the campaign's best."""
 LIGHT = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
-
-
-class Tracker(Protocol):
-    """Where campaigns are shown. Every method may raise `Unreachable`, and may be called again any time."""
-
-    def open_campaign(self, campaign: CampaignRecord) -> str:
-        """Show the campaign as running; the id of its run, which is created when missing."""
-
-    def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
-        """Show a decided trial, whole; the id of its run. A changed verdict replaces the earlier one."""
-
-    def log_standing(self, campaign: CampaignRecord, trial: Trial, history: History) -> None:
-        """Show the best score as it was once `trial` was decided, and how the campaign stands after `history`."""
-
-    def close_campaign(
-        self, campaign: CampaignRecord, status: Ending, history: History, folder: Path
-    ) -> None:
-        """Show how the campaign ended, with what lies in its `folder` (see tasks/ledger.py)."""
-
-    def urls(self, campaign: CampaignRecord) -> dict[str, str]:
-        """Where to look: its trials as a table, best first; the same as charts; the nights of its environment.
-
-        `url`, `charts_url` and `nights_url`; without a server `path`, `charts_path` and `nights_path`, to be put
-        behind the address of whatever serves the database: `command` starts that.
-        """
-
-
-class NoTracking:
-    """Tracking is off."""
-
-    def open_campaign(self, campaign: CampaignRecord) -> str:
-        return ""
-
-    def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
-        return ""
-
-    def log_standing(self, campaign: CampaignRecord, trial: Trial, history: History) -> None:
-        pass
-
-    def close_campaign(
-        self, campaign: CampaignRecord, status: Ending, history: History, folder: Path
-    ) -> None:
-        pass
-
-    def urls(self, campaign: CampaignRecord) -> dict[str, str]:
-        return {}
 
 
 class Mlflow:
@@ -159,26 +112,50 @@ class Mlflow:
                 _upload(client, run, trial, place)
             return run_id
 
-    def log_standing(self, campaign: CampaignRecord, trial: Trial, history: History) -> None:
+    def log_standing(
+        self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Certificates
+    ) -> None:
         with self._reach() as client:
-            parent = self._parent(client, campaign)
-            points, tags = standing_points(campaign, trial, history), standing_tags(campaign, history)
-            client.log_batch(parent, _points(points), tags=_run_tags(tags))
+            tags = standing_tags(campaign, history, certificates)
+            points = standing_points(campaign, trial, history)
+            client.log_batch(self._parent(client, campaign), _points(points), tags=_run_tags(tags))
             self._mark(client, campaign, history)
 
+    def log_certificates(
+        self, campaign: CampaignRecord, history: History, certificates: Certificates
+    ) -> None:
+        with self._reach() as client:
+            tags = standing_tags(campaign, history, certificates)
+            points = certificate_points(campaign, certificates)
+            client.log_batch(self._parent(client, campaign), _points(points), tags=_run_tags(tags))
+
+    def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:
+        with self._reach() as client:
+            told = mlflow_registry.register(client, self._store, campaign, certificate, run_id)
+            client.set_tag(self._parent(client, campaign), "model", told)
+            return told
+
     def close_campaign(
-        self, campaign: CampaignRecord, status: Ending, history: History, folder: Path
+        self,
+        campaign: CampaignRecord,
+        status: Ending,
+        history: History,
+        certificates: Certificates,
+        folder: Path,
     ) -> None:
         with self._reach() as client:
             parent = self._parent(client, campaign)
-            points, tags = summary_points(campaign, history), standing_tags(campaign, history, status)
+            points = [*summary_points(campaign, history), *certificate_points(campaign, certificates)]
+            tags = standing_tags(campaign, history, certificates, status)
             client.log_batch(parent, _points(points), tags=_run_tags(tags))
             with self._uploading(), outgoing.parcel(folder) as parcel:
                 if folder.is_dir():
                     outgoing.pack_campaign(folder, parcel)
                     client.log_artifacts(parent, str(parcel))
             if client.get_run(parent).info.status != ENDED[status]:
-                end = decided(campaign, history[-1]) if history else milliseconds(campaign.created)
+                ends = [decided(campaign, trial) for trial in history[-1:]]
+                ends += [ended(campaign, one) for one in certificates]
+                end = max(ends, default=milliseconds(campaign.created))
                 client.set_terminated(parent, ENDED[status], end_time=end)
 
     def urls(self, campaign: CampaignRecord) -> dict[str, str]:
@@ -297,7 +274,7 @@ class Mlflow:
                 name = f"{campaign.campaign}-{trial.number:04d}"
                 return client.create_run(experiment, trial_times(campaign, trial)[0], tags, name)
         client.log_batch(run.info.run_id, tags=_run_tags(tags))
-        for stale in {"level", "lineage.commit"} & (run.data.tags.keys() - tags.keys()):
+        for stale in {"level", "lineage.commit", "due"} & (run.data.tags.keys() - tags.keys()):
             client.delete_tag(run.info.run_id, stale)
         return run
 

@@ -12,17 +12,8 @@ import pytest
 
 from environments.score import Score
 from tasks import mlflow_run
-from tasks.mlflow_run import (
-    CampaignRecord,
-    curves,
-    log_tail,
-    metric_key,
-    standing_note,
-    standing_points,
-    summary_points,
-    trial_note,
-    trial_scalars,
-)
+from tasks.mlflow_campaign import standing_note, standing_points, summary_points
+from tasks.mlflow_run import CampaignRecord, curves, log_tail, metric_key, trial_note, trial_scalars
 from tasks.mlflow_views import View, nights_view, trials_view
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind, best
 
@@ -157,6 +148,9 @@ def test_a_night_is_summed_up_in_single_points() -> None:
         "gain": 50.5,
         "trials": 3,
         "crashes": 1,
+        "cancelled": 0,
+        "spared": 0,
+        "spared/kept": 0,
         "hours": 0.04,
     }
     assert {point.step for point in points} == {0}
@@ -176,11 +170,12 @@ def test_the_note_says_first_who_won_by_how_much_and_what_that_is_worth() -> Non
     note = standing_note(
         NIGHT,
         night(100.0, None, 150.0, params=({"lr": 1e-3, "a|b": "x"},) * 2 + ({"lr": 3e-4, "a|b": "y"},)),
+        (),
         "finished",
     )
     assert note.splitlines() == [
         "**Champion: trial 2**, return/mean 150 against the baseline's 100 (+50); higher is better. "
-        "Provisional: one training run each, and the best of several is flattered by luck.",
+        "Provisional: not tested on fresh runs, and the best of several is flattered by luck.",
         "",
         "finished: 2 trials besides the baseline (1 crash, 1 keep)",
         "",
@@ -200,7 +195,7 @@ def test_the_note_says_first_who_won_by_how_much_and_what_that_is_worth() -> Non
     ],
 )
 def test_the_note_says_when_nothing_was_won(scores: tuple[float | None, ...], beginning: str) -> None:
-    assert standing_note(NIGHT, night(*scores)).startswith(beginning)
+    assert standing_note(NIGHT, night(*scores), ()).startswith(beginning)
 
 
 def test_the_log_of_a_crash_is_quoted_as_it_is() -> None:
@@ -256,6 +251,7 @@ def test_the_table_has_the_best_trial_on_top_and_the_varying_parameters_as_colum
     assert state["selectedColumns"] == [
         "metrics.`score`",
         "tags.`verdict`",
+        "tags.`level`",
         "tags.`champion`",
         "params.`lr`",
         "params.`gamma`",
@@ -270,6 +266,11 @@ def test_charts_are_grouped_and_drawn_of_every_trial() -> None:
         "return/mean",
         "score",
         "score/se",
+        "score/run",
+        "score/run_sd",
+        "score/rerun",
+        "champion/rerun",
+        "runs",
         "return/sampled",
         "train/kl",
         "train/a",
@@ -286,7 +287,15 @@ def test_charts_are_grouped_and_drawn_of_every_trial() -> None:
     state = state_of(view)
     assert state["runsHiddenMode"] == "SHOW_ALL"
     hidden = {card["metricKey"] for card in state["compareRunCharts"] if card["deleted"]}
-    assert hidden == {"score", "score/se"}
+    assert hidden == {
+        "score",
+        "score/se",
+        "score/run",
+        "score/run_sd",
+        "score/rerun",
+        "champion/rerun",
+        "runs",
+    }
 
 
 def test_a_metric_called_score_keeps_its_chart() -> None:
@@ -300,8 +309,10 @@ def test_the_nights_of_an_environment_share_one_page() -> None:
     assert view.key == nights_view(other).key != trials_view(NIGHT).key
     state = state_of(view)
     assert state["searchFilter"] == "tags.kind = 'campaign'"
-    assert {"metrics.`champion/score`", "metrics.`gain`", "params.`machine`"} <= set(state["selectedColumns"])
-    assert charts_of(view)["best so far"] == ["champion/score", "gain", "baseline/score"]
+    asked = {"tags.`certified`", "metrics.`certificate/gain`", "metrics.`champion/score`", "metrics.`gain`"}
+    assert asked | {"params.`machine`", "params.`rule`"} <= set(state["selectedColumns"])
+    charts = charts_of(view)["best so far"]
+    assert charts == ["champion/score", "certificate/gain", "gain", "baseline/score"]
 
 
 def test_a_page_from_before_views_had_names_finds_filter_order_and_columns() -> None:

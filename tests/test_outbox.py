@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from test_ledger import created
 from test_proposers import decided
 
 from tasks import workspace
+from tasks.certificate import Certificate
 from tasks.ledger import Ledger, machine
 from tasks.outbox import Outbox, campaign_record, is_tracked
 from tasks.record import reconcile, settle
@@ -26,9 +28,17 @@ class Shelf:
     def __init__(self) -> None:
         self.down = False
         self.unwanted: set[int] = set()
+        self.unproved: set[int] = set()
+        """How many certificates it will not have."""
         self.sent: list[int] = []
         self.standings: list[tuple[int, int]] = []
         """Of each sent trial its number, and how many were decided by then."""
+        self.levels: list[str | None] = []
+        """Of each sent trial, how far it is believed."""
+        self.proved: list[list[int]] = []
+        """The looks that each call showed."""
+        self.registered: list[tuple[int, str]] = []
+        """Of each certified champion its trial and its run."""
         self.ended: list[str] = []
         self.shown: tuple[int, Path] = (0, Path())
 
@@ -41,13 +51,36 @@ class Shelf:
         if trial.number in self.unwanted:
             raise Rejected(f"trial {trial.number} has a tag that is too long")
         self.sent.append(trial.number)
+        self.levels.append(trial.verdict.level)
         return f"run-{trial.number}"
 
-    def log_standing(self, campaign: CampaignRecord, trial: Trial, history: History) -> None:
+    def log_standing(
+        self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Sequence[Certificate]
+    ) -> None:
         self._answer()
         self.standings.append((trial.number, len(history)))
 
-    def close_campaign(self, campaign: CampaignRecord, status: str, history: History, folder: Path) -> None:
+    def log_certificates(
+        self, campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]
+    ) -> None:
+        self._answer()
+        if len(certificates) in self.unproved:
+            raise Rejected("a name that is too long")
+        self.proved.append([one.look for one in certificates])
+
+    def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:
+        self._answer()
+        self.registered.append((certificate.champion, run_id))
+        return f"a-model version {len(self.registered)}"
+
+    def close_campaign(
+        self,
+        campaign: CampaignRecord,
+        status: str,
+        history: History,
+        certificates: Sequence[Certificate],
+        folder: Path,
+    ) -> None:
         self._answer()
         self.ended.append(status)
         self.shown = len(history), folder

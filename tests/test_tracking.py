@@ -348,7 +348,7 @@ def test_a_cancelled_trial_is_a_killed_run(store: Mlflow, campaign: CampaignReco
 
 def test_a_campaign_has_one_run_however_often_it_is_opened(store: Mlflow, campaign: CampaignRecord) -> None:
     first = store.open_campaign(campaign)
-    store.close_campaign(campaign, "stopped", (), Path("gone"))
+    store.close_campaign(campaign, "stopped", (), (), Path("gone"))
     assert runs_of(store, campaign, "campaign")[0].info.status == "KILLED"
     resumed = replace(campaign, flow_run_id="another", spec={"proposer": "tpe", "trials": "40", "hours": "8"})
     assert Mlflow(store.uri, store._store.home).open_campaign(resumed) == first
@@ -367,7 +367,7 @@ def logged_night(store: Mlflow, campaign: CampaignRecord, folder: Path, *scores:
         trial = replace(make_trial(number, kind, value), settle=number, wall_seconds=18.0 + number)
         history += (trial,)
         store.log_trial(campaign, trial, TrialFiles(folder / "gone"))
-        store.log_standing(campaign, trial, history)
+        store.log_standing(campaign, trial, history, ())
     return history
 
 
@@ -400,7 +400,7 @@ def test_the_champions_mark_moves_with_the_champion(
     history = logged_night(store, campaign, tmp_path, 100.0, 90.0, 150.0, None)
     assert marked(store, campaign) == ["2"]
     another_life = Mlflow(store.uri, tmp_path)
-    another_life.log_standing(campaign, history[0], history)
+    another_life.log_standing(campaign, history[0], history, ())
     assert marked(store, campaign) == ["2"]
 
 
@@ -410,7 +410,7 @@ def test_a_mark_that_a_kill_left_behind_is_taken_away(
     history = logged_night(store, campaign, tmp_path, 100.0, 150.0)
     stale = next(run for run in runs_of(store, campaign) if run.data.tags["trial"] == "0")
     client_of(store).set_tag(stale.info.run_id, "champion", "*")
-    Mlflow(store.uri, tmp_path).log_standing(campaign, history[1], history)
+    Mlflow(store.uri, tmp_path).log_standing(campaign, history[1], history, ())
     assert marked(store, campaign) == ["1"]
 
 
@@ -420,7 +420,7 @@ def test_a_champion_that_waits_to_be_sent_is_marked_when_it_comes(
     first, second = (replace(make_trial(n, "keep", 100.0 + n), settle=n) for n in range(2))
     for trial, expected in [(first, []), (second, ["1"])]:
         store.log_trial(campaign, trial, TrialFiles(tmp_path / "gone"))
-        store.log_standing(campaign, trial, (first, second))
+        store.log_standing(campaign, trial, (first, second), ())
         assert marked(store, campaign) == expected
 
 
@@ -430,7 +430,7 @@ def test_a_champions_run_that_was_made_anew_is_marked_again(
     (trial,) = logged_night(store, campaign, tmp_path, 100.0)
     other = replace(trial, score=replace(trial.score, value=101.0))
     store.log_trial(campaign, other, TrialFiles(tmp_path / "gone"))
-    store.log_standing(campaign, other, (other,))
+    store.log_standing(campaign, other, (other,), ())
     assert marked(store, campaign) == ["0"]
 
 
@@ -442,7 +442,7 @@ def test_a_closed_campaign_can_be_compared_with_others(
     store.open_campaign(campaign)
     history = logged_night(store, campaign, tmp_path, 100.0, None, 150.0)
     for _ in range(2):
-        Mlflow(store.uri, tmp_path).close_campaign(campaign, "finished", history, tmp_path)
+        Mlflow(store.uri, tmp_path).close_campaign(campaign, "finished", history, (), tmp_path)
     (run,) = runs_of(store, campaign, "campaign")
     assert (run.info.status, run.info.end_time) == ("FINISHED", int((BEGIN + 120) * 1000))
     assert artifacts_of(store, run.info.run_id) == {"progress.png", "results.tsv", "spec.toml"}
@@ -453,6 +453,9 @@ def test_a_closed_campaign_can_be_compared_with_others(
         "gain": [(0, 50.0)],
         "trials": [(0, 2)],
         "crashes": [(0, 1)],
+        "cancelled": [(0, 0)],
+        "spared": [(0, 0)],
+        "spared/kept": [(0, 0)],
         "hours": [(0, 0.0158)],
     }
     assert run.data.metrics["champion/score"] == 150.0
@@ -463,8 +466,8 @@ def test_a_campaign_that_goes_on_is_summed_up_anew(
     store: Mlflow, campaign: CampaignRecord, tmp_path: Path
 ) -> None:
     history = logged_night(store, campaign, tmp_path, 100.0, 90.0, 150.0)
-    store.close_campaign(campaign, "stopped", history[:2], tmp_path)
-    store.close_campaign(campaign, "finished", history, tmp_path)
+    store.close_campaign(campaign, "stopped", history[:2], (), tmp_path)
+    store.close_campaign(campaign, "finished", history, (), tmp_path)
     (run,) = runs_of(store, campaign, "campaign")
     assert (run.data.metrics["gain"], run.data.metrics["trials"]) == (50.0, 2)
     assert run.info.status == "FINISHED"
@@ -473,7 +476,7 @@ def test_a_campaign_that_goes_on_is_summed_up_anew(
 def test_a_campaign_without_a_single_trial_can_be_closed(
     store: Mlflow, campaign: CampaignRecord, tmp_path: Path
 ) -> None:
-    store.close_campaign(campaign, "failed", (), tmp_path)
+    store.close_campaign(campaign, "failed", (), (), tmp_path)
     (run,) = runs_of(store, campaign, "campaign")
     assert (run.info.status, run.data.metrics) == ("FAILED", {})
 
@@ -484,8 +487,8 @@ def test_a_run_deleted_in_the_user_interface_is_made_anew(
     (trial,) = logged_night(store, campaign, tmp_path, 100.0)
     client_of(store).delete_run(store.open_campaign(campaign))
     with pytest.raises(Rejected):
-        store.log_standing(campaign, trial, (trial,))
-    store.log_standing(campaign, trial, (trial,))
+        store.log_standing(campaign, trial, (trial,), ())
+    store.log_standing(campaign, trial, (trial,), ())
     assert len(runs_of(store, campaign, "campaign")) == 1
 
 
@@ -507,8 +510,8 @@ def test_a_locked_database_is_given_up_soon_and_used_when_free(
     with closing(sqlite3.connect(store.uri.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(Unreachable, match="database is locked"):
-            store.log_standing(campaign, trial, (trial,))
-    store.log_standing(campaign, trial, (trial,))
+            store.log_standing(campaign, trial, (trial,), ())
+    store.log_standing(campaign, trial, (trial,), ())
 
 
 # Where to look
