@@ -1,0 +1,311 @@
+"""How often decisions are right: the project's own rules, canceller and certificate on simulated environments.
+
+    python -m benchmarks.decisions --landscape FILE.json --rule certify --runs 60 --campaigns 1000 --json
+
+Everything that decides is the code that campaigns run (tasks/decide.py, tasks/rules, tasks/cancellers,
+tasks/certificate.py); only training and judging are simulated (benchmarks/simulated.py), without Prefect. All runs are
+charged: the baseline's, reruns, certificates, and cancelled ones by the share that was run. Without --landscape the
+bundled ones of benchmarks/landscapes are run and a table is printed. Figures are in the landscape's own unit of score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.simulated import Configuration, Landscape, World
+from environments import Environment, plugins
+from environments.judges.command import Command
+from environments.plugins import Refused
+from environments.score import Score
+from tasks.cancellers import Canceller
+from tasks.certificate import RUNS, Certificate, Fresh, alpha_of, conclude, order, runs_of, unpromising
+from tasks.decide import weigh
+from tasks.rules import Again, Rule, Tried
+from tasks.standing import standing
+from tasks.trial import TWENTIETHS, Due, History, Proposal, Rerun, Run, Trial, Verdict, best
+
+BASELINE_RUNS = 3
+LOOK = 0.4
+"""Share of the budget at which progress is seen; a cancelled run costs so much of one."""
+SPARED = 10
+BUNDLED = Path(__file__).with_name("landscapes")
+ENVIRONMENT = Environment(
+    name="simulated", folder=Path(), metric="score", direction="maximize", trainer="command",
+    judge=Command(eval_cmd="{result}"), budget_seconds=1, allow_untrained=True,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one campaign came to, and what is true of it."""
+
+    shipped: bool
+    """Whether something else than the baseline."""
+    claim: float
+    """The score that is reported for what ships."""
+    truth: float
+    """Its expectation."""
+    gain: float
+    """True gain of what ships over the baseline: in expectation on the set that the claim is about."""
+    claimed_gain: float
+    covered: bool
+    """Whether the certificate's interval holds the true gain."""
+    ideas: int
+    keeps: int
+    false_keeps: int
+
+
+class Campaign:
+    """One simulated campaign: the loop of flows/campaign.py, with a world in place of training and judging."""
+
+    def __init__(self, world: World, rule: Rule, canceller: Canceller | None, runs: int) -> None:
+        self.world, self.rule, self.canceller = world, rule, canceller
+        self.left = float(runs)
+        self.history: History = ()
+        self.known: dict[int, Configuration] = {}
+        self.keeps = self.false_keeps = 0
+
+    def run(self) -> Outcome:
+        certificate_runs = planned(round(self.left)) if self.rule.certifies else 0
+        self.left -= 2 * certificate_runs
+        self._baseline()
+        while self.left >= 1 and self._trial():
+            pass
+        return self._shipped(certificate_runs)
+
+    def _baseline(self) -> None:
+        count = BASELINE_RUNS if self.rule.replicates_baseline else 1
+        self.left -= count
+        pairs = [self._run(self.world.baseline) for _ in range(count)]
+        self.known[0] = self.world.baseline
+        score = Score.over([score for _, score in pairs])
+        self._settle(
+            Tried(0, Proposal({}), tuple(run for run, _ in pairs), score), Verdict("keep", "baseline")
+        )
+
+    def _trial(self) -> bool:
+        """One idea, to its verdict; False when the runs do not last so long."""
+        champion, number = best(self.history), len(self.history)
+        assert champion is not None, "the baseline was kept"
+        proposal = Proposal({"idea": number}, parent=champion.number)
+        self.known[number] = self.world.idea(self.known[champion.number])
+        run, score = self._run(self.known[number])
+        if due := self._due(run):
+            run = replace(run, due=due)
+            if not due.spared:
+                self.left -= LOOK
+                gone = replace(run, status="cancelled", reported=None)
+                missing = Score.missing("cancelled", higher_is_better=True)
+                self._settle(Tried(number, proposal, (gone,), missing))
+                return True
+        self.left -= 1
+        tried = Tried(number, proposal, (run,), score)
+        while isinstance(wanted := weigh(self.history, ENVIRONMENT, self.rule, tried), Again):
+            if self.left < 1:
+                return False
+            self.left -= 1
+            again, score = self._run(self.known[wanted.of])
+            tried = replace(tried, reruns=(*tried.reruns, Rerun(wanted.of, again, score)))
+        assert isinstance(wanted, Verdict), f"{wanted} was not expected"
+        self._settle(tried, wanted)
+        if wanted.kind == "keep":
+            self.keeps += 1
+            self.false_keeps += self.known[number].level <= self.known[champion.number].level
+        return True
+
+    def _due(self, run: Run) -> Due | None:
+        if self.canceller is None:
+            return None
+        reason = self.canceller.look(self.history, run.curve, higher_is_better=True)
+        return Due(LOOK, reason, self.world.spares(SPARED)) if reason else None
+
+    def _run(self, one: Configuration, questions: str = "search") -> tuple[Run, Score]:
+        value = self.world.score(one, questions)
+        curve = (None,) * (round(LOOK * TWENTIETHS) - 1) + (self.world.progress(one),)
+        run = Run("", 0, 1.0, "finished", curve=curve, reported=value)
+        return run, Score(value, n=1)
+
+    def _settle(self, tried: Tried, verdict: Verdict | None = None) -> None:
+        verdict = verdict or weigh(self.history, ENVIRONMENT, self.rule, tried)  # type: ignore[assignment]
+        assert isinstance(verdict, Verdict), f"{verdict} was not expected"
+        number = len(self.history)
+        trial = Trial(
+            number, 1, number, tried.proposal, tried.runs, tried.score, verdict, reruns=tried.reruns
+        )
+        self.history = (*self.history, trial)
+
+    def _shipped(self, certificate_runs: int) -> Outcome:
+        champion, baseline = best(self.history), self.history[0]
+        assert champion is not None, "the baseline was kept"
+        tried, base = self.known[champion.number], self.world.baseline
+        done = (len(self.history) - 1, self.keeps, self.false_keeps)
+        if not self.rule.certifies:
+            truth = self.world.truth(tried, "search")
+            gain = truth - self.world.truth(base, "search")
+            claim = _value(champion.score)
+            return Outcome(
+                champion is not baseline, claim, truth, gain, claim - _value(baseline.score), True, *done
+            )
+        if champion is baseline or unpromising(self.history):
+            claim, truth = _value(baseline.score), self.world.truth(base, "search")
+            return Outcome(False, claim, truth, 0.0, 0.0, True, *done)
+        found = self._certificate(champion, certificate_runs)
+        truth = self.world.truth(tried if found.passed else base, "report")
+        claim = found.expected_score(baseline.score.values)
+        assert claim is not None and found.comparison is not None, "simulated runs always have a score"
+        gain = truth - self.world.truth(base, "report")
+        covered = found.comparison.low <= gain <= found.comparison.high
+        return Outcome(found.passed, claim, truth, gain, found.expected or 0.0, covered, *done)
+
+    def _certificate(self, champion: Trial, runs: int) -> Certificate:
+        fresh = []
+        for arm, _ in order(runs, self.world.order):
+            one = self.known[champion.number] if arm == "champion" else self.world.baseline
+            fresh.append(Fresh(arm, *self._run(one, "report")))
+        level = standing(self.history)
+        return conclude(
+            1, alpha_of(1, "one"), champion.number, "simulated", fresh, {}, sd=level.sd if level else 0.0
+        )
+
+
+def planned(runs: int) -> int:
+    """Runs of each arm of the certificate for a budget of so many runs in all, with what campaigns do for trials."""
+    return next(k for _, k in RUNS if runs_of(max(runs - BASELINE_RUNS - 2 * k, 0)) >= k)
+
+
+def _value(score: Score) -> float:
+    assert score.value is not None, "simulated runs always have a score"
+    return score.value
+
+
+def one_campaign(
+    index: int,
+    landscape: Landscape,
+    rule: Rule,
+    canceller: Canceller | None,
+    runs: int,
+    seed: int,
+    null: bool,
+) -> Outcome:
+    world = World(landscape, np.random.default_rng([seed, index, null]), null)
+    return Campaign(world, rule, canceller, runs).run()
+
+
+def simulate(
+    landscape: Landscape,
+    rule: str,
+    cancel: str,
+    runs: int,
+    campaigns: int,
+    seed: int,
+    jobs: int | None = None,
+) -> dict[str, float | int | str]:
+    """Figures over so many campaigns with effects, and as many without any."""
+    made = plugins.make("tasks.rules", rule, Rule, {})  # type: ignore[type-abstract]
+    canceller = (
+        None if cancel == "none" else plugins.make("tasks.cancellers", cancel, Canceller, {})  # type: ignore[type-abstract]
+    )
+    every = partial(one_campaign, landscape=landscape, rule=made, canceller=canceller, runs=runs, seed=seed)
+    with ProcessPoolExecutor(jobs) as pool:
+        chunk = max(campaigns // 64, 1)
+        found = list(pool.map(partial(every, null=False), range(campaigns), chunksize=chunk))
+        null = list(pool.map(partial(every, null=True), range(campaigns), chunksize=chunk))
+    return {"rule": rule, "cancel": cancel, "runs": runs, "campaigns": campaigns} | figures(found, null)
+
+
+def figures(found: Sequence[Outcome], null: Sequence[Outcome]) -> dict[str, float | int | str]:
+    """Means over campaigns; a figure that nothing can be said of is NaN in a table, and null in JSON."""
+    shipped = [one for one in found if one.shipped]
+    gains = [one.gain for one in found]
+    return {
+        "ships_when_null": _mean([one.shipped for one in null]),
+        "ships": _mean([one.shipped for one in found]),
+        "claim_minus_true": _mean([one.claim - one.truth for one in found]),
+        "p_worse": _mean([one.gain < 0 for one in found]),
+        "true_gain": _mean(gains),
+        "true_gain_se": statistics.stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan,
+        "gain_claim_minus_true_when_shipped": _mean([one.claimed_gain - one.gain for one in shipped]),
+        "interval_coverage_when_shipped": _mean([one.covered for one in shipped]),
+        "ideas": _mean([one.ideas for one in found]),
+        "false_keep_share": _share(sum(one.false_keeps for one in found), sum(one.keeps for one in found)),
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values) if values else math.nan
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole else math.nan
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--landscape", type=Path, action="append", help="a JSON file; may be repeated")
+    parser.add_argument("--rule", action="append", choices=plugins.names("tasks.rules"))
+    parser.add_argument("--cancel", default="curve", choices=[*plugins.names("tasks.cancellers"), "none"])
+    parser.add_argument("--runs", type=int, action="append", help="training runs in all; may be repeated")
+    parser.add_argument("--campaigns", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, help="processes at once; all cores when left out")
+    parser.add_argument("--json", action="store_true")
+    asked = parser.parse_args()
+    rows = []
+    try:
+        for path in asked.landscape or sorted(BUNDLED.glob("*.json")):
+            landscape = Landscape.read(path)
+            for rule in asked.rule or ["greedy", "race", "certify"]:
+                # Greedy is as the seeds run it: every idea to its end.
+                cancel = "none" if rule == "greedy" else asked.cancel
+                for runs in asked.runs or [60]:
+                    if runs < BASELINE_RUNS + 2 * planned(runs) + 1:
+                        raise Refused(f"--runs {runs} leaves none for an idea: give at least 10")
+                    row = simulate(landscape, rule, cancel, runs, asked.campaigns, asked.seed, asked.jobs)
+                    rows.append({"landscape": path.stem, "unit": landscape.unit} | row)
+                    if not asked.json:
+                        _print(rows[-1], head=len(rows) == 1)
+    except Refused as refused:
+        sys.exit(f"decisions: {refused}")
+    if asked.json:
+        clean = [{k: None if v != v else v for k, v in row.items()} for row in rows]
+        print(json.dumps(clean[0] if len(clean) == 1 else clean, indent=2, allow_nan=False))
+
+
+def _print(row: dict[str, float | int | str], head: bool) -> None:
+    """A row of the table; scores in units of the landscape."""
+    unit = float(row["unit"])
+    cells = {
+        "landscape": f"{row['landscape']:<14}",
+        "rule": f"{row['rule']:<8}",
+        "runs": f"{row['runs']:>4}",
+        "null": f"{row['ships_when_null']:>6.3f}",
+        "ships": f"{row['ships']:>6.3f}",
+        "claim-true": f"{float(row['claim_minus_true']) / unit:>+10.2f}",
+        "worse": f"{row['p_worse']:>6.3f}",
+        "gain": f"{float(row['true_gain']) / unit:>6.2f}",
+        "se": f"{float(row['true_gain_se']) / unit:>5.2f}",
+        "when shipped": f"{float(row['gain_claim_minus_true_when_shipped']) / unit:>+12.2f}",
+        "coverage": f"{row['interval_coverage_when_shipped']:>8.3f}",
+        "ideas": f"{row['ideas']:>6.1f}",
+        "false keeps": f"{row['false_keep_share']:>11.2f}",
+    }
+    if head:
+        print("  ".join(f"{name:>{len(cell)}}" for name, cell in cells.items()))
+    print("  ".join(cells.values()), flush=True)
+
+
+if __name__ == "__main__":
+    main()
