@@ -31,11 +31,10 @@ from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.certificate import RUNS, Certificate, Fresh, alpha_of, conclude, order, runs_of, unpromising
 from tasks.decide import weigh
-from tasks.rules import Again, Rule, Tried
+from tasks.rules import BASELINE_RUNS, Again, Rule, Tried
 from tasks.standing import standing
 from tasks.trial import TWENTIETHS, Due, History, Proposal, Rerun, Run, Trial, Verdict, best
 
-BASELINE_RUNS = 3
 LOOK = 0.4
 """Share of the budget at which progress is seen; a cancelled run costs so much of one."""
 SPARED = 10
@@ -85,7 +84,7 @@ class Campaign:
         return self._shipped(certificate_runs)
 
     def _baseline(self) -> None:
-        count = BASELINE_RUNS if self.rule.replicates_baseline else 1
+        count = self.rule.baseline_runs(1, deterministic=False)
         self.left -= count
         pairs = [self._run(self.world.baseline) for _ in range(count)]
         self.known[0] = self.world.baseline
@@ -131,8 +130,8 @@ class Campaign:
         return Due(LOOK, reason, self.world.spares(SPARED)) if reason else None
 
     def _run(self, one: Configuration, questions: str = "search") -> tuple[Run, Score]:
-        value = self.world.score(one, questions)
-        curve = (None,) * (round(LOOK * TWENTIETHS) - 1) + (self.world.progress(one),)
+        value, progress = self.world.run(one, questions)
+        curve = (None,) * (round(LOOK * TWENTIETHS) - 1) + (progress,)
         run = Run("", 0, 1.0, "finished", curve=curve, reported=value)
         return run, Score(value, n=1)
 

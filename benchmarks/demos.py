@@ -2,11 +2,13 @@
 
     python -m benchmarks.demos [--demos 20] [--fresh 2] [--at-once 1] [--environment lunar_lander] [--json]
 
-A demo is `nightshift run lunar_lander --trials 8 --seed N` in a home of its own, server and MLflow and all. Its gain is
-what the demo itself says: the champion's one score less the baseline's one score. Being the best of several, that is
-flattered by luck; so every champion is then trained and judged again, with seeds that no campaign has used, and its
-*true* gain is the mean of those runs less the mean of all the demos' baselines. A gain is called visible from 100
-points on, several standard deviations of a baseline's run.
+A demo is `nightshift run lunar_lander --trials 8 --seed N` in a home of its own, server and MLflow and all, under the
+rule that campaigns have by themselves: the baseline runs several times, and at the end a certificate says whether the
+champion is better on fresh runs. Its gain is that of the search: the champion's score less the baseline's. Being the
+best of several, that is flattered by luck; so every champion is then trained and judged again, with seeds that no
+campaign has used, and its *true* gain is the mean of those runs less the mean of all the demos' baselines. A gain is
+called visible from 100 points on, several standard deviations of a baseline's run. What ships is the champion where it
+is certified, and otherwise the baseline, which gains nothing.
 
 With `--at-once 2` two demos share the machine, each with one training at a time: on two cores that takes half as long,
 and is harder on the demo than a machine of its own.
@@ -47,6 +49,10 @@ class Demo:
     champion: float
     trial: int
     """The champion's number; 0 when nothing beat the baseline."""
+    certified: float | None
+    """The gain of its certificate, where it passed."""
+    shipped: int | None
+    """The trial that ships; 0 when it is the baseline, None when nothing does."""
     fresh: tuple[float, ...]
     """The champion's program and parameters again, with other seeds."""
     seconds: float
@@ -91,7 +97,11 @@ def demo(environment: str, fresh: int, seed: int) -> Demo:
         seeds = range(FRESH_SEEDS + 100 * seed, FRESH_SEEDS + 100 * seed + fresh)
         scores = [again("--seed", str(other), "--json")["score"] for other in seeds]
     known = tuple(score for score in scores if score is not None)  # a crash has none
-    return Demo(seed, baseline["score"], champion["score"], champion["trial"], known, seconds)
+    proof = found["certificate"]
+    certified = proof["gain"] if proof and proof["passed"] else None
+    return Demo(
+        seed, baseline["score"], champion["score"], champion["trial"], certified, found["shipped_trial"], known, seconds
+    )  # fmt: skip
 
 
 def nightshift(home: str, *arguments: str) -> dict[str, Any]:
@@ -117,6 +127,8 @@ def summary(demos: Sequence[Demo]) -> dict[str, float]:
         "baseline/mean": ordinary,
         "baseline/sd": statistics.stdev(each.baseline for each in demos) if len(demos) > 1 else 0.0,
         "gain/median": statistics.median(each.gain for each in demos),
+        "certified": sum(each.certified is not None for each in demos),
+        "shipped/not_baseline": sum(bool(each.shipped) for each in demos),
         "minutes/median": statistics.median(each.seconds for each in demos) / 60,
         "minutes/max": max(each.seconds for each in demos) / 60,
     }
@@ -126,20 +138,40 @@ def summary(demos: Sequence[Demo]) -> dict[str, float]:
             "true_gain/median": statistics.median(true),
             "true_gain/min": min(true),
         }
+    if passed := [each for each in demos if each.certified is not None and each.fresh]:
+        true = [statistics.fmean(each.fresh) - ordinary for each in passed]
+        figures |= {
+            "certified_gain/median": statistics.median(each.certified or 0.0 for each in passed),
+            "certified/true_gain/median": statistics.median(true),
+            "certified/true_gain/min": min(true),
+        }
     return figures
 
 
 def show(about: str, demos: Sequence[Demo]) -> None:
-    table = Table("seed", "baseline", "champion", "gain", "its fresh runs", "minutes", title=about)
+    table = Table(
+        "seed", "baseline", "champion", "gain", "certified", "ships", "its fresh runs", "minutes", title=about
+    )
     for each in demos:
         found = f"{each.champion:.0f} (trial {each.trial})"
         fresh = " ".join(f"{score:.0f}" for score in each.fresh)
         minutes = f"{each.seconds / 60:.1f}"
-        table.add_row(str(each.seed), f"{each.baseline:.0f}", found, f"{each.gain:+.0f}", fresh, minutes)
+        certified = "no" if each.certified is None else f"{each.certified:+.0f}"
+        ships = "nothing" if each.shipped is None else f"trial {each.shipped}" if each.shipped else "baseline"
+        table.add_row(
+            str(each.seed),
+            f"{each.baseline:.0f}",
+            found,
+            f"{each.gain:+.0f}",
+            certified,
+            ships,
+            fresh,
+            minutes,
+        )
     console = Console(highlight=False)
     console.print(table)
     for name, value in summary(demos).items():
-        console.print(f"{name:<20} {value:.4g}")
+        console.print(f"{name:<26} {value:.4g}")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ has mean x.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -122,8 +123,14 @@ class World:
         """Something new on top of the incumbent."""
         return self._configured(incumbent.level + self._effect(incumbent.level))
 
-    def score(self, one: Configuration, questions: str) -> float:
-        """What one fresh run scores on a set of questions; of returns every run has its own."""
+    def run(self, one: Configuration, questions: str) -> tuple[float, float]:
+        """One fresh run: its score on a set of questions, and its progress at the look.
+
+        Progress is independent of the score, given the configuration.
+        """
+        return self._score(one, questions), self._progress(one)
+
+    def _score(self, one: Configuration, questions: str) -> float:
         noise = self.landscape.noise
         if isinstance(noise, Normal):
             collapsed = self._rng.random() < noise.collapse
@@ -134,13 +141,12 @@ class World:
         )
         return float((self._rng.random(noise.questions) < right).mean())
 
-    def progress(self, one: Configuration) -> float:
-        """What one fresh run shows at the look; independent of its score."""
+    def _progress(self, one: Configuration) -> float:
         shown = self.landscape.preview * one.level
         return float(shown + PREVIEW_NOISE * self.landscape.sd * self._rng.standard_normal())
 
     def truth(self, one: Configuration, questions: str) -> float:
-        """The expectation of `score`."""
+        """The expectation of a run's score."""
         noise = self.landscape.noise
         if isinstance(noise, Normal):
             return one.level - noise.collapse * 3 * one.sd
@@ -185,3 +191,22 @@ class World:
     def _shared(self, noise: Binomial) -> float:
         """Correlation of the latent answers for which the answers themselves correlate by phi."""
         return math.sin(math.pi * noise.phi / 2)
+
+
+class Recorded(World):
+    """A campaign in which every idea is the baseline itself: its runs are drawn from real ones, with replacement."""
+
+    def __init__(self, runs: Sequence[tuple[float, float]], rng: Generator) -> None:
+        """`runs`: the score of each, and its progress at the look, both in goodness."""
+        self._rng = rng
+        self._runs = runs
+        self.baseline = Configuration(float(np.mean([score for score, _ in runs])), 0.0)
+
+    def idea(self, incumbent: Configuration) -> Configuration:
+        return incumbent
+
+    def run(self, one: Configuration, questions: str) -> tuple[float, float]:
+        return self._runs[self._rng.integers(len(self._runs))]
+
+    def truth(self, one: Configuration, questions: str) -> float:
+        return one.level

@@ -21,8 +21,6 @@ from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 from tasks.untrained import untrained
 from tasks.workspace import TrialDir
 
-BASELINE_RUNS = 3
-"""Of the environment's own program, so that the noise is known before anything is compared with it."""
 SPARED = 10
 """One in so many cancellations that are due is not carried out."""
 
@@ -59,7 +57,10 @@ class Bench:
         runs: list[Run] = []
         scores: list[Score] = []
         known = () if self.history else self.ledger.calibrated
-        for seed in range(1, (self.spec.replicates if known else self.seeds) + 1):
+        seeds = self.spec.replicates
+        if not self.history and not known:
+            seeds = self.spec.loaded_rule.baseline_runs(seeds, self.environment.deterministic)
+        for seed in range(1, seeds + 1):
             part = f"run-{seed}" if seed > 1 else ""
             run, score = self.measure(self.number, proposal, part, "search", tuple(runs), early=seed == 1)
             runs.append(run)
@@ -67,14 +68,6 @@ class Bench:
             if score.value is None:
                 break
         return Tried(self.number, proposal, tuple(runs), Score.over(scores), known)
-
-    @property
-    def seeds(self) -> int:
-        """Training seeds of the next trial."""
-        if self.history or not self.spec.loaded_rule.replicates_baseline:
-            return self.spec.replicates
-        # Where nothing is drawn at random a second run shows just that.
-        return max(self.spec.replicates, 2 if self.environment.deterministic else BASELINE_RUNS)
 
     def more(self, tried: Tried, wanted: Wanted) -> Tried:
         """What else has to be known before a trial can be decided."""

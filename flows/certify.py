@@ -6,11 +6,13 @@ from pathlib import Path
 
 from flows.bench import Bench
 from tasks import interrupt, workspace
+from tasks.ablation import Ablation, Removed, parts
 from tasks.certificate import Certificate, alpha_of, conclude, order, unpromising
-from tasks.ledger import CERTIFICATE, Ledger
+from tasks.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.record import rewrite
 from tasks.standing import standing
 from tasks.trial import best
+from tasks.workspace import TrialDir
 
 
 def at_the_end(bench: Bench) -> None:
@@ -19,8 +21,10 @@ def at_the_end(bench: Bench) -> None:
         return
     if reason := why_not(bench):
         bench.ledger.event("uncertified", reason=reason)
-    else:
-        certify(bench, bench.spec.certificate_runs(bench.environment))
+        return
+    made = certify(bench, bench.spec.certificate_runs(bench.environment))
+    if made.passed and bench.spec.advanced.ablation:
+        ablate(bench, made)
 
 
 def why_not(bench: Bench) -> str | None:
@@ -89,6 +93,27 @@ def certify(bench: Bench, runs: int) -> Certificate:
 
 def _on(bench: Bench) -> str:
     return f"-on-{bench.environment.name}" if bench.elsewhere else ""
+
+
+def ablate(bench: Bench, certificate: Certificate) -> Ablation:
+    """Run a certified champion without each of its changes, once."""
+    champion, level, ledger = best(bench.history), standing(bench.history), bench.ledger
+    assert champion is not None and level is not None, "it was certified"
+    removed = []
+    for number, (change, proposal) in enumerate(parts(champion, bench.history[0]), 1):
+        interrupt.check()
+        place = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{number}")
+        part = f"ablation-{number}"
+        removed.append(
+            Removed(change, *bench.measure(champion.number, proposal, part, "confirm", place=place))
+        )
+    scores = [score.goodness for score in certificate.scores("champion")]
+    mean = sum(scores) / len(scores)
+    made = Ablation(champion.number, mean, len(scores), level.sd, tuple(removed))
+    path = ledger.path / "ablations" / f"{champion.number:04d}.json"
+    workspace.write(path, ABLATION.dump_json(made, indent=2).decode() + "\n")
+    ledger.event("ablated", trial=champion.number, changes=[one.change for one in removed])
+    return made
 
 
 def store(ledger: Ledger, certificate: Certificate) -> None:

@@ -98,6 +98,10 @@ def resume(
     until: Until = None,
     patience: Patience = None,
     proposer: Proposer = None,
+    rule: Rule = None,
+    cancel: Cancel = None,
+    replicates: Replicates = None,
+    looks: Looks = None,
     seed: Seed = None,
     tracking: Tracking = None,
     isolation: Walls = None,
@@ -111,7 +115,8 @@ def resume(
     from flows import running
 
     stated = running.stated(
-        None, name=campaign or running.newest_unfinished(), proposer=proposer, trials=trials, hours=hours,
+        None, name=campaign or running.newest_unfinished(), proposer=proposer, rule=rule, cancel=cancel,
+        replicates=replicates, looks=looks, trials=trials, hours=hours,
         until=until, patience=patience, seed=seed, tracking=tracking, isolation=isolation,
         allow_unsandboxed=allow_unsandboxed, settings=set_ or [],
     )  # fmt: skip

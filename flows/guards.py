@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from environments import Environment
-from flows.bench import BASELINE_RUNS
 from flows.spec import CampaignSpec
-from tasks.trial import History, Trial, best
+from flows.times import time_for_a_trial, time_for_the_certificate
+from tasks.trial import History, best, tried
 
+WHOLE = 1 - 1e-6
+"""Of a trial: with less than a whole one left no other is begun."""
 CRASH_WINDOW = 10
 CRASH_MINIMUM = 5
 """Trials before the share of crashes says anything."""
@@ -36,13 +38,12 @@ def stop(
         spent: Seconds over all lives of the campaign.
         asked: Whether somebody asked it to stop.
     """
-    tried = [trial for trial in history if trial.number > 0]
     if asked:
         return Stop("stopped", "asked to stop; `nightshift resume` goes on")
     if crashes := _too_many_crashes(spec, history):
         return crashes
-    if len(tried) >= spec.trials:
-        return _end(history, f"all {spec.trials} trials done")
+    if history and spec.trials - tried(history) < WHOLE:
+        return _end(history, f"all {spec.trials} trials done{_in_parts(history)}")
     if spec.advanced.patience and _without_improvement(history) >= spec.advanced.patience:
         return _end(history, f"nothing better in the last {spec.advanced.patience} trial(s)")
     reserve = time_for_the_certificate(spec, environment, history)
@@ -57,40 +58,15 @@ def stop(
     return None
 
 
-def time_for_a_trial(spec: CampaignSpec, environment: Environment, history: History) -> float:
-    """Seconds the next trial may take: its whole training budget, and the most that any took besides training."""
-    besides = besides_training(environment, history)
-    runs = spec.replicates if history else max(spec.replicates, BASELINE_RUNS)
-    # Who would be champion is started and judged once more, without the time to train.
-    controls = 1 if history and not environment.allow_untrained else 0
-    return runs * (environment.budget_seconds + besides) + besides * controls
-
-
-def time_for_the_certificate(spec: CampaignSpec, environment: Environment, history: History) -> float:
-    """Seconds that the fresh runs at the end may take, with a tenth over; kept free from the start."""
-    each = environment.budget_seconds + besides_training(environment, history)
-    return 1.1 * 2 * spec.certificate_runs(environment) * each
-
-
-def besides_training(environment: Environment, history: History) -> float:
-    """The most seconds that a run took besides its training."""
-    return max(
-        (_besides(trial) for trial in history if not _was_controlled(trial)),
-        default=environment.startup_seconds,
+def _in_parts(history: History) -> str:
+    """How many trials these were, where cancelled ones counted in part."""
+    cancelled = sum(trial.verdict.kind == "cancelled" for trial in history)
+    many = len([trial for trial in history if trial.number > 0])
+    return (
+        f" ({many} in number: {cancelled} were cancelled, and count by the part they ran)"
+        if cancelled
+        else ""
     )
-
-
-def _besides(trial: Trial) -> float:
-    """Seconds that each run of a trial took besides its training."""
-    runs = [*trial.runs, *(rerun.run for rerun in trial.reruns)]
-    # One that was resumed after its training has seen less time pass than that training took.
-    wall = max(trial.wall_seconds, sum(run.wall_seconds for run in runs))
-    return (wall - sum(run.seconds for run in runs)) / len(runs)
-
-
-def _was_controlled(trial: Trial) -> bool:
-    """Whether its time holds a second start and judgement (tasks/untrained.py)."""
-    return "untrained" in trial.verdict.evidence
 
 
 def _end(history: History, reason: str) -> Stop:

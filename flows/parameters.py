@@ -92,7 +92,9 @@ Trials = Annotated[
         ge=1,
         le=100_000,
         json_schema_extra=_form(
-            "Trials", "Stop after so many trials, the baseline and the certificate not counted."
+            "Trials",
+            "Stop after so many trials, the baseline and the certificate not counted; a cancelled one counts by the "
+            "part of it that was run.",
         ),
     ),
 ]

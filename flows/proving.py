@@ -60,7 +60,6 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
 
 def prove(name: str, on: str | None, runs: int | None, server: str | None, as_json: bool) -> int:
     """Certify a campaign from the terminal; the command's exit code."""
-    servers.settle_in(home())
     ledger = Ledger.open(name)
     if lives.is_running(ledger):
         raise Refused(

@@ -16,8 +16,9 @@ from rich.text import Text
 
 from environments import Environment
 from flows import show
-from flows.status import Axis, Night, Scene, UnderWay, value_at
-from tasks.wording import number
+from flows.curves import Axis, value_at
+from flows.scene import Certifying, Night, Scene, UnderWay
+from tasks.wording import mean_of, number
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LABEL = 12
@@ -42,7 +43,9 @@ def in_words(why: str) -> list[tuple[int, Text]]:
 def drawn(scene: Scene, width: int) -> list[tuple[int, Text]]:
     """The lines of a scene, each with how easily it is spared (0: last of all)."""
     lines: list[tuple[int, Text]] = [(6, Text())]
-    if scene.trial is None:
+    if scene.certifying:
+        lines += [(0, line) for line in certificate_lines(scene.environment, scene.certifying, width)]
+    elif scene.trial is None:
         lines.append((0, Text(" choosing what to try next", "dim")))
     else:
         lines.append((1, header(scene.environment, scene.trial, width)))
@@ -62,8 +65,18 @@ def drawn(scene: Scene, width: int) -> list[tuple[int, Text]]:
 def header(environment: Environment, trial: UnderWay, width: int) -> Text:
     """Which trial it is, what it does, and how much of its budget is used."""
     line = Text.assemble((f" trial {trial.number}", "bold"), "  ", (trial.phase, "cyan"))
+    line.append(f"  {trial.run}" if trial.run else "")
     used = "" if trial.phase == "starting" else budget(environment, trial)
     return line.append(f"{used:>{max(width - len(line.plain), len(used) + 2)}}", "dim")
+
+
+def certificate_lines(environment: Environment, under_way: Certifying, width: int) -> list[Text]:
+    """Which fresh run of a certificate is under way, and what they are for."""
+    columns = max(min((width - LABEL) // 2 - 4, 60), 8)
+    head = Text.assemble((" certificate", "bold"), f": run {under_way.run} of {under_way.runs}")
+    about = f"trial {under_way.champion} and the baseline, trained afresh and compared"
+    line = bar(under_way.since / environment.budget_seconds, columns)
+    return [head, *labelled("why", [about]), _row("this run", Text(line, "cyan"), Text())]
 
 
 def budget(environment: Environment, trial: UnderWay) -> str:
@@ -139,7 +152,11 @@ def words(scene: Scene, trial: UnderWay) -> tuple[Text, Text]:
     environment, champion = scene.environment, scene.champion
     axis = trial.axis(environment)
     own = trial.curve.along(axis)
-    scored = f"trial {champion.number} scored {number(champion.score.value)}" if champion else ""
+    scored = (
+        f"trial {champion.number} scored {number(mean_of(scene.history, champion.number))}"
+        if champion
+        else ""
+    )
     if not own:
         return Text("no report yet" if trial.phase != "judging" else "reported nothing", "dim"), Text(scored)
     where, value = own[-1]
@@ -195,7 +212,7 @@ def bar(share: float, columns: int) -> str:
 
 def night_line(night: Night, now: float, width: int) -> Text:
     """A bar of what binds, the trials or the time, and when it will be used up."""
-    counted = f"{min(night.trials, night.asked)} of {night.asked} trials, {so_long(night.spent)}"
+    counted = f"{min(night.trials, night.asked):.3g} of {night.asked} trials, {so_long(night.spent)}"
     end = (
         f"{'done' if night.binds == 'trials' else 'time is up'} {moment(night.ends, now)}"
         if night.ends
@@ -244,4 +261,16 @@ def begins_line(scene: Scene, trial: UnderWay) -> Text:
     )
     night = scene.night
     end = f", done {moment(night.ends, scene.now)}" if night.ends and night.binds == "trials" else ""
-    return line.append(f"  [{night.trials} of {night.asked} trials{end}]")
+    return line.append(f"  [{night.trials:.3g} of {night.asked} trials{end}]")
+
+
+def goes_on_line(trial: UnderWay) -> Text:
+    """For a file: the next run of a trial whose beginning was told."""
+    return Text(f"   {trial.number:>4}  {trial.run}", "dim", no_wrap=True)
+
+
+def certificate_line(under_way: Certifying) -> Text:
+    """For a file: that a certificate is being made."""
+    each = under_way.runs // 2
+    about = f"{each} fresh runs of trial {under_way.champion} against {each} of the baseline"
+    return Text(f" > certificate: {about}", no_wrap=True)

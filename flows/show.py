@@ -1,4 +1,4 @@
-"""What a person reads in the terminal: tables, a line per trial, and what to open next. Rich where it is a terminal.
+"""What a person reads in the terminal: a line per trial, the outcome, what to open next. Rich where it is a terminal.
 
 What programs, proposers and settings say is shown as it is and can do nothing: control characters are written out,
 and no text of theirs is ever markup.
@@ -12,35 +12,26 @@ import re
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from environments import Environment
 from environments.space import Value
 from tasks.trial import History, Trial, baseline, best
-from tasks.wording import number
+from tasks.wording import UNPROVEN, mean_of, number
 
 MARKS = {"keep": "+", "discard": "-", "cancelled": "~", "crash": "x"}
 """A sign beside each verdict, so that colour is not needed to tell them apart."""
 STYLES = {"keep": "bold green", "discard": "dim", "cancelled": "yellow", "crash": "bold red"}
 ASCII = str.maketrans("▁▂▃▄▅▆▇█·→…━─╸●┊", "_.,-=+*#.>~=--o|")
 """Stand-ins where the terminal's encoding has no such signs; one for one, so that columns stay."""
-TABLE_ROWS = 40
-"""A longer table shows what was kept and the last trials."""
-TRIED = 26
-"""Columns that a table leaves for what was tried, before it gives room to anything else."""
-PLACES = 16
-"""Columns of the strip on which a score is marked between the worst and the best."""
 
 
 def print_json(document: object) -> None:
@@ -137,9 +128,21 @@ def trial_line(trial: Trial, history: History, width: int | None = None) -> Text
     if width is None or width >= 90 or score not in reason:  # where room is short nothing is said twice
         line.append(f" {score:>8}", "bold" if kind == "keep" else "")
     line.append(f"  {reason}", "red" if kind == "crash" else "")
+    if counted := _counted(trial):
+        line.append(f"  ({counted})", "dim")
     tried = changes(trial.proposal.params, reference.proposal.params) if reference else []
     changed = as_many_as_fit(tried, math.inf if width is None else width - line.cell_len - 2)
     return line.append(f"  {changed}" if changed else "", "dim")
+
+
+def _counted(trial: Trial) -> str:
+    """How many runs and reruns a trial had, where that is more than the one, and a level that they earned it."""
+    parts = ["confirmed"] if trial.verdict.level == "confirmed" else []
+    parts += [f"{len(trial.runs)} runs"] if len(trial.runs) > 1 else []
+    known = sum(rerun.calibrated for rerun in trial.reruns)
+    parts += [f"{known} more from a calibration"] if known else []
+    reruns = len(trial.reruns) - known
+    return ", ".join([*parts, *([f"{reruns} rerun{'s' * (reruns > 1)}"] if reruns else [])])
 
 
 def as_many_as_fit(parts: list[str], room: float) -> str:
@@ -168,117 +171,16 @@ def so_far(history: History, environment: Environment) -> Text:
     line = Text(f"   {len(history)} trial{'s' * (len(history) > 1)} before", "dim", no_wrap=True)
     if champion:
         line.append(
-            f"; champion: trial {champion.number}, {environment.metric} {number(champion.score.value)}"
+            f"; champion: trial {champion.number}, {environment.metric} {number(mean_of(history, champion.number))}"
         )
     if first and champion != first:
-        line.append(f" (baseline {number(first.score.value)})")
+        line.append(f" (baseline {number(mean_of(history, 0))})")
     return line
-
-
-def campaign_table(document: Mapping[str, Any], width: int, last: int | None = None) -> Shown:
-    """The trials of a status document, the last ones only if asked; a line each, with what `width` has room for."""
-    return Shown(lambda columns, screen: _trials(document, min(width, columns), last, screen))
-
-
-def _trials(document: Mapping[str, Any], width: int, last: int | None, screen: bool) -> Table:
-    rows, varying = _chosen(document, last), _varying(document["trials"])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
-    table.title = Text(f"{document['campaign']}  {document['metric']}, {document['direction']}", "bold")
-    if not last and (left_out := len(document["trials"]) - len(rows)):
-        every = f"nightshift status {document['campaign']} --last {len(document['trials'])}"
-        table.caption = Text(f"{left_out} that were not kept are left out: {every}", "dim")
-    columns = _columns(document, rows)
-    if _room(columns, width) < TRIED:
-        columns = dict(list(columns.items())[:3])
-    strip = {"worse" + "better".rjust(PLACES - 5): [_strip(document, row) for row in rows]}
-    if _room(columns | strip, width) >= TRIED:
-        columns |= strip
-    values = {clean(name): [_value(document, row, name) for row in rows] for name in varying}
-    room = _room(columns, width)
-    if room >= sum(max(cell_len(name), 8) + 3 for name in values):
-        columns |= values
-    elif varying:
-        limit = room if screen else math.inf
-        columns["changed from the baseline"] = [_changed(document, row, limit) for row in rows]
-    for heading in columns:
-        right = heading in ("trial", "score", "se", "time")
-        table.add_column(Text(heading), justify="right" if right else "left", no_wrap=screen, overflow="fold")
-    for row, *cells in zip(rows, *columns.values(), strict=True):
-        table.add_row(*cells, style="bold" if _is_champion(document, row) else "")
-    return table
-
-
-def _room(columns: Mapping[str, list[Text]], width: int) -> int:
-    """What is left for one more column: each takes its widest cell and three."""
-    taken = [
-        max([cell_len(heading), *(cell.cell_len for cell in cells)]) for heading, cells in columns.items()
-    ]
-    return width - sum(taken) - 3 * (len(taken) + 1)
-
-
-def _chosen(document: Mapping[str, Any], last: int | None) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = document["trials"]
-    if last or len(rows) <= TABLE_ROWS:
-        return rows[-last:] if last else rows
-    shown = [row for row in rows[: -TABLE_ROWS // 2] if row["verdict"] == "keep" or row["trial"] == 0]
-    return [*shown, *rows[-TABLE_ROWS // 2 :]]
-
-
-def _columns(document: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, list[Text]]:
-    """What every table has of the trials, the most important first."""
-    verdicts = [
-        f"{MARKS[row['verdict']]} {row['verdict']}{' *' * _is_champion(document, row)}" for row in rows
-    ]
-    return {
-        "trial": [Text(str(row["trial"])) for row in rows],
-        "verdict": [Text(text, STYLES[row["verdict"]]) for text, row in zip(verdicts, rows, strict=True)],
-        "score": [Text(number(row["score"])) for row in rows],
-        "se": [Text("" if row["se"] is None else f"{row['se']:.2g}", "dim") for row in rows],
-        "time": [Text(duration(row["seconds"]), "dim") for row in rows],
-    }
-
-
-def _is_champion(document: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
-    return bool(row["trial"] == (document["champion"] or {}).get("trial"))
-
-
-def _strip(document: Mapping[str, Any], row: Mapping[str, Any]) -> Text:
-    """Where a score ranks, the best to the right; a tick at the baseline. By value one outlier would hide the rest."""
-    scores = {other["score"] for other in document["trials"] if other["score"] is not None}
-    strip = ["·"] * PLACES
-    if row["score"] is None:
-        return Text(" " * PLACES)
-    ranks = sorted(scores, reverse=document["direction"] == "minimize")
-
-    def place(score: float) -> int:
-        return round(ranks.index(score) / (len(ranks) - 1) * (PLACES - 1)) if len(ranks) > 1 else PLACES // 2
-
-    first = (document["baseline"] or {}).get("score")
-    if first is not None:
-        strip[place(first)] = "┊"
-    here = place(row["score"])
-    left, right = "".join(strip[:here]), "".join(strip[here + 1 :])
-    return Text.assemble((left, "dim"), ("●", STYLES[row["verdict"]]), (right, "dim"))
-
-
-def _value(document: Mapping[str, Any], row: Mapping[str, Any], name: str) -> Text:
-    """A parameter's value, dim where it is the baseline's."""
-    value = row["params"].get(name)
-    return Text(setting(value), "dim" if value == document["trials"][0]["params"].get(name) else "")
-
-
-def _changed(document: Mapping[str, Any], row: Mapping[str, Any], room: float) -> Text:
-    first = document["trials"][0]["params"]
-    changed = {name: value for name, value in row["params"].items() if first.get(name) != value}
-    text = Text(" ".join(f"{clean(name)}={setting(value)}" for name, value in changed.items()))
-    if room != math.inf:
-        text.truncate(int(room), overflow="ellipsis")
-    return text
 
 
 def outcome(document: Mapping[str, Any], console: Console) -> None:
     """How the campaign stands: champion against baseline, in words, and what they are worth."""
-    first, champion = document["baseline"], document["champion"]
+    champion = document["champion"]
     because = f": {clean(document['reason'])}" if document["reason"] else ""
     console.print()
     took = f" ({duration(document['spent']['seconds'])})" if document["spent"]["seconds"] else ""
@@ -288,22 +190,99 @@ def outcome(document: Mapping[str, Any], console: Console) -> None:
         for row in document["trials"][:1]:
             say(console, Text(f"trial {row['trial']} crashed: {clean(row['reason'])}", "red"))
         return
-    name, score = document["metric"], champion["score"]
-    if first and first["score"] is not None and champion["trial"] != first["trial"]:
-        text = Text(f"champion: trial {champion['trial']}, {name} ")
-        text.append(number(score), "bold green").append(" against the baseline's ")
-        text.append(number(first["score"]), "bold").append(f" ({score - first['score']:+.4g})")
-        say(console, text)
-        changed = changes(champion["params"], document["trials"][0]["params"])
-        for line in in_lines(changed, console.width - 3 if is_screen(console) else math.inf):
-            put(console, Text(f"  {line}"))
-        worth = "provisional: one training run each, and the best of several is flattered by luck"
-        say(console, Text(worth, "dim"), indent=2)
-    else:
-        say(
-            console,
-            Text(f"the baseline stands: {name} {number(score)}; nothing that was tried scored better"),
-        )
+    proof = document["certificate"]
+    if proof:
+        _certificate(document, proof, console)
+    if not proof or proof["trial"] != champion["trial"]:
+        if document["uncertified"] and champion["trial"] != (document["baseline"] or {}).get("trial"):
+            why = f"not certified, because {clean(document['uncertified'])}; the baseline ships"
+            say(console, Text(why, "yellow"))
+        _champion(document, champion, console)
+    for transfer in document["transfers"]:
+        say(console, Text(f"in {clean(transfer['environment'])}: {clean(transfer['words'])}"))
+    if line := cancelled(document["cancelled"]):
+        say(console, Text(line, "dim"))
+
+
+def _certificate(document: Mapping[str, Any], proof: Mapping[str, Any], console: Console) -> None:
+    """What the newest certificate says, what it compared, and what ships."""
+    passed, trial = proof["passed"], proof["trial"]
+    words = clean(proof["words"])
+    if not passed and document["shipped"]:
+        words += f"; {'the baseline' if document['shipped'] == 'baseline' else _trial(document)} ships"
+    say(console, Text(words, "bold green" if passed else "yellow"))
+    mine, theirs = proof["champion"]["mean"], proof["baseline"]["mean"]
+    if mine is not None and theirs is not None:
+        text = Text(f"on fresh runs: trial {trial}, {document['metric']} ").append(number(mine), "bold")
+        say(console, text.append(" against the baseline's ").append(number(theirs), "bold"))
+    params = next(row["params"] for row in document["trials"] if row["trial"] == trial)
+    _changes(params, document, console)
+    if passed:
+        say(console, Text(clean(proof["caution"]), "dim"), indent=2)
+    for line in document["ablation"]:
+        say(console, Text(clean(line), "dim"), indent=2)
+
+
+def _trial(document: Mapping[str, Any]) -> str:
+    return f"trial {document['shipped_trial']}, certified before,"
+
+
+def _champion(document: Mapping[str, Any], champion: Mapping[str, Any], console: Console) -> None:
+    """The champion against the baseline as the search saw them, and what that is worth."""
+    first, name, score = document["baseline"], document["metric"], champion["score"]
+    if not first or first["score"] is None or champion["trial"] == first["trial"]:
+        stands = f"the baseline stands: {name} {number(score)}; nothing that was tried was kept"
+        say(console, Text(stands))
+        return
+    text = Text(f"champion: trial {champion['trial']}, {name} ")
+    text.append(number(score), "bold").append(" against the baseline's ")
+    text.append(number(first["score"]), "bold").append(f" ({_better(document, score - first['score'])})")
+    say(console, text)
+    _changes(champion["params"], document, console)
+    for line in _worth(document, champion):
+        say(console, Text(line, "dim"), indent=2)
+
+
+def _better(document: Mapping[str, Any], difference: float) -> str:
+    """A difference of scores with its sign; that less is better is said."""
+    if document["direction"] == "maximize" or not difference:
+        return f"{difference:+.4g}"
+    return f"{difference:+.4g}, {'better' if difference < 0 else 'worse'}"
+
+
+def _changes(params: Mapping[str, Value], document: Mapping[str, Any], console: Console) -> None:
+    changed = changes(params, document["trials"][0]["params"])
+    for line in in_lines(changed, console.width - 3 if is_screen(console) else math.inf):
+        put(console, Text(f"  {line}"))
+
+
+def _worth(document: Mapping[str, Any], champion: Mapping[str, Any]) -> list[str]:
+    """What a champion's score is worth without a certificate."""
+    runs, found = champion["runs"], champion["estimate"]
+    over = "one training run" if runs == 1 else f"the mean of {runs} training runs"
+    worth = f"{champion['level']}: {over}, and the best of several is flattered by luck"
+    if found:
+        worth += f"; luck allowed for, its level is about {number(found['level'])} (se {found['se']:.2g})"
+    if (
+        document["state"] == "finished"
+        and document["certificate"] is None
+        and document["shipped"] == "champion"
+    ):
+        return [worth, f"it ships, and nothing was certified: rule {document['spec']['rule']} does without"]
+    return [worth, UNPROVEN]
+
+
+def cancelled(counts: Mapping[str, Any]) -> str:
+    """What was cancelled, and what became of those that were due and ran on to show it; empty if none was due."""
+    due, spared, kept = counts["due"], counts["spared"], counts["spared_kept"]
+    if not due:
+        return ""
+    ended = due - spared
+    line = f"{ended} trial{' was' if ended == 1 else 's were'} cancelled"
+    if not spared:
+        return line
+    fate = f"{kept or 'none'} of them {'were' if kept > 1 else 'was'} kept"
+    return f"{line}; {spared} more {'was' if spared == 1 else 'were'} due and ran on: {fate}"
 
 
 def what_next(document: Mapping[str, Any], path: Path, console: Console) -> None:
@@ -348,32 +327,3 @@ def _mlflow(urls: Mapping[str, str], here: str) -> dict[str, str]:
         nights = f"{site}{urls['mlflow_nights_path']}" if "mlflow_nights_path" in urls else ""
         return {"mlflow": command, "  then open": f"{site}{urls.get('mlflow_path', '')}", "  nights": nights}
     return {"mlflow": urls.get("mlflow_url", ""), "  nights": urls.get("mlflow_nights_url", "")}
-
-
-def campaigns_table(summaries: list[dict[str, Any]]) -> Shown:
-    """Every campaign in a line."""
-    if not summaries:
-        nothing = Text("no campaign yet; to begin one: nightshift run cartpole")
-        return shown(nothing)
-    return Shown(lambda width, screen: _campaigns(summaries, width))
-
-
-def _campaigns(summaries: list[dict[str, Any]], width: int) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    headings = ["campaign", "state", "trials", "baseline", "champion"]
-    headings += ["environment"] * (width >= 76) + ["begun"] * (width >= 96)
-    for heading in headings:
-        right = heading in ("trials", "baseline", "champion")
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
-    for row in summaries:
-        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"]))
-        scores = [number((row[who] or {}).get("score")) for who in ("baseline", "champion")]
-        cells = [row["campaign"], row["state"], str(row["trials"]), *scores, row["environment"], begun]
-        table.add_row(*(Text(clean(cell)) for cell in cells[: len(headings)]))
-    return table
-
-
-def _varying(rows: list[dict[str, Any]]) -> list[str]:
-    """Parameters that differ between trials, in their own order."""
-    names = dict.fromkeys(name for row in rows for name in row["params"])
-    return [name for name in names if len({repr(row["params"].get(name)) for row in rows}) > 1]

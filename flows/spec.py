@@ -25,6 +25,7 @@ from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
 from flows import parameters
+from flows.times import time_for_a_trial, time_for_the_certificate
 from tasks import calibration, evaluate, propose, train, workspace
 from tasks.cancellers import Canceller
 from tasks.certificate import Looks, runs_of
@@ -204,11 +205,12 @@ class CampaignSpec(BaseModel):
 
     def _check_time(self, environment: Environment, known: bool) -> None:
         """Refuse a night in which not even one trial, and what proves it, can be done."""
-        proof = self.certificate_runs(environment)
-        runs = 1 if known else 1 + self.replicates + 2 * proof
-        need = runs * environment.budget_seconds + environment.startup_seconds
-        what = f"{runs} runs of {environment.budget_seconds:g} s" if runs > 1 else "one trial"
-        remedy = ", or take rule = greedy, which proves nothing" if runs > 1 and proof else ""
+        need, what = environment.budget_seconds + environment.startup_seconds, "one trial"
+        if not known:
+            proof = time_for_the_certificate(self, environment, ())
+            need = time_for_a_trial(self, environment, ()) + proof
+            what = "the baseline and the certificate" if proof else "the baseline"
+        remedy = ", or take rule = greedy, which proves nothing" if "certificate" in what else ""
         if self.hours * 3600 < need:
             has = f"{self.hours:g} ({self.hours * 3600:.0f} s)"
             raise Refused(f"hours = {has} is less than {what} may take ({need:g} s): raise hours{remedy}")

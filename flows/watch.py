@@ -17,7 +17,9 @@ from rich.live import Live
 
 from environments.plugins import Refused
 from flows import screen, show
-from flows.status import Curve, CurveFile, Scene, UnderWay, night, stored_spec, urls
+from flows.curves import Curve, CurveFile
+from flows.scene import Certifying, Scene, UnderWay, night, runs_of_a_trial
+from flows.status import stored_spec, urls
 from tasks import life, workspace
 from tasks.ledger import Ledger
 from tasks.trial import History, best
@@ -35,7 +37,8 @@ class Watch:
         self._alive = show.is_screen(console)
         self._follower: Follower | None = None
         self._told: set[int] = set()
-        self._begun: int | None = None
+        self._begun: tuple[int, str] | None = None
+        self._certifying = False
         self._since = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="watch", daemon=True)
@@ -89,10 +92,19 @@ class Watch:
                 self._told.add(trial.number)
                 width = self._console.width - 1 if self._alive else None
                 show.put(self._console, show.trial_line(trial, scene.history, width))
-        if not self._alive and scene.trial and scene.trial.number != self._begun:
-            self._begun = scene.trial.number
-            show.put(self._console, screen.begins_line(scene, scene.trial))
+        if not self._alive:
+            self._say_what_begins(scene)
         return scene
+
+    def _say_what_begins(self, scene: Scene) -> None:
+        trial = scene.trial
+        if trial and (trial.number, trial.run) != self._begun:
+            again = self._begun is not None and self._begun[0] == trial.number
+            self._begun = trial.number, trial.run
+            show.put(self._console, screen.goes_on_line(trial) if again else screen.begins_line(scene, trial))
+        if scene.certifying and not self._certifying:
+            show.put(self._console, screen.certificate_line(scene.certifying))
+        self._certifying = scene.certifying is not None
 
 
 class Follower:
@@ -107,24 +119,47 @@ class Follower:
         self._stamps: dict[str, tuple[int, int]] = {}
         self._spec: dict[str, Any] = {}
         self._page: str | None = None
-        self._curves: dict[int, CurveFile] = {}
+        self._look_at: tuple[int, int, int] | None = None
+        """The certificate that was begun and is not made: its look, its champion, its runs of each arm."""
+        self._curves: dict[TrialDir, CurveFile] = {}
 
     def look(self, now: float) -> Scene:
         """What there is to see; `now` is Unix time, in seconds."""
         self._find_trials()
-        trial, since = None, 0.0
-        for number in self._open[:1]:
-            place = self.ledger.place(number)
-            if place.proposal.is_file():
-                trial = self._under_way(number, place, now)
-                since = max(now - place.proposal.stat().st_mtime, 0.0)
         if self._is_new("spec.toml"):
             self._spec = stored_spec(self.ledger)
         if self._is_new("events.jsonl"):
             self._page = urls(self.ledger).get("prefect")
+            self._look_at = self._certificate_begun()
+        trial, since = None, 0.0
+        for number in self._open[:1]:
+            place = self.ledger.place(number)
+            if place.proposal.is_file():
+                trial = self._under_way(number, now)
+                since = max(now - place.proposal.stat().st_mtime, 0.0)
+        certifying = None if trial else self._certifying(now)
         environment, spent = self.ledger.environment, life.spent(self.ledger)
-        progress = night(self._spec, environment, self.history, spent, since, now)
-        return Scene(environment, self.history, trial, progress, self._page, now)
+        progress = night(self._spec, environment, self.history, spent, since, now, certifying)
+        return Scene(environment, self.history, trial, progress, self._page, now, certifying)
+
+    def _certificate_begun(self) -> tuple[int, int, int] | None:
+        """What this life's events say of a certificate under way."""
+        begun = None
+        for event in self.ledger.events():
+            if event["event"] in ("life", "certified", "end"):
+                begun = None
+            elif event["event"] == "certify":
+                begun = event["look"], event["champion"], event["runs"]
+        return begun
+
+    def _certifying(self, now: float) -> Certifying | None:
+        """The certificate under way, as far as the directories of its runs show."""
+        if self._look_at is None:
+            return None
+        look, champion, runs = self._look_at
+        found = list((self.ledger.path / "certificates").glob(f"{look}-{champion:04d}-*"))
+        begun = max((path.stat().st_mtime for path in found), default=now)
+        return Certifying(champion, max(len(found), 1), 2 * runs, max(now - begun, 0.0))
 
     def _is_new(self, name: str) -> bool:
         """Whether a file of the campaign has changed since it was asked for last."""
@@ -145,13 +180,14 @@ class Follower:
             if trial is not None or number in decided:
                 self._open.remove(number)
 
-    def _under_way(self, number: int, place: TrialDir, now: float) -> UnderWay:
+    def _under_way(self, number: int, now: float) -> UnderWay:
         environment, champion = self.ledger.environment, best(self.history)
-        shown = {number, *([champion.number] if champion else [])}
-        self._curves = {other: self._curve_file(other) for other in sorted(shown)}
+        place, run = self._run_under_way(number)
+        shown = [place, *([self.ledger.place(champion.number)] if champion else [])]
+        self._curves = {place: self._curves.get(place) or self._curve_file(place) for place in shown}
         for file in self._curves.values():
             file.read()
-        own = self._curves[number]
+        own = self._curves[place]
         phase: Literal["starting", "training", "judging"] = "training" if own.ready else "starting"
         elapsed = own.elapsed or 0.0
         if place.judge_log.is_file():
@@ -163,14 +199,26 @@ class Follower:
             phase = "training" if elapsed else phase
         return UnderWay(
             number=number,
-            proposal=workspace.PROPOSAL.validate_json(place.proposal.read_bytes()),
+            proposal=workspace.PROPOSAL.validate_json(self.ledger.place(number).proposal.read_bytes()),
             phase=phase,
             elapsed=min(elapsed, environment.budget_seconds),
             step=own.step,
             curve=own.curve,
-            champion_curve=self._curves[champion.number].curve if champion else Curve(),
+            champion_curve=self._curves[shown[-1]].curve if champion else Curve(),
+            run=run,
         )
 
-    def _curve_file(self, number: int) -> CurveFile:
-        known = self._curves.get(number)
-        return known or CurveFile(self.ledger.place(number).progress, self.ledger.environment.metric)
+    def _run_under_way(self, number: int) -> tuple[TrialDir, str]:
+        """Where the run of a trial is that began last, and which one it is, in words."""
+        calibrated = number == 0 and bool(self.ledger.calibrated)
+        wanted = runs_of_a_trial(self._spec, self.ledger.environment, number, calibrated)
+        place, run = self.ledger.place(number), f"run 1 of {wanted}" if wanted > 1 else ""
+        later = [(f"run-{seed}", f"run {seed} of {wanted}") for seed in range(2, wanted + 1)]
+        reruns = len([*self.ledger.trials.glob(f"{number:04d}-again-*")])
+        for part, words in [*later, *((f"again-{n}", f"rerun {n}") for n in range(1, reruns + 1))]:
+            if (another := self.ledger.place(number, part)).path.is_dir():
+                place, run = another, words
+        return place, run
+
+    def _curve_file(self, place: TrialDir) -> CurveFile:
+        return CurveFile(place.progress, self.ledger.environment.metric)

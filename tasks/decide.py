@@ -90,8 +90,7 @@ def _simpler(
 ) -> Wanted:  # fmt: skip
     """Keep what is simpler and hardly worse, or discard it."""
     discard = Verdict("discard", f"not better: {weighed.words}", None, seen)
-    level = standing(history)
-    if level is None or not is_simpler(history, tried.proposal, champion):
+    if not is_simpler(history, tried.proposal, champion) or (level := standing(history)) is None:
         return discard
     known = goodness(history, champion.number)
     fresh = tuple(rerun.score.goodness for rerun in tried.again(champion.number))

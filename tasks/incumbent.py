@@ -151,7 +151,7 @@ def estimate(values: tuple[float, ...], seen: Iterable[Seen], noise: float | Non
     return _estimate(values, noise, every)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _estimate(values: tuple[float, ...], noise: float | None, seen: tuple[Seen, ...]) -> Estimate:
     return _estimate(values, noise, seen[:-1]).after(seen[-1]) if seen else first(values, noise)
 
@@ -235,9 +235,15 @@ def _exponential(value: Array, variance: Array, scale: Array) -> tuple[Array, Ar
     """Exp(scale) seen through normal noise: log density of the sum, mean and variance of the exponential given it."""
     deviation = np.sqrt(variance)
     position = value / deviation - deviation / scale
-    below = special.log_ndtr(position)
-    density = variance / (2 * scale**2) - value / scale - np.log(scale) + below
-    hazard = np.exp(-0.5 * position**2 - 0.5 * math.log(2 * math.pi) - below)
+    # Two forms of one density: the first loses all digits far to the left, the second overflows far to the right.
+    right = variance / (2 * scale**2) - value / scale + special.log_ndtr(position)
+    tail = special.erfcx(-np.minimum(position, 0) / math.sqrt(2))
+    left = -(value**2) / (2 * variance) + np.log(tail / 2)
+    density = np.where(position < 0, left, right) - np.log(scale)
+    far = math.sqrt(2 / math.pi) / tail
+    beyond = np.maximum(position, 0)
+    near = np.exp(-0.5 * beyond**2 - special.log_ndtr(beyond)) / math.sqrt(2 * math.pi)
+    hazard = np.where(position < 0, far, near)
     mean = np.maximum(deviation * (position + hazard), 0.0)
     spread = np.clip(1 - hazard * (position + hazard), 1e-12, 1.0)
     return density, mean, variance * spread

@@ -8,6 +8,7 @@
         calibration.json   runs of the baseline that were known before it began, where there are any
         certificates/1.json   what fresh runs say of a champion, with their directories beside it
         results.tsv     a line per finished trial               events.jsonl   what happened, as it happened
+        ablations/0012.json   a champion without each of its changes, where that was asked
         lineage.git     a commit per trial (tasks/lineage.py)   lock       held by the life that runs it
 
 State is derived from these files and kept nowhere else. What a campaign remembers is `history()`.
@@ -37,6 +38,7 @@ from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.score import Score
 from tasks import fingerprint, workspace
+from tasks.ablation import Ablation
 from tasks.certificate import Certificate, Looks
 from tasks.checkpoint import At, spec_digest
 from tasks.seeds import JUDGED, Purpose, derive
@@ -45,6 +47,7 @@ from tasks.workspace import TrialDir
 
 FORMAT = 1
 CERTIFICATE = TypeAdapter(Certificate)
+ABLATION = TypeAdapter(Ablation)
 RERUNS = TypeAdapter(tuple[Rerun, ...])
 CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
@@ -256,6 +259,11 @@ class Ledger:
         found = (self.path / "certificates").glob("*.json")
         read = [CERTIFICATE.validate_json(path.read_bytes()) for path in found]
         return tuple(sorted(read, key=lambda one: (one.elsewhere, one.environment, one.look)))
+
+    def ablation(self, champion: int) -> Ablation | None:
+        """What a trial is worth without each of its changes, where that was asked."""
+        path = self.path / "ablations" / f"{champion:04d}.json"
+        return ABLATION.validate_json(path.read_bytes()) if path.is_file() else None
 
     def event(self, kind: str, **facts: object) -> None:
         """Add a line to events.jsonl."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from tasks.certificate import Arm, Certificate, shipped
 from tasks.mlflow_run import CampaignRecord, Point, inert, metric_key, milliseconds, plain, point
-from tasks.wording import FLATTERED, outcome, ships
+from tasks.wording import caution, outcome, ships
 
 ARMS: tuple[Arm, ...] = ("champion", "baseline")
 WORDS = 1000
@@ -40,7 +40,7 @@ def _newest(looks: Sequence[Certificate]) -> str:
     newest = looks[-1]
     verdict = "certified" if newest.passed else "not certified"
     told = inert(words(newest).removeprefix(verdict))
-    then = FLATTERED if newest.passed else ships(looks)
+    then = caution(newest) if newest.passed else ships(looks)
     return f"Trial {newest.champion} **{verdict}**{told}; {then}."
 
 

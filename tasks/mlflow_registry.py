@@ -13,7 +13,7 @@ from tasks.certificate import Certificate
 from tasks.mlflow_certificate import words
 from tasks.mlflow_run import CampaignRecord
 from tasks.mlflow_store import Store
-from tasks.wording import FLATTERED
+from tasks.wording import caution
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -77,7 +77,7 @@ def _version(
         "checkpoint": run.data.tags["checkpoint"],
     }
     source = f"{run.info.artifact_uri}/{UPLOADED.rstrip('/')}"
-    told = f"{words(certificate)}; {FLATTERED}"
+    told = f"{words(certificate)}; {caution(certificate)}"
     return client.create_model_version(name, source, run_id, tags, description=told)
 
 

@@ -1,16 +1,19 @@
-"""A campaign in one picture: every trial in the order of decision, and how the champion climbed.
+"""A campaign in one picture: every trial in the order of decision, how the champion climbed, and what was proven.
 
     png = draw(history, "cartpole-1", metric="return/mean", higher_is_better=True)
 
-A pure function of the history: equal input gives equal bytes. Only matplotlib's objects are used, never pyplot, so
-that it can be called in any thread. Shape says what colour says; a trial without a score lies at the lower edge.
+The champion's line is what is believed of its level, luck allowed for, in a band of one standard deviation between
+training runs: what lies within it could be luck. A certificate stands at the right end. Shape says what colour says;
+a trial without a score lies at the lower edge.
+
+A pure function: equal input gives equal bytes. Only matplotlib's objects are used, never pyplot, so that it can be
+called in any thread.
 """
 
 from __future__ import annotations
 
 import io
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,31 +21,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tasks import fresh_runs
+from tasks.certificate import Certificate
+from tasks.heights import Level, Placed, Window, champions, levels, placed, visible
 from tasks.labels import Box, Boxes, Room, Spot, edge_of
+from tasks.lettering import DPI, GREY, HEIGHT, INK, WIDTH, row_of_keys, text_at, title
 from tasks.trial import History, Trial, VerdictKind, baseline, best
-from tasks.wording import changes, headline, number
+from tasks.wording import changes, headline, number, outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Text
 
-WIDTH, HEIGHT, DPI = 1200, 675, 100
-"""Pixels, and pixels per inch of what matplotlib measures in points."""
 FRAME = (0.075, 0.115, 0.775, 0.69)
 """Left, bottom, width and height of the axes, as shares of the picture."""
-INK, GREY, FAINT, RULE = "#1f2328", "#59636e", "#8c959f", "#e4e7eb"
+FAINT, RULE = "#8c959f", "#e4e7eb"
 BLUE, VERMILLION, PURPLE = "#0072b2", "#d55e00", "#b0508c"
 """Of Okabe and Ito's palette (the purple a little darker): told apart by every kind of eye."""
 LABELS = 8
 """New champions that are labelled at most: the last one, and those that gained most."""
-FEW = 5
-"""Scores below which their spread says little about which of them is far out."""
 BAND = 0.075
 """The share of the axes' height, at the bottom, kept for trials without a score."""
+SHADE = 0.13
+"""How much of its colour a band has."""
+MARGIN = 0.859
+"""Where the texts at the right begin, as a share of the picture's width."""
 LEADING = 4
 """Pixels between the two parts of a label."""
-MINUS = "\N{MINUS SIGN}"
 
 
 @dataclass(frozen=True)
@@ -73,22 +78,40 @@ MARKS: dict[VerdictKind, Mark] = {
 
 
 @dataclass(frozen=True)
-class Window:
-    """The heights that are shown; worse ones are off the scale."""
+class Night:
+    """What is drawn, worked out once."""
 
-    low: float
-    high: float
+    history: History
+    trials: tuple[Placed, ...]
+    levels: tuple[Level, ...]
+    certificate: Certificate | None
+    """The newest one."""
+    window: Window
 
-    def __contains__(self, height: float) -> bool:
-        return self.low <= height <= self.high
+    @property
+    def start(self) -> float | None:
+        """The baseline's mean over all of its runs."""
+        return next((one.at for one in self.trials if one.trial.number == 0), None)
+
+    def of(self, trial: Trial) -> Placed:
+        return next(one for one in self.trials if one.trial is trial)
 
 
-def draw(history: History, campaign: str, *, metric: str, higher_is_better: bool) -> bytes:
-    """The picture as a PNG of WIDTH x HEIGHT pixels."""
+def draw(
+    history: History,
+    campaign: str,
+    *,
+    metric: str,
+    higher_is_better: bool,
+    certificates: Sequence[Certificate] = (),
+) -> bytes:
+    """The picture as a PNG of WIDTH x HEIGHT pixels. (certificates: those of the campaign's own environment)"""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image
 
-    canvas = FigureCanvasAgg(figure(history, campaign, metric=metric, higher_is_better=higher_is_better))
+    canvas = FigureCanvasAgg(
+        figure(history, campaign, metric=metric, higher_is_better=higher_is_better, certificates=certificates)
+    )
     canvas.draw()  # type: ignore[no-untyped-call]
     pixels = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")  # type: ignore[no-untyped-call]
     file = io.BytesIO()
@@ -97,79 +120,48 @@ def draw(history: History, campaign: str, *, metric: str, higher_is_better: bool
     return file.getvalue()
 
 
-def figure(history: History, campaign: str, *, metric: str, higher_is_better: bool) -> Figure:
+def figure(
+    history: History,
+    campaign: str,
+    *,
+    metric: str,
+    higher_is_better: bool,
+    certificates: Sequence[Certificate] = (),
+) -> Figure:
     """The picture before it is turned into pixels; the champions' labels carry the gid `label`."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     picture = Figure(figsize=(WIDTH / DPI, HEIGHT / DPI), dpi=DPI, facecolor="white")
     FigureCanvasAgg(picture)  # what measures texts
-    axes = picture.add_axes(FRAME, facecolor="white")
-    window = visible(history, higher_is_better)
-    _frame(axes, history, window)
-    _lines(axes, history)
-    _trials(axes, history, window)
-    _title(
-        picture,
-        headline(history, campaign),
-        f"{metric}, {'higher' if higher_is_better else 'lower'} is better",
-    )
-    _legend(picture, history, window)
-    _margin(axes, history, window)
-    _annotate(axes, history, window)
+    certificate = certificates[-1] if certificates else None
+    left, bottom, width, high = FRAME
+    narrower = fresh_runs.GAP if certificate else 0.0
+    axes = picture.add_axes((left, bottom, width - narrower, high), facecolor="white")
+    known = levels(history)
+    also = [one.level + sd for one in known[-1:] for sd in (-one.sd, 0.0, one.sd)]
+    also += fresh_runs.heights(certificate) if certificate else []
+    window = visible(history, higher_is_better, also)
+    night = Night(history, placed(history), known, certificate, window)
+    _frame(axes, night)
+    _lines(axes, night)
+    _trials(axes, night)
+    if certificate:
+        fresh_runs.column(picture, axes, certificate, {"champion": BLUE, "baseline": GREY}, _lane(axes))
+    facts = f"{metric}, {'higher' if higher_is_better else 'lower'} is better"
+    proof = f"  ·  {outcome(certificate)}" if certificate else ""
+    title(picture, headline(history, campaign, certificates), facts + proof)
+    _legend(picture, night)
+    _margin(picture, axes, night)
+    _annotate(axes, night)
     return picture
 
 
-def visible(history: History, higher_is_better: bool) -> Window:
-    """The heights to show: all of them, unless some are so bad that the others would lie on one line.
-
-    In terms of goodness, the worst quarter is left out, and what lies further below the rest than three times
-    their spread is off the scale. A baseline or former champion may lie much further below: the climb is the story.
-    """
-    sign = 1.0 if higher_is_better else -1.0
-    found = sorted(
-        ((sign * h, t) for t in history if (h := height(t)) is not None), key=lambda pair: -pair[0]
-    )
-    if not found:
-        return Window(0.0, 1.0)
-    rest = [good for good, _ in found[: len(found) - len(found) // 4]]
-    if 1 < len(found) < 4:
-        rest = rest[: len(found) - 1]
-    top, edge = rest[0], rest[-1]
-    spread = (top - edge) or abs(edge) or 1.0
-    reach = max(3 * spread, 5 * abs(edge) if len(found) < FEW else 0.0)
-    story = max(20 * spread, 10 * abs(top), reach)
-    seen = [
-        (good, trial.score.se or 0.0)
-        for good, trial in found
-        if edge - good <= (story if trial.number == 0 or trial.verdict.kind == "keep" else reach)
-    ]
-    floor = max(edge - story, min(good for good, _ in seen) - 1.5 * spread)
-    bottom = max(min(good - se for good, se in seen), floor)
-    ceiling = min(max(good + se for good, se in seen), top + 1.5 * spread)
-    pad = 0.06 * ((ceiling - bottom) or abs(top) or 1.0)
-    low, high = sorted((sign * (bottom - pad), sign * (ceiling + pad)))
-    return Window(low, high)
-
-
-def height(trial: Trial) -> float | None:
-    """Where a trial is drawn: at its score, or where it was when it was cancelled; None when it has no height."""
-    return trial.runs[-1].reported if trial.verdict.kind == "cancelled" else trial.score.value
-
-
-def champions(history: History) -> History:
-    """The trials that became champion, in their order."""
-    found: list[Trial] = []
-    for trial in history:
-        if trial.verdict.kind == "keep" and (not found or trial.score > found[-1].score):
-            found.append(trial)
-    return tuple(found)
-
-
-def _frame(axes: Axes, history: History, window: Window) -> None:
+def _frame(axes: Axes, night: Night) -> None:
     """Limits, ticks and the little that is drawn of the frame."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, ScalarFormatter
 
+    history, window = night.history, night.window
     axes.set_xlim(-0.7, max(len(history), 8) - 0.3)
     axes.set_ylim(window.low - (window.high - window.low) * BAND / (1 - BAND), window.high)
     axes.spines[["top", "right", "left"]].set_visible(False)
@@ -178,7 +170,7 @@ def _frame(axes: Axes, history: History, window: Window) -> None:
     axes.grid(axis="y", color=RULE, linewidth=1)
     axes.set_axisbelow(True)
     levels = MaxNLocator(nbins=6, steps=[1, 2, 2.5, 5, 10]).tick_values(window.low, window.high)
-    scored = any(height(trial) is not None for trial in history)
+    scored = any(one.at is not None for one in night.trials)
     axes.yaxis.set_major_locator(FixedLocator([level for level in levels if level in window and scored]))
     plain = ScalarFormatter(useOffset=False)
     plain.set_scientific(False)
@@ -191,34 +183,46 @@ def _frame(axes: Axes, history: History, window: Window) -> None:
     axes.xaxis.set_major_locator(FixedLocator(list(range(0, len(history), stride))))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: str(history[round(x)].number)))
     where: dict[str, Any] = {"transform": axes.transAxes, "ha": "center", "va": "center"}
-    _text(axes, 0.5, -0.105, "trial, in the order of decision", INK, 12, **where)
+    text_at(axes, 0.5, -0.105, "trial, in the order of decision", INK, 12, **where)
 
 
-def _lines(axes: Axes, history: History) -> None:
-    """The baseline, and the champion's score over time."""
-    first, steps = baseline(history), [(trial.settle, trial.score.value) for trial in champions(history)]
-    if first and first.score.value is not None:
-        axes.axhline(first.score.value, color=GREY, linewidth=1.4, dashes=(5, 4), zorder=2)
-    if steps:
-        xs, ys = zip(*steps, (axes.get_xlim()[1], steps[-1][1]), strict=True)
-        axes.plot(xs, ys, color=BLUE, linewidth=2.2, drawstyle="steps-post", zorder=3)
+def _lines(axes: Axes, night: Night) -> None:
+    """The baseline, and the champion's level over time in the band of what could be luck."""
+    if night.start is not None:
+        axes.axhline(night.start, color=GREY, linewidth=1.4, dashes=(5, 4), zorder=2)
+    if not night.levels:
+        return
+    xs = [*(float(one.settle) for one in night.levels), axes.get_xlim()[1]]
+    ys = np.array([one.level for one in (*night.levels, night.levels[-1])])
+    sds = np.array([one.sd for one in (*night.levels, night.levels[-1])])
+    low, high = (np.clip(edge, night.window.low, night.window.high) for edge in (ys - sds, ys + sds))
+    axes.fill_between(xs, low, high, step="post", color=BLUE, alpha=SHADE, linewidth=0, zorder=1)
+    axes.plot(xs, ys, color=BLUE, linewidth=2.2, drawstyle="steps-post", zorder=3)
 
 
-def _trials(axes: Axes, history: History, window: Window) -> None:
-    """A mark for every trial, with the error of its score; an arrow for those off the scale."""
-    size = float(np.clip(11 - 1.6 * math.log2(max(len(history), 8) / 8), 4.5, 11))
+def _lane(axes: Axes) -> float:
+    """The height of trials without a score."""
     low, high = axes.get_ylim()
-    lane, top = low + 0.5 * BAND * (high - low), high - 0.03 * (high - low)
+    return low + 0.5 * BAND * (high - low)
+
+
+def _trials(axes: Axes, night: Night) -> None:
+    """A mark for every trial, with the error of its score; an arrow for those off the scale."""
+    many, window = len(night.history), night.window
+    size = float(np.clip(11 - 1.6 * math.log2(max(many, 8) / 8), 4.5, 11))
+    low, high = axes.get_ylim()
+    lane, top = _lane(axes), high - 0.03 * (high - low)
     arrow: dict[str, Any] = {"linestyle": "none", "markersize": 1.3 * size, "zorder": 5, "clip_on": False}
     for kind, mark in MARKS.items():
-        chosen = [(trial, height(trial)) for trial in history if trial.verdict.kind == kind]
+        chosen = [(one.trial, one.at, one.error) for one in night.trials if one.trial.verdict.kind == kind]
         colour = mark.filling if mark.outline == "white" else mark.outline
-        inside = [(trial, at) for trial, at in chosen if at is not None and at in window]
-        if bars := [(trial.settle, at, trial.score.se) for trial, at in inside if trial.score.se]:
+        inside = [(trial, at, error) for trial, at, error in chosen if at is not None and at in window]
+        if bars := [(trial.settle, at, error) for trial, at, error in inside if error]:
             style: dict[str, Any] = {"fmt": "none", "ecolor": colour, "elinewidth": max(size / 8, 0.7)}
-            xs, levels, errors = zip(*bars, strict=True)
-            axes.errorbar(xs, levels, errors, alpha=0.75 if len(history) <= 60 else 0.4, zorder=4, **style)
-        drawn = inside + [(trial, lane) for trial, at in chosen if at is None]
+            xs, heights, errors = zip(*bars, strict=True)
+            axes.errorbar(xs, heights, errors, alpha=0.75 if many <= 60 else 0.4, zorder=4, **style)
+        drawn = [(trial, at) for trial, at, _ in inside]
+        drawn += [(trial, lane) for trial, at, _ in chosen if at is None]
         axes.plot(
             [trial.settle for trial, _ in drawn],
             [at for _, at in drawn],
@@ -226,71 +230,82 @@ def _trials(axes: Axes, history: History, window: Window) -> None:
             zorder=6 if kind == "keep" else 5,
             clip_on=False,
         )
-        for trial, far in chosen:
+        for trial, far, _ in chosen:
             if far is not None and far not in window:
                 shape, edge = ("$↓$", lane) if far < window.low else ("$↑$", top)
                 axes.plot([trial.settle], [edge], marker=shape, color=colour, **arrow)
 
 
-def _title(picture: Figure, sentence: str, facts: str) -> None:
-    title = _text(picture, 0.03, 0.945, sentence, INK, 19, weight="bold", va="center")
-    title.set_fontsize(min(19.0, 19.0 * 0.94 * WIDTH / title.get_window_extent().width))
-    _text(picture, 0.03, 0.885, facts, GREY, 13, va="center")
-
-
-def _legend(picture: Figure, history: History, window: Window) -> None:
+def _legend(picture: Figure, night: Night) -> None:
     """What the marks mean, as far as they occur, in a row."""
-    kinds = {trial.verdict.kind for trial in history}
+    kinds = {trial.verdict.kind for trial in night.history}
+    band: dict[str, Any] = {"linewidth": 10, "solid_capstyle": "butt"}
     keys = [
         (MARKS[kind].name, MARKS[kind].style(9))
         for kind in ("keep", "discard", "cancelled", "crash")
         if kind in kinds
     ]
-    if champions(history):
-        keys.append(("champion so far", {"color": BLUE, "linewidth": 2.2}))
-    if counts := {trial.score.n for trial in history if trial.score.se}:
-        many = f"{counts.pop()} episodes" if len(counts) == 1 else "episodes"
+    if night.levels:
+        keys.append(("champion's level", {"color": BLUE, "linewidth": 2.2}))
+        if night.levels[-1].sd > 1e-3 * (night.window.high - night.window.low):
+            keys.append(("±1 sd between runs", {"color": BLUE, "alpha": SHADE, **band}))
+    if over := _over(night.trials):
         bar = {"linestyle": "none", "marker": "|", "markersize": 12, "markeredgewidth": 1.4, "color": GREY}
-        keys.append((f"±1 se over {many}", bar))
-    if far := [(trial, at) for trial in history if (at := height(trial)) is not None and at not in window]:
+        keys.append((f"±1 se over {over}", bar))
+    if night.certificate:
+        keys.append(("95 % interval of a mean", {"color": GREY, "alpha": 2 * SHADE, **band}))
+    if far := [
+        (one.trial, one.at) for one in night.trials if one.at is not None and one.at not in night.window
+    ]:
         trial, at = max(far, key=lambda pair: abs(pair[1]))
         more = f" and {len(far) - 1} more" if len(far) > 1 else ""
-        arrow = {
-            "linestyle": "none",
-            "marker": "$↓$" if at < window.low else "$↑$",
-            "markersize": 9,
-            "color": GREY,
-        }
+        shape = "$↓$" if at < night.window.low else "$↑$"
+        arrow = {"linestyle": "none", "marker": shape, "markersize": 9, "color": GREY}
         keys.append((f"off scale: trial {trial.number} at {number(at)}{more}", arrow))
-    _row(picture, keys)
+    row_of_keys(picture, keys)
 
 
-def _row(picture: Figure, keys: Sequence[tuple[str, dict[str, Any]]]) -> None:
-    from matplotlib.lines import Line2D
+def _over(trials: Sequence[Placed]) -> str:
+    """What the error bars are over, in words; empty when there are none."""
+    barred = [one for one in trials if one.error and one.trial.verdict.kind != "cancelled"]
+    counts = {one.trial.score.n for one in barred if one.runs == 1}
+    episodes = f"{counts.pop()} episodes" if len(counts) == 1 else "episodes" * bool(counts)
+    runs = "runs" * any(one.runs > 1 for one in barred)
+    return " or ".join(part for part in (episodes, runs) if part)
 
-    picture.legend(
-        handles=[Line2D([], [], label=_printable(name), **style) for name, style in keys], ncols=8, frameon=False,
-        loc="center left", bbox_to_anchor=(0.022, 0.835), prop={"family": "DejaVu Sans", "size": 11.5}, labelcolor=GREY,
-        handletextpad=0.4, columnspacing=1.5, handlelength=1.4, borderpad=0,
-    )  # fmt: skip
 
-
-def _margin(axes: Axes, history: History, window: Window) -> None:
+def _margin(picture: Figure, axes: Axes, night: Night) -> None:
     """The names of the two lines, beside their right ends, moved apart where they would overlap."""
-    first, champion = baseline(history), best(history)
-    names: list[tuple[float, str, str]] = []
-    if champion and champion.score.value is not None:
-        which = "baseline" if champion is first else f"trial {champion.number}"
-        names.append((champion.score.value, f"champion: {which}", BLUE))
-    if first and first is not champion and first.score.value is not None:
-        off = "" if first.score.value in window else ", off scale"
-        names.append((first.score.value, f"baseline{off}", GREY))
+    from matplotlib.transforms import blended_transform_factory
+
+    names = _fresh_names(night.certificate) if night.certificate else _names(night)
     low, high = axes.get_ylim()
-    levels = _apart([min(max((value - low) / (high - low), 0.04), 0.97) for value, *_ in names], 0.12)
-    style: dict[str, Any] = {"transform": axes.transAxes, "va": "center", "gid": "margin"}
-    for level, (value, name, colour) in zip(levels, names, strict=True):
-        _text(axes, 1.012, level + 0.022, number(value), colour, 15, weight="bold", **style)
-        _text(axes, 1.012, level - 0.026, name, colour, 11, **style)
+    heights = _apart([min(max((value - low) / (high - low), 0.04), 0.97) for value, *_ in names], 0.12)
+    where = blended_transform_factory(picture.transFigure, axes.transAxes)
+    style: dict[str, Any] = {"transform": where, "va": "center", "gid": "margin"}
+    for at, (value, name, colour) in zip(heights, names, strict=True):
+        text_at(axes, MARGIN, at + 0.022, number(value), colour, 15, weight="bold", **style)
+        text_at(axes, MARGIN, at - 0.026, name, colour, 11, **style)
+
+
+def _names(night: Night) -> list[tuple[float, str, str]]:
+    """The champion's level and the baseline's mean: value, name, colour."""
+    first, champion, start = baseline(night.history), best(night.history), night.start
+    names: list[tuple[float, str, str]] = []
+    if champion and night.levels and champion is not first:
+        names.append((night.levels[-1].level, f"champion: trial {champion.number}", BLUE))
+    if first and start is not None:
+        off = "" if start in night.window else ", off scale"
+        stands = champion is first
+        names.append((start, "champion: baseline" if stands else f"baseline{off}", BLUE if stands else GREY))
+    return names
+
+
+def _fresh_names(certificate: Certificate) -> list[tuple[float, str, str]]:
+    """The means of both arms over their fresh runs."""
+    mine, theirs = certificate.mean("champion"), certificate.mean("baseline")
+    names = [(mine, f"trial {certificate.champion}, fresh", BLUE), (theirs, "baseline, fresh", GREY)]
+    return [(value, name, colour) for value, name, colour in names if value is not None]
 
 
 def _apart(levels: list[float], gap: float) -> list[float]:
@@ -301,18 +316,17 @@ def _apart(levels: list[float], gap: float) -> list[float]:
     return [middle + half, middle - half]
 
 
-def _annotate(axes: Axes, history: History, window: Window) -> None:
+def _annotate(axes: Axes, night: Night) -> None:
     """Label new champions with their trial and what it changed, where there is room."""
-    crowned = champions(history)
+    crowned = champions(night.history)
     pairs = [(old, new) for old, new in pairwise((None, *crowned)) if new and new.number > 0]
     pairs.sort(key=lambda pair: (pair[1] is not crowned[-1], -_gain(*pair)))
     frame = axes.get_window_extent()
-    room = Room(
-        _obstacles(axes, history, window), (frame.x0, frame.y0 + BAND * frame.height, frame.x1, frame.y1)
-    )
+    room = Room(_obstacles(axes, night), (frame.x0, frame.y0 + BAND * frame.height, frame.x1, frame.y1))
     for old, new in pairs[:LABELS]:
-        if new.score.value is not None and new.score.value in window:
-            x, y = axes.transData.transform((new.settle, new.score.value))
+        at = night.of(new).at
+        if at is not None and at in night.window:
+            x, y = axes.transData.transform((new.settle, at))
             any(_label(axes, room, (float(x), float(y)), new, lines) for lines in (changes(new, old), []))
 
 
@@ -324,9 +338,9 @@ def _label(axes: Axes, room: Room, anchor: Spot, trial: Trial, lines: list[str])
     """Write a trial's number and `lines` beside its mark, if there is room for them; whether there was."""
     paper = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     style: dict[str, Any] = {"transform": None, "va": "bottom", "zorder": 2.5, "gid": "label", "bbox": paper}
-    texts = [_text(axes, 0, 0, f"trial {trial.number}", INK, 11, weight="bold", **style)]
+    texts = [text_at(axes, 0, 0, f"trial {trial.number}", INK, 11, weight="bold", **style)]
     if lines:
-        texts.append(_text(axes, 0, 0, "\n".join(lines), GREY, 10.5, linespacing=1.25, **style))
+        texts.append(text_at(axes, 0, 0, "\n".join(lines), GREY, 10.5, linespacing=1.25, **style))
     sizes = [text.get_window_extent() for text in texts]
     size = max(one.width for one in sizes), sum(one.height for one in sizes) + LEADING * (len(texts) - 1)
     box = room.take(anchor, size, far=130 if lines else 60)
@@ -341,21 +355,20 @@ def _label(axes: Axes, room: Room, anchor: Spot, trial: Trial, lines: list[str])
     return True
 
 
-def _obstacles(axes: Axes, history: History, window: Window) -> Boxes:
-    """What no label may cover: marks with their error bars, the champion's line and the baseline's."""
+def _obstacles(axes: Axes, night: Night) -> Boxes:
+    """What no label may cover: marks with their error bars, the line of the champion's level and the baseline's."""
     marks = [
-        (trial.settle, at, trial.score.se or 0.0)
-        for trial in history
-        if (at := height(trial)) is not None and at in window
+        (one.trial.settle, one.at, one.error)
+        for one in night.trials
+        if one.at is not None and one.at in night.window
     ]
-    boxes = [_box(axes, (x, at - se), (x, at + se), 6) for x, at, se in marks]
+    boxes = [_box(axes, (x, at - error), (x, at + error), 6) for x, at, error in marks]
     ends = axes.get_xlim()
-    steps = [(trial.settle, trial.score.value or 0.0) for trial in champions(history)]
+    steps = [(float(one.settle), one.level) for one in night.levels]
     for (x, value), (until, after) in pairwise([*steps, (ends[1], steps[-1][1])] if steps else []):
         boxes += [_box(axes, (x, value), (until, value), 2), _box(axes, (until, value), (until, after), 2)]
-    first = baseline(history)
-    if first and first.score.value is not None:
-        boxes.append(_box(axes, (ends[0], first.score.value), (ends[1], first.score.value), 2))
+    if night.start is not None:
+        boxes.append(_box(axes, (ends[0], night.start), (ends[1], night.start), 2))
     return np.array(boxes, dtype=np.float64).reshape(-1, 4)
 
 
@@ -363,15 +376,3 @@ def _box(axes: Axes, one: Spot, other: Spot, border: float) -> Box:
     """The pixels between two points of the data, with a border."""
     (left, bottom), (right, top) = np.sort(axes.transData.transform([one, other]), axis=0)
     return left - border, bottom - border, right + border, top + border
-
-
-def _text(at: Axes | Figure, x: float, y: float, text: str, colour: str, size: float, **more: Any) -> Text:
-    """Plain text: no mathematics, whatever a parameter is called, and only what the font can show."""
-    font: dict[str, Any] = {"color": colour, "fontsize": size, "family": "DejaVu Sans", "parse_math": False}
-    return at.text(x, y, _printable(text), **font, **more)
-
-
-def _printable(text: str) -> str:
-    """What the font that comes with matplotlib can show, with minus signs for the hyphens before numbers."""
-    shown = "".join(c if c in f"\n→{MINUS}±…" or (ord(c) < 0x250 and c.isprintable()) else "?" for c in text)
-    return re.sub(r"(?<!\w)-(?=\d)", MINUS, shown)

@@ -65,10 +65,17 @@ def welch(arm: Sequence[float], against: Sequence[float], floor: float = 0.0) ->
     error = math.sqrt(sum(parts))
     if not error:  # nothing is random here: what is seen is what is
         return Comparison(gain, gain, gain, 0.0 if gain > 0 else 1.0, None)
-    weights = [part**2 / (len(runs) - 1) for part, runs in zip(parts, (arm, against), strict=True)]
-    df = sum(parts) ** 2 / sum(weights)
+    seen = [statistics.variance(runs) / len(runs) for runs in (arm, against)]
+    # A raised variance makes two arms alike, which is no reason to be surer of it.
+    df = min(_freedom(these, arm, against) for these in (parts, seen) if sum(these))
     reach = quantile((1 + CONFIDENCE) / 2, df) * error
     return Comparison(gain, gain - reach, gain + reach, float(special.stdtr(df, -gain / error)), df)
+
+
+def _freedom(parts: Sequence[float], *arms: Sequence[float]) -> float:
+    """Welch's degrees of freedom, of the arms' squared errors."""
+    weights = [part**2 / (len(runs) - 1) for part, runs in zip(parts, arms, strict=True)]
+    return float(sum(parts) ** 2 / sum(weights))
 
 
 def error_of(comparison: Comparison) -> float:

@@ -161,6 +161,16 @@ def best(history: History) -> Trial | None:
     return next((trial for trial in reversed(history) if trial.verdict.kind == "keep"), None)
 
 
+def tried(history: History) -> float:
+    """How many trials there were, the baseline not counted; a cancelled one counts by the part of it that was run."""
+    return sum(_part(trial) for trial in history if trial.number > 0)
+
+
+def _part(trial: Trial) -> float:
+    due = trial.runs[0].due if trial.runs and trial.verdict.kind == "cancelled" else None
+    return due.fraction if due else 1.0
+
+
 def measured(history: History, number: int) -> tuple[Score, ...]:
     """Every score of a trial's program and parameters, one per training run: its own, then those of its reruns."""
     own = (trial.score for trial in history if trial.number == number)

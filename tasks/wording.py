@@ -3,21 +3,100 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from tasks.trial import History, Trial, Value, baseline, best
+from tasks.certificate import Arm, Certificate, shipped
+from tasks.standing import standing
+from tasks.statistics import CONFIDENCE
+from tasks.trial import History, Trial, Value, baseline, best, measured
+
+UNPROVEN = "no number here is proven yet"
+
+def outcome(certificate: Certificate) -> str:
+    """What a certificate says, in a sentence; differences are in the metric's own sign."""
+    found = certificate.comparison
+    if not certificate.passed or found is None:
+        return f"not certified, because {certificate.reason}"
+    counts = f"{len(certificate.scores('champion'))} v {len(certificate.scores('baseline'))} fresh runs"
+    if found.df is None:
+        return f"certified: {difference(certificate, found.gain)} ({counts}, without any spread)"
+    ends = sorted(sign_of(certificate) * end for end in (found.low, found.high))
+    interval = f"{CONFIDENCE * 100:g} % interval {ends[0]:+.4g}..{ends[1]:+.4g}"
+    return f"certified: {difference(certificate, found.gain)} ({interval}, {counts}, p = {found.p:.2g})"
 
 
-def headline(history: History, campaign: str) -> str:
-    """The campaign's result so far, in a sentence."""
+def caution(certificate: Certificate) -> str:
+    """What goes with a certified gain, since an unlucky one would not have passed; empty for what did not pass."""
+    if certificate.expected is None:
+        return ""
+    return f"estimates that pass a test run slightly high: expect {difference(certificate, certificate.expected)}"
+
+
+def sign_of(certificate: Certificate) -> int:
+    """1 where a larger score is better, -1 where a smaller one is."""
+    return 1 if all(fresh.score.higher_is_better for fresh in certificate.runs) else -1
+
+
+def difference(certificate: Certificate, gain: float) -> str:
+    """A gain in goodness as a difference of scores; that less is better is said."""
+    shown = f"{sign_of(certificate) * gain:+.4g}"
+    return shown if sign_of(certificate) > 0 or not gain else f"{shown}, {'better' if gain > 0 else 'worse'}"
+
+
+def ships(certificates: Sequence[Certificate]) -> str:
+    """What a campaign ships by its certificates, in words."""
+    passed = shipped(certificates)
+    return f"trial {passed.champion} ships" if passed else "the baseline ships"
+
+
+def headline(history: History, campaign: str, certificates: Sequence[Certificate] = ()) -> str:
+    """The campaign's result so far, in a sentence.
+
+    Its numbers are those of fresh runs where there is a certificate. Before, the champion's is the level that is
+    believed of it, luck allowed for, and said to be unproven.
+
+    Args:
+        certificates: Those of the campaign's own environment.
+    """
     first, champion, tried = baseline(history), best(history), len([t for t in history if t.number > 0])
     after = f"after {tried} trial{'s' if tried != 1 else ''}"
     if champion is None:
         return f"{campaign}: no score yet {after}" if tried else f"{campaign}: no score yet"
-    score = number(champion.score.value)
+    newest = certificates[-1] if certificates else None
+    if newest and (newest.passed or newest.champion == champion.number):
+        return f"{campaign}: {_result(newest, certificates)}"
+    before = number(mean_of(history, 0)) if first and mean_of(history, 0) is not None else "without a score"
     if champion is first:
-        return f"{campaign}: baseline {score} stands {after}" if tried else f"{campaign}: baseline {score}"
-    before = number(first.score.value) if first and first.score.value is not None else "without a score"
-    return f"{campaign}: {score} {after}, baseline {before}"
+        return f"{campaign}: baseline {before} stands {after}" if tried else f"{campaign}: baseline {before}"
+    level = level_of(history)
+    believed = mean_of(history, champion.number) if level is None else level
+    return f"{campaign}: about {number(believed)} {after}, baseline {before}; {UNPROVEN}"
+
+
+def _result(newest: Certificate, certificates: Sequence[Certificate]) -> str:
+    arms: tuple[Arm, Arm] = ("champion", "baseline")
+    mine, theirs = (newest.mean(arm) for arm in arms)
+    verdict = "certified" if newest.passed else f"not certified, {ships(certificates)}"
+    if mine is None or theirs is None:
+        return f"trial {newest.champion} {verdict}: {newest.reason}"
+    return f"trial {newest.champion} {verdict}: {number(mine)} against the baseline's {number(theirs)} on fresh runs"
+
+
+def mean_of(history: History, trial: int) -> float | None:
+    """The mean over all of a trial's training runs that have a score, its reruns included; None without any."""
+    values = [score.value for score in measured(history, trial) if score.value is not None]
+    return math.fsum(values) / len(values) if values else None
+
+
+def level_of(history: History) -> float | None:
+    """What is believed of the champion's level, in the metric's own sign (tasks/standing.py).
+
+    None without a score, or where the scores are too far apart for any belief.
+    """
+    champion, found = best(history), standing(history)
+    if champion is None or found is None or not math.isfinite(found.level):
+        return None
+    return found.level if champion.score.higher_is_better else -found.level
 
 
 def number(value: float | None) -> str:

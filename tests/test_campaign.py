@@ -15,7 +15,8 @@ from typing import Any
 
 import httpx
 import pytest
-from toy import QUADRATIC, nightshift, quadratic, slow, start, status
+from noisy import DRAW, noisy
+from toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status
 
 from tasks.walls import orphans
 
@@ -54,14 +55,14 @@ def lives(home: Path, name: str) -> list[dict[str, Any]]:
 def test_a_campaign_runs_and_everything_about_it_can_be_read(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad")
     done = nightshift(
-        "run", str(folder), "--name", "one", "--trials", "3", "--seed", "1", "--json", server=server
+        "run", str(folder), "--name", "one", "--trials", "3", "--seed", "1", "--json", *GREEDY, server=server
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
 
     assert document["state"] == "finished"
     assert document["reason"] == "all 3 trials done"
-    assert document["baseline"] == {"trial": 0, "score": 2.25, "se": None, "n": 1}
+    assert document["baseline"].items() >= {"trial": 0, "score": 2.25, "se": None, "n": 1, "runs": 1}.items()
     assert [row["trial"] for row in document["trials"]] == [0, 1, 2, 3]
     best = min(document["trials"], key=lambda row: row["score"])
     assert document["champion"]["trial"] == best["trial"]
@@ -121,7 +122,7 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(
     folder = quadratic(tmp_path / "bad", fit=program, toml=toml)
     done = nightshift(
         "run", str(folder), "--name", "bad", "--proposer", "grid", "--set", "startup_seconds=0.5",
-        server=server,
+        *GREEDY, server=server,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = status("bad")
@@ -159,7 +160,7 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(
 
 def test_a_campaign_whose_every_trial_crashes_fails_with_1(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "broken", fit="raise SystemExit('no GPU here')")
-    done = nightshift("run", str(folder), "--name", "broken", "--tracking", "off", server=server)
+    done = nightshift("run", str(folder), "--name", "broken", "--tracking", "off", *GREEDY, server=server)
     assert done.returncode == 1, done.stderr
     assert "no GPU here" in done.stdout
     assert status("broken")["reason"] == "5 of the last 5 trials crashed"
@@ -169,7 +170,7 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     tmp_path: Path, home: Path, server: str
 ) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(0.4))
-    options = ["--trials", "3", "--seed", "3"]
+    options = ["--trials", "3", "--seed", "3", *GREEDY]
     undisturbed = nightshift(
         "run", str(folder), "--name", "calm", *options, "--tracking", "off", server=server
     )
@@ -197,13 +198,72 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     assert set(mlflow_runs(home, "killed")) == {"campaign", "0", "1", "2", "3"}, "none lost, none doubled"
 
 
+DRAWN = """\
+import json, pathlib, sys
+reward = json.loads(pathlib.Path(sys.argv[1], "model.json").read_text())["reward"]
+pathlib.Path(sys.argv[2]).write_text(json.dumps({"units": [reward, reward]}))
+"""
+"""A judge that draws nothing: what two campaigns of one seed find is then the same."""
+TIMES = {"seconds", "started", "wall_seconds", "startup", "peak_memory", "curve"}
+
+
+def certificate(home: Path, name: str) -> dict[str, Any]:
+    """The first certificate of a campaign, without the times of its runs."""
+    found: dict[str, Any] = json.loads((home / name / "certificates/1.json").read_text())
+    for fresh in found["runs"]:
+        fresh["run"] = {key: value for key, value in fresh["run"].items() if key not in TIMES}
+    return found
+
+
+def test_killed_while_its_baseline_is_run_again_and_in_its_certificate_a_campaign_proves_the_same(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    """The rule that campaigns have by themselves, with the noise of training and none of the judge's."""
+    folder = noisy(tmp_path / "noisy", draw="import time\ntime.sleep(0.5)\n" + DRAW)
+    (folder / "judge.py").write_text(DRAWN)
+    options = ["--trials", "2", "--seed", "3", "--tracking", "off", "--cancel", "none"]
+    undisturbed = nightshift("run", str(folder), "--name", "calm", *options, "--json", server=server)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+
+    with start("run", str(folder), "--name", "killed", *options, server=server) as process:
+        wait_for(home / "killed", "trials/0000-run-2/log.txt")
+        os.kill(process.pid, signal.SIGKILL)
+    assert not (home / "killed/trials/0000/trial.json").exists()
+    with start("resume", "killed", server=server) as process:
+        wait_for(home / "killed", "certificates/1-*/log.txt", 3)
+        os.kill(process.pid, signal.SIGKILL)
+    assert status("killed")["state"] == "interrupted"
+    assert not (home / "killed/certificates/1.json").exists()
+    resumed = nightshift("resume", "killed", server=server)
+    assert resumed.returncode == 0, resumed.stderr
+
+    assert ledger(home, "killed") == ledger(home, "calm")
+    found = certificate(home, "killed")
+    assert found == certificate(home, "calm")
+    assert len(found["runs"]) == 6 and found["passed"], found["reason"]
+    assert len({fresh["run"]["seed"] for fresh in found["runs"]}) == 6, "every run has a seed of its own"
+    first = json.loads((home / "killed/trials/0000/trial.json").read_text())
+    assert [run["dir"] for run in first["runs"]] == ["trials/0000", "trials/0000-run-2", "trials/0000-run-3"]
+    document = status("killed")
+    assert document["state"] == "finished"
+    assert document["champion"]["trial"] == found["champion"] and document["shipped"] != "baseline"
+    assert [row[4] for row in ledger(home, "killed") if int(row[0]) == found["champion"]] == ["certified"]
+    assert {path.name for path in (home / "killed/certificates").iterdir() if path.is_dir()} == {
+        f"1-{found['champion']:04d}-{arm}-{n}" for arm in ("champion", "baseline") for n in (1, 2, 3)
+    }
+    assert orphans.marked(document["campaign_id"]) == []
+    last = lives(home, "killed")[-1]
+    states = [row["state_name"] for row in rows(server, last["flow_run_id"])]
+    assert states.count("Cached") >= 5 + 4 * 2, "what was run before the second kill is not run again"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_campaign_killed_again_and_again_at_any_moment_loses_and_doubles_nothing(
     tmp_path: Path, home: Path, server: str
 ) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(0.3))
-    options = ["--trials", "8", "--seed", "3"]
+    options = ["--trials", "8", "--seed", "3", *GREEDY]
     assert nightshift("run", str(folder), "--name", "calm", *options, server=server).returncode == 0
     moments = random.Random(4)
     for _ in range(10):
@@ -222,7 +282,16 @@ def test_a_campaign_killed_again_and_again_at_any_moment_loses_and_doubles_nothi
 def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(30))
     with start(
-        "run", str(folder), "--name", "lone", "--tracking", "off", "--set", "budget_seconds=60", server=server
+        "run",
+        str(folder),
+        "--name",
+        "lone",
+        "--tracking",
+        "off",
+        "--set",
+        "budget_seconds=60",
+        *GREEDY,
+        server=server,
     ) as process:
         wait_for_trial(home, "lone", 0, "log.txt")
         second = nightshift("run", str(folder), "--name", "lone", server=server)
@@ -239,7 +308,9 @@ def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Pat
 
 def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(1.0))
-    with start("run", str(folder), "--name", "halted", "--tracking", "off", server=server) as process:
+    with start(
+        "run", str(folder), "--name", "halted", "--tracking", "off", *GREEDY, server=server
+    ) as process:
         wait_for_trial(home, "halted", 0, "log.txt")
         assert nightshift("stop", "halted").returncode == 0
         process.communicate(timeout=60)
@@ -262,7 +333,7 @@ def test_a_finished_campaign_prints_its_result_and_goes_on_only_when_asked_for_m
 ) -> None:
     folder = quadratic(tmp_path / "quad")
     first = nightshift(
-        "run", str(folder), "--name", "done", "--trials", "1", "--tracking", "off", server=server
+        "run", str(folder), "--name", "done", "--trials", "1", "--tracking", "off", *GREEDY, server=server
     )
     assert first.returncode == 0, first.stderr
     again = nightshift("run", str(folder), "--name", "done", PREFECT_API_URL="http://127.0.0.1:9/api")
@@ -312,8 +383,12 @@ def campaign(tmp_path: Path, home: Path) -> str:
 
 def wait_for_trial(home: Path, name: str, number: int, file: str, seconds: float = 60) -> None:
     """Wait until a trial's directory holds a file."""
-    path = home / name / f"trials/{number:04d}" / file
+    wait_for(home / name, f"trials/{number:04d}/{file}", seconds=seconds)
+
+
+def wait_for(folder: Path, pattern: str, count: int = 1, seconds: float = 60) -> None:
+    """Wait until so many files of a folder match a pattern."""
     deadline = time.monotonic() + seconds
-    while not path.is_file():
-        assert time.monotonic() < deadline, f"no {path}"
+    while len(list(folder.glob(pattern))) < count:
+        assert time.monotonic() < deadline, f"fewer than {count} {folder / pattern}"
         time.sleep(0.02)

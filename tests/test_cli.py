@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from test_ledger import created
 from test_proposers import decided
-from toy import command, environment, nightshift, quadratic, slow, start, status
+from toy import GREEDY, command, environment, nightshift, quadratic, slow, start, status
 
 from environments.plugins import Refused
 from flows import detached
@@ -27,7 +27,9 @@ from flows.template import write_environment
 from tasks.ledger import Ledger, free_name
 from tasks.record import reconcile, settle
 
-VERBS = ("run", "resume", "watch", "stop", "try", "list", "status", "logs", "up", "down", "doctor", "env")
+VERBS = (
+    "run", "resume", "watch", "stop", "try", "duel", "calibrate", "list", "status", "logs", "up", "down", "doctor", "env",
+)  # fmt: skip
 
 
 def call(*arguments: str) -> object:
@@ -106,7 +108,17 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     tmp_path: Path, home: Path, server: str
 ) -> None:
     quad = str(quadratic(tmp_path / "quad", fit=slow(4)))
-    options = ("--proposer", "random_search", "--trials", "2", "--tracking", "off", "--detach", "--json")
+    options = (
+        "--proposer",
+        "random_search",
+        "--trials",
+        "2",
+        "--tracking",
+        "off",
+        "--detach",
+        "--json",
+        *GREEDY,
+    )
     begun = nightshift("run", quad, "--name", "far", *options, server=server)
     assert begun.returncode == 0, begun.stderr
     told = document(begun.stdout)
@@ -128,7 +140,16 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
 
 def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Path, server: str) -> None:
     quad = str(quadratic(tmp_path / "quad", fit=slow(30)))
-    options = ("--tracking", "off", "--set", "budget_seconds=60", "--proposer", "random_search", "--detach")
+    options = (
+        "--tracking",
+        "off",
+        "--set",
+        "budget_seconds=60",
+        "--proposer",
+        "random_search",
+        "--detach",
+        *GREEDY,
+    )
     begun = nightshift("run", quad, "--name", "long", *options, server=server)
     assert begun.returncode == 0, begun.stderr
     try:
@@ -146,7 +167,13 @@ def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Pat
 def test_what_cannot_be_run_is_refused_detached_too_and_leaves_nothing(tmp_path: Path, home: Path) -> None:
     quad = str(quadratic(tmp_path / "quad"))
     cases = {
-        ("run", quad, "--hours", "0.0001", "--detach"): "is less than one trial may take",
+        (
+            "run",
+            quad,
+            "--hours",
+            "0.0001",
+            "--detach",
+        ): "is less than 6 runs of 5 s may take (32 s): raise hours",
         ("run", quad, "--server", "http://127.0.0.1:9/api", "--detach"): "no Prefect server answers there",
         ("resume", "--detach"): "no campaign is unfinished",
     }
@@ -184,7 +211,8 @@ def test_status_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureF
     assert captured.err == ""
     assert found.keys() == {
         "campaign", "campaign_id", "environment", "metric", "direction", "state", "reason", "spec", "seed",
-        "isolation", "baseline", "champion", "shipped", "certificate", "trials", "spent", "waiting_to_record", "urls",
+        "isolation", "baseline", "champion", "shipped", "shipped_trial", "certificate", "uncertified", "ablation", "transfers",
+        "cancelled", "trials", "spent", "waiting_to_record", "urls",
     }  # fmt: skip
     assert (found["state"], found["baseline"]["score"], found["champion"]["score"]) == (
         "interrupted",
@@ -236,7 +264,8 @@ def test_the_status_says_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureF
     assert call("status", "n") == 0
     shown = capsys.readouterr().out
     assert "n is interrupted" in shown
-    assert "champion: trial 1, loss 2 against the baseline's 3 (-1)" in shown
+    assert "champion: trial 1, loss 2 against the baseline's 3 (-1, better)" in shown
+    assert "no number here is proven yet" in shown
     for step in ("nightshift resume n", "nightshift logs n 1", "results.tsv"):
         assert step in shown
 

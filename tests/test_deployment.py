@@ -64,6 +64,7 @@ def test_a_deployed_campaign_that_was_killed_is_brought_back_by_retry(
     parameters = {
         "environment": str(quadratic(tmp_path / "quad", fit=slow(2))),
         "trials": 2,
+        "rule": "greedy",
         "seed": 5,
         "tracking": "off",
     }

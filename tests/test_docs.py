@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from toy import SANDBOX, nightshift
+from toy import GREEDY, SANDBOX, nightshift
 
 import environments
 from environments import plugins
@@ -55,7 +55,9 @@ def test_the_ten_lines_of_the_readme_run_an_existing_script(tmp_path: Path, home
     tried = nightshift("try", str(folder), "--params", '{"lr": 0.01}', "--json")
     assert tried.returncode == 0, tried.stderr
     assert json.loads(tried.stdout)["score"] == pytest.approx(1 / 1.01)
-    done = nightshift("run", str(folder), "--trials", "2", "--hours", "2", "--tracking", "off", server=server)
+    done = nightshift(
+        "run", str(folder), "--trials", "2", "--hours", "2", "--tracking", "off", *GREEDY, server=server
+    )
     assert done.returncode == 0, done.stderr
     assert "my-problem-1 is finished: all 2 trials done" in done.stdout
 

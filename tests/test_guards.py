@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_proposers import decided
-from toy import quadratic
+from toy import QUADRATIC, quadratic
 
 import environments
 from environments import Environment
+from environments.plugins import Refused
 from flows import guards
-from flows.guards import Stop, stop, time_for_a_trial
+from flows.guards import Stop, besides_training, stop, time_for_a_trial, time_for_the_certificate
 from flows.spec import Advanced, CampaignSpec
-from tasks.trial import History
+from tasks.trial import History, Rerun
 
 HOUR = 3600.0
 
@@ -30,7 +31,8 @@ def environment(tmp_path: Path) -> Environment:
 
 
 def spec(**parameters: object) -> CampaignSpec:
-    return CampaignSpec.of(**{"environment": "quad", "name": "n", **parameters})
+    """A campaign that proves nothing at its end, unless it is asked to."""
+    return CampaignSpec.of(**{"environment": "quad", "name": "n", "rule": "greedy", **parameters})
 
 
 def history(*scores: float | None, seconds: float = 5.0, wall: float = 6.0) -> History:
@@ -113,42 +115,110 @@ def test_a_campaign_ends_when_the_next_trial_would_not_fit_into_its_hours(enviro
     assert found == Stop("finished", "no time for another trial: 92 s of 100 s used, one may take 8 s")
 
 
+def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:
+    """Three runs of each arm of 5 s, with 3 s besides, and a tenth over."""
+    drawing = environment.model_copy(update={"deterministic": False})
+    trials, asked = history(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=15)
+    reserve = 1.1 * 6 * 8.0
+    assert stop(asked, drawing, trials, 91.9 - reserve, asked=False) is None
+    found = stop(asked, drawing, trials, 92.1 - reserve, asked=False)
+    assert found == Stop(
+        "finished",
+        "no time for another trial: 39 s of 100 s used, one may take 61 s, of which 53 s are for the certificate",
+    )
+
+
+@pytest.mark.parametrize("rule", ["greedy", "certify"])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_night_that_is_not_refused_for_its_hours_begins(
+    tmp_path: Path, rule: str, deterministic: bool
+) -> None:
+    """What is checked before the night is the same as what ends it."""
+    toml = QUADRATIC.replace("deterministic = true", f"deterministic = {str(deterministic).lower()}")
+    folder = quadratic(tmp_path / "quad", toml=toml)
+
+    def refused(seconds: int) -> bool:
+        try:
+            spec(environment=str(folder), rule=rule, trials=1, hours=seconds / HOUR).check()
+        except Refused:
+            return True
+        return False
+
+    enough = next(seconds for seconds in range(5, 200) if not refused(seconds))
+    short = spec(environment=str(folder), rule=rule, trials=1, hours=enough / HOUR)
+    assert stop(short, environments.load(folder), (), 0.0, asked=False) is None
+
+
+@pytest.mark.parametrize(("rule", "trials", "runs"), [("greedy", 50, 0), ("certify", 15, 3), ("race", 50, 5)])
+def test_the_certificate_takes_the_runs_of_both_arms_and_a_tenth_over(
+    environment: Environment, rule: str, trials: int, runs: int
+) -> None:
+    drawing, asked = environment.model_copy(update={"deterministic": False}), spec(rule=rule, trials=trials)
+    assert time_for_the_certificate(asked, drawing, ()) == pytest.approx(1.1 * 2 * runs * (5.0 + 2.0))
+    past = history(3, 2, wall=8.0)
+    assert time_for_the_certificate(asked, drawing, past) == pytest.approx(1.1 * 2 * runs * (5.0 + 3.0))
+
+
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(
     hours=st.floats(0.01, 8.0),
     budget=st.floats(1.0, 600.0),
     besides=st.lists(st.floats(0.0, 60.0), min_size=1, max_size=60),
+    rule=st.sampled_from(["greedy", "certify"]),
 )
 def test_eight_hours_end_within_eight_hours(
-    tmp_path_factory: pytest.TempPathFactory, hours: float, budget: float, besides: list[float]
+    tmp_path_factory: pytest.TempPathFactory, hours: float, budget: float, besides: list[float], rule: str
 ) -> None:
-    """As long as no trial takes longer than the longest so far, or the first longer than its start-up time."""
+    """As long as no trial takes longer than the longest so far, or a run of the baseline than its start-up time."""
     folder = quadratic(tmp_path_factory.getbasetemp() / "hours")
     startup = max(besides) + 0.1
-    environment = environments.load(folder, {"budget_seconds": budget, "startup_seconds": startup})
-    asked, trials, spent = spec(hours=hours, trials=100_000), history(), 0.0
+    overrides = {"budget_seconds": budget, "startup_seconds": startup, "deterministic": False}
+    environment = environments.load(folder, overrides)
+    asked, trials, spent = spec(hours=hours, trials=30, rule=rule), history(), 0.0
     slowest_first = [max(besides), *besides]
     while stop(asked, environment, trials, spent, asked=False) is None and len(trials) < len(slowest_first):
-        extra = slowest_first[len(trials)]
-        trials += (decided(trials, 1.0, {}, seconds=budget, wall=budget + extra, higher_is_better=False),)
-        spent += budget + extra
+        extra, first = slowest_first[len(trials)], not trials
+        trial = decided(trials, 1.0, {}, seconds=budget, wall=budget + extra, higher_is_better=False)
+        if first and rule == "certify":  # the baseline is run three times
+            trial = replace(trial, runs=3 * trial.runs, wall_seconds=3 * trial.wall_seconds)
+        trials += (trial,)
+        spent += trial.wall_seconds
+    if trials:
+        spent += 2 * asked.certificate_runs(environment) * (budget + max(besides))
     assert spent <= hours * HOUR + 1e-6
 
 
 def test_before_the_first_trial_its_start_up_time_is_reckoned_with(environment: Environment) -> None:
-    assert time_for_a_trial(environment, ()) == 5.0 + 2.0
+    assert time_for_a_trial(spec(), environment, ()) == 5.0 + 2.0
+
+
+def test_the_baseline_is_given_the_time_of_all_its_runs(environment: Environment) -> None:
+    drawing = environment.model_copy(update={"deterministic": False})
+    assert time_for_a_trial(spec(rule="certify"), environment, ()) == 2 * (5.0 + 2.0)
+    assert time_for_a_trial(spec(rule="certify"), drawing, ()) == 3 * (5.0 + 2.0)
+    assert time_for_a_trial(spec(rule="certify", replicates=4), drawing, ()) == 4 * (5.0 + 2.0)
+    assert time_for_a_trial(spec(rule="certify", replicates=4), drawing, history(3)) == 4 * (5.0 + 1.0)
+    assert time_for_a_trial(spec(rule="certify"), drawing, history(3)) == 5.0 + 1.0
 
 
 def test_a_trial_needs_its_whole_budget_and_the_most_that_any_took_besides(environment: Environment) -> None:
     trials = (*history(3, wall=6.0), *history(3, 3, seconds=1.0, wall=4.5)[1:])
-    assert time_for_a_trial(environment, trials) == 5.0 + 3.5
+    assert time_for_a_trial(spec(), environment, trials) == 5.0 + 3.5
+
+
+def test_what_a_run_took_besides_its_training_is_counted_per_run(environment: Environment) -> None:
+    (first,) = history(3, seconds=5.0, wall=24.0)
+    three = replace(first, runs=3 * first.runs)
+    again = replace(first, reruns=(Rerun(0, first.runs[0], first.score),))
+    assert besides_training(environment, (three,)) == (24.0 - 15.0) / 3
+    assert besides_training(environment, (again,)) == (24.0 - 10.0) / 2
 
 
 def test_a_trial_that_was_resumed_after_its_training_does_not_make_the_next_look_short(
     environment: Environment,
 ) -> None:
     resumed = history(3, seconds=5.0, wall=0.5)
-    assert time_for_a_trial(environment, resumed) >= 5.0
+    assert time_for_a_trial(spec(), environment, resumed) >= 5.0
 
 
 def test_a_campaign_ends_before_the_time_that_was_set(environment: Environment) -> None:
@@ -214,5 +284,7 @@ def test_who_may_become_champion_is_reckoned_with_twice_where_it_has_to_show_tha
     first, champion = history(3, 2, wall=6.0)
     verdict = replace(champion.verdict, evidence={"untrained": None})
     slow = (first, replace(champion, wall_seconds=7.0, verdict=verdict))
-    assert time_for_a_trial(strict, ()) == 5.0 + 2.0
-    assert time_for_a_trial(strict, slow) == 5.0 + 2 * 1.0  # not that of a trial that was controlled itself
+    assert time_for_a_trial(spec(), strict, (first,)) == 5.0 + 2 * 1.0
+    assert (
+        time_for_a_trial(spec(), strict, slow) == 5.0 + 2 * 1.0
+    )  # not that of a trial that was controlled itself

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from toy import nightshift, status
+from toy import GREEDY, nightshift, status
 
 TOML = """\
 metric = "loss"
@@ -138,7 +138,7 @@ def test_after_a_night_of_hostile_proposals_the_baseline_ships_and_nothing_else_
     before = everything()
     done = nightshift(
         "run", str(folder), "--name", "night", "--proposer", "grid", "--tracking", "off", "--trials", "20",
-        server=server, HOME=str(mine),
+        *GREEDY, server=server, HOME=str(mine),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = status("night")

@@ -17,12 +17,15 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
+from nights import certified, search, tried
 from PIL import Image
 
 from environments.score import Score
-from tasks.picture import HEIGHT, MARKS, WIDTH, champions, draw, figure, visible
+from tasks.certificate import Certificate
+from tasks.heights import POINTS, champions, levels, placed, visible
+from tasks.picture import HEIGHT, MARKS, WIDTH, draw, figure
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind, best
-from tasks.wording import changes, headline
+from tasks.wording import changes, headline, level_of, number
 
 NAME = "lunar_lander-3"
 Outcome = float | VerdictKind | tuple[VerdictKind, float]
@@ -78,7 +81,7 @@ NIGHTS: dict[str, History] = {
     "a demo": night([-81.0, -150.0, 42.0, -210.0, 213.0, 168.0, "crash", -60.0, 190.0]),
     "60 trials": night(climb(60)),
     "300 trials": night(climb(300)),
-    "every trial better": night([float(score) for score in range(60)], error=0.5),
+    "every trial better": night([100.0 + score for score in range(60)], error=0.5),
     "scores almost equal": night([0.9 + 1e-5 * (i % 7) + 1e-6 * i for i in range(40)], error=1e-6),
     "scores exactly equal": night([500.0] * 12, error=0.0),
     "one far out": night([-1e6 if i == 5 else o for i, o in enumerate(climb(20))]),
@@ -93,13 +96,31 @@ NIGHTS: dict[str, History] = {
     "long names": night(climb(25), prefix="a_very_long_name_of_a_parameter_that_never_ends_"),
     "a baseline that crashed": night(["crash", "crash", 30.0, 20.0, 50.0]),
     "errors as large as the scores": night(climb(12), error=300.0),
+    "three runs of the baseline": search(0),
+    "60 trials, some cancelled": search(60),
+    "30 trials, some cancelled, lower is better": search(30, sign=-1),
     "all cancelled": night([-81.0, *[("cancelled", float(i)) for i in range(6)], "cancelled"]),
 }
 
 
-def drawn(history: History, name: str = NAME) -> Figure:
+CERTIFICATES: dict[str, tuple[History, Certificate]] = {
+    "passed": (search(8), certified(7, [190, 205, 182], [84, 70, 95])),
+    "not passed": (search(60), certified(33, [120, 85, 99, 70, 101], [84, 70, 95, 90, 81])),
+    "lower is better": (
+        search(30, sign=-1),
+        certified(7, [-150, -150, -151, -149], [-80, -82, -84, -83], higher_is_better=False),
+    ),
+    "a champion that crashes": (search(8), certified(7, [190, None, None], [84, 70, 95])),
+    "nothing but crashes": (search(8), certified(7, [None, None], [None, None])),
+    "without any spread": (search(8), certified(7, [190, 190], [84, 84])),
+    "far below the search": (search(20), certified(7, [-90_000, 85, 99, 70], [84, 70, 95, 90])),
+    "a champion of four digits": (search(1200, cancels=False), certified(1199, [190, 180], [84, 70])),
+}
+
+
+def drawn(history: History, name: str = NAME, certificates: Sequence[Certificate] = ()) -> Figure:
     up = all(trial.score.higher_is_better for trial in history)
-    return figure(history, name, metric="return/mean", higher_is_better=up)
+    return figure(history, name, metric="return/mean", higher_is_better=up, certificates=certificates)
 
 
 def texts(picture: Figure, gid: str) -> list[Text]:
@@ -146,13 +167,78 @@ def off_scale(picture: Figure) -> int:
 
 @pytest.mark.parametrize("history", NIGHTS.values(), ids=NIGHTS)
 def test_what_stands_around_the_axes_is_whole_and_apart(history: History) -> None:
-    picture = drawn(history)
+    check_what_stands_around(drawn(history))
+
+
+@pytest.mark.parametrize(("history", "certificate"), CERTIFICATES.values(), ids=CERTIFICATES)
+def test_what_stands_around_a_certificate_is_whole_and_apart(
+    history: History, certificate: Certificate
+) -> None:
+    check_what_stands_around(drawn(history, certificates=[certificate]))
+
+
+def check_what_stands_around(picture: Figure) -> None:
     around = boxes([*picture.texts, *texts(picture, "margin")])
     around += [picture.legends[0].get_window_extent()]
     around += [box for box in boxes(picture.axes[0].get_yticklabels()) if box.width]
+    around += [box for axes in picture.axes[1:] for box in boxes([*axes.get_xticklabels(), *axes.texts])]
 
     assert [box for box in around if not within(box, picture.bbox)] == []
     assert [pair for pair in itertools.combinations(around, 2) if pair[0].overlaps(pair[1])] == []
+
+
+@pytest.mark.parametrize(("history", "certificate"), CERTIFICATES.values(), ids=CERTIFICATES)
+def test_every_fresh_run_is_drawn_in_a_column_of_its_own(history: History, certificate: Certificate) -> None:
+    main, column = drawn(history, certificates=[certificate]).axes
+    spots = {
+        mark: [y for line in column.lines if line.get_marker() == mark for y in line.get_ydata()]
+        for mark in ("D", "x")
+    }
+
+    assert sorted(spots["D"]) == sorted(
+        fresh.score.value for fresh in certificate.runs if fresh.score.value is not None
+    )
+    assert len(spots["x"]) == len(certificate.runs) - len(spots["D"])
+    assert column.get_ylim() == main.get_ylim()
+    assert main.get_position().x1 < column.get_position().x0
+
+
+def test_beside_a_certificate_stand_the_means_of_its_fresh_runs() -> None:
+    history, certificate = CERTIFICATES["passed"]
+    picture = drawn(history, certificates=[certificate])
+
+    assert [text.get_text() for text in texts(picture, "margin")] == [
+        "192.3", "trial 7, fresh", "83", "baseline, fresh",
+    ]  # fmt: skip
+    assert "certified: 192.3 against the baseline's 83 on fresh runs" in picture.texts[0].get_text()
+    assert "95 % interval of a mean" in legend(picture)
+
+
+def test_the_line_is_what_is_believed_of_the_champion_and_not_its_lucky_score() -> None:
+    history = search(60)
+    picture = drawn(history)
+    line = next(line for line in picture.axes[0].lines if line.get_drawstyle() == "steps-post")
+
+    assert line.get_ydata()[-1] == level_of(history)
+    assert line.get_ydata()[-1] < best(history).score.value
+
+
+def test_the_level_of_a_long_history_is_asked_at_some_places_alone() -> None:
+    history = search(700, cancels=False)
+    found = levels(history)
+
+    assert len(found) <= POINTS + 1
+    assert (found[0].settle, found[-1].settle) == (0, 700)
+
+
+def test_a_trial_of_several_runs_stands_at_their_mean_with_its_error_over_runs() -> None:
+    first = tried((), 80.0, 86.0)
+    again = tried((first,), 90.0, kind="discard", reruns=[(0, 92.0), (1, 96.0)])
+    baseline_, later = placed((first, again))
+
+    assert (baseline_.at, baseline_.runs, baseline_.error) == (86.0, 3, pytest.approx(6 / math.sqrt(3)))
+    assert (later.at, later.runs, later.error) == (93.0, 2, pytest.approx(3.0))
+    assert "±1 se over runs" in legend(drawn((first, again)))
 
 
 def test_every_new_champion_is_labelled_where_there_is_room() -> None:
@@ -180,7 +266,8 @@ def test_of_300_trials_only_champions_are_labelled() -> None:
 def test_the_last_champion_is_named_beside_its_line_whatever_the_room() -> None:
     beside = [text.get_text() for text in texts(drawn(NIGHTS["every trial better"]), "margin")]
 
-    assert beside == ["59", "champion: trial 59", "0", "baseline"]
+    level = number(level_of(NIGHTS["every trial better"]))
+    assert beside == [level, "champion: trial 59", "100", "baseline"]
 
 
 def test_a_trial_far_out_does_not_flatten_the_others() -> None:
@@ -227,7 +314,8 @@ def test_every_verdict_has_a_shape_of_its_own() -> None:
 
 
 def test_the_legend_names_only_what_occurs_and_says_what_the_bars_are() -> None:
-    assert legend(drawn(NIGHTS["two trials"])) == ["kept", "champion so far", "±1 se over 16 episodes"]
+    level = ["champion's level", "±1 sd between runs"]
+    assert legend(drawn(NIGHTS["two trials"])) == ["kept", *level, "±1 se over 16 episodes"]
     assert legend(drawn(NIGHTS["every trial crashed"])) == ["crashed"]
 
 
@@ -309,10 +397,10 @@ def test_the_tasks_do_not_load_matplotlib_before_they_draw() -> None:
         ([], "n: no score yet"),
         ([-81.0], "n: baseline -81"),
         ([-81.0, -90.0], "n: baseline -81 stands after 1 trial"),
-        ([-81.0, 1.0, 213.0], "n: 213 after 2 trials, baseline -81"),
-        (["crash", 5.0], "n: 5 after 1 trial, baseline without a score"),
+        ([-81.0, 1.0, 213.0], "n: about 211.5 after 2 trials, baseline -81; no number here is proven yet"),
+        (["crash", 5.0], "n: about 5 after 1 trial, baseline without a score; no number here is proven yet"),
         (["crash", "crash", "crash"], "n: no score yet after 2 trials"),
-        ([1.5, 1234567.0], "n: 1.235e+06 after 1 trial, baseline 1.5"),
+        ([1.5, 1234567.0], "n: about 1.235e+06 after 1 trial, baseline 1.5; no number here is proven yet"),
     ],
 )
 def test_the_headline_says_the_result(outcomes: list[Outcome], said: str) -> None:

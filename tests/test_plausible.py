@@ -18,7 +18,7 @@ from environments import Environment
 from environments.limits import Limits
 from environments.score import Score
 from tasks import fingerprint, plausible
-from tasks.plausible import Left
+from tasks.plausible import Earlier, Left
 from tasks.trial import Params, Proposal, Run, Trial, Verdict
 
 STARTED = 1.7e9
@@ -53,6 +53,11 @@ def with_limits(environment: Environment, **limits: Any) -> Environment:
 
 def trial(number: int, run: Run, params: Params) -> Trial:
     return Trial(number, 1, number, Proposal(params), (run,), Score(0.5), Verdict("discard", "not better"))
+
+
+def earlier(number: int, run: Run, params: Params) -> Earlier:
+    """A run of an earlier trial."""
+    return Earlier(f"trial {number}", Proposal(params), run)
 
 
 def report(folder: Path, run: Run, returns: list[Any], metric: str = "loss", **more: Any) -> None:
@@ -178,7 +183,7 @@ SEVEN = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}
 
 
 @pytest.mark.parametrize(
-    ("earlier", "params", "words"),
+    ("changes", "params", "words"),
     [
         (
             {"seed": 2},
@@ -200,32 +205,22 @@ SEVEN = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}
     ],
 )
 def test_a_checkpoint_that_was_seen_before_is_not_believed_of_another_run(
-    earlier: dict[str, Any], params: Params, words: str | None, environment: Environment, tmp_path: Path
+    changes: dict[str, Any], params: Params, words: str | None, environment: Environment, tmp_path: Path
 ) -> None:
-    history = (
-        trial(3, but(FINE, checkpoint="x"), {"x": 9}),
-        trial(4, but(FINE, dir="trials/0004", **earlier), params),
+    others = (
+        earlier(3, but(FINE, checkpoint="x"), {"x": 9}),
+        earlier(4, but(FINE, dir="trials/0004", **changes), params),
     )
-    found = plausible.against_others(environment, FINE, Proposal({"x": 1}), history, tmp_path)
+    found = plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
 
     assert found is None if words is None else re.search(words, found or "")
 
 
 def test_two_runs_that_left_nothing_are_not_the_same(environment: Environment, tmp_path: Path) -> None:
     nothing = but(FINE, checkpoint=None)
-    history = (trial(4, but(nothing, seed=2), {"x": 2}),)
+    others = (earlier(4, but(nothing, seed=2), {"x": 2}),)
 
-    assert plausible.against_others(environment, nothing, Proposal({}), history, tmp_path) is None
-
-
-def test_every_run_of_every_earlier_trial_counts_the_crashed_ones_too(
-    environment: Environment, tmp_path: Path
-) -> None:
-    crashed = but(FINE, dir="trials/0004", status="crash", error="ignores its seed", seed=3)
-    several = but(trial(4, crashed, {"x": 1}), runs=(crashed, but(FINE, dir="trials/0004", checkpoint="d")))
-
-    found = plausible.against_others(environment, FINE, Proposal({"x": 1}), (several,), tmp_path)
-    assert "is that of trial 4" in (found or "")
+    assert plausible.against_others(environment, nothing, Proposal({}), others, tmp_path) is None
 
 
 EARLIER = but(FINE, dir="trials/0004", seed=2, checkpoint="d")
@@ -260,9 +255,9 @@ def test_progress_that_coincides_under_another_seed_ignores_it(
 ) -> None:
     report(tmp_path, FINE, here, metric, **more)
     report(tmp_path, EARLIER, there, metric, **more)
-    history = (trial(4, EARLIER, {"x": 1}),)
+    others = (earlier(4, EARLIER, {"x": 1}),)
 
-    found = plausible.against_others(environment, FINE, Proposal({"x": 1}), history, tmp_path)
+    found = plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
     if suspicious:
         words = "^ignores its seed: it reported the same progress as trial 4, number for number"
         assert re.search(words, found or "")
@@ -277,9 +272,9 @@ def test_the_same_progress_is_suspicious_only_when_the_seed_alone_differs(
     report(tmp_path, FINE, RISING)
     report(tmp_path, EARLIER, RISING)
     params = change.pop("params", {"x": 1})
-    history = (trial(4, but(EARLIER, **change), params),)
+    others = (earlier(4, but(EARLIER, **change), params),)
 
-    assert plausible.against_others(environment, FINE, Proposal({"x": 1}), history, tmp_path) is None
+    assert plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path) is None
 
 
 def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
@@ -287,11 +282,11 @@ def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
 ) -> None:
     report(tmp_path, FINE, RISING)
     report(tmp_path, EARLIER, RISING)
-    history = (trial(4, but(EARLIER, checkpoint=FINE.checkpoint), {"x": 1}),)
+    others = (earlier(4, but(EARLIER, checkpoint=FINE.checkpoint), {"x": 1}),)
     drawing_nothing = environment.model_copy(update={"deterministic": True})
 
-    assert plausible.against_others(environment, FINE, Proposal({"x": 1}), history, tmp_path)
-    assert plausible.against_others(drawing_nothing, FINE, Proposal({"x": 1}), history, tmp_path) is None
+    assert plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
+    assert plausible.against_others(drawing_nothing, FINE, Proposal({"x": 1}), others, tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -317,9 +312,9 @@ def test_progress_that_is_no_plain_file_of_reports_says_nothing(
         path.write_text('[1]\n"text"\n{"step": "1"}\n{"step": 1, "metrics": [1]}\n{\n' + "[" * 100_000 + "\n")
     elif theirs == "not text":
         path.write_bytes(b"\xff\xfe\n\x00\n" + b"9" * 5000)
-    history = (trial(4, EARLIER, {"x": 1}),)
+    others = (earlier(4, EARLIER, {"x": 1}),)
 
-    assert plausible.against_others(environment, FINE, Proposal({"x": 1}), history, tmp_path) is None
+    assert plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path) is None
 
 
 def test_no_more_of_the_progress_is_read_than_a_bound(environment: Environment, tmp_path: Path) -> None:
@@ -329,9 +324,9 @@ def test_no_more_of_the_progress_is_read_than_a_bound(environment: Environment, 
             file.write(b" " * plausible.PROGRESS_BYTES + b"\n")
             file.write(b'{"step": 900, "metrics": {"loss": %d}}\n' % last)
             file.truncate(2**40)
-    history = (trial(4, EARLIER, {"x": 1}),)
+    others = (earlier(4, EARLIER, {"x": 1}),)
 
-    found = plausible.against_others(environment, FINE, Proposal({"x": 1}), history, tmp_path)
+    found = plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
     assert "ignores its seed" in (found or "")
 
 
@@ -347,25 +342,50 @@ def trained(folder: Path, name: str, content: str, **changes: Any) -> Run:
 
 
 def test_a_run_that_can_be_is_believed_as_it_is(environment: Environment, tmp_path: Path) -> None:
-    earlier = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
+    before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
     run = trained(tmp_path, "0001", "b")
     report(tmp_path, run, RISING)
 
-    assert plausible.believed(environment, (earlier,), Proposal({"x": 1}), run, tmp_path) is run
+    assert plausible.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path) is run
 
 
 def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(
     environment: Environment, tmp_path: Path
 ) -> None:
-    earlier = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
+    before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
     run = trained(tmp_path, "0001", "a")
 
-    found = plausible.believed(environment, (earlier,), Proposal({"x": 1}), run, tmp_path)
+    found = plausible.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path)
     assert found.status == "crash"
     assert (found.error or "").startswith(
         "ignores its seed: its checkpoint is that of trial 0, byte for byte"
     )
     assert but(found, status="finished", error=None) == run
+
+
+def test_every_run_of_every_earlier_trial_counts_the_crashed_ones_too(
+    environment: Environment, tmp_path: Path
+) -> None:
+    run = trained(tmp_path, "0007", "a")
+    crashed = but(run, dir="trials/0004", status="crash", error="ignores its seed", seed=3)
+    other = but(run, dir="trials/0004-run-2", checkpoint="d")
+
+    for runs in ((crashed, other), (other, crashed)):
+        several = but(trial(4, crashed, {"x": 1}), runs=runs)
+        found = plausible.believed(environment, (several,), Proposal({"x": 1}), run, tmp_path)
+        assert "is that of trial 4" in (found.error or "")
+
+
+def test_runs_of_the_same_proposal_are_compared_before_any_trial_holds_them(
+    environment: Environment, tmp_path: Path
+) -> None:
+    first, second = trained(tmp_path, "0001", "a"), trained(tmp_path, "0001-run-2", "a", seed=2)
+    third = trained(tmp_path, "0001-run-3", "b", seed=3)
+
+    found = plausible.believed(environment, (), Proposal({"x": 1}), second, tmp_path, (first,))
+    words = "ignores its seed: its checkpoint is that of another run of it, byte for byte"
+    assert (found.error or "").startswith(words)
+    assert plausible.believed(environment, (), Proposal({"x": 1}), third, tmp_path, (first, second)) is third
 
 
 def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, tmp_path: Path) -> None:

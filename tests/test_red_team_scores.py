@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 from red_team import JUDGE, WALLS, WORKING, Assault, Ground, attack
+from test_proposers import undemanding
 
 from environments.score import Score
-from tasks.decide import judge_trial
+from tasks.decide import weigh
 from tasks.plausible import believed
+from tasks.rules import Tried
+from tasks.rules.greedy import Greedy
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
 from tasks.walls import orphans
@@ -75,7 +78,9 @@ def test_red_team_a_progress_that_is_made_up_decides_nothing(tmp_path: Path, lev
     assert assault.run.reported == -1e9
     assert score.value == HONEST
     champion = earlier(Run("trials/0000", 1, 1.0, "finished", reported=3.0), score=0.5)
-    verdict = judge_trial((champion,), assault.run, score)
+    tried = Tried(1, Proposal({"x": 1.0}), (assault.run,), score)
+    verdict = weigh((champion,), undemanding(), Greedy(), tried)
+    assert isinstance(verdict, Verdict)
     assert verdict.kind == "discard" and verdict.evidence["score"] == HONEST
     trial = Trial(1, 0, 1, Proposal({"x": 1.0}), (assault.run,), score, verdict)
     assert best((champion, trial)) is champion

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,11 @@ from toy import SANDBOX
 
 import environments
 from tasks.checkpoint import At
-from tasks.decide import judge_trial
+from tasks.decide import Untrained, weigh
 from tasks.evaluate import judge_run
 from tasks.ledger import freeze
+from tasks.rules import Tried
+from tasks.rules.greedy import Greedy
 from tasks.train import run_program
 from tasks.trial import Proposal, Trial, Verdict
 from tasks.untrained import untrained
@@ -80,7 +83,7 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
         environments.find(name),
         {
             "budget_seconds": 1,
-            "startup_seconds": 5,
+            "startup_seconds": 40,  # on a busy machine an honest program takes long to load
             "budget_steps": 0,
             "control.episodes": 4,
             "control.other_episodes": 0,
@@ -103,6 +106,8 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     )
     first = type(score)(baseline, higher_is_better=True)
     history = (Trial(0, 1, 0, proposal, (run,), first, Verdict("keep", "the baseline", "provisional")),)
-    verdict = judge_trial(history, run, score, control)
-    assert verdict.kind == "discard" and verdict.reason.startswith("not learned"), verdict
-    assert judge_trial(history, run, score, None).kind == "keep"
+    tried = Tried(1, proposal, (run,), score)
+    assert isinstance(weigh(history, environment, Greedy(), tried), Untrained), "it would be kept"
+    verdict = weigh(history, environment, Greedy(), replace(tried, control=control))
+    assert isinstance(verdict, Verdict)
+    assert verdict.kind == "discard" and verdict.reason.startswith("not learned"), (verdict, control)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nights import tried
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from test_ledger import created
-from test_proposers import decided
 
 from environments import Environment
-from flows import screen, show
+from flows import screen, show, tables
+from flows.curves import Curve, Point
+from flows.scene import Certifying, Night, Scene, UnderWay
 from flows.screen import bar, moment, picture, spark
-from flows.status import Curve, Night, Point, Scene, UnderWay
-from tasks.trial import History, Params, Proposal
+from tasks.trial import History, Params, Proposal, Trial
 
 WIDTHS = (20, 60, 80, 100, 160)
 EVIL = "red [bold red]alert[/] \x1b[2J\x1b]0;title\x07 \u202egnp.exe\r\nsecond line \x9b31m"
 NIGHT = Night(3, 8, 75.0, 0.45, "trials", 2e9 + 120)
+NOTHING_CANCELLED = {"due": 0, "spared": 0, "spared_kept": 0, "share_lost": None}
 PARAMS: Params = {"learning_rate": 2e-5, "num_envs": 8, "epochs": 4, "gamma": 0.99, "act": "tanh"}
 OTHERS: Params = {"learning_rate": 1.6e-3, "num_envs": 32, "epochs": 4, "gamma": 0.98, "act": "tanh"}
+
+
+def decided(history: History, score: float | None, params: Params, higher_is_better: bool = True) -> Trial:
+    return tried(history, score, params=params, higher_is_better=higher_is_better)
 
 
 def rising(by: float, until: float = 10.0) -> Curve:
@@ -78,6 +85,28 @@ def test_a_picture_says_what_is_tried_and_why_and_how_it_stands_against_the_cham
     ):  # fmt: skip
         assert words in shown, words
     assert "epochs" not in shown and "act" not in shown, "the champion has the same"
+
+
+def test_a_picture_says_which_run_of_a_trial_it_is(environment: Environment) -> None:
+    shown = lines(scene(environment, under_way(run="run 2 of 3")))
+    assert shown[1].startswith(" trial 4  training  run 2 of 3") and shown[1].endswith("6 of 10 s")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_a_certificate_that_is_made_is_shown_with_its_runs(environment: Environment, width: int) -> None:
+    making = dataclasses.replace(scene(environment, None), certifying=Certifying(7, 3, 6, 5.0))
+    shown = lines(making, width)
+    assert max(map(cell_len, shown)) < width
+    assert any(line.startswith(" certificate: run") for line in shown)
+    if width >= 80:
+        assert " certificate: run 3 of 6" in shown
+        assert any("trial 7 and the baseline, trained afresh and compared" in line for line in shown)
+    assert [line.split()[0] for line in lines(making, width, 3)][-1] == "night"
+
+
+def test_the_champion_is_said_to_have_scored_the_mean_of_its_runs(environment: Environment) -> None:
+    history = (tried((), 5.0, 7.0, params=PARAMS, higher_is_better=False),)
+    assert "trial 0 scored 6" in "\n".join(lines(scene(environment, under_way(), history)))
 
 
 def test_ahead_means_better_whichever_way_the_metric_points(environment: Environment) -> None:
@@ -219,14 +248,18 @@ def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[
             "trial": number, "attempt": 1, "verdict": "crash" if number == 2 else "keep", "level": None,
             "score": None if number == 2 else 10.0 * number, "se": 1.5, "n": 3, "seconds": 5.0,
             "params": {**PARAMS, "epochs": number, **(params or {})} if number else PARAMS,
-            "description": EVIL, "reason": EVIL, "proposer": "test",
+            "description": EVIL, "reason": EVIL, "proposer": "test", "runs": 1 if number else 3, "reruns": [],
         }
         for number in range(count)
     ]  # fmt: skip
     scored = [trial for trial in trials if trial["score"] is not None]
+    champion = {
+        **scored[-1], "level": "provisional", "estimate": {"level": 33.0, "se": 4.0, "run_sd": 5.0}
+    }  # fmt: skip
     return {
         "campaign": "n-1", "state": "finished", "reason": "all done", "metric": "loss", "direction": "maximize",
-        "baseline": scored[0], "champion": scored[-1], "trials": trials, "waiting_to_record": 0, "urls": {},
+        "baseline": scored[0], "champion": champion, "spec": {"rule": "certify"},
+        "shipped": None, "shipped_trial": None, "certificate": None, "transfers": [], "cancelled": NOTHING_CANCELLED, "trials": trials, "waiting_to_record": 0, "urls": {},
         "spent": {"seconds": 60.0}, **more,
     }  # fmt: skip
 
@@ -234,13 +267,13 @@ def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[
 @pytest.mark.parametrize("width", WIDTHS)
 def test_before_the_first_verdict_there_is_a_table_without_rows(width: int) -> None:
     found = document() | {"trials": [], "baseline": None, "champion": None, "state": "running"}
-    assert "n-1" in printed(show.campaign_table(found, width), width)
+    assert "n-1" in printed(tables.campaign_table(found, width), width)
 
 
 @pytest.mark.parametrize("width", WIDTHS[1:])
 def test_a_table_has_a_line_per_trial_within_the_width(width: int) -> None:
     found = document(9, OTHERS | {"act": "[red]日本[/] \x1b[31m"})
-    text = printed(show._trials(found, width, None, screen=True), width)
+    text = printed(tables._trials(found, width, None, screen=True), width)
     assert max(cell_len(line) for line in text.splitlines()) <= width
     rows = [line for line in text.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
     assert [row.split()[1] for row in rows] == ["+", "+", "x", *"++++++"]
@@ -248,13 +281,13 @@ def test_a_table_has_a_line_per_trial_within_the_width(width: int) -> None:
 
 
 def test_a_wide_table_has_a_column_per_parameter_and_the_score_between_worst_and_best() -> None:
-    text = printed(show.campaign_table(document(4, OTHERS), 160), 160)
+    text = printed(tables.campaign_table(document(4, OTHERS), 160), 160)
     assert "worse     better" in text and "learning_rate" in text and "[red]" not in text
     assert "┊··············●" in text and "0.0016" in text
 
 
 def test_better_stands_to_the_right_when_less_is_better_too() -> None:
-    text = printed(show.campaign_table(document(4, direction="minimize"), 160), 160)
+    text = printed(tables.campaign_table(document(4, direction="minimize"), 160), 160)
     assert "●··············┊" in text
 
 
@@ -263,13 +296,13 @@ def test_a_long_table_shows_what_was_kept_and_the_last_trials() -> None:
     for trial in found["trials"][1:-1]:
         trial["verdict"] = "discard"
     found["trials"][50]["verdict"] = "keep"
-    text = printed(show.campaign_table(found, 100), 100)
+    text = printed(tables.campaign_table(found, 100), 100)
     numbers = [
         int(line.split()[0]) for line in text.splitlines() if line.split()[:1] and line.split()[0].isdigit()
     ]
     assert numbers[:2] == [0, 50] and numbers[2:22] == list(range(280, 300))
     assert "278 that were not kept are left out: nightshift status n-1 --last 300" in text
-    every = printed(show.campaign_table(found, 100, last=300), 100)
+    every = printed(tables.campaign_table(found, 100, last=300), 100)
     assert every.count("discard") == 297 and "left out" not in every
 
 
@@ -277,12 +310,14 @@ def test_the_outcome_is_honest_about_what_it_is_worth() -> None:
     text = printed(lambda console: show.outcome(document(5), console))
     assert "n-1 is finished: all done (60.0 s)" in text
     assert "champion: trial 4, loss 40 against the baseline's 0 (+40)\n  epochs 4 → 4" not in text
-    assert "provisional: one training run each, and the best of several is flattered by luck" in text
+    assert "provisional: one training run, and the best of several is flattered by luck;" in text
+    assert "luck allowed for, its level is about 33 (se 4)" in " ".join(text.split())
+    assert "no number here is proven yet" in text
 
 
 def test_a_champion_that_is_the_baseline_is_said_to_stand() -> None:
     text = printed(lambda console: show.outcome(document(1), console))
-    assert "the baseline stands: loss 0; nothing that was tried scored better" in text
+    assert "the baseline stands: loss 0; nothing that was tried was kept" in text
 
 
 def test_a_campaign_without_a_score_says_why() -> None:
@@ -321,7 +356,7 @@ def test_the_list_of_campaigns_fits(width: int) -> None:
         "trials": 300,
     }
     text = printed(
-        show.campaigns_table([{**row, "baseline": {"score": -81.0}, "champion": None, "created": 2e9}] * 3),
+        tables.campaigns_table([{**row, "baseline": {"score": -81.0}, "champion": None, "created": 2e9}] * 3),
         width,
     )
     assert text.count("lunar_lander-12") == 3 and text.count("interrupted") == 3
@@ -329,7 +364,7 @@ def test_the_list_of_campaigns_fits(width: int) -> None:
 
 
 def test_an_empty_list_says_how_to_begin() -> None:
-    assert printed(show.campaigns_table([])) == "no campaign yet; to begin one: nightshift run cartpole\n"
+    assert printed(tables.campaigns_table([])) == "no campaign yet; to begin one: nightshift run cartpole\n"
 
 
 def test_a_terminal_that_knows_ascii_alone_gets_nothing_else(
@@ -339,11 +374,11 @@ def test_a_terminal_that_knows_ascii_alone_gets_nothing_else(
     evil = scene(environment, under_way(proposal=Proposal(OTHERS, rationale="日本 →")))
     for what in (
         show.shown(picture(evil, 160, 30)),
-        show.campaign_table(document(4, OTHERS), 160),
+        tables.campaign_table(document(4, OTHERS), 160),
         lambda console: show.outcome(document(4), console),
         lambda console: show.what_next(document(4), tmp_path / "日本", console),
         lambda console: show.put(console, show.trial_line(decided(history, 9.0, OTHERS), history)),
-        show.campaigns_table(
+        tables.campaigns_table(
             [
                 {
                     "campaign": "a",

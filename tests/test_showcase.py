@@ -12,14 +12,18 @@ from typing import Any
 
 import httpx
 import pytest
+from nights import certified
 from test_ledger import created
 from test_picture import night
 from toy import nightshift, quadratic, status
 
+from flows import certificate_page
+from flows.certify import store
 from flows.showcase import SEND_SECONDS, Showcase, champion_page, key, table
 from tasks.ledger import Ledger
 from tasks.picture import draw
 from tasks.trial import History
+from tasks.wording import headline
 
 NOBODY = "http://127.0.0.1:9/api"
 """Where no server listens."""
@@ -46,7 +50,10 @@ def faults(ledger: Ledger) -> list[str]:
 
 def picture_of(ledger: Ledger, history: History) -> bytes:
     of = ledger.environment
-    return draw(history, ledger.campaign.name, metric=of.metric, higher_is_better=of.higher_is_better)
+    return draw(
+        history, ledger.campaign.name, metric=of.metric, higher_is_better=of.higher_is_better,
+        certificates=ledger.certificates(),
+    )  # fmt: skip
 
 
 def until(true: Callable[[], bool], seconds: float = 30.0) -> None:
@@ -90,16 +97,18 @@ def test_a_campaign_leaves_its_final_state_and_a_resumed_one_its_own(
 
 
 def check_artifacts(server: str, ledger: Ledger, flow_run_id: str) -> None:
-    """That the three artifacts, and progress.png, show all of the campaign's trials."""
+    """That the artifacts, and progress.png, show all of the campaign's trials."""
     found, history = shown(server, flow_run_id), ledger.history()
-    assert set(found) == {f"campaign-a-b-c-{about}" for about in ("progress", "trials", "champion")}
+    certificates = ledger.certificates()
+    proof = ["certificate"] if certificates else []
+    assert set(found) == {f"campaign-a-b-c-{about}" for about in ("progress", "trials", "champion", *proof)}
     png = (ledger.path / "progress.png").read_bytes()
     assert png == picture_of(ledger, history)
     assert base64.b64encode(png).decode() in found["campaign-a-b-c-progress"]["data"]
-    assert json.loads(found["campaign-a-b-c-trials"]["data"]) == table(history)
-    assert found["campaign-a-b-c-champion"]["data"] == champion_page(ledger, history)
+    assert json.loads(found["campaign-a-b-c-trials"]["data"]) == table(history, certificates)
+    assert found["campaign-a-b-c-champion"]["data"] == champion_page(ledger, history, certificates)
     assert {artifact["type"] for artifact in found.values()} == {"markdown", "table"}
-    assert "after 2 trials" in found["campaign-a-b-c-trials"]["description"]
+    assert found["campaign-a-b-c-trials"]["description"] == headline(history, "a.b_c", certificates)
     assert list(ledger.path.glob(".progress*")) == []
 
 
@@ -151,6 +160,23 @@ def test_a_replay_shows_nothing_older_than_what_is_shown(tmp_path: Path, server:
     assert (ledger.path / "progress.png").read_bytes() == picture_of(ledger, history)
 
 
+def test_a_certificate_is_shown_although_no_trial_is_new(tmp_path: Path, server: str) -> None:
+    ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
+    run = flow_run(server)
+    with prefect_at(server), Showcase(ledger, run) as showcase:
+        showcase.show(history)
+        until(lambda: len(shown(server, run)) == 3)
+        store(ledger, certified(1, [1.0, 1.1, 0.9], [2.2, 2.3, 2.4], higher_is_better=False))
+        showcase.show(history)
+
+    (proof,) = ledger.certificates()
+    after = shown(server, run)
+    assert after[key("n", "certificate")]["data"] == certificate_page.page("n", (proof,), ())
+    assert "trial 1 certified: 1 against the baseline's 2.3" in after[key("n", "trials")]["description"]
+    assert "**certified: -1.3, better" in after[key("n", "champion")]["data"]
+    assert (ledger.path / "progress.png").read_bytes() == picture_of(ledger, history)
+
+
 def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up(tmp_path: Path) -> None:
     ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
     began = time.monotonic()
@@ -194,7 +220,8 @@ def test_the_table_has_the_newest_trial_first_and_only_parameters_that_vary() ->
 
     assert [row["trial"] for row in rows] == ["2", "1", "0"]
     assert [row["score"] for row in rows] == ["1", "", "2.25"]
-    assert list(rows[0])[:5] == ["trial", "verdict", "score", "± se", "proposer"]
+    assert list(rows[0])[:7] == ["trial", "verdict", "level", "score", "± se", "runs", "proposer"]
+    assert [row["level"] for row in rows] == ["provisional", "", "provisional"]
     assert list(rows[0])[-2:] == ["seconds", "reason"]
     assert "lr" in rows[0]
     assert [set(row) for row in table(night([2.25]))] == [
@@ -212,7 +239,7 @@ def test_the_champion_is_described_against_the_baseline(tmp_path: Path) -> None:
     ledger = created(tmp_path)
     page = champion_page(ledger, night([2.25, 1.0], up=False))
 
-    assert "## n: 1 after 1 trial, baseline 2.25" in page
+    assert "## n: about 1.204 after 1 trial, baseline 2.25; no number here is proven yet" in page
     assert "**provisional**" in page
     assert f"git -C {ledger.path}/lineage.git diff baseline champion" in page
     assert "Nothing better was found yet" in champion_page(ledger, night([2.25, 3.0], up=False))

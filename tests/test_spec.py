@@ -17,7 +17,7 @@ from environments import plugins
 from environments.plugins import Refused
 from flows import parameters, running
 from flows.campaign import campaign
-from flows.settings import parse_settings
+from flows.settings import Stated, overrides_only, parse_settings
 from flows.spec import Advanced, CampaignSpec, differences, next_time
 from tasks.propose import PROPOSERS
 
@@ -67,10 +67,21 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         ({"proposer": "randomsearch"}, "unknown proposer 'randomsearch'. Did you mean 'random_search'?"),
         ({"proposer": "grid", "advanced": {"options": {"points": 0}}}, "proposer grid: points: Input should"),
         ({"advanced": {"options": {"points": 3}}}, "proposer tpe: points: unknown key"),
-        ({"hours": 0.001}, "hours = 0.001 (4 s) is less than one trial may take (7 s): raise hours"),
-        ({"until": "2001-01-01T00:00"}, "is over before one trial (7 s) can be done: give a later one"),
+        ({"rule": "greddy"}, "unknown rule 'greddy'. Did you mean 'greedy'?"),
+        ({"rule": "race", "advanced": {"rule_options": {"most": 0}}}, "rule race: most: Input should be greater"),
+        ({"advanced": {"rule_options": {"most": 2}}}, "rule certify: most: unknown key"),
+        ({"cancel": "curv"}, "unknown canceller 'curv'. Did you mean 'curve'?"),
+        ({"cancel": "none", "advanced": {"cancel_options": {"fraction": 0.5}}}, "cancel = 'none' takes no options"),
         ({"advanced": {"overrides": {"space.y.high": 1}}}, "space.y.type: is required"),
         ({"advanced": {"overrides": {"budgetseconds": 1}}}, "budgetseconds: unknown key. Did you mean"),
+        (
+            {"hours": 0.002, "rule": "greedy"},
+            "hours = 0.002 (7 s) is less than 2 runs of 5 s may take (12 s): raise hours",
+        ),
+        (
+            {"until": "2001-01-01T00:00", "rule": "greedy"},
+            "is over before 2 runs of 5 s (12 s) can be done: give a later one",
+        ),
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_refused_before_anything_starts(
@@ -80,6 +91,19 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
     with pytest.raises(Refused, match=re.escape(why)):
         asked.check()
     assert not (home / "n").exists()
+
+
+@pytest.mark.parametrize(("trials", "runs"), [(3, 8), (16, 10), (40, 12)])
+def test_a_night_too_short_to_prove_anything_is_refused(tmp_path: Path, trials: int, runs: int) -> None:
+    """The baseline and one trial, and the certificate's runs of both arms, have to fit in, and the start-up."""
+    drawing = QUADRATIC.replace("deterministic = true", "deterministic = false")
+    folder, need = str(quadratic(tmp_path / "quad", toml=drawing)), 5 * runs + 2
+    short = spec(environment=folder, trials=trials, hours=(need - 1) / 3600)
+    why = rf"is less than {runs} runs of 5 s may take \({need} s\): raise hours, or take rule = greedy, which proves"
+    with pytest.raises(Refused, match=why):
+        short.check()
+    spec(environment=folder, trials=trials, hours=(need + 1) / 3600).check()
+    spec(environment=folder, trials=trials, hours=13 / 3600, rule="greedy").check()
 
 
 def test_a_time_that_is_over_does_not_keep_a_campaign_from_being_resumed(tmp_path: Path) -> None:
@@ -94,6 +118,8 @@ def test_a_time_that_is_over_does_not_keep_a_campaign_from_being_resumed(tmp_pat
         {},
         {"trials": 7, "hours": 1.5, "until": "2031-05-06T07:30", "seed": 12, "tracking": "off"},
         {"proposer": "grid", "advanced": Advanced(options={"points": 5})},
+        {"rule": "race", "replicates": 2, "advanced": Advanced(rule_options={"most": 2}, looks="several")},
+        {"cancel": "none", "advanced": Advanced(ablation=True)},
         {"advanced": Advanced(patience=3, crash_share=0.5)},
         {"advanced": Advanced(overrides={"budget_seconds": 9, "command.total_seconds": 2.5})},
         {"advanced": Advanced(overrides={"title": 'a "quoted" \\ title\nof two lines', "device": "cpu"})},
@@ -242,6 +268,12 @@ def test_what_is_no_time_is_refused(text: str) -> None:
         ({"seed": 4}, []),
         ({"seed": 5}, [("seed", 4, 5)]),
         ({"proposer": "grid"}, [("proposer", "tpe", "grid")]),
+        ({"rule": "race"}, [("rule", "certify", "race")]),
+        ({"cancel": "none"}, [("cancel", "curve", "none")]),
+        ({"replicates": 3}, [("replicates", 1, 3)]),
+        ({"advanced": {"looks": "several"}}, [("looks", "one", "several")]),
+        ({"advanced": {"rule_options": {"most": 2}}}, [("rule_options", {}, {"most": 2})]),
+        ({"advanced": {"cancel_options": {"fraction": 0.5}}}, [("cancel_options", {}, {"fraction": 0.5})]),
         ({"advanced": {"options": {"points": 2}}}, [("options", {}, {"points": 2})]),
         ({"advanced": {"overrides": {"device": "cpu"}}}, [("overrides", {}, {"device": "cpu"})]),
         ({"environment": "cartpole"}, [("environment", "QUAD", "cartpole")]),
@@ -281,28 +313,37 @@ def test_a_guard_that_changes_is_noted_and_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "overrides", "options"),
+    ("setting", "stated"),
     [
-        ("budget_seconds=30", {"budget_seconds": 30}, {}),
-        ("control.episodes=20", {"control.episodes": 20}, {}),
-        ("proposer.points=5", {}, {"points": 5}),
-        ("space.lr.low=1e-3", {"space.lr.low": 1e-3}, {}),
-        ("device=cpu", {"device": "cpu"}, {}),
-        ('device="cpu"', {"device": "cpu"}, {}),
-        ("fixed.anneal=false", {"fixed.anneal": False}, {}),
-        ("editable=['a.py']", {"editable": ["a.py"]}, {}),
-        ("title=a = b", {"title": "a = b"}, {}),
-        ("title=", {"title": ""}, {}),
+        ("budget_seconds=30", {"overrides": {"budget_seconds": 30}}),
+        ("control.episodes=20", {"overrides": {"control.episodes": 20}}),
+        ("proposer.points=5", {"options": {"points": 5}}),
+        ("rule.most=2", {"rule_options": {"most": 2}}),
+        ("cancel.fraction=0.5", {"cancel_options": {"fraction": 0.5}}),
+        ("proposer=5", {"overrides": {"proposer": 5}}),
+        ("space.lr.low=1e-3", {"overrides": {"space.lr.low": 1e-3}}),
+        ("device=cpu", {"overrides": {"device": "cpu"}}),
+        ('device="cpu"', {"overrides": {"device": "cpu"}}),
+        ("fixed.anneal=false", {"overrides": {"fixed.anneal": False}}),
+        ("editable=['a.py']", {"overrides": {"editable": ["a.py"]}}),
+        ("title=a = b", {"overrides": {"title": "a = b"}}),
+        ("title=", {"overrides": {"title": ""}}),
     ],
 )
 def test_a_setting_is_told_apart_and_read_as_toml_where_it_is(
-    setting: str, overrides: dict[str, object], options: dict[str, object]
+    setting: str, stated: dict[str, dict[str, object]]
 ) -> None:
-    assert json.dumps(parse_settings([setting])) == json.dumps([overrides, options])
+    assert json.dumps(parse_settings([setting]).stated) == json.dumps(stated)
 
 
 def test_the_later_of_two_settings_counts() -> None:
-    assert parse_settings(["device=cpu", "device=cuda"]) == ({"device": "cuda"}, {})
+    assert parse_settings(["device=cpu", "device=cuda"]) == Stated({"device": "cuda"})
+
+
+def test_an_option_of_a_plug_in_is_refused_where_there_is_no_campaign() -> None:
+    assert overrides_only(["device=cpu"]) == {"device": "cpu"}
+    with pytest.raises(Refused, match="--set: rule_options belong to a campaign, and there is none here"):
+        overrides_only(["device=cpu", "rule.most=2"])
 
 
 @pytest.mark.parametrize("setting", ["budget_seconds", "=3", ""])
@@ -365,7 +406,9 @@ def test_what_the_form_refuses_as_a_time_is_none(text: str) -> None:
 
 
 def test_every_parameter_says_what_it_means() -> None:
-    assert parameters.meaning(parameters.Trials) == "Stop after so many trials, the baseline not counted."
+    assert parameters.meaning(parameters.Trials) == (
+        "Stop after so many trials, the baseline and the certificate not counted."
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,13 @@ from toy import SANDBOX, quadratic
 import environments
 from environments import Environment
 from environments.score import Score
-from tasks.decide import judge_trial
+from tasks.decide import Untrained, Wanted, weigh
 from tasks.evaluate import judge_run
+from tasks.rules import Tried
+from tasks.rules.greedy import Greedy
 from tasks.train import run_program
-from tasks.trial import Control, History, Proposal, Run, Trial
-from tasks.untrained import is_due, untrained
+from tasks.trial import Control, History, Proposal, Run, Trial, Verdict, VerdictKind
+from tasks.untrained import untrained
 from tasks.workspace import TrialDir
 
 RUN = Run("trials/0001", 1, 1.0, "finished")
@@ -46,11 +47,18 @@ time.sleep(0.3)
 """
 
 
-def trial(number: int, value: float, kind: str = "keep") -> Trial:
-    verdict = judge_trial((), RUN, Score.of([value], False))
-    return Trial(
-        number, 1, number, Proposal({"x": 1.0}), (RUN,), Score.of([value], False), replace(verdict, kind=kind)
-    )  # type: ignore[arg-type]
+def trial(number: int, value: float, kind: VerdictKind = "keep") -> Trial:
+    verdict = Verdict(kind, "as a test says", "provisional")
+    return Trial(number, 1, number, Proposal({"x": 1.0}), (RUN,), Score.of([value], False), verdict)
+
+
+def judged(
+    environment: Environment, history: History, value: float, control: Control | None = None
+) -> Wanted:
+    """What rule greedy makes of a trial with this loss."""
+    score = Score.of([value], higher_is_better=False)
+    tried = Tried(len(history), Proposal({"x": 1.0}), (RUN,), score, control=control)
+    return weigh(history, environment, Greedy(), tried)
 
 
 def strict(folder: Path, fit: str) -> Environment:
@@ -58,6 +66,11 @@ def strict(folder: Path, fit: str) -> Environment:
     return environments.load(
         quadratic(folder, fit=fit), {"budget_seconds": 8, "startup_seconds": 8, "allow_untrained": False}
     )
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    return strict(tmp_path / "env", HONEST)
 
 
 @pytest.mark.parametrize(
@@ -70,34 +83,33 @@ def strict(folder: Path, fit: str) -> Environment:
     ],
 )
 def test_only_who_would_be_champion_is_asked(
-    tmp_path: Path, history: History, value: float, due: bool
+    environment: Environment, history: History, value: float, due: bool
 ) -> None:
-    score = Score.of([value], higher_is_better=False)
-    environment = strict(tmp_path / "env", HONEST)
-    assert is_due(environment, history, score) is due
+    assert isinstance(judged(environment, history, value), Untrained) is due
     allowed = environment.model_copy(update={"allow_untrained": True})
-    assert not is_due(allowed, history, score)
+    assert isinstance(judged(allowed, history, value), Verdict)
 
 
 @pytest.mark.parametrize(
     ("without", "kind"),
     [(2.0, "keep"), (9.0, "keep"), (1.51, "keep"), (1.5, "discard"), (1.0, "discard"), (0.2, "discard")],
 )
-def test_half_of_the_gain_without_training_is_too_much(without: float, kind: str) -> None:
+def test_half_of_the_gain_without_training_is_too_much(
+    environment: Environment, without: float, kind: str
+) -> None:
     """The baseline has a loss of 2, the trial 1: half of its gain is at 1.5."""
-    verdict = judge_trial((trial(0, 2.0),), RUN, Score.of([1.0], False), Control(Score.of([without], False)))
-    assert verdict.kind == kind
+    verdict = judged(environment, (trial(0, 2.0),), 1.0, Control(Score.of([without], False)))
+    assert isinstance(verdict, Verdict) and verdict.kind == kind
+    assert verdict.evidence["untrained"] == without
     if kind == "discard":
         assert verdict.reason.startswith(f"not learned: {without:.4g} without training, 1 with it")
-        assert verdict.evidence["untrained"] == without
 
 
-def test_the_gain_is_counted_from_the_baseline_not_from_the_last_champion() -> None:
+def test_the_gain_is_counted_from_the_baseline_not_from_the_last_champion(environment: Environment) -> None:
     history = (trial(0, 2.0), trial(1, 1.1))
-    assert judge_trial(history, RUN, Score.of([1.0], False), Control(Score.of([1.6], False))).kind == "keep"
-    assert (
-        judge_trial(history, RUN, Score.of([1.0], False), Control(Score.of([1.2], False))).kind == "discard"
-    )
+    for without, kind in ((1.6, "keep"), (1.2, "discard")):
+        verdict = judged(environment, history, 1.0, Control(Score.of([without], False)))
+        assert isinstance(verdict, Verdict) and verdict.kind == kind
 
 
 @pytest.mark.parametrize(
@@ -106,11 +118,11 @@ def test_the_gain_is_counted_from_the_baseline_not_from_the_last_champion() -> N
     ids=["not edited", "nobody could", "the unedited one could"],
 )
 def test_who_leaves_nothing_to_judge_has_learned_unless_the_unedited_program_leaves_something(
-    unedited: Score | None, kind: str
+    environment: Environment, unedited: Score | None, kind: str
 ) -> None:
     missing = Control(Score.missing("left no checkpoint in out/", higher_is_better=False), unedited)
-    verdict = judge_trial((trial(0, 2.0),), RUN, Score.of([1.0], False), missing)
-    assert verdict.kind == kind
+    verdict = judged(environment, (trial(0, 2.0),), 1.0, missing)
+    assert isinstance(verdict, Verdict) and verdict.kind == kind
     assert verdict.kind == "keep" or verdict.reason.startswith("not learned, or hidden")
 
 

@@ -14,17 +14,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from nights import tried
 from rich.console import Console
 from test_ledger import created
-from test_proposers import decided
 
-from flows import status
-from flows.status import Curve, CurveFile, Point, UnderWay, night, pace, value_at
+from flows import curves
+from flows.curves import Curve, CurveFile, Point, value_at
+from flows.scene import Certifying, UnderWay, a_fresh_run, night, pace, runs_of_a_trial
 from flows.watch import Follower, Watch
 from tasks import workspace
 from tasks.ledger import Ledger
 from tasks.record import reconcile, settle
-from tasks.trial import History, Proposal
+from tasks.trial import Due, History, Proposal
 
 METRIC = "loss"
 
@@ -78,7 +79,7 @@ def test_what_is_no_report_is_passed_over(tmp_path: Path) -> None:
         b'{"elapsed": 1, "step": 2, "metrics": [1]}',
         b'{"elapsed": 1, "step": 2, "metrics": {"loss": ' + b"9" * 5000 + b"}}",
         b"[" * 20_000,
-        b"x" * (status.LINE_BYTES + 1),
+        b"x" * (curves.LINE_BYTES + 1),
     ]
     path.write_bytes(b"\n".join([*garbage, report(2.0, loss=1.0).encode()]))
     assert curve_file(path).curve == Curve("loss", (Point(2.0, 200.0, 1.0),))
@@ -89,7 +90,7 @@ def test_a_line_without_an_end_costs_nothing_and_does_not_hide_what_follows(tmp_
     file = curve_file(path)
     with path.open("ab", buffering=0) as stream:
         for _ in range(3):
-            stream.write(b"x" * (status.LINE_BYTES + 1))
+            stream.write(b"x" * (curves.LINE_BYTES + 1))
             file.read()
         stream.write(b"x\n" + report(2.0, loss=1.0).encode())
     file.read()
@@ -134,8 +135,8 @@ def test_a_long_curve_is_taken_in_over_several_looks_and_thinned(tmp_path: Path)
     while file.elapsed != (lines - 1) / 10:
         file.read()
         looks += 1
-    assert looks == -(-path.stat().st_size // status.READ_BYTES)
-    assert status.POINTS <= len(file.curve.points) <= 2 * status.POINTS
+    assert looks == -(-path.stat().st_size // curves.READ_BYTES)
+    assert curves.POINTS <= len(file.curve.points) <= 2 * curves.POINTS
     assert value_at(file.curve.along("elapsed"), 1500.0) == pytest.approx(0.5, abs=0.01)
 
 
@@ -171,7 +172,7 @@ def history_of(count: int, every: float = 20.0) -> History:
     """So many decided trials, one begun `every` seconds; the baseline is best."""
     history: History = ()
     for number in range(count):
-        trial = decided(history, float(number), {"x": 1.0}, wall=every - 1, higher_is_better=False)
+        trial = tried(history, float(number), params={"x": 1.0}, wall=every - 1, higher_is_better=False)
         (run,) = trial.runs
         run = type(run)(**{**vars(run), "started": 1e9 + every * number})
         history += (type(trial)(**{**vars(trial), "runs": (run,)}),)
@@ -192,7 +193,7 @@ def test_the_pace_is_that_of_the_last_trials_and_no_pause_between_two_lives_coun
 
 def test_the_night_ends_with_what_binds(tmp_path: Path) -> None:
     environment, history = created(tmp_path).environment, history_of(4)
-    spec = {"trials": 9, "hours": 1.0}
+    spec = {"trials": 9, "hours": 1.0, "rule": "greedy", "replicates": 1}
     trials = night(spec, environment, history, 80.0, 5.0, 2e9)
     assert (trials.trials, trials.binds, trials.ends) == (3, "trials", 2e9 + 6 * 20 - 5)
     assert trials.share == pytest.approx((4 + 5 / 20) / 10)
@@ -206,7 +207,41 @@ def test_the_night_ends_with_what_binds(tmp_path: Path) -> None:
 
 def test_before_the_first_trial_nobody_says_when_the_night_ends(tmp_path: Path) -> None:
     environment = created(tmp_path).environment
-    assert night({"trials": 9, "hours": 8.0}, environment, (), 3.0, 3.0, 2e9).ends is None
+    assert (
+        night(
+            {"trials": 9, "hours": 8.0, "rule": "certify", "replicates": 1}, environment, (), 3.0, 3.0, 2e9
+        ).ends
+        is None
+    )
+
+
+def test_the_night_includes_the_runs_of_the_certificate(tmp_path: Path) -> None:
+    environment, history = created(tmp_path).environment, history_of(4)
+    spec = {"trials": 9, "hours": 1.0, "rule": "certify", "replicates": 1}
+    plain = night({**spec, "rule": "greedy"}, environment, history, 80.0, 5.0, 2e9)
+    found = night(spec, environment, history, 80.0, 5.0, 2e9)
+    assert plain.ends is not None and found.ends == plain.ends + 6 * 19.0, "three runs of each of the two"
+    assert found.share < plain.share
+    searched = night({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9)
+    begun = night({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 1, 6, 4.0))
+    last = night({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 6, 6, 4.0))
+    assert (searched.ends, begun.ends, last.ends) == (2e9 + 114, 2e9 + 110, 2e9 + 15)
+    assert searched.share < begun.share < last.share < 1
+    assert (begun.trials, begun.asked) == (3, 3)
+
+
+def test_a_search_that_ended_early_leaves_the_certificate_alone_to_wait_for(tmp_path: Path) -> None:
+    environment, history = created(tmp_path).environment, history_of(4)
+    spec = {"trials": 90, "hours": 9.0, "rule": "certify", "replicates": 1}
+    found = night(spec, environment, history, 80.0, 0.0, 2e9, Certifying(2, 1, 10, 0.0))
+    assert found.ends == 2e9 + 10 * 19 and found.share == pytest.approx(80 / (80 + 190))
+
+
+def test_a_fresh_run_takes_as_long_as_a_run_that_nobody_cancelled() -> None:
+    history: History = (tried((), 1.0, 1.1, 1.2, wall=20.0),)
+    history += (tried(history, None, kind="cancelled", due=Due(0.4, "slow"), wall=5.0),)
+    assert a_fresh_run(()) is None
+    assert a_fresh_run(history) == 20.0
 
 
 def propose(ledger: Ledger, number: int, rationale: str = "as a test says") -> workspace.TrialDir:
@@ -221,7 +256,7 @@ def decide(ledger: Ledger, score: float | None) -> None:
     history = ledger.history()
     params = json.loads(ledger.place(len(history)).proposal.read_text())["params"]
     ledger.place(len(history)).workspace.mkdir(exist_ok=True)
-    settle(ledger, history, decided(history, score, params, higher_is_better=False))
+    settle(ledger, history, tried(history, score, params=params, higher_is_better=False))
 
 
 def campaign(tmp_path: Path, name: str = "n") -> Ledger:
@@ -277,6 +312,94 @@ def test_what_changes_of_the_guards_and_the_page_is_seen(tmp_path: Path) -> None
     ledger.event("life", page="http://127.0.0.1:4200/flow-runs/flow-run/1")
     scene = follower.look(0.0)
     assert (scene.night.asked, scene.page) == (70, "http://127.0.0.1:4200/flow-runs/flow-run/1")
+
+
+def test_which_run_of_a_trial_is_under_way_is_seen(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    place, follower = propose(ledger, 0), Follower(ledger)
+    place.progress.write_text('{"ready": true}\n' + report(1.0, loss=3.0))
+    first = follower.look(time.time()).trial
+    place.judge_log.touch()
+    second_place = ledger.place(0, "run-2")
+    second_place.out.mkdir(parents=True)
+    second = follower.look(time.time()).trial
+    second_place.progress.write_text('{"ready": true}\n' + report(0.5, loss=9.0))
+    third = follower.look(time.time()).trial
+    assert first and second and third
+    assert [trial.run for trial in (first, second, third)] == ["run 1 of 2", "run 2 of 2", "run 2 of 2"]
+    assert [trial.phase for trial in (first, second, third)] == ["training", "starting", "training"]
+    assert [point.value for point in third.curve.points] == [9.0]
+    assert third.proposal == first.proposal
+
+
+def test_a_baseline_that_was_calibrated_runs_once(tmp_path: Path) -> None:
+    environment, spec = created(tmp_path).environment, {"rule": "certify", "replicates": 1}
+    assert runs_of_a_trial(spec, environment, 0) == 2, "where nothing is drawn at random"
+    noisy = environment.model_copy(update={"deterministic": False})
+    assert [runs_of_a_trial(spec, noisy, number) for number in (0, 1)] == [3, 1]
+    assert runs_of_a_trial(spec, noisy, 0, calibrated=True) == 1
+    assert runs_of_a_trial({**spec, "rule": "greedy"}, noisy, 0) == 1
+    assert runs_of_a_trial({**spec, "replicates": 5}, noisy, 0) == 5
+
+
+def test_a_rerun_is_seen_as_such(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    decide(ledger, 3.0)
+    propose(ledger, 1)
+    follower = Follower(ledger)
+    trial = follower.look(time.time()).trial
+    assert trial is not None and trial.run == "", "its only one"
+    for number in (1, 2):
+        ledger.place(1, f"again-{number}").out.mkdir(parents=True)
+        trial = follower.look(time.time()).trial
+        assert trial is not None and trial.run == f"rerun {number}"
+    decide(ledger, 2.0)
+    assert [one.number for one in follower.look(time.time()).history] == [0, 1]
+
+
+def test_a_certificate_is_followed_from_its_first_run_to_its_last(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    for number, score in enumerate((3.0, 2.0)):
+        propose(ledger, number)
+        decide(ledger, score)
+    follower = Follower(ledger)
+    assert follower.look(time.time()).certifying is None
+    ledger.event("certify", look=1, champion=1, runs=3)
+    scene = follower.look(time.time())
+    assert scene.certifying is not None and (scene.certifying.run, scene.certifying.runs) == (1, 6)
+    for part in ("0001-champion-1", "0001-baseline-1", "0001-baseline-2"):
+        (ledger.path / "certificates" / f"1-{part}").mkdir(parents=True)
+    begun = (ledger.path / "certificates" / "1-0001-baseline-2").stat().st_mtime
+    scene = follower.look(begun + 2)
+    assert scene.certifying == Certifying(1, 3, 6, pytest.approx(2.0))
+    ledger.event("certified", look=1, trial=1, passed=True)
+    assert follower.look(time.time()).certifying is None
+
+
+def test_a_certificate_that_was_interrupted_is_not_under_way_in_the_next_life(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    ledger.event("certify", look=1, champion=1, runs=3)
+    assert Follower(ledger).look(time.time()).certifying is not None
+    ledger.event("life", page=None)
+    assert Follower(ledger).look(time.time()).certifying is None
+
+
+def test_into_a_file_go_the_runs_of_a_trial_and_the_certificate(tmp_path: Path) -> None:
+    output = io.StringIO()
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    with Watch("n", Console(file=output, width=80)):
+        wait_until(lambda: "begins" in output.getvalue())
+        ledger.place(0, "run-2").out.mkdir(parents=True)
+        wait_until(lambda: "run 2 of 2" in output.getvalue())
+        decide(ledger, 3.0)
+        wait_until(lambda: "keep" in output.getvalue())
+        ledger.event("certify", look=1, champion=1, runs=3)
+        wait_until(lambda: "certificate" in output.getvalue())
+    lines = output.getvalue().splitlines()
+    assert lines[1].split() == ["0", "run", "2", "of", "2"]
+    assert lines[-1] == " > certificate: 3 fresh runs of trial 1 against 3 of the baseline"
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:

@@ -24,6 +24,9 @@ args = parser.parse_args()
 """
 """A deterministic trainer: its model is its parameter."""
 
+GREEDY = ("--rule", "greedy")
+"""For campaigns that are about something else: one run of the baseline, and no certificate at the end."""
+
 JUDGE = """\
 import json, pathlib, sys
 x = json.loads(pathlib.Path(sys.argv[1], "model.json").read_text())["x"]

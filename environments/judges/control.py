@@ -198,13 +198,14 @@ class Control(Judge):
         The seeds of the episodes and of the policy are separate children of `seed`. A program that could try
         all seeds there may be would find its own, and with it the episodes': draw from a wide range.
         """
-        for_episodes, for_policy = np.random.SeedSequence(seed).spawn(2)
+        for_episodes, for_policy, for_sources = np.random.SeedSequence(seed).spawn(3)
         # 31 bits, because some environments hand their seed to a C int.
         modes = [self.deterministic] * self.episodes + [not self.deterministic] * self.other_episodes
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
+        plays = self._drawn(np.random.default_rng(for_sources))
         talk = Conversation(candidate, self.answer_seconds, self.total_seconds)
         with ExitStack() as stack:
-            lanes = _Lanes([stack.enter_context(closing(env)) for env in self._envs()])
+            lanes = _Lanes([stack.enter_context(closing(env)) for env in self._envs(plays)])
             hello = lanes.describe() | {
                 "protocol": PROTOCOL,
                 "deterministic": modes,
@@ -212,10 +213,11 @@ class Control(Judge):
             }
             talk.greet(json.dumps(hello).encode() + b"\n", self.start_seconds)
             counted = _play(lanes, talk, seeds[: self.episodes], first=0)
-            scores = {self.deterministic: self._scored(counted, higher_is_better)}
+            scores = {self.deterministic: self._scored(counted, plays[: self.episodes], higher_is_better)}
             with suppress(Misbehaved):
                 if others := _play(lanes, talk, seeds[self.episodes :], first=self.episodes):
-                    scores[not self.deterministic] = self._scored(others, higher_is_better)
+                    rest = plays[self.episodes :]
+                    scores[not self.deterministic] = self._scored(others, rest, higher_is_better)
         shown = {_MODES[mode]: score.value for mode, score in scores.items() if score.value is not None}
         score = scores[self.deterministic]
         return replace(score, also=shown | score.also)
@@ -226,20 +228,27 @@ class Control(Judge):
             return [("[control]", self.kwargs)]
         return [(f"[control.sources.{name}]", self.kwargs | own.kwargs) for name, own in self.sources.items()]
 
-    def _envs(self) -> Iterator[Env]:
-        """An environment for each lane: those that count, then those in the other mode, both source by source."""
-        settings = self._settings()
-        for episodes in (self.episodes, self.other_episodes):
-            for section, kwargs in settings:
-                for _ in range(episodes // len(settings)):
-                    yield make(self.id, self.max_episode_steps, kwargs, section)
+    def _drawn(self, rng: np.random.Generator) -> list[int]:
+        """Which source each lane plays, of those that count and then of the others: a lane's number gives none away."""
+        parts = len(self.sources) or 1
+        drawn = [rng.permutation(np.arange(many) % parts) for many in (self.episodes, self.other_episodes)]
+        return [int(source) for lanes in drawn for source in lanes]
 
-    def _scored(self, returns: list[float], higher_is_better: bool) -> Score:
-        """The score of the returns of one mode, in the order of its lanes."""
+    def _envs(self, plays: list[int]) -> Iterator[Env]:
+        """An environment for each lane: those that count, then those in the other mode."""
+        settings = self._settings()
+        for source in plays:
+            section, kwargs = settings[source]
+            yield make(self.id, self.max_episode_steps, kwargs, section)
+
+    def _scored(self, returns: list[float], plays: list[int], higher_is_better: bool) -> Score:
+        """The score of the returns of one mode, in the order of its lanes, which play these sources."""
         if not self.sources:
             return Score.of(returns, higher_is_better)
-        each = len(returns) // len(self.sources)
-        by_source = {name: returns[at * each : (at + 1) * each] for at, name in enumerate(self.sources)}
+        by_source = {
+            name: [gain for gain, source in zip(returns, plays, strict=True) if source == at]
+            for at, name in enumerate(self.sources)
+        }
         weights = {name: source.weight for name, source in self.sources.items()}
         return Score.of_sources(by_source, weights, higher_is_better)
 

@@ -4,7 +4,7 @@ Progress is compared with progress at the same share of the budget. The champion
 level there is followed through all trials, like that of its score (tasks/incumbent.py); and the first runs of the
 baseline tell how noisy it is. Then there are two things to do with the rest of the budget: go on, for the gain that
 this progress lets expect, or try the next idea, which is looked at in the same way. Where progress says little, going
-on is worth as much as before, and little is cancelled. What is ahead of the champion is never cancelled.
+on is worth as much as before, and little is cancelled. What is ahead of the champion or hardly behind never is.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ class ByCurve(Canceller):
 
     fraction: float = Field(default=0.4, ge=0.1, le=0.9, description="Share of the budget at which to look.")
 
+    behind: float = Field(
+        default=0.5, ge=0, le=10, description="Run sds behind the champion's progress that are no reason yet."
+    )
+
     def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:
         at = round(self.fraction * TWENTIETHS) - 1
         if len(curve) != at + 1 or (value := curve[at]) is None:
             return None
         sign = 1 if higher_is_better else -1
         level = progress(history, at, sign)
-        if level is None or sign * value >= level.level:  # what is ahead goes on, whatever it costs
-            return None
+        if level is None or sign * value >= level.level - self.behind * level.sd:
+            return None  # whatever it costs
         idea = level.idea(sign * value)
         if idea.promise >= level.worth_going_on(self.fraction):
             return None

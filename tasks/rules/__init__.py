@@ -27,6 +27,9 @@ from pydantic import BaseModel, ConfigDict
 from environments.score import Score
 from tasks.trial import Control, History, Level, Proposal, Rerun, Run
 
+BASELINE_RUNS = 3
+"""Of the environment's own program, so that the noise is known before anything is compared with it."""
+
 
 @dataclass(frozen=True)
 class Tried:
@@ -71,6 +74,17 @@ class Rule(BaseModel, ABC):
     """Whether a campaign ends with a certificate; otherwise it ships what it kept."""
     replicates_baseline: ClassVar[bool] = True
     """Whether the baseline is run several times first, so that the noise is known from the start."""
+
+    def baseline_runs(self, replicates: int, deterministic: bool) -> int:
+        """Training runs of the baseline, where every trial has `replicates`."""
+        if not self.replicates_baseline:
+            return replicates
+        return max(replicates, 2 if deterministic else BASELINE_RUNS)  # two show that nothing is random
+
+    @property
+    def most_reruns(self) -> int:
+        """Runs that one trial may ask for besides its own."""
+        return 0
 
     @abstractmethod
     def weigh(self, history: History, tried: Tried) -> Weighed | Again:

@@ -21,8 +21,8 @@ class Certify(Rule):
         idea = level.idea(tried.score.goodness, len(tried.score.values))
         sign = 1 if tried.score.higher_is_better else -1
         words = (
-            f"{tried.score.value:.4g} against {sign * level.level:.4g} (se {level.error:.2g}), the level of trial "
-            f"{champion.number}: worth {sign * idea.effect:+.3g}, luck allowed for"
+            f"{tried.score.value:.4g} against a level of {sign * level.level:.4g} (se {level.error:.2g}) of trial "
+            f"{champion.number}: expected {abs(idea.effect):.3g} {'better' if idea.effect > 0 else 'worse'}"
         )
         evidence: dict[str, float | int | None] = {
             "level": sign * level.level,

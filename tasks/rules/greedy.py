@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tasks.rules import Again, Rule, Tried, Weighed
-from tasks.trial import History, best
+from tasks.trial import History
 
 
 class Greedy(Rule):
@@ -15,7 +15,8 @@ class Greedy(Rule):
     replicates_baseline: ClassVar[bool] = False
 
     def weigh(self, history: History, tried: Tried) -> Weighed | Again:
-        champion = best(history)
+        bars = (t for t in reversed(history) if t.verdict.kind == "keep" and not t.verdict.simpler)
+        champion = next(bars, None)
         assert champion is not None and champion.score.value is not None and tried.score.value is not None
         gain = tried.score.value - champion.score.value
         words = f"{tried.score.value:.4g} against {champion.score.value:.4g} of trial {champion.number} ({gain:+.4g})"

@@ -28,6 +28,10 @@ class Race(Rule):
     confirm: float = Field(default=1.6, description="Standard errors above which it is confirmed.")
     most: int = Field(default=4, ge=1, le=20, description="Reruns of one trial, at most.")
 
+    @property
+    def most_reruns(self) -> int:
+        return 2 * self.most
+
     def weigh(self, history: History, tried: Tried) -> Weighed | Again:
         champion, level = best(history), standing(history)
         assert champion is not None and level is not None and tried.score.value is not None
@@ -41,11 +45,15 @@ class Race(Rule):
         own = [rerun.score.goodness for rerun in tried.again(tried.number)]
         if len(own) < len([rerun for rerun in tried.reruns if rerun.of == tried.number]):
             return Weighed(False, f"{before}; a rerun crashed", evidence=evidence)
+        if any(rerun.of == champion.number and rerun.score.value is None for rerun in tried.reruns):
+            return Weighed(False, f"{before}; the champion crashed when it was run again", evidence=evidence)
         if not own:
             return Again(tried.number)
         known = goodness(history, champion.number)
         fresh = [rerun.score.goodness for rerun in tried.again(champion.number)]
-        against = [*(known if champion.number == 0 else known[1:]), *fresh]
+        # What a champion was kept for does not count: it was kept for being high.
+        looked_at = 0 if champion.number == 0 else len(champion.score.values)
+        against = [*known[looked_at:], *fresh]
         if not against:
             return Again(champion.number)
         gain = sum(own) / len(own) - sum(against) / len(against)

@@ -1,0 +1,148 @@
+"""Nights for the tests: decided trials, and certificates from the scores of fresh runs. No engine, no files."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from environments.guards import Guard
+from environments.score import Score
+from tasks.certificate import Certificate, Fresh, conclude
+from tasks.rules import Tried, Weighed
+from tasks.rules.greedy import Greedy
+from tasks.trial import (
+    Due,
+    History,
+    Level,
+    Params,
+    Proposal,
+    Rerun,
+    Run,
+    Trial,
+    Verdict,
+    VerdictKind,
+    best,
+)
+
+
+def scored(
+    value: float | None, higher_is_better: bool = True, seed: int = 0, error: float | None = 2.0
+) -> Score:
+    """The score of one training run, over 16 episodes; missing without a value."""
+    if value is None:
+        return Score.missing("exited with status 3", higher_is_better)
+    return Score(float(value), (), error, 16, higher_is_better, seed=seed)
+
+
+def tried(
+    history: History,
+    *values: float | None,
+    params: Params | None = None,
+    kind: VerdictKind | None = None,
+    level: Level | None = "provisional",
+    due: Due | None = None,
+    reported: float | None = None,
+    reruns: Sequence[tuple[int, float]] = (),
+    higher_is_better: bool = True,
+    wall: float = 6.0,
+) -> Trial:
+    """The trial after `history`, with a training run per value; decided by rule greedy unless `kind` says otherwise."""
+    number, champion = len(history), best(history)
+    runs = tuple(
+        Run(
+            f"trials/{number:04d}{f'-run-{n}' if n > 1 else ''}", 100 * number + n, 5.0, "cancelled" if due and not due.spared else "finished",
+            started=1e9 + 10 * number + n, wall_seconds=5.5, reported=reported, due=due if n == 1 else None,
+        )
+        for n in range(1, max(len(values), 1) + 1)
+    )  # fmt: skip
+    score = Score.over([scored(v, higher_is_better, n) for n, v in enumerate(values or (None,))])
+    proposal = Proposal(params or {"lr": 0.1 * (number + 1)}, rationale="as a test says", proposer="test")
+    reason = "as a test says"
+    if due and not due.spared:
+        reason = due.reason
+    elif score.value is None:
+        kind, reason = kind or "crash", score.error or ""
+    elif kind is None and champion is None:
+        kind, reason = "keep", "the baseline"
+    elif kind is None:
+        weighed = Greedy().weigh(history, Tried(number, proposal, runs, score))
+        assert isinstance(weighed, Weighed)
+        kind, reason = ("keep", "better") if weighed.better else ("discard", "not better")
+        reason += f": {weighed.words}"
+    assert kind is not None
+    again = tuple(
+        Rerun(of, Run(f"trials/{number:04d}-again-{n}", n, 5.0, "finished"), scored(v, higher_is_better))
+        for n, (of, v) in enumerate(reruns, 1)
+    )
+    verdict = Verdict(kind, reason, level if kind == "keep" else None)
+    return Trial(number, 1, number, proposal, runs, score, verdict, wall * len(runs), again)
+
+
+def certified(
+    champion: int,
+    mine: Sequence[float | None],
+    theirs: Sequence[float | None],
+    *,
+    higher_is_better: bool = True,
+    look: int = 1,
+    on: str | None = None,
+    guards: Mapping[str, tuple[Guard, float, float]] | None = None,
+) -> Certificate:
+    """The certificate of these fresh scores.
+
+    Args:
+        on: Another environment than the campaign's.
+        guards: By metric, with what the champion's and the baseline's runs have of it.
+    """
+    arms: dict[str, Sequence[float | None]] = {"champion": mine, "baseline": theirs}
+    runs = []
+    for number in range(max(len(mine), len(theirs))):
+        for side, arm in enumerate(("champion", "baseline")):
+            if number < len(arms[arm]):
+                run = Run(f"certificates/1-{arm}-{number}", 7000 + 2 * number + side, 5.0, "finished")
+                score = scored(arms[arm][number], higher_is_better, run.seed)
+                also = {name: had[1 + side] + 0.1 * number for name, had in (guards or {}).items()}
+                score = replace(score, also=also)
+                runs.append(Fresh("champion" if side == 0 else "baseline", run, score))
+    margins = {name: had[0] for name, had in (guards or {}).items()}
+    made = conclude(look, 0.05, champion, on or "quad", runs, margins)
+    return replace(made, elsewhere=on is not None)
+
+
+def search(
+    count: int, seed: int = 1, gain: float = 130.0, cancels: bool = True, sign: float = 1.0
+) -> History:
+    """A night that climbs by `gain` from 80, with three runs of the baseline, and some trials cancelled or crashed."""
+    draws, up = random.Random(seed), sign > 0
+    history: History = (
+        tried((), *(sign * (80 + draws.gauss(0, 12)) for _ in range(3)), higher_is_better=up),
+    )
+    record = history[0].score.value or 0.0
+    for index in range(1, count + 1):
+        value = sign * (80 + gain * min(index / (0.6 * count), 1) * draws.random() + draws.gauss(0, 14))
+        fate, spared = draws.random(), draws.random() < 0.1
+        params: Params = {"lr": 10 ** draws.uniform(-5, -2), "layers": draws.choice([1, 2, 3])}
+        due = Due(0.4, "31 at 40% of its budget, where the champion's progress was 60", spared)
+        if cancels and fate < 0.3:
+            values = (value - sign * 30,) if spared else (None,)
+            kind: VerdictKind = "discard" if spared else "cancelled"
+            trial = tried(
+                history,
+                *values,
+                params=params,
+                kind=kind,
+                due=due,
+                reported=value - sign * 60,
+                higher_is_better=up,
+            )
+        elif fate > 0.94:
+            trial = tried(history, None, params=params, higher_is_better=up)
+        else:
+            better = sign * (value - record) > -4
+            record = value if better else record
+            trial = tried(
+                history, value, params=params, kind="keep" if better else "discard", higher_is_better=up
+            )
+        history += (trial,)
+    return history

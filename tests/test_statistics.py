@@ -1,0 +1,147 @@
+"""The statistics of training runs, next to scipy.stats."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from tasks.statistics import (
+    CONFIDENCE,
+    Comparison,
+    bound,
+    detectable,
+    pooled,
+    power,
+    quantile,
+    runs_needed,
+    welch,
+)
+
+ARMS = [
+    ((5.0, 7.0, 6.5), (1.0, 2.0, 3.0)),
+    ((1.0, 2.0, 3.0), (5.0, 7.0, 6.5)),
+    ((210.0, 190.0, 240.0, 170.0, 205.0), (80.0, 82.0)),
+    ((1e-6, 2e-6, 4e-6), (1e-6, 1.5e-6, 3e-6)),
+    ((-12.0, -12.5), (-300.0, -100.0)),
+]
+
+
+@pytest.mark.parametrize(("arm", "against"), ARMS)
+def test_the_test_is_welchs(arm: tuple[float, ...], against: tuple[float, ...]) -> None:
+    from scipy import stats
+
+    found, theirs = welch(arm, against), stats.ttest_ind(arm, against, equal_var=False, alternative="greater")
+    both = stats.ttest_ind(arm, against, equal_var=False).confidence_interval(CONFIDENCE)
+    assert found.gain == pytest.approx(np.mean(arm) - np.mean(against))
+    assert (found.p, found.df) == (pytest.approx(theirs.pvalue), pytest.approx(theirs.df))
+    assert (found.low, found.high) == (pytest.approx(both.low), pytest.approx(both.high))
+    assert bound(found) == pytest.approx(theirs.confidence_interval(CONFIDENCE).low)
+
+
+@pytest.mark.parametrize(("arm", "against"), ARMS)
+def test_the_other_way_round_the_gain_is_the_loss(arm: tuple[float, ...], against: tuple[float, ...]) -> None:
+    found, turned = welch(arm, against), welch(against, arm)
+    assert found.gain == pytest.approx(-turned.gain)
+    assert (found.low, found.high) == (pytest.approx(-turned.high), pytest.approx(-turned.low))
+    assert found.p == pytest.approx(1 - turned.p)
+
+
+def test_an_arm_whose_runs_lie_together_by_luck_is_not_taken_for_quieter_than_the_floor() -> None:
+    quiet, loud = (10.0, 10.0, 10.0), (4.0, 8.0, 6.0)
+    floored = welch(quiet, loud, floor=3.0)
+    error = math.sqrt(3.0 / 3 + 4.0 / 3)
+    df = (3.0 / 3 + 4.0 / 3) ** 2 / ((3.0 / 3) ** 2 / 2 + (4.0 / 3) ** 2 / 2)
+    assert floored.df == pytest.approx(df)
+    assert floored.high - floored.gain == pytest.approx(quantile(0.975, df) * error)
+    still = ((10.0, 10.1, 10.2), (9.0, 9.1, 9.2))
+    assert welch(*still).p < 0.001 < 0.2 < welch(*still, floor=3.0).p
+    assert welch(loud, (0.0, 4.0, 2.0), floor=3.0) == welch(loud, (0.0, 4.0, 2.0)), "louder than the floor"
+
+
+@pytest.mark.parametrize(("gain", "p"), [(0.5, 0.0), (0.0, 1.0), (-0.5, 1.0)])
+def test_where_nothing_is_random_what_is_seen_is_what_is(gain: float, p: float) -> None:
+    found = welch((1.0 + gain, 1.0 + gain), (1.0, 1.0))
+    assert found == Comparison(gain, gain, gain, p, None)
+    assert bound(found) == gain
+
+
+def test_two_equal_arms_pass_as_often_as_the_test_says() -> None:
+    """Three runs each of one and the same program: at 5 %, no more than about one in twenty passes."""
+    draw = random.Random(1)
+    trials = [[[draw.gauss(0, 1) for _ in range(3)] for _ in "ab"] for _ in range(4000)]
+    passed = sum(welch(*arms).p <= 0.05 for arms in trials) / len(trials)
+    floored = sum(welch(*arms, floor=0.5).p <= 0.05 for arms in trials) / len(trials)
+    assert 0.02 < passed < 0.06
+    assert floored < passed
+
+
+def test_noise_is_pooled_over_what_was_run_more_than_once() -> None:
+    groups = [(1.0, 3.0), (7.0,), (10.0, 10.0, 13.0), ()]
+    found = pooled(groups)
+    assert found is not None and found.df == 3
+    assert found.sd == pytest.approx(math.sqrt((np.var([1, 3]) * 2 + np.var([10, 10, 13]) * 3) / 3))
+    assert pooled([(1.0, 3.0)]) == pooled([(101.0, 103.0)])
+
+
+@pytest.mark.parametrize("groups", [[], [()], [(1.0,), (2.0,)]])
+def test_without_two_runs_of_anything_there_is_no_noise_to_tell(groups: list[tuple[float, ...]]) -> None:
+    assert pooled(groups) is None
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5, 20])
+@pytest.mark.parametrize("gain", [0.0, 0.7, 2.0])
+@pytest.mark.parametrize("alpha", [0.05, 0.0125])
+def test_power_is_that_of_the_noncentral_t(runs: int, gain: float, alpha: float) -> None:
+    from scipy import stats
+
+    sd, df = 1.5, 2 * (runs - 1)
+    away = gain / (sd * math.sqrt(2 / runs))
+    expected = stats.nct.sf(stats.t.ppf(1 - alpha, df), df, away)
+    assert power(runs, gain, sd, alpha) == pytest.approx(expected, abs=1e-6)
+
+
+def test_without_a_gain_power_is_the_error_rate_and_it_grows_with_gain_and_runs() -> None:
+    assert power(4, 0.0, 1.0) == pytest.approx(0.05)
+    gains = [power(4, gain, 1.0) for gain in (-1.0, 0.0, 0.5, 1.0, 2.0, 4.0)]
+    several = [power(runs, 1.0, 1.0) for runs in (2, 3, 5, 10, 30)]
+    assert gains == sorted(gains) and several == sorted(several)
+
+
+def test_power_is_what_simulated_certificates_come_to() -> None:
+    draw = np.random.default_rng(2)
+    arms = draw.normal(0, 1, (4000, 2, 4))
+    passed = np.mean([welch(arm + 1.5, against).p <= 0.05 for arm, against in arms])
+    assert passed == pytest.approx(power(4, 1.5, 1.0), abs=0.03)
+
+
+@pytest.mark.parametrize(("gain", "sure"), [(0.1, 1.0), (0.0, 0.0), (-0.1, 0.0)])
+def test_without_noise_any_gain_shows_and_nothing_else(gain: float, sure: float) -> None:
+    assert power(2, gain, 0.0) == sure
+
+
+@pytest.mark.parametrize("gain", [0.5, 1.0, 3.0])
+def test_the_runs_that_are_needed_are_just_enough(gain: float) -> None:
+    needed = runs_needed(gain, sd=1.0)
+    assert needed is not None and power(needed, gain, 1.0) >= 0.8
+    assert needed == 2 or power(needed - 1, gain, 1.0) < 0.8
+
+
+def test_a_gain_that_no_number_of_runs_shows_has_none() -> None:
+    assert runs_needed(0.01, sd=1.0, most=50) is None
+    assert runs_needed(0.0, sd=0.0, most=5) is None
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5, 30])
+@pytest.mark.parametrize("sd", [1e-6, 1.0, 1e4])
+def test_what_is_detectable_has_just_the_power_that_is_asked_for(runs: int, sd: float) -> None:
+    gain = detectable(runs, sd)
+    assert power(runs, gain, sd) == pytest.approx(0.8, abs=1e-6)
+    assert detectable(runs + 1, sd) < gain
+    assert gain / sd == pytest.approx(detectable(runs, 1.0))
+
+
+def test_without_noise_everything_is_detectable() -> None:
+    assert detectable(3, 0.0) == 0.0
