@@ -7,6 +7,8 @@ is followed and not the record, and what ships is decided by the certificate.
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from tasks.rules import Again, Rule, Tried, Weighed
 from tasks.standing import standing
 from tasks.trial import History, best
@@ -14,6 +16,14 @@ from tasks.trial import History, best
 
 class Certify(Rule):
     """Keep what is expected to be better, luck allowed for."""
+
+    grace: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="Run sds that what scores above the level may be expected to lose by.",
+    )
+    """What is as good as the champion is ground to build on, too, and not worth another run to find out."""
 
     def weigh(self, history: History, tried: Tried) -> Weighed | Again:
         champion, level = best(history), standing(history)
@@ -30,4 +40,7 @@ class Certify(Rule):
             "run_sd": level.sd,
             "expected": idea.effect,
         }
-        return Weighed(idea.effect > 0, words, evidence=evidence)
+        above = tried.score.goodness > level.level
+        return Weighed(
+            idea.effect > 0 or (above and idea.effect > -self.grace * level.sd), words, evidence=evidence
+        )
