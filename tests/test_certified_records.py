@@ -27,6 +27,7 @@ from tasks.outbox import Outbox, unsent, waiting
 from tasks.record import COLUMNS, reconcile, rewrite, settle
 from tasks.tracking import CampaignRecord, Mlflow, TrialFiles
 from tasks.trial import Due, History, Rerun, Run, Trial, Verdict
+from tasks.wording import caution
 
 BETTER, SAME = (310.0, 320.0, 330.0), (205.0, 195.0, 200.0)
 """Fresh scores of a champion, and of a baseline that it beats."""
@@ -283,7 +284,7 @@ def test_the_note_says_first_what_is_certified_and_how_to_take_it(campaign: Camp
     lines = standing_note(campaign, NIGHT, [certificate(environment=campaign.environment)]).splitlines()
     assert lines[0].startswith("Trial 2 **certified**: +120 (95 % interval ")
     assert "3 v 3 fresh runs, p = " in lines[0]
-    assert lines[0].endswith("; estimates that pass a test run slightly high.")
+    assert "; estimates that pass a test run slightly high: expect +" in lines[0]
     assert lines[2] == (
         "**Champion: trial 2**, return/mean 350 against the baseline's 200 (+150); higher is better. "
         "That is what the search saw, and luck flatters it."
@@ -375,7 +376,7 @@ def test_a_certified_checkpoint_becomes_the_champion_of_its_model(
     version = client.get_model_version_by_alias(name, "champion")
     assert (version.run_id, version.status) == (run_id, "READY")
     assert version.tags["campaign_id"] == campaign.campaign_id
-    assert version.description == f"{words(one)}; estimates that pass a test run slightly high"
+    assert version.description == f"{words(one)}; {caution(one)}"
     assert version.source is not None
     assert (Path(version.source.removeprefix("file://")) / "policy.pt").read_bytes() == b"weights"
     (parent,) = runs_of(store, campaign, "campaign")

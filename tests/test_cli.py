@@ -173,7 +173,7 @@ def test_what_cannot_be_run_is_refused_detached_too_and_leaves_nothing(tmp_path:
             "--hours",
             "0.0001",
             "--detach",
-        ): "is less than 6 runs of 5 s may take (32 s): raise hours",
+        ): "is less than the baseline and the certificate may take (44.8 s): raise hours",
         ("run", quad, "--server", "http://127.0.0.1:9/api", "--detach"): "no Prefect server answers there",
         ("resume", "--detach"): "no campaign is unfinished",
     }

@@ -21,7 +21,7 @@ from tasks import workspace
 from tasks.certificate import Certificate
 from tasks.ledger import Ledger
 from tasks.trial import Due, History
-from tasks.wording import FLATTERED, UNPROVEN, headline, mean_of, outcome
+from tasks.wording import UNPROVEN, caution, headline, mean_of, outcome
 
 PASSED = certified(2, [190, 205, 182], [84, 70, 95])
 FAILED = certified(2, [120, 85, 99], [84, 70, 95])
@@ -250,14 +250,14 @@ def test_the_terminal_says_what_was_certified_and_what_that_is_worth(tmp_path: P
 
     assert outcome(PASSED) in text
     assert "on fresh runs: trial 2, loss 192.3 against the baseline's 83" in text
-    assert FLATTERED in text
+    assert "estimates that pass a test run slightly high: expect" in text
     assert "200" not in text and "provisional" not in text, "the search's own score is not the outcome"
 
 
 def test_the_terminal_says_why_not_and_what_ships_instead(tmp_path: Path) -> None:
     text = told(document(ended(tmp_path, up(), FAILED)))
     assert f"{outcome(FAILED)}; the baseline ships" in text
-    assert FLATTERED not in text
+    assert "slightly high" not in text
 
     second = certified(3, [90, 85, 80], [84, 70, 95], look=2)
     history = (*up(), tried(up(), 220.0))
@@ -349,7 +349,7 @@ def test_there_is_an_artifact_of_a_certificate_once_there_is_one(tmp_path: Path)
     found = {one.about: one.data for one in artifacts(ledger, News(up(), (PASSED,)), b"png")}
     assert list(found) == ["progress", "certificate", "trials", "champion"]
     assert found["certificate"] == certificate_page.page("n", (PASSED,), ())
-    assert f"**{outcome(PASSED)}**; {FLATTERED}" in found["champion"]
+    assert f"**{outcome(PASSED)}**; {caution(PASSED)}" in found["champion"]
     assert [row["level"] for row in json.loads(found["trials"])] == ["certified", "", "provisional"]
 
 
@@ -358,7 +358,7 @@ def test_the_page_of_a_certificate_has_every_fresh_run_the_test_and_the_guards()
     proof = certified(2, [190, 205, 182], [84, 70, 95], guards=guards)
     text = certificate_page.page("n", (FAILED, proof), (certified(2, [5.0, 5.1], [4.0, 4.1], on="windy"),))
 
-    assert text.startswith(f"## n: trial 2 {outcome(proof)}\n\nWhat this means: trial 2 ships: {FLATTERED}.")
+    assert text.startswith(f"## n: trial 2 {outcome(proof)}\n\nWhat this means: trial 2 ships; {caution(proof)}.")
     for fresh in proof.runs:
         assert f"| {fresh.arm} | {fresh.run.seed} | {fresh.score.value:g} |" in text
     assert "Means: 192.3 for trial 2, 83 for the baseline: a difference of **+109.3**" in text

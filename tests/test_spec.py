@@ -75,12 +75,12 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
         ({"advanced": {"overrides": {"space.y.high": 1}}}, "space.y.type: is required"),
         ({"advanced": {"overrides": {"budgetseconds": 1}}}, "budgetseconds: unknown key. Did you mean"),
         (
-            {"hours": 0.002, "rule": "greedy"},
-            "hours = 0.002 (7 s) is less than 2 runs of 5 s may take (12 s): raise hours",
+            {"hours": 0.0015, "rule": "greedy"},
+            "hours = 0.0015 (5 s) is less than the baseline may take (7 s): raise hours",
         ),
         (
             {"until": "2001-01-01T00:00", "rule": "greedy"},
-            "is over before 2 runs of 5 s (12 s) can be done: give a later one",
+            "is over before the baseline (7 s) can be done: give a later one",
         ),
     ],
 )  # fmt: skip
@@ -93,13 +93,13 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(
     assert not (home / "n").exists()
 
 
-@pytest.mark.parametrize(("trials", "runs"), [(3, 8), (16, 10), (40, 12)])
+@pytest.mark.parametrize(("trials", "runs"), [(3, 3), (16, 4), (40, 5)])
 def test_a_night_too_short_to_prove_anything_is_refused(tmp_path: Path, trials: int, runs: int) -> None:
-    """The baseline and one trial, and the certificate's runs of both arms, have to fit in, and the start-up."""
+    """The baseline's three runs and the certificate's, a tenth over, have to fit in, each with its start-up."""
     drawing = QUADRATIC.replace("deterministic = true", "deterministic = false")
-    folder, need = str(quadratic(tmp_path / "quad", toml=drawing)), 5 * runs + 2
+    folder, need = str(quadratic(tmp_path / "quad", toml=drawing)), (3 + 1.1 * 2 * runs) * (5 + 2)
     short = spec(environment=folder, trials=trials, hours=(need - 1) / 3600)
-    why = rf"is less than {runs} runs of 5 s may take \({need} s\): raise hours, or take rule = greedy, which proves"
+    why = rf"is less than the baseline and the certificate may take \({need:g} s\): raise hours, or take rule = greedy"
     with pytest.raises(Refused, match=why):
         short.check()
     spec(environment=folder, trials=trials, hours=(need + 1) / 3600).check()
@@ -407,7 +407,8 @@ def test_what_the_form_refuses_as_a_time_is_none(text: str) -> None:
 
 def test_every_parameter_says_what_it_means() -> None:
     assert parameters.meaning(parameters.Trials) == (
-        "Stop after so many trials, the baseline and the certificate not counted."
+        "Stop after so many trials, the baseline and the certificate not counted; a cancelled one counts by the part of "
+        "it that was run."
     )
 
 

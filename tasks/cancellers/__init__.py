@@ -1,8 +1,8 @@
 """Cancellers: whether a run should end before its budget does, judged by its progress so far. One file each.
 
-Progress is compared with progress, never with a judged score: what a sampling policy reports of its training differs
-from what the judge makes of it, by as much as there is to gain. And a report is a claim, so an earlier run's progress
-counts only where its end agrees with its judged score as well as other runs' do (`trusted_runs`).
+Progress is compared with progress, never with a judged score: what a sampling policy reports of its training may differ
+from what the judge makes of it by as much as there is to gain. And a report is a claim. So the progress of earlier runs
+counts only where its end agrees with their judged scores (`agrees`).
 
 A canceller keeps nothing; its fields are its options, checked before anything starts. To add one, put a file like
 this into the folder; its name is the name used in a campaign:
@@ -17,6 +17,7 @@ this into the folder; its name is the name used in a campaign:
 
 from __future__ import annotations
 
+import math
 import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -26,10 +27,9 @@ from pydantic import BaseModel, ConfigDict
 from environments.score import Score
 from tasks.trial import Curve, History, Run, Trial, measured
 
-SPREADS = 3
-"""Robust standard deviations within which the difference between judgement and report is that of other runs."""
-NORMAL = 1.4826
-"""Standard deviations of a normal distribution to its median absolute deviation."""
+SPREADS = 2
+"""Standard errors, by the noise between runs, within which a judgement and a report agree."""
+ROUNDING = 1e-9
 
 
 class Canceller(BaseModel, ABC):
@@ -47,28 +47,32 @@ class Canceller(BaseModel, ABC):
 
 
 def trusted_runs(history: History) -> tuple[tuple[Trial, Run], ...]:
-    """Finished runs whose curve can be believed, reruns among them, each with the trial whose program it ran.
-
-    The judged score minus the run's last report is mostly the same for all runs of a problem, and not zero. A run is
-    trusted when its difference lies within three robust standard deviations of the median one (by the median absolute
-    deviation, but no less than the standard deviation between the baseline's runs).
-    """
-    judged = [
-        (trial, run, score.value - run.reported)
-        for trial, run, score in _finished(history)
-        if score.value is not None and run.reported is not None
-    ]
-    if not judged:
-        return ()
-    gaps = [gap for _, _, gap in judged]
-    usual = statistics.median(gaps)
-    spread = max(NORMAL * statistics.median(abs(gap - usual) for gap in gaps), between_runs(history))
-    rounding = 1e-9 * max(abs(gap) for gap in gaps)
+    """Finished runs whose curve can be believed, reruns among them, each with the trial whose program it ran."""
+    believed = {trial.number for trial in history if agrees(history, trial)}
     return tuple(
-        (trial, run)
-        for trial, run, gap in judged
-        if abs(gap - usual) <= SPREADS * spread + rounding and any(value is not None for value in run.curve)
+        (trial, run) for trial, run, _ in _finished(history) if trial.number in believed and _said(run)
     )
+
+
+def agrees(history: History, trial: Trial) -> bool:
+    """Whether what a trial's runs reported in the end is what they were judged at, within the noise between runs.
+
+    It need not be: a program may report what it likes, and an honest one reports a sampling policy where the judge
+    may play the most likely action. Where the two differ, progress says nothing of who wins.
+    """
+    gaps = [
+        score.value - run.reported
+        for other, run, score in _finished(history)
+        if other.number == trial.number and score.value is not None and run.reported is not None
+    ]
+    if not gaps:
+        return False
+    allowed = SPREADS * between_runs(history) / math.sqrt(len(gaps)) + ROUNDING * max(map(abs, gaps))
+    return abs(statistics.fmean(gaps)) <= allowed
+
+
+def _said(run: Run) -> bool:
+    return any(value is not None for value in run.curve)
 
 
 def between_runs(history: History) -> float:

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from tasks.cancellers import Canceller, trusted_runs
+from tasks.cancellers import Canceller, agrees
 from tasks.incumbent import Estimate, Seen, estimate
 from tasks.standing import reference
-from tasks.trial import TWENTIETHS, Curve, History, Run
+from tasks.trial import TWENTIETHS, Curve, History, Run, best
 
 
 class ByCurve(Canceller):
@@ -46,29 +46,23 @@ class ByCurve(Canceller):
 
 
 def progress(history: History, at: int, sign: int) -> Estimate | None:
-    """The champion's progress at a twentieth of the budget; None while nobody's can be believed."""
-    first = reference(history)
-    if first is None:
+    """The champion's progress at a twentieth of the budget; None while its reports do not agree with its score."""
+    first, champion = reference(history), best(history)
+    if first is None or champion is None or not agrees(history, champion):
         return None
-    trusted = {id(run) for _, run in trusted_runs(history)}
     own = (*first.runs, *(rerun.run for rerun in first.reruns))
-    values = [sign * v for run in own if id(run) in trusted and (v := _value(run, at)) is not None]
+    values = [sign * v for run in own if (v := _value(run, at)) is not None]
     if len(values) < 2:
         return None
-    return estimate(tuple(values), _seen(history[history.index(first) + 1 :], at, sign, trusted))
+    return estimate(tuple(values), _seen(history[history.index(first) + 1 :], at, sign))
 
 
-def _seen(history: History, at: int, sign: int, trusted: set[int]) -> Iterator[Seen]:
+def _seen(history: History, at: int, sign: int) -> Iterator[Seen]:
     for trial in history:
-        run = trial.runs[0]
-        value = _value(run, at)
-        if value is None or trial.verdict.kind == "crash":
-            continue
-        if trial.verdict.kind == "keep" and not trial.verdict.simpler:
-            if id(run) in trusted:
-                yield Seen("kept", sign * value)
-        else:
-            yield Seen("left", sign * value)
+        value = _value(trial.runs[0], at)
+        if value is not None and trial.verdict.kind != "crash":
+            kept = trial.verdict.kind == "keep" and not trial.verdict.simpler
+            yield Seen("kept" if kept else "left", sign * value)
 
 
 def _value(run: Run, at: int) -> float | None:
