@@ -92,11 +92,12 @@ class Bench:
         return kept(decide, self.ledger.results)(at, known, problem, rule, whole(tried))
 
     def fresh(self, name: str, folder: str, champion: int, arm: Arm, number: int) -> Fresh:
-        """One run of a certificate: the champion or the baseline anew, on units that nobody has seen."""
+        """One run of a certificate: the champion or the baseline anew, on fresh units that a block shares."""
         part = f"{name}-{arm}-{number}"
         trial = self._trial(champion if arm == "champion" else self.history[0].number)
         place = TrialDir(self.ledger.path / "certificates" / f"{folder}-{champion:04d}-{arm}-{number}")
-        judged = self.ledger.at(champion, name)
+        # Units of its own for each block: what they favour in one arm must not be in all of its runs alike.
+        judged = self.ledger.at(champion, f"{name}-{number}")
         run, score = self.measure(champion, trial.proposal, part, "report", place=place, judged=judged)
         return Fresh(arm, run, score)
 

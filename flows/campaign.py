@@ -91,7 +91,7 @@ def campaign(
                 showcase.show(history)
             stop, bench = stop or guards.NOTHING_LEFT, Bench(spec, ledger, history)
             if stop.state == "finished":
-                certify.at_the_end(bench)
+                stop = stop if certify.at_the_end(bench) else guards.ASKED
                 showcase.show(history)
         outbox.close(stop.state)  # takes the certificate and the last picture along
         ledger.event("end", state=stop.state, reason=stop.reason)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from environments.plugins import Refused
 from flows.bench import Bench
 from tasks import interrupt, workspace
 from tasks.ablation import Ablation, Removed, parts
-from tasks.certificate import Certificate, alpha_of, conclude, order, unpromising
+from tasks.certificate import Certificate, alpha_of, conclude, guard_noise, order, unpromising
 from tasks.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.record import rewrite
 from tasks.standing import standing
@@ -15,16 +19,37 @@ from tasks.trial import best
 from tasks.workspace import TrialDir
 
 
-def at_the_end(bench: Bench) -> None:
-    """Look at the champion of a campaign that has ended, if that is worth it; the reason is noted if it is not."""
-    if not bench.spec.loaded_rule.certifies or known(bench):
-        return
-    if reason := why_not(bench):
-        bench.ledger.event("uncertified", reason=reason)
-        return
-    made = certify(bench, bench.spec.certificate_runs(bench.environment))
-    if made.passed and bench.spec.advanced.ablation:
-        ablate(bench, made)
+@dataclass(frozen=True)
+class Look:
+    """A look as it was declared before its first run: what is seen on the way changes neither."""
+
+    champion: int
+    runs: int
+    """Of each arm."""
+
+
+LOOK = TypeAdapter(Look)
+
+
+def at_the_end(bench: Bench) -> bool:
+    """Look at the champion of a campaign that has ended, if that is worth it; False when somebody asked to stop."""
+    if not bench.spec.loaded_rule.certifies:
+        return True
+    made = known(bench)
+    if made is None:
+        if reason := why_not(bench):
+            bench.ledger.event("uncertified", reason=reason)
+            return True
+        made = certify(bench, bench.spec.certificate_runs(bench.environment))
+    return made is not None and also_ablate(bench, made)
+
+
+def also_ablate(bench: Bench, made: Certificate) -> bool:
+    """Run what passed without each of its changes, where that was asked; False when somebody asked to stop."""
+    due = made.passed and not made.elsewhere and bench.spec.advanced.ablation
+    if not due or bench.ledger.ablation(made.champion):
+        return True
+    return ablate(bench, made) is not None
 
 
 def why_not(bench: Bench) -> str | None:
@@ -56,52 +81,87 @@ def known(bench: Bench) -> Certificate | None:
 
 def next_look(bench: Bench) -> int:
     """The number of the next certificate in the bench's environment."""
-    return (
-        len(
-            [
-                one
-                for one in bench.ledger.certificates()
-                if one.elsewhere == bool(bench.elsewhere) and one.environment == bench.environment.name
-            ]
-        )
-        + 1
-    )
+    here = bench.elsewhere is not None, bench.environment.name
+    return 1 + len([one for one in bench.ledger.certificates() if (one.elsewhere, one.environment) == here])
 
 
-def certify(bench: Bench, runs: int) -> Certificate:
-    """Take the next look at the champion, with `runs` fresh runs of each arm; none that is done is done again."""
-    champion = best(bench.history)
-    assert champion is not None, "there is something to certify"
+def certify(bench: Bench, runs: int) -> Certificate | None:
+    """Take the next look at the champion, with `runs` fresh runs of each arm; None when somebody asked to stop.
+
+    A look is declared before its first run, and one that was begun goes on as it was declared: no run that is done is
+    done again. If there is another champion by now, it counts as taken, and did not pass.
+
+    Raises:
+        Refused: there is nothing to look at, or no look left.
+    """
+    if reason := nothing_to_certify(bench):
+        raise Refused(f"campaign {bench.ledger.campaign.name!r} cannot be certified: {reason}")
     ledger, look, environment = bench.ledger, next_look(bench), bench.environment
+    champion, alpha = _champion(bench), alpha_of(look, ledger.campaign.looks)
     name = f"certificate-{look}{_on(bench)}"
-    ledger.event("certify", look=look, champion=champion.number, runs=runs, environment=environment.name)
-    at = ledger.at(champion.number, name)
+    declared = _declared(bench, look, Look(champion, runs))
+    if declared.champion != champion:
+        why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
+        lost = Certificate(
+            look,
+            alpha,
+            declared.champion,
+            environment.name,
+            (),
+            False,
+            why,
+            elsewhere=bench.elsewhere is not None,
+        )
+        store(ledger, lost)
+        return lost if nothing_to_certify(bench) else certify(bench, runs)
+    ledger.event("certify", look=look, champion=champion, runs=declared.runs, environment=environment.name)
     fresh = []
-    for arm, number in order(runs, ledger.seed("order", at)):
-        interrupt.check()
-        fresh.append(bench.fresh(name, f"{look}{_on(bench)}", champion.number, arm, number))
+    for arm, number in order(declared.runs, ledger.seed("order", ledger.at(champion, name))):
+        if _asked_to_stop(ledger):
+            return None
+        fresh.append(bench.fresh(name, f"{look}{_on(bench)}", champion, arm, number))
     level = standing(bench.history)
-    # What the noise is elsewhere nobody knows yet.
-    sd = level.sd if level and not bench.elsewhere else 0.0
+    # What the noise is elsewhere nobody knows.
+    noise = {} if bench.elsewhere else guard_noise(environment.guards, bench.history)
     certificate = conclude(
-        look, alpha_of(look, ledger.campaign.looks), champion.number, environment.name, fresh, environment.guards,
-        sd=sd, elsewhere=bench.elsewhere is not None,
+        look, alpha, champion, environment.name, fresh, environment.guards,
+        sd=level.sd if level and not bench.elsewhere else 0.0, noise=noise, elsewhere=bench.elsewhere is not None,
     )  # fmt: skip
     store(ledger, certificate)
     return certificate
+
+
+def _champion(bench: Bench) -> int:
+    champion = best(bench.history)
+    assert champion is not None, "there is something to certify"
+    return champion.number
+
+
+def _declared(bench: Bench, look: int, asked: Look) -> Look:
+    """The look as it was declared when it was begun, or now."""
+    path = bench.ledger.path / "certificates" / f"{look}{_on(bench)}.begun"
+    if not path.is_file():
+        workspace.write(path, LOOK.dump_json(asked).decode() + "\n")
+    return LOOK.validate_json(path.read_bytes())
+
+
+def _asked_to_stop(ledger: Ledger) -> bool:
+    interrupt.check()
+    return (ledger.path / "stop").exists()
 
 
 def _on(bench: Bench) -> str:
     return f"-on-{bench.environment.name}" if bench.elsewhere else ""
 
 
-def ablate(bench: Bench, certificate: Certificate) -> Ablation:
-    """Run a certified champion without each of its changes, once."""
+def ablate(bench: Bench, certificate: Certificate) -> Ablation | None:
+    """Run a certified champion without each of its changes, once; None when somebody asked to stop."""
     champion, level, ledger = best(bench.history), standing(bench.history), bench.ledger
     assert champion is not None and level is not None, "it was certified"
     removed = []
     for number, (change, proposal) in enumerate(parts(champion, bench.history[0]), 1):
-        interrupt.check()
+        if _asked_to_stop(ledger):
+            return None
         place = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{number}")
         part = f"ablation-{number}"
         removed.append(

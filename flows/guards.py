@@ -26,6 +26,7 @@ class Stop:
     reason: str
 
 
+ASKED = Stop("stopped", "asked to stop; `nightshift resume` goes on")
 NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
 
 
@@ -39,7 +40,7 @@ def stop(
         asked: Whether somebody asked it to stop.
     """
     if asked:
-        return Stop("stopped", "asked to stop; `nightshift resume` goes on")
+        return ASKED
     if crashes := _too_many_crashes(spec, history):
         return crashes
     if history and spec.trials - tried(history) < WHOLE:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +25,7 @@ from flows.showcase import Showcase
 from flows.spec import CampaignSpec, checked_environment
 from flows.status import ended, stored_spec
 from flows.watch import Watch
+from tasks import fingerprint
 from tasks import life as lives
 from tasks.ledger import Ledger, freeze, home
 from tasks.life import Life
@@ -50,8 +52,11 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
         with Showcase(ledger, run.id) as showcase:
             for bench in _benches(spec, ledger, on):
                 made = certifying.certify(bench, runs or spec.certificate_runs(bench.environment) or 3)
-                words.append(f"{bench.environment.name}: {'passed' if made.passed else made.reason}")
                 showcase.show(history)
+                if made is None or not certifying.also_ablate(bench, made):
+                    words.append("asked to stop; `nightshift certify` goes on")
+                    break
+                words.append(f"{bench.environment.name}: {'passed' if made.passed else made.reason}")
         state = before.get("state", "stopped")
         outbox.close(state)
         ledger.event("end", state=state, reason=before.get("reason", "ended by its certificate"))
@@ -98,18 +103,28 @@ def _frozen(ledger: Ledger, environment: Environment) -> Environment:
     """Another environment, frozen in the campaign's directory at the first look.
 
     Raises:
-        Refused: its program is another one, which has nothing to do with the champion's.
+        Refused: it is the campaign's own, its program is another one, or it has changed since the first look in it.
     """
     own = ledger.environment
+    if environment.name == own.name:
+        raise Refused(f"--on {environment.name}: that is the campaign's own environment: leave --on out")
     if environment.trainer != own.trainer or environment.program or own.program:
         raise Refused(
             f"{environment.name} trains with {environment.trainer!r}, the campaign with {own.trainer!r}: "
             "certify on environments whose trainer is the same and that have no program of their own"
         )
     path = ledger.path / "certificates" / f"on-{environment.name}"
-    if not path.is_dir():
-        with contextlib.suppress(FileExistsError):
-            freeze(environment, path)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    freeze(environment, fresh)
+    try:
+        if not path.is_dir():
+            fresh.rename(path)
+        elif fingerprint.digest(path / "environment") != fingerprint.digest(fresh / "environment"):
+            raise Refused(
+                f"{environment.folder} is not what the first look in {environment.name} froze: {path}"
+            )
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
     return environments.load(path / "environment", {}, environment.name)
 
 

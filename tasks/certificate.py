@@ -1,9 +1,9 @@
 """The certificate: fresh runs of the champion against fresh runs of the baseline, and what they prove.
 
-The search may build on luck; what ships may not. So the last runs of a campaign start both programs anew, under seeds
-that nobody has seen, in blocks of one each in random order, and judge them on the same fresh units. Their scores alone
-are tested (tasks/statistics.py: welch); what the search knew of the noise only keeps an arm from looking quieter than
-training is. A champion that falls in a guarded metric by more than its margin is not certified, however good it is.
+The search may build on luck; what ships may not. So the last runs of a campaign start both programs anew, under fresh
+seeds, in blocks of one each in random order. A block is judged on fresh units of its own: what these favour in one
+arm must not be in all of its runs alike. Their scores alone are tested (tasks/statistics.py: welch); what the search
+knew of the noise only keeps an arm from looking quieter than training is. A champion that falls in a guarded metric by more than its margin is not certified, however good it is.
 
 A campaign declares beforehand whether it looks once, with all of ALPHA, or again and again: then look j has
 ALPHA / 2^j, and all of them together ALPHA at most.
@@ -18,9 +18,9 @@ from typing import Literal
 
 from environments.guards import Guard
 from environments.score import Score
-from tasks.standing import gain, standing
-from tasks.statistics import CONFIDENCE, Comparison, bound, corrected, welch
-from tasks.trial import History, Level, Run, Trial
+from tasks.standing import gain, reference, standing
+from tasks.statistics import CONFIDENCE, Comparison, bound, corrected, pooled, welch
+from tasks.trial import History, Level, Run, Trial, measured
 
 ALPHA = 0.05
 Looks = Literal["one", "several"]
@@ -167,6 +167,7 @@ def conclude(
     runs: Sequence[Fresh],
     guards: Mapping[str, Guard],
     sd: float = 0.0,
+    noise: Mapping[str, float] | None = None,
     elsewhere: bool = False,
 ) -> Certificate:
     """What the runs of a certificate prove.
@@ -174,6 +175,7 @@ def conclude(
     Args:
         sd: The campaign's pooled standard deviation between runs: neither arm is taken for quieter than half its
             variance.
+        noise: The same for guarded metrics, by name, where it is known.
     """
     arms = {arm: [fresh.score for fresh in runs if fresh.arm == arm] for arm in ("champion", "baseline")}
 
@@ -206,9 +208,12 @@ def conclude(
         [score.goodness for score in scored],
         floor=sd**2 / 2,
     )
-    held = [_guarded(name, guard, arms["champion"], scored) for name, guard in guards.items()]
+    held = [
+        _guarded(name, guard, arms["champion"], scored, (noise or {}).get(name, 0.0))
+        for name, guard in guards.items()
+    ]
     fallen = [one for one in held if not one.holds]
-    if not found.p <= alpha:
+    if not (alpha > 0 and found.p <= alpha):
         return made(False, _too_little(found, alpha), found, *held)
     if fallen:
         return made(False, _fell(fallen[0]), found, *held)
@@ -228,9 +233,17 @@ def _fell(one: Guarded) -> str:
     )
 
 
-def _guarded(name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score]) -> Guarded:
+def guard_noise(guards: Mapping[str, Guard], history: History) -> dict[str, float]:
+    """The standard deviation of guarded metrics between runs of the baseline; of those that were measured twice."""
+    first = reference(history)
+    scores = measured(history, first.number) if first else ()
+    seen = {name: pooled([[score.also[name] for score in scores if name in score.also]]) for name in guards}
+    return {name: found.sd for name, found in seen.items() if found}
+
+
+def _guarded(name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score], sd: float) -> Guarded:
     """Whether a metric is not worse than before by more than its margin: a one-sided bound of non-inferiority."""
     kept = [-guard.loss(score.also[name], 0.0) for score in now]
     had = [-guard.loss(score.also[name], 0.0) for score in before]
-    found = welch(kept, had)
+    found = welch(kept, had, floor=sd**2 / 2)
     return Guarded(name, guard.margin, -found.gain, -bound(found))

@@ -7,21 +7,22 @@ learned what it can, and a simpler program may stay although it is not better. W
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 
 from environments import Environment
 from environments.guards import Guard
+from tasks.certificate import guard_noise
 from tasks.checkpoint import At, stored
 from tasks.rules import Again, Rule, Tried, Weighed
 from tasks.simplicity import is_simpler, kept_in_a_row
 from tasks.standing import goodness, reference, standing
-from tasks.statistics import pooled
 from tasks.trial import History, Trial, Verdict, best, measured
 
 UNTRAINED_SHARE = 0.5
 """Of the claimed gain: what is there without training must stay below it."""
 GUARD_SDS = 2.0
-"""A guarded metric that falls by more, in sds of its noise, keeps a trial from being built on."""
+"""A guarded metric that falls by more, in sds of its noise, and by more than its margin, is not built on."""
 SIMPLER_SDS = 0.5
 """How far below the champion's mean a simpler program may score, in sds between runs."""
 SIMPLER_KEEPS = 3
@@ -59,7 +60,7 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: Tried) 
         "champion": champion.score.value,
         "champion_trial": champion.number,
     }
-    if fallen := _fallen(environment.guards, history, champion, tried):
+    if fallen := _fallen(environment.guards, history, tried):
         return Verdict("discard", fallen, None, seen)
     weighed = rule.weigh(history, tried)
     if isinstance(weighed, Again):
@@ -105,20 +106,20 @@ def _simpler(
     return _kept(history, environment, tried, Verdict("keep", words, weighed.level, seen, simpler=True))
 
 
-def _fallen(guards: Mapping[str, Guard], history: History, champion: Trial, tried: Tried) -> str | None:
-    """Which guarded metric fell too far to build on; None when none did."""
-    first = reference(history)
+def _fallen(guards: Mapping[str, Guard], history: History, tried: Tried) -> str | None:
+    """Which guarded metric fell too far below the baseline's to build on; None when none did."""
+    first, noise = reference(history), guard_noise(guards, history)
     assert first is not None, "there is a champion"
     for name, guard in guards.items():
         had = [score.also[name] for score in measured(history, first.number) if name in score.also]
-        noise = pooled([had])
-        now, before = tried.score.also.get(name), champion.score.also.get(name)
-        if noise is None or now is None or before is None:
+        now = tried.score.also.get(name)
+        if now is None or not had:
             continue
-        loss = guard.loss(now, before)
-        if loss > GUARD_SDS * noise.sd and loss > 0:
-            far = f"more than {GUARD_SDS:g} sds of its noise ({noise.sd:.2g})"
-            return f"{name} fell from {before:.4g} to {now:.4g}, {far}"
+        before, sd = statistics.fmean(had), noise.get(name, 0.0)
+        allowed = max(GUARD_SDS * sd, guard.margin)
+        if guard.loss(now, before) > allowed:
+            why = "its margin" if guard.margin >= allowed else f"{GUARD_SDS:g} sds of its noise"
+            return f"{name} fell from {before:.4g} to {now:.4g}, more than {allowed:.3g} ({why})"
     return None
 
 

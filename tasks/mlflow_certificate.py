@@ -19,7 +19,7 @@ WORDS = 1000
 
 def own(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> tuple[Certificate, ...]:
     """The certificates of the campaign's own environment, in the order of the looks."""
-    return tuple(one for one in certificates if one.environment == campaign.environment)
+    return tuple(one for one in certificates if not one.elsewhere)
 
 
 def words(certificate: Certificate) -> str:
@@ -31,7 +31,7 @@ def proof(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> str:
     """Markdown: what the newest look says, what ships, and what holds elsewhere; empty without a look."""
     looks = own(campaign, certificates)
     lines = [_newest(looks)] if looks else []
-    elsewhere = [one for one in certificates if one.environment != campaign.environment]
+    elsewhere = [one for one in certificates if one.elsewhere]
     lines += [f"On {inert(plain(one.environment))}: {inert(words(one))}." for one in elsewhere]
     return "\n\n".join(lines)
 
@@ -63,7 +63,7 @@ def certificate_points(campaign: CampaignRecord, certificates: Sequence[Certific
     for arm in ARMS:
         found += _runs(campaign, looks, arm)
     for one in certificates:
-        if one.environment != campaign.environment:
+        if one.elsewhere:
             found += _figures(campaign, one, f"transfer/{one.environment}")
     return found
 

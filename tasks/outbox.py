@@ -114,7 +114,7 @@ class Outbox:
         certificate = CERTIFICATE.validate_json(path.read_bytes())
         self.tracker.log_certificates(self._campaign, tuple(self._history), certificates)
         run_id = ""
-        if certificate.passed and certificate.environment == self._campaign.environment:
+        if certificate.passed and not certificate.elsewhere:
             champion = next(trial for trial in self._history if trial.number == certificate.champion)
             run_id = self._log(champion, certificates)
             if model := self.tracker.register(self._campaign, certificate, run_id):

@@ -71,7 +71,13 @@ def believed(
         return run
     place = folder / run.dir
     left = Left(fingerprint.newest(place / "out"), _elapsed(_reports(place)))
+    proposals = {trial.number: trial.proposal for trial in history}
     earlier = [Earlier(f"trial {t.number}", t.proposal, other) for t in history for other in t.runs]
+    earlier += [
+        Earlier(f"a rerun of trial {rerun.of}", proposals[rerun.of], rerun.run)
+        for t in history
+        for rerun in t.reruns
+    ]
     earlier += [Earlier("another run of it", proposal, sibling) for sibling in siblings]
     reason = of_one(environment, run, left) or against_others(environment, run, proposal, earlier, folder)
     return replace(run, status="crash", error=reason) if reason else run

@@ -59,7 +59,7 @@ def rewrite(ledger: Ledger) -> History:
     """Write results.tsv anew, as the finished trials and certificates say; the trials."""
     history, commits = ledger.history(), lineage.commits(ledger.path / "lineage.git")
     environment = ledger.environment
-    own = [one for one in ledger.certificates() if one.environment == environment.name]
+    own = [one for one in ledger.certificates() if not one.elsewhere]
     rows = (row(environment, trial, commits.get(trial.number, ""), level(trial, own)) for trial in history)
     workspace.write(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
     return history

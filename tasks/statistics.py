@@ -74,6 +74,7 @@ def welch(arm: Sequence[float], against: Sequence[float], floor: float = 0.0) ->
 
 def _freedom(parts: Sequence[float], *arms: Sequence[float]) -> float:
     """Welch's degrees of freedom, of the arms' squared errors."""
+    parts = [part / max(parts) for part in parts]  # whose squares may be more than a float holds
     weights = [part**2 / (len(runs) - 1) for part, runs in zip(parts, arms, strict=True)]
     return float(sum(parts) ** 2 / sum(weights))
 

@@ -2,7 +2,7 @@
 
 Progress is compared with progress, never with a judged score: what a sampling policy reports of its training may differ
 from what the judge makes of it by as much as there is to gain. And a report is a claim. So the progress of earlier runs
-counts only where its end agrees with their judged scores (`agrees`).
+counts only where its end agrees with their judged scores (`trusted`).
 
 A canceller keeps nothing; its fields are its options, checked before anything starts. To add one, put a file like
 this into the folder; its name is the name used in a campaign:
@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -48,26 +48,28 @@ class Canceller(BaseModel, ABC):
 
 def trusted_runs(history: History) -> tuple[tuple[Trial, Run], ...]:
     """Finished runs whose curve can be believed, reruns among them, each with the trial whose program it ran."""
-    believed = {trial.number for trial in history if agrees(history, trial)}
+    believed = trusted(history)
     return tuple(
         (trial, run) for trial, run, _ in _finished(history) if trial.number in believed and _said(run)
     )
 
 
-def agrees(history: History, trial: Trial) -> bool:
-    """Whether what a trial's runs reported in the end is what they were judged at, within the noise between runs.
+def trusted(history: History) -> set[int]:
+    """The trials whose runs reported in the end what they were judged at, within the noise between runs.
 
-    It need not be: a program may report what it likes, and an honest one reports a sampling policy where the judge
-    may play the most likely action. Where the two differ, progress says nothing of who wins.
+    They need not: a program may report what it likes, and an honest one reports a sampling policy where the judge may
+    play the most likely action. Where the two differ, progress says nothing of who wins.
     """
-    gaps = [
-        score.value - run.reported
-        for other, run, score in _finished(history)
-        if other.number == trial.number and score.value is not None and run.reported is not None
-    ]
-    if not gaps:
-        return False
-    allowed = SPREADS * between_runs(history) / math.sqrt(len(gaps)) + ROUNDING * max(map(abs, gaps))
+    gaps: dict[int, list[float]] = {}
+    for trial, run, score in _finished(history):
+        if score.value is not None and run.reported is not None:
+            gaps.setdefault(trial.number, []).append(score.value - run.reported)
+    noise = SPREADS * between_runs(history)
+    return {number for number, found in gaps.items() if _are_noise(found, noise)}
+
+
+def _are_noise(gaps: Sequence[float], noise: float) -> bool:
+    allowed = noise / math.sqrt(len(gaps)) + ROUNDING * max(map(abs, gaps))
     return abs(statistics.fmean(gaps)) <= allowed
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from pydantic import Field
 
-from tasks.cancellers import Canceller, agrees
+from tasks.cancellers import Canceller, trusted
 from tasks.incumbent import Estimate, Seen, estimate
 from tasks.standing import reference
 from tasks.trial import TWENTIETHS, Curve, History, Run, best
@@ -47,23 +47,29 @@ class ByCurve(Canceller):
 
 def progress(history: History, at: int, sign: int) -> Estimate | None:
     """The champion's progress at a twentieth of the budget; None while its reports do not agree with its score."""
-    first, champion = reference(history), best(history)
-    if first is None or champion is None or not agrees(history, champion):
+    first, champion, believed = reference(history), best(history), trusted(history)
+    if first is None or champion is None or champion.number not in believed:
         return None
     own = (*first.runs, *(rerun.run for rerun in first.reruns))
-    values = [sign * v for run in own if (v := _value(run, at)) is not None]
+    values = [value for run in own if (value := _value(run, at, sign)) is not None]
     if len(values) < 2:
         return None
-    return estimate(tuple(values), _seen(history[history.index(first) + 1 :], at, sign))
+    return estimate(tuple(values), _seen(history[history.index(first) + 1 :], at, sign, believed))
 
 
-def _seen(history: History, at: int, sign: int) -> Iterator[Seen]:
+def _seen(history: History, at: int, sign: int, believed: set[int]) -> Iterator[Seen]:
     for trial in history:
-        value = _value(trial.runs[0], at)
-        if value is not None and trial.verdict.kind != "crash":
+        run = trial.runs[0]
+        value = _value(run, at, sign)
+        counts = run.status == "cancelled" or trial.number in believed
+        if value is not None and counts and trial.verdict.kind != "crash":
             kept = trial.verdict.kind == "keep" and not trial.verdict.simpler
-            yield Seen("kept" if kept else "left", sign * value)
+            yield Seen("kept" if kept else "left", value)
 
 
-def _value(run: Run, at: int) -> float | None:
-    return run.curve[at] if at < len(run.curve) else None
+def _value(run: Run, at: int, sign: int) -> float | None:
+    """A run's progress in goodness; no more than it had in the end, since who wants rivals cancelled may boast of it."""
+    value = run.curve[at] if at < len(run.curve) else None
+    if value is None or run.status != "finished" or run.reported is None:
+        return None if value is None else sign * value
+    return min(sign * value, sign * run.reported)

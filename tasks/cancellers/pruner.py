@@ -107,10 +107,10 @@ class Pruner(Canceller):
 
 
 def _past(history: History) -> Iterator[Run]:
-    """Earlier runs with a curve, in the order in which they were decided: believed ones, and cancelled ones."""
+    """Earlier runs whose curve can be believed, in the order in which they were decided.
+
+    Cancelled ones are not among them: nobody has seen whether what they reported was true.
+    """
     trusted = {id(run) for _, run in trusted_runs(history)}
     for trial in history:
-        for run in (*trial.runs, *(rerun.run for rerun in trial.reruns)):
-            told = any(value is not None for value in run.curve)
-            if id(run) in trusted or (told and run.status == "cancelled"):
-                yield run
+        yield from (run for run in (*trial.runs, *(r.run for r in trial.reruns)) if id(run) in trusted)
