@@ -1,9 +1,10 @@
 """The certificate: fresh runs of the champion against fresh runs of the baseline, and what they prove.
 
 The search may build on luck; what ships may not. So the last runs of a campaign start both programs anew, under fresh
-seeds, in blocks of one each in random order. A block is judged on fresh units of its own: what these favour in one
-arm must not be in all of its runs alike. Their scores alone are tested (tasks/statistics.py: welch); what the search
-knew of the noise only keeps an arm from looking quieter than training is. A champion that falls in a guarded metric by more than its margin is not certified, however good it is.
+seeds, in blocks of one each in random order. A block is judged on fresh units of its own: what these favour in one arm
+must not be in all of its runs alike. Their scores alone are tested (tasks/statistics.py: welch); what the search knew
+of the noise only keeps an arm from looking quieter than training is. A champion that falls in a guarded metric by
+more than its margin is not certified, however good it is.
 
 A campaign declares beforehand whether it looks once, with all of ALPHA, or again and again: then look j has
 ALPHA / 2^j, and all of them together ALPHA at most.

@@ -68,7 +68,7 @@ def _seen(history: History, at: int, sign: int, believed: set[int]) -> Iterator[
 
 
 def _value(run: Run, at: int, sign: int) -> float | None:
-    """A run's progress in goodness; no more than it had in the end, since who wants rivals cancelled may boast of it."""
+    """A run's progress in goodness, and no more than it had in the end: a boast on the way must not cancel rivals."""
     value = run.curve[at] if at < len(run.curve) else None
     if value is None or run.status != "finished" or run.reported is None:
         return None if value is None else sign * value
