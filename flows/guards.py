@@ -44,7 +44,7 @@ def stop(
     if crashes := _too_many_crashes(spec, history):
         return crashes
     if history and spec.trials - tried(history) < WHOLE:
-        return _end(history, f"all {spec.trials} trials done{_in_parts(history)}")
+        return _end(history, _done(spec, history))
     if spec.advanced.patience and _without_improvement(history) >= spec.advanced.patience:
         return _end(history, f"nothing better in the last {spec.advanced.patience} trial(s)")
     reserve = time_for_the_certificate(spec, environment, history)
@@ -59,15 +59,12 @@ def stop(
     return None
 
 
-def _in_parts(history: History) -> str:
-    """How many trials these were, where cancelled ones counted in part."""
-    cancelled = sum(trial.verdict.kind == "cancelled" for trial in history)
+def _done(spec: CampaignSpec, history: History) -> str:
+    """That the trials are used up, in words."""
+    if not any(trial.verdict.kind == "cancelled" for trial in history):
+        return f"all {spec.trials} trials done"
     many = len([trial for trial in history if trial.number > 0])
-    return (
-        f" ({many} in number: {cancelled} were cancelled, and count by the part they ran)"
-        if cancelled
-        else ""
-    )
+    return f"{many} trials done, worth {tried(history):.3g} of {spec.trials} whole ones: cancelled ones count in part"
 
 
 def _end(history: History, reason: str) -> Stop:

@@ -17,6 +17,7 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from flows import certify as certifying
+from flows import guards
 from flows import server as servers
 from flows.bench import Bench
 from flows.recovery import crash_the_dead
@@ -44,7 +45,7 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = _spec(ledger)
     before = ended(ledger)
-    with Life(ledger, flow_run_id=run.id, page=run.ui_url):
+    with Life(ledger, flow_run_id=run.id, page=run.ui_url) as life:
         crash_the_dead(ledger, run.id)
         history = reconcile(ledger)
         outbox = Outbox(ledger, spec.tracking, run.id, history)
@@ -57,9 +58,11 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
                     words.append("asked to stop; `nightshift certify` goes on")
                     break
                 words.append(f"{bench.environment.name}: {'passed' if made.passed else made.reason}")
-        state = before.get("state", "stopped")
+        found = guards.stop(spec, ledger.environment, history, life.spent, asked=False)
+        over = found or guards.Stop("stopped", "certified before its trials were done")
+        state = before.get("state", over.state)
         outbox.close(state)
-        ledger.event("end", state=state, reason=before.get("reason", "ended by its certificate"))
+        ledger.event("end", state=state, reason=before.get("reason", over.reason))
     return Completed(message="; ".join(words), data=name)
 
 
@@ -108,10 +111,16 @@ def _frozen(ledger: Ledger, environment: Environment) -> Environment:
     own = ledger.environment
     if environment.name == own.name:
         raise Refused(f"--on {environment.name}: that is the campaign's own environment: leave --on out")
-    if environment.trainer != own.trainer or environment.program or own.program:
+    if environment.trainer != own.trainer:
         raise Refused(
-            f"{environment.name} trains with {environment.trainer!r}, the campaign with {own.trainer!r}: "
-            "certify on environments whose trainer is the same and that have no program of their own"
+            f"--on {environment.name}: it trains with {environment.trainer!r}, the campaign with {own.trainer!r}: "
+            "name an environment with the same trainer"
+        )
+    if environment.program or own.program:
+        whose = environment.name if environment.program else own.name
+        raise Refused(
+            f"--on {environment.name}: {whose} has a program of its own, which is made for it alone: only champions of "
+            "a trainer's program can be run elsewhere"
         )
     path = ledger.path / "certificates" / f"on-{environment.name}"
     fresh = path.with_name(f".{path.name}.{os.getpid()}")

@@ -104,7 +104,7 @@ def night(
     done = begun * a_trial + min(since, 0.95 * a_trial) * (left > 0)
     by_trials = max(a_trial * left - min(since, a_trial), 0.0) + reserve
     if certifying:
-        each_run = reserve / fresh_runs(spec, environment)
+        each_run = environment.budget_seconds if a_run is None else a_run
         gone = (certifying.run - 1) * each_run + min(certifying.since, 0.95 * each_run)
         done, by_trials = done + gone, max(certifying.runs * each_run - gone, 0.0)
     by_time = max(spec["hours"] * 3600 - spent, 0.0)

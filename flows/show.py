@@ -291,6 +291,7 @@ def what_next(document: Mapping[str, Any], path: Path, console: Console) -> None
     steps = {
         "picture": shlex.quote(f"{directory}/progress.png") if (path / "progress.png").is_file() else "",
         "results": shlex.quote(f"{directory}/results.tsv"),
+        "fresh runs": shlex.quote(f"{directory}/certificates") if document["certificate"] else "",
         "a trial": f"{here}nightshift logs {document['campaign']} {(document['champion'] or {}).get('trial', 0)}",
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion",
         "prefect": urls.get("prefect", "") if document["state"] == "running" else "",

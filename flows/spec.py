@@ -182,6 +182,7 @@ class CampaignSpec(BaseModel):
             if self.advanced.cancel_options:
                 raise Refused("cancel = 'none' takes no options: leave them out, or name what is to cancel")
             return None
+        plugins.require(self.cancel, (*plugins.names(CANCELLERS), "none"), "canceller")
         return plugins.make(CANCELLERS, self.cancel, Canceller, self.advanced.cancel_options)  # type: ignore[type-abstract]
 
     def certificate_runs(self, environment: Environment) -> int:
@@ -278,8 +279,8 @@ class CampaignSpec(BaseModel):
         ledger = Ledger.open(self.name)
         for what, was, asked in differences(ledger, self):
             raise Refused(
-                f"campaign {self.name!r} has {what} = {was!r}, asked for is {asked!r}: that changes what a score "
-                f"means, so it is fixed. Leave it out, or begin a campaign of another name"
+                f"campaign {self.name!r} has {what} = {was!r}, asked for is {asked!r}: that changes scores or "
+                f"verdicts, so it is fixed. Leave it out, or begin a campaign of another name"
             )
         ledger.verify()
         return ledger

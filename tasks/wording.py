@@ -12,6 +12,7 @@ from tasks.trial import History, Trial, Value, baseline, best, measured
 
 UNPROVEN = "no number here is proven yet"
 
+
 def outcome(certificate: Certificate) -> str:
     """What a certificate says, in a sentence; differences are in the metric's own sign."""
     found = certificate.comparison
@@ -27,9 +28,11 @@ def outcome(certificate: Certificate) -> str:
 
 def caution(certificate: Certificate) -> str:
     """What goes with a certified gain, since an unlucky one would not have passed; empty for what did not pass."""
-    if certificate.expected is None:
+    found, expected = certificate.comparison, certificate.expected
+    if found is None or expected is None:
         return ""
-    return f"estimates that pass a test run slightly high: expect {difference(certificate, certificate.expected)}"
+    how = "slightly high" if expected > found.gain / 2 else "high, and this one passed narrowly"
+    return f"estimates that pass a test run {how}: expect {difference(certificate, expected)}"
 
 
 def sign_of(certificate: Certificate) -> int:

@@ -432,7 +432,7 @@ def test_a_keep_for_being_better_begins_the_count_anew() -> None:
 # Guarded metrics: what may not fall
 
 
-def guarded(margin: float = 100.0, direction: str = "maximize") -> Environment:
+def guarded(margin: float = 0.5, direction: str = "maximize") -> Environment:
     guard = Guard(margin=margin, direction=direction)  # type: ignore[arg-type]
     return undemanding().model_copy(update={"guards": {"calm": guard}})
 
@@ -460,7 +460,7 @@ def test_a_guarded_metric_that_falls_by_more_than_its_noise_allows_is_not_built_
     if blocked:
         found = verdict_of(wanted)
         assert found.kind == "discard" and found.reason.startswith(
-            "calm fell from 50 to 47.9, more than 2 sds"
+            "calm fell from 50 to 47.9, more than 2 (2 sds of its noise)"
         )
     else:
         assert isinstance(wanted, Again) or wanted.kind == "keep"  # type: ignore[union-attr]
@@ -474,20 +474,35 @@ def test_a_guarded_metric_to_minimise_may_not_rise() -> None:
         assert verdict_of(weigh(history, guarded(direction="minimize"), Certify(), one)).kind == kind
 
 
-def test_where_a_guarded_metric_never_varies_no_fall_at_all_is_built_on() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_a_fall_within_the_margin_is_built_on_however_quiet_the_metric_is(name: str) -> None:
     history = calm_night(50.0, 50.0, 50.0)
-    for calm, kind in ((49.999, "discard"), (50.0, "keep")):
+    for calm, blocked in ((49.6, False), (49.4, True)):
         one = of(history, 400.0)
         one = replace(one, score=with_calm(one.score, calm))
-        assert verdict_of(weigh(history, guarded(), Certify(), one)).kind == kind
+        wanted = weigh(history, guarded(), rule_of(name), one)
+        assert (isinstance(wanted, Verdict) and wanted.kind == "discard") == blocked
 
 
-def test_without_two_runs_of_the_baseline_nobody_knows_what_a_fall_is() -> None:
+def test_a_guarded_metric_is_compared_with_the_baselines_and_cannot_fall_step_by_step() -> None:
+    history = calm_night(49.0, 50.0, 51.0)
+    one = of(history, 200.0)
+    one = replace(one, score=with_calm(one.score, 48.5))
+    kept = verdict_of(weigh(history, guarded(), Certify(), one))
+    assert kept.kind == "keep"
+    history = (*history, Trial(1, 1, 1, one.proposal, one.runs, one.score, kept))
+    two = of(history, 400.0)
+    two = replace(two, score=with_calm(two.score, 47.0))
+    assert verdict_of(weigh(history, guarded(), Certify(), two)).reason.startswith("calm fell from 50 to 47")
+
+
+def test_with_one_run_of_the_baseline_its_margin_is_what_a_guarded_metric_may_lose() -> None:
     history: History = (tried((), 80.0),)
     history = (replace(history[0], score=with_calm(history[0].score, 50.0)),)
-    one = of(history, 400.0)
-    one = replace(one, score=with_calm(one.score, 10.0))
-    assert verdict_of(weigh(history, guarded(), Greedy(), one)).kind == "keep"
+    for calm, kind in ((49.6, "keep"), (10.0, "discard")):
+        one = of(history, 400.0)
+        one = replace(one, score=with_calm(one.score, calm))
+        assert verdict_of(weigh(history, guarded(), Greedy(), one)).kind == kind
 
 
 # Learned or not: asked of would-be champions only

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tasks.rules import Again, Rule, Tried, Weighed
 from tasks.standing import goodness, standing
@@ -20,13 +20,19 @@ class Race(Rule):
     """Keep what holds up when it is run again."""
 
     enter: float = Field(
-        default=0.5, description="Run sds above the champion's level that a first score needs."
+        default=0.5, ge=0, description="Run sds above the champion's level that a first score needs."
     )
     drop: float = Field(
-        default=0.4, description="Standard errors of the difference below which it is dropped."
+        default=0.4, ge=0, description="Standard errors of the difference below which it is dropped."
     )
-    confirm: float = Field(default=1.6, description="Standard errors above which it is confirmed.")
+    confirm: float = Field(default=1.6, gt=0, description="Standard errors above which it is confirmed.")
     most: int = Field(default=4, ge=1, le=20, description="Reruns of one trial, at most.")
+
+    @model_validator(mode="after")
+    def _apart(self) -> Race:
+        if self.drop >= self.confirm:
+            raise ValueError(f"drop = {self.drop:g} must lie below confirm = {self.confirm:g}")
+        return self
 
     @property
     def most_reruns(self) -> int:
@@ -59,7 +65,7 @@ class Race(Rule):
         gain = sum(own) / len(own) - sum(against) / len(against)
         z = gain / (level.sd * math.sqrt(1 / len(own) + 1 / len(against)))
         evidence |= {"gain": gain, "z": z, "reruns": len(own)}
-        words = f"rerun {len(own)} times: {sign * gain:+.3g} against {len(against)} runs of trial {champion.number}"
+        words = f"{len(own)} reruns: {sign * gain:+.3g} against {len(against)} of trial {champion.number}"
         if z >= self.confirm:
             return Weighed(True, words, "confirmed", evidence)
         if z < self.drop or len(own) >= self.most:
