@@ -90,6 +90,8 @@ class Environment(BaseModel):
     """Whether training draws nothing at random, so that runs under different seeds may come out the same."""
     allow_untrained: bool = False
     """Whether a program that is good without training may be shipped."""
+    cancel: dict[str, dict[str, Value]] = Field(default_factory=dict)
+    """Options of cancellers that fit this problem, by canceller: how soon progress says something of the end."""
     limits: Limits = Limits()
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Value] = Field(default_factory=dict)

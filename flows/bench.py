@@ -123,7 +123,7 @@ class Bench:
         ledger, results = self.ledger, self.ledger.results
         at, place = ledger.at(number, part), place or ledger.place(number, part)
         problem, walls = whole(self.environment), self.spec.isolation
-        canceller = self.spec.loaded_canceller if early and self.history else None
+        canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
         run = kept(train, results)(
             at, problem, walls, ledger.program, place, proposal, ledger.seed("train", at),
             whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,

@@ -176,14 +176,15 @@ class CampaignSpec(BaseModel):
     def loaded_rule(self) -> Rule:
         return plugins.make(RULES, self.rule, Rule, self.advanced.rule_options)  # type: ignore[type-abstract]
 
-    @property
-    def loaded_canceller(self) -> Canceller | None:
+    def loaded_canceller(self, environment: Environment) -> Canceller | None:
+        """What cancels trials, with the options that the environment suggests under those that were stated."""
         if self.cancel == "none":
             if self.advanced.cancel_options:
                 raise Refused("cancel = 'none' takes no options: leave them out, or name what is to cancel")
             return None
         plugins.require(self.cancel, (*plugins.names(CANCELLERS), "none"), "canceller")
-        return plugins.make(CANCELLERS, self.cancel, Canceller, self.advanced.cancel_options)  # type: ignore[type-abstract]
+        options = environment.cancel.get(self.cancel, {}) | self.advanced.cancel_options
+        return plugins.make(CANCELLERS, self.cancel, Canceller, options)  # type: ignore[type-abstract]
 
     def certificate_runs(self, environment: Environment) -> int:
         """Runs of each arm of the certificate; 0 where the rule does without."""
@@ -198,9 +199,10 @@ class CampaignSpec(BaseModel):
         if shutil.which("git") is None:
             raise Refused("git is not installed: the lineage of a campaign is kept in a git repository")
         propose.load(self.proposer, self.advanced.options)
-        _ = self.loaded_rule, self.loaded_canceller
+        _ = self.loaded_rule
         known = Ledger.exists(self.name)
         environment = self._resumed().environment if known else self._asked_for()
+        self.loaded_canceller(environment)
         check_given(self.isolation.level, home(), listed(environment))
         self._check_time(environment, known)
 

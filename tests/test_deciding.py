@@ -281,7 +281,7 @@ def test_race_keeps_asking_no_longer_than_it_was_told() -> None:
         counts = set()
         for seed in range(30):
             found, asked = in_the_end(
-                Race(most=most, drop=-9.0, confirm=9.0), begun(), of(begun(), 130.0), 90.0, 82.0, seed
+                Race(most=most, drop=0.0, confirm=99.0), begun(), of(begun(), 130.0), 110.0, 80.0, seed
             )
             assert found.kind == "discard"
             counts.add(len(asked.again(1)))

@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from toy import QUADRATIC, quadratic
 
+import environments
 from environments import plugins
 from environments.plugins import Refused
 from flows import parameters, running
 from flows.campaign import campaign
 from flows.settings import Stated, overrides_only, parse_settings
 from flows.spec import Advanced, CampaignSpec, differences, next_time
+from tasks.cancellers.curve import ByCurve
 from tasks.propose import PROPOSERS
 
 
@@ -430,3 +432,14 @@ def test_json_is_read_as_the_form_of_a_schedule_leaves_it(
 def test_json_that_is_none_is_refused_with_its_place() -> None:
     with pytest.raises(Refused, match=re.escape("campaign: advanced.options")):
         spec(advanced={"options": {"__prefect_kind": "json", "value": "{"}})
+
+
+def test_an_environment_says_how_soon_its_progress_counts_and_the_campaign_has_the_last_word(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad", toml=QUADRATIC + "\n[cancel.curve]\nfraction = 0.8\n")
+    environment = environments.load(folder)
+    stated = spec(environment=str(folder), advanced=Advanced(cancel_options={"fraction": 0.6}))
+    found = [one.loaded_canceller(environment) for one in (spec(environment=str(folder)), stated)]
+    assert [one.fraction for one in found if isinstance(one, ByCurve)] == [0.8, 0.6]
+    wrong = quadratic(tmp_path / "wrong", toml=QUADRATIC + "\n[cancel.curve]\nfractoin = 0.8\n")
+    with pytest.raises(Refused, match="canceller curve: fractoin: unknown key"):
+        spec(environment=str(wrong)).check()
