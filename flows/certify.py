@@ -15,7 +15,7 @@ from tasks.certificate import Certificate, alpha_of, conclude, guard_noise, orde
 from tasks.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.record import rewrite
 from tasks.standing import standing
-from tasks.trial import best
+from tasks.trial import History, best
 from tasks.workspace import TrialDir
 
 
@@ -59,11 +59,8 @@ def why_not(bench: Bench) -> str | None:
 
 def nothing_to_certify(bench: Bench) -> str | None:
     """Why nobody can look at the champion; None when one can."""
-    champion = best(bench.history)
-    if champion is None:
-        return "no trial has a score"
-    if champion.number == bench.history[0].number:
-        return "nothing that was tried was kept"
+    if reason := no_champion(bench.history):
+        return reason
     if not alpha_of(next_look(bench), bench.ledger.campaign.looks):
         return (
             "the campaign declared one look before it began, and took it; a campaign that is begun with "
@@ -72,11 +69,20 @@ def nothing_to_certify(bench: Bench) -> str | None:
     return None
 
 
+def no_champion(history: History) -> str | None:
+    """Why there is no champion but the baseline; None when there is one."""
+    champion = best(history)
+    if champion is None:
+        return "no trial has a score"
+    return "nothing that was tried was kept" if champion.number == history[0].number else None
+
+
 def known(bench: Bench) -> Certificate | None:
-    """The certificate of the champion as it is, where one was made."""
+    """The newest certificate of the champion as it is, one that passed if any did; None without."""
     champion = best(bench.history)
     own = [one for one in bench.ledger.certificates() if not one.elsewhere]
-    return next((one for one in own if champion and one.champion == champion.number), None)
+    mine = [one for one in own if champion and one.champion == champion.number]
+    return next((one for one in reversed(mine) if one.passed), mine[-1] if mine else None)
 
 
 def next_look(bench: Bench) -> int:

@@ -55,7 +55,7 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
                 made = certifying.certify(bench, runs or spec.certificate_runs(bench.environment) or 3)
                 showcase.show(history)
                 if made is None or not certifying.also_ablate(bench, made):
-                    words.append("asked to stop; `nightshift certify` goes on")
+                    words.append("asked to stop")
                     break
                 words.append(f"{bench.environment.name}: {'passed' if made.passed else made.reason}")
         found = guards.stop(spec, ledger.environment, history, life.spent, asked=False)
@@ -77,6 +77,8 @@ def prove(name: str, on: str | None, runs: int | None, server: str | None, as_js
         raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
     elsewhere = [_lasting(one) for one in on.split(",") if one] if on else []
     ledger.verify()
+    if reason := certifying.no_champion(ledger.history()):
+        raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     for bench in _benches(_spec(ledger), ledger, elsewhere):
         if reason := certifying.nothing_to_certify(bench):
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
