@@ -88,7 +88,7 @@ def ledger(tmp_path: Path) -> Ledger:
 
 def prove(ledger: Ledger, one: Certificate) -> Certificate:
     """Store a certificate as the campaign does."""
-    elsewhere = "" if one.environment == ledger.environment.name else f"-on-{one.environment}"
+    elsewhere = f"-on-{one.environment}" if one.elsewhere else ""
     path = ledger.path / "certificates" / f"{one.look}{elsewhere}.json"
     workspace.write(path, CERTIFICATE.dump_json(one).decode())
     return one
@@ -123,7 +123,7 @@ def test_the_table_says_certified_once_a_certificate_passed(ledger: Ledger) -> N
 def test_what_carries_over_to_another_environment_certifies_nothing_here(ledger: Ledger) -> None:
     shelf = Shelf()
     night(ledger, outbox_of(ledger, shelf), shelf)
-    prove(ledger, replace(proof_for(ledger), environment="elsewhere"))
+    prove(ledger, replace(proof_for(ledger), environment="elsewhere", elsewhere=True))
     rewrite(ledger)
     assert [row["level"] for row in results(ledger)] == ["provisional", "", "provisional", ""]
 
@@ -340,7 +340,7 @@ def test_a_guarded_metric_that_fell_is_why_nothing_is_certified(campaign: Campai
 
 
 def test_what_carries_over_stands_beside_and_certifies_nothing(campaign: CampaignRecord) -> None:
-    one = certificate(environment="moon: far")
+    one = replace(certificate(environment="moon: far"), elsewhere=True)
     found = {point.key: point.value for point in certificate_points(campaign, [one])}
     assert found["transfer/moon: far/gain"] == 120.0
     assert {"transfer/moon: far/p", "transfer/moon: far/low"} <= found.keys()
@@ -466,7 +466,7 @@ def test_a_certificate_that_proves_nothing_registers_nothing(ledger: Ledger) -> 
     outbox = outbox_of(ledger, shelf)
     night(ledger, outbox, shelf)
     prove(ledger, proof_for(ledger, champion=(3.0, 3.1, 3.2)))
-    prove(ledger, replace(proof_for(ledger), environment="elsewhere"))
+    prove(ledger, replace(proof_for(ledger), environment="elsewhere", elsewhere=True))
     outbox.close("finished")
     assert (shelf.registered, shelf.sent, unsent(ledger)) == ([], [0, 1, 2, 3], [])
     names = {path.name for path in (ledger.path / "certificates").glob("*.receipt")}
