@@ -17,6 +17,7 @@ import json
 import os
 import shlex
 import shutil
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,8 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
     shutil.copytree(program, place.workspace)
     place.out.mkdir(parents=True)
     if proposal.edit:
+        for path in place.workspace.rglob("*"):  # what was frozen is read-only, for an ordinary user too
+            path.chmod(path.stat().st_mode | stat.S_IWUSR)
         apply_edit(place.workspace, proposal.edit, environment)
     write(place.config, json.dumps(config(place, environment, proposal, seed), indent=2) + "\n")
     for path in (

@@ -134,3 +134,17 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     while writer.is_alive():
         assert path.read_text() in texts
     writer.join()
+
+
+def test_an_edit_applies_to_a_frozen_program_whose_files_nobody_may_write(tmp_path: Path) -> None:
+    """As an ordinary user, too: root would be let through, so what counts is the mode."""
+    environment = environments.load(quadratic(tmp_path / "quad"))
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "fit.py").write_text("one = 1\n")
+    (program / "fit.py").chmod(0o444)
+    place = TrialDir(tmp_path / "trial")
+    edit = "--- a/fit.py\n+++ b/fit.py\n@@ -1 +1 @@\n-one = 1\n+one = 2\n"
+    workspace.prepare(place, program, environment, Proposal(environment.defaults, edit), seed=1)
+    assert (place.workspace / "fit.py").read_text() == "one = 2\n"
+    assert (place.workspace / "fit.py").stat().st_mode & 0o200
