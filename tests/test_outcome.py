@@ -358,7 +358,9 @@ def test_the_page_of_a_certificate_has_every_fresh_run_the_test_and_the_guards()
     proof = certified(2, [190, 205, 182], [84, 70, 95], guards=guards)
     text = certificate_page.page("n", (FAILED, proof), (certified(2, [5.0, 5.1], [4.0, 4.1], on="windy"),))
 
-    assert text.startswith(f"## n: trial 2 {outcome(proof)}\n\nWhat this means: trial 2 ships; {caution(proof)}.")
+    assert text.startswith(
+        f"## n: trial 2 {outcome(proof)}\n\nWhat this means: trial 2 ships; {caution(proof)}."
+    )
     for fresh in proof.runs:
         assert f"| {fresh.arm} | {fresh.run.seed} | {fresh.score.value:g} |" in text
     assert "Means: 192.3 for trial 2, 83 for the baseline: a difference of **+109.3**" in text

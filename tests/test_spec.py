@@ -434,7 +434,9 @@ def test_json_that_is_none_is_refused_with_its_place() -> None:
         spec(advanced={"options": {"__prefect_kind": "json", "value": "{"}})
 
 
-def test_an_environment_says_how_soon_its_progress_counts_and_the_campaign_has_the_last_word(tmp_path: Path) -> None:
+def test_an_environment_says_how_soon_its_progress_counts_and_the_campaign_has_the_last_word(
+    tmp_path: Path,
+) -> None:
     folder = quadratic(tmp_path / "quad", toml=QUADRATIC + "\n[cancel.curve]\nfraction = 0.8\n")
     environment = environments.load(folder)
     stated = spec(environment=str(folder), advanced=Advanced(cancel_options={"fraction": 0.6}))

@@ -220,7 +220,9 @@ def test_the_night_includes_the_runs_of_the_certificate(tmp_path: Path) -> None:
     spec = {"trials": 9, "hours": 1.0, "rule": "certify", "replicates": 1}
     plain = night({**spec, "rule": "greedy"}, environment, history, 80.0, 5.0, 2e9)
     found = night(spec, environment, history, 80.0, 5.0, 2e9)
-    assert plain.ends is not None and found.ends == plain.ends + 4 * 19.0, "two runs of each where nothing is random"
+    assert plain.ends is not None and found.ends == plain.ends + 4 * 19.0, (
+        "two runs of each where nothing is random"
+    )
     assert found.share < plain.share
     searched = night({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9)
     begun = night({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 1, 4, 4.0))
