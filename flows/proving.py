@@ -77,6 +77,8 @@ def prove(name: str, on: str | None, runs: int | None, server: str | None, as_js
         raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
     elsewhere = [_lasting(one) for one in on.split(",") if one] if on else []
     ledger.verify()
+    for one in elsewhere:
+        _check_fits(ledger.environment, checked_environment(one, {}))
     if reason := certifying.no_champion(ledger.history()):
         raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     for bench in _benches(_spec(ledger), ledger, elsewhere):
@@ -104,13 +106,8 @@ def _benches(spec: CampaignSpec, ledger: Ledger, on: list[str]) -> list[Bench]:
     return [Bench(spec, ledger, history, _frozen(ledger, checked_environment(one, {}))) for one in on]
 
 
-def _frozen(ledger: Ledger, environment: Environment) -> Environment:
-    """Another environment, frozen in the campaign's directory at the first look.
-
-    Raises:
-        Refused: it is the campaign's own, its program is another one, or it has changed since the first look in it.
-    """
-    own = ledger.environment
+def _check_fits(own: Environment, environment: Environment) -> None:
+    """Refuse an environment in which a campaign's champion cannot be run, or has been all the time."""
     if environment.name == own.name:
         raise Refused(f"--on {environment.name}: that is the campaign's own environment: leave --on out")
     if environment.trainer != own.trainer:
@@ -124,6 +121,15 @@ def _frozen(ledger: Ledger, environment: Environment) -> Environment:
             f"--on {environment.name}: {whose} has a program of its own, which is made for it alone: only champions of "
             "a trainer's program can be run elsewhere"
         )
+
+
+def _frozen(ledger: Ledger, environment: Environment) -> Environment:
+    """Another environment, frozen in the campaign's directory at the first look.
+
+    Raises:
+        Refused: it does not fit, or has changed since the first look in it.
+    """
+    _check_fits(ledger.environment, environment)
     path = ledger.path / "certificates" / f"on-{environment.name}"
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     freeze(environment, fresh)

@@ -310,7 +310,7 @@ spaces = st.dictionaries(st.sampled_from("abcd"), st.one_of(float_ranges, int_ra
 scores = st.one_of(st.none(), st.just("cancelled"), st.floats(-1e100, 1e100))
 
 
-@pytest.mark.filterwarnings("ignore:divide by zero:RuntimeWarning")  # Optuna, in spaces this wide
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Optuna, in spaces of 10^14
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(
     space=spaces,
