@@ -1,229 +1,194 @@
-"""How good the proposers are when scores are noisy, and what a proposal costs.
+"""How good the proposers are at equal budget when scores are noisy, and what a proposal costs.
 
-    python -m benchmarks.proposers [--repetitions 200] [--startups 2 4 6 8] [--json]
+    python -m benchmarks.proposers [--proposers tpe gp cmaes:sigma=0.3 optuna ...] [--problems bump rugged ...]
+        [--trials 50] [--repetitions 20] [--real] [--plot FILE.png] [--json]
 
-Four made-up problems over a space like that of a small PPO campaign. Their true score runs from 0 to 1; what a
-proposer is told is one draw of it with a noise of 0.15 (standard deviation). A campaign begins at the same ordinary
-baseline. Under rule greedy its champion is the trial with the best score *as seen*, or a simpler one that is hardly
-worse. The figure is the champion's *true* score after 8, 20 and 50 trials: what its user takes home, not what the luck
-of the night says.
+Six made-up problems (benchmarks/problems.py) whose true score is known, some of them rugged or with regions where
+every run crashes, and with `--real` one environment that is trained and judged for real (benchmarks/real.py). A
+campaign begins at the same ordinary baseline. Under rule greedy its champion is the trial with the best score *as
+seen*, or a simpler one that is hardly worse. The figures are about the champion's *true* score: what its user takes
+home, not what the luck of the night says.
 
-`optuna` is Optuna's TPE with all of its defaults, which is told the baseline too; `tpe, n` is ours with a Sobol design
-of n points. All of them meet the same repetitions with the same noise.
+    area     its mean over all trials of the campaign, as a share of the best known
+    end      what it is after the last one
+    to 90 %  trials until it first was 90 % of the best known; one more than there were where it never was
+    reached  share of the campaigns in which it was
+    gain     the area less that of random search in the same repetitions
+
+Random search is the best of n for numbers: n draws that know nothing of each other. `optuna` is Optuna's TPE with all
+of its defaults, which is told the baseline too. All of them meet the same repetitions with the same noise; intervals
+are 95 % bootstrap intervals over the repetitions. `all made up` is the mean over the problems in each repetition.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
 import environments
-from environments import Environment
+from benchmarks import real
+from benchmarks.champions import PLACE, asker, champions, decided, proposer_of
+from benchmarks.problems import DEFAULTS, NOISE, PROBLEMS, SPACE, bump
+from environments import Environment, plugins
 from environments.score import Score
-from environments.space import Choice, Float, Int, Space
-from tasks.decide import weigh
-from tasks.propose import load
-from tasks.rules import Tried
-from tasks.rules.greedy import Greedy
+from tasks.proposers import Brief
 from tasks.seeds import derive
-from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, best
+from tasks.trial import History, Params, Run
 
-if TYPE_CHECKING:
-    from optuna.distributions import BaseDistribution
-
-SPACE: Space = {
-    "lr": Float(low=1e-4, high=3e-3, log=True, default=2e-4),
-    "num_envs": Choice(values=(4, 8, 16, 32), default=4),
-    "epochs": Int(low=2, high=10, default=3),
-    "minibatches": Choice(values=(4, 8, 16), default=4),
-    "entropy": Float(low=0.0, high=0.02, default=0.0),
-    "gamma": Choice(values=(0.98, 0.99, 0.995, 0.999), default=0.99),
-    "normalize": Choice(values=(False, True), default=False),
-}
-NOISE = 0.15
-LOOKS = (8, 20, 50)
-LENGTHS = (8, 100, 500)
-OURS = ("random_search", "grid", "tpe")
-DEFAULTS: Params = {name: parameter.default for name, parameter in SPACE.items()}
+NUMERIC = ("random_search", "tpe", "cmaes", "gp", "learned")
+CHANCE = "random_search"
+OVERALL = "all made up"
+LENGTHS = (20, 200, 500)
+ENOUGH = 0.9
+RESAMPLES = 4000
+Curves = NDArray[np.float64]
+"""True scores of champions as shares of the best known: by problem, repetition and trial, the baseline's first."""
 Figures = dict[str, Any]
-Problem = Callable[[Params], float | None]
-Lane = Callable[[str, int], list[float]]
-"""Problem, repetition -> the champion's true score at each look."""
-
-
-def hill(at: float, top: float, width: float) -> float:
-    """1 at the top, 0.37 a width away from it."""
-    return math.exp(-(((at - top) / width) ** 2))
-
-
-def rate(params: Params) -> float:
-    """Where the learning rate lies on its scale, 0 to 1."""
-    return math.log(float(params["lr"]) / 1e-4) / math.log(30)
-
-
-def work(params: Params) -> float:
-    """How many gradient steps there are per sample, 0 to 1 on a log scale."""
-    return math.log(float(params["epochs"]) * float(params["minibatches"]) / 8) / math.log(20)
-
-
-def bump(params: Params) -> float:
-    """Everything matters a little, and all of it more where the learning rate is right."""
-    extras = 0.25 * bool(params["normalize"]) + 0.25 * hill(float(params["gamma"]), 0.995, 0.008)
-    return hill(rate(params), 0.6, 0.3) * (0.5 * hill(work(params), 0.7, 0.4) + extras)
-
-
-def ridge(params: Params) -> float:
-    """The more gradient steps, the smaller the best learning rate; more environments move that, and add to it."""
-    wide = math.log2(float(params["num_envs"]) / 4) / 3
-    return hill(rate(params) + 0.8 * work(params), 0.9 + 0.3 * wide, 0.3) * (0.6 + 0.4 * wide)
-
-
-def rate_only(params: Params) -> float:
-    """A narrow hill over the learning rate; the rest does nothing."""
-    return hill(rate(params), 0.65, 0.15)
-
-
-def cliff(params: Params) -> float | None:
-    """The bolder the better, and beyond some boldness every run crashes: a quarter of the space."""
-    bold = (rate(params) + work(params)) / 2 - 0.15 * bool(params["normalize"])
-    return None if bold > 0.6 else (bold + 0.15) / 0.75
-
-
-PROBLEMS: dict[str, Problem] = {"bump": bump, "ridge": ridge, "rate_only": rate_only, "cliff": cliff}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="How good the proposers are, and what a proposal costs.")
-    parser.add_argument("--repetitions", type=int, default=200, help="campaigns of each proposer (200)")
-    parser.add_argument("--startups", type=int, nargs="+", default=[2, 4, 6, 8], help="of tpe (2 4 6 8)")
+    known = [name for name in NUMERIC if name in plugins.names(PLACE)]
+    parser.add_argument("--proposers", nargs="+", default=[*known, "optuna"], help="NAME[:OPTION=VALUE,...]")
+    parser.add_argument("--problems", nargs="*", default=list(PROBLEMS), choices=list(PROBLEMS))
+    parser.add_argument("--trials", type=int, default=50, help="of a campaign, the baseline not counted (50)")
+    parser.add_argument("--repetitions", type=int, default=20, help="campaigns of each proposer (20)")
+    parser.add_argument("--real", action="store_true", help="train for real as well, which takes hours")
+    parser.add_argument("--real-trials", type=int, default=16, help="of a real campaign (16)")
+    parser.add_argument(
+        "--real-repetitions", type=int, default=20, help="real campaigns of each proposer (20)"
+    )
+    parser.add_argument("--plot", type=Path, help="draw the curves into this file")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
-    if options.repetitions < 2:
-        parser.error(f"--repetitions must be at least 2, to have a spread, got {options.repetitions}")
-    figures = measure(options.repetitions, options.startups)
+    if min(options.repetitions, options.real_repetitions) < 2:
+        parser.error("repetitions must be at least 2, to have a spread")
+    figures = measure(options)
+    if options.plot:
+        from benchmarks.curves import draw
+
+        draw(figures, options.plot)
     print(json.dumps(figures, indent=2)) if options.json else show(figures)
 
 
-def measure(repetitions: int, startups: Sequence[int]) -> Figures:
-    """Mean and standard error of the champions' true scores, and what a proposal costs."""
-    lanes: dict[str, Lane] = {
-        "random_search": partial(campaign, "random_search", {}),
-        "optuna": optuna_campaign,
-        **{f"tpe, {startup}": partial(campaign, "tpe", {"startup": startup}) for startup in startups},
-    }
-    scores: Figures = {}
+def measure(options: argparse.Namespace) -> Figures:
+    """Everything that was asked for, and where and when it was measured."""
+    lanes: list[str] = options.proposers
+    problems: dict[str, dict[str, Curves]] = {}
     with ProcessPoolExecutor(initializer=settle) as pool:
         waiting = {
-            (problem, name): pool.map(partial(lane, problem), range(repetitions), chunksize=10)
-            for problem, (name, lane) in product(PROBLEMS, lanes.items())
+            (problem, lane): pool.map(
+                partial(campaign, lane, problem, options.trials), range(options.repetitions)
+            )
+            for lane, problem in product(lanes, options.problems)
         }
-        for (problem, name), found in waiting.items():
-            for look, values in zip(LOOKS, zip(*found, strict=True), strict=True):
-                scores.setdefault(f"{problem}/{look}", {})[name] = spread(values)
-    costs = {f"proposal_ms/{length}": {name: cost(name, length) for name in OURS} for length in LENGTHS}
-    about = f"{repetitions} campaigns each, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
-    return {"about": about, "champion": scores, "cost": costs}
+        for (problem, lane), found in waiting.items():
+            problems.setdefault(problem, {})[lane] = np.array([list(found)])
+    if len(problems) > 1:
+        problems[OVERALL] = {
+            lane: np.concatenate([each[lane] for each in problems.values()]) for lane in lanes
+        }
+    if options.real:
+        found = real.measure(lanes, options.real_trials, options.real_repetitions)
+        problems[real.NAME] = {lane: curves[None] for lane, curves in found.items()}
+    return {
+        "about": f"{os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}",
+        "problems": {problem: compared(found) for problem, found in problems.items()},
+        "proposal_ms": {length: {lane: cost(lane, length) for lane in ours(lanes)} for length in LENGTHS},
+    }
 
 
-def campaign(name: str, options: dict[str, int], problem: str, repetition: int) -> list[float]:
-    """One campaign as the engine would run it: the champion's true score at each look."""
-    proposer = load(name, options)
-
-    def ask(history: History) -> Params:
-        seed = derive(repetition, "propose", len(history), 1)
-        suggestion = proposer.propose(SPACE, history, {}, seed)
-        assert suggestion is not None
-        return suggestion.params
-
-    return follow(problem, repetition, ask)
+def ours(lanes: Sequence[str]) -> list[str]:
+    return [lane for lane in lanes if lane != "optuna"]
 
 
-def optuna_campaign(problem: str, repetition: int) -> list[float]:
-    """The same with Optuna as it comes."""
-    import optuna
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+def campaign(lane: str, problem: str, trials: int, repetition: int) -> list[float]:
+    """One campaign on a made-up problem: the champion's true score after every trial."""
+    noise = np.random.default_rng(repetition).normal(0.0, NOISE, trials + 1)
 
-    distributions: dict[str, BaseDistribution] = {}
-    for name, parameter in SPACE.items():
-        if isinstance(parameter, Choice):
-            distributions[name] = CategoricalDistribution(parameter.values)
-        else:
-            kind = IntDistribution if isinstance(parameter, Int) else FloatDistribution
-            distributions[name] = kind(parameter.low, parameter.high, log=parameter.log)  # type: ignore[arg-type]
-    sampler = optuna.samplers.TPESampler(seed=repetition)
-    study = optuna.create_study(direction="maximize", sampler=sampler)
-    study.enqueue_trial(DEFAULTS)
-    asked = study.ask(distributions)
+    def told(number: int, params: Params) -> tuple[Run, Score]:
+        return outcome(PROBLEMS[problem](params), noise[number], number, repetition)
 
-    def ask(history: History) -> Params:
-        nonlocal asked
-        value = history[-1].score.value  # a crash is told as a failure, which Optuna leaves out
-        study.tell(asked, value, state=None if value is not None else optuna.trial.TrialState.FAIL)
-        asked = study.ask(distributions)
-        return dict(asked.params)
-
-    return follow(problem, repetition, ask)
-
-
-def follow(problem: str, repetition: int, ask: Callable[[History], Params]) -> list[float]:
-    """Run the trials of one campaign; the champion's true score at each look."""
-    noise = np.random.default_rng(repetition).normal(0.0, NOISE, LOOKS[-1] + 1)
-    truth: list[float] = []
-    history: History = ()
-    for number in range(LOOKS[-1] + 1):
-        params = ask(history) if history else DEFAULTS
-        history += (decided(history, PROBLEMS[problem](params), noise[number], params, repetition),)
-        if number in LOOKS:
-            champion = best(history)
-            value = PROBLEMS[problem](champion.proposal.params) if champion else None
-            assert value is not None, "the baseline has a score, so the champion has"
-            truth.append(value)
+    truth = []
+    for params in champions(asker(lane, SPACE, repetition), told, undemanding(), DEFAULTS, trials):
+        value = PROBLEMS[problem](params)
+        assert value is not None, "what has a score does not crash"
+        truth.append(value)
     return truth
 
 
-def decided(history: History, true: float | None, noise: float, params: Params, seed: int) -> Trial:
-    """The trial after `history`, as the engine would write it down."""
-    number = len(history)
+def outcome(true: float | None, noise: float, number: int, seed: int) -> tuple[Run, Score]:
+    """What a campaign is told of a trial."""
     run = Run(f"trials/{number:04d}", derive(seed, "train", number, 1), 12.0, "finished")
-    score = Score.missing("fell off", True) if true is None else Score.of([true + noise], True)
-    proposal = Proposal(params)
-    verdict = weigh(history, environment(), Greedy(), Tried(number, proposal, (run,), score))
-    assert isinstance(verdict, Verdict), "nothing else is asked for under this rule"
-    return Trial(number, 1, number, proposal, (run,), score, verdict)
+    return run, Score.missing("fell off", True) if true is None else Score.of([true + noise], True)
 
 
 @cache
-def environment() -> Environment:
+def undemanding() -> Environment:
     """One without guards, in which nothing has to be learned."""
     return environments.load(environments.find("cartpole"), {"allow_untrained": True})
 
 
-def cost(name: str, length: int) -> dict[str, float]:
-    """Milliseconds of a proposal after so many trials, the first one, which loads libraries, left out."""
+def compared(found: Mapping[str, Curves]) -> Figures:
+    """The figures of every lane on one problem."""
+    return {lane: figures_of(curves, found.get(CHANCE)) for lane, curves in found.items()}
+
+
+def figures_of(curves: Curves, chance: Curves | None) -> Figures:
+    """What the table and the picture show of one lane; every figure but a share with its interval."""
+    enough = curves >= ENOUGH
+    first = np.where(enough.any(axis=2), enough.argmax(axis=2), curves.shape[2])
+    area = curves[:, :, 1:].mean(axis=(0, 2))
+    figures = {
+        "campaigns": curves.shape[1],
+        "area": interval(area),
+        "end": interval(curves[:, :, -1].mean(axis=0)),
+        "to_90": interval(first.mean(axis=0)),
+        "reached": round(float(enough.any(axis=2).mean()), 4),
+        "curve": [interval(column) for column in curves.mean(axis=0).T],
+    }
+    if chance is not None:
+        figures["gain"] = interval(area - chance[:, :, 1:].mean(axis=(0, 2)))
+    return figures
+
+
+def interval(values: NDArray[np.float64]) -> list[float]:
+    """The mean over the repetitions, and the ends of its 95 % bootstrap interval."""
+    draws = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
+    low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975])
+    return [round(float(value), 4) for value in (values.mean(), low, high)]
+
+
+def cost(lane: str, length: int) -> dict[str, float]:
+    """CPU milliseconds of a proposal after so many trials, the first one, which loads libraries, left out.
+
+    All of them compute on one thread, so this is what a proposal takes on a machine with nothing else to do.
+    """
     rng = np.random.default_rng(0)
     history: History = ()
-    for _ in range(length):
-        params = {key: parameter.sample(rng) for key, parameter in SPACE.items()}
-        history += (decided(history, bump(params), rng.normal(0.0, NOISE), params, 0),)
-    proposer = load(name, {})
-    times = []
-    for seed in range(16):
-        started = time.perf_counter()
-        proposer.propose(SPACE, history, {}, seed)
-        times.append((time.perf_counter() - started) * 1000)
+    for number in range(length):
+        params = {name: parameter.sample(rng) for name, parameter in SPACE.items()}
+        run, score = outcome(bump(params), rng.normal(0.0, NOISE), number, 0)
+        history += (decided(history, undemanding(), params, run, score),)
+    proposer, times = proposer_of(lane), []
+    for seed in range(12):
+        started = time.process_time()
+        proposer.propose(Brief(SPACE, history, {}, seed))
+        times.append((time.process_time() - started) * 1000)
     return {"median": round(statistics.median(times[1:]), 2), "max": round(max(times[1:]), 2)}
 
 
@@ -235,22 +200,31 @@ def settle() -> None:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    return {"mean": round(statistics.fmean(values), 4), "se": round(error, 4)}
-
-
 def show(figures: Figures) -> None:
-    console, lanes = Console(highlight=False), next(iter(figures["champion"].values()))
-    title = f"true score of the champion; {figures['about']}"
-    table = Table("mean (standard error)", *lanes, title=title)
-    for key, row in figures["champion"].items():
-        table.add_row(key, *(f"{lane['mean']:.3f} ({lane['se']:.3f})" for lane in row.values()))
+    console = Console(highlight=False)
+    for problem, lanes in figures["problems"].items():
+        campaigns, trials = next((lane["campaigns"], len(lane["curve"]) - 1) for lane in lanes.values())
+        title = f"{problem}: {campaigns} repetitions of {trials} trials; {figures['about']}"
+        table = Table("mean [95 %]", "area", "gain", "end", "to 90 %", "reached", title=title)
+        for lane, row in lanes.items():
+            gain = "" if lane == CHANCE or "gain" not in row else words(row["gain"], "+.3f")
+            name = f"{lane} (best of n)" if lane == CHANCE else lane
+            shown = (words(row["area"]), gain, words(row["end"]), words(row["to_90"], ".1f"))
+            table.add_row(name, *shown, f"{row['reached']:.2f}")
+        console.print(table)
+    lengths = figures["proposal_ms"]
+    table = Table(
+        "median (maximum)", *(f"{length} trials" for length in lengths), title="milliseconds per proposal"
+    )
+    for lane in next(iter(lengths.values())):
+        cells = (lengths[length][lane] for length in lengths)
+        table.add_row(lane, *(f"{cell['median']:.1f} ({cell['max']:.1f})" for cell in cells))
     console.print(table)
-    table = Table("median (maximum)", *OURS, title="milliseconds per proposal")
-    for key, row in figures["cost"].items():
-        table.add_row(key, *(f"{lane['median']:.1f} ({lane['max']:.1f})" for lane in row.values()))
-    console.print(table)
+
+
+def words(found: Sequence[float], form: str = ".3f") -> str:
+    mean, low, high = (format(value, form) for value in found)
+    return f"{mean} [{low}, {high}]"
 
 
 if __name__ == "__main__":

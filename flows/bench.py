@@ -13,7 +13,6 @@ from tasks.decide import Untrained, Wanted, decide
 from tasks.evaluate import evaluate
 from tasks.ledger import Ledger
 from tasks.plausible import believed
-from tasks.propose import load, propose
 from tasks.rules import Again, Tried
 from tasks.seeds import Purpose
 from tasks.train import train
@@ -36,23 +35,10 @@ class Bench:
     """Another environment to run in than the campaign's own."""
 
     @property
-    def number(self) -> int:
-        return len(self.history)
-
-    @property
     def environment(self) -> Environment:
         return self.elsewhere or self.ledger.environment
 
-    def propose(self) -> Proposal | None:
-        """What to try next; None when there is nothing left."""
-        at = self.ledger.at(self.number)
-        proposer = whole(load(self.spec.proposer, self.spec.advanced.options))
-        return kept(propose, self.ledger.results)(
-            at, whole(self.environment), proposer, self.ledger.place(self.number), whole(self.history),
-            self.ledger.seed("propose", at),
-        )  # fmt: skip
-
-    def trial(self, proposal: Proposal) -> Tried:
+    def trial(self, number: int, proposal: Proposal) -> Tried:
         """Train and judge a proposal under every training seed it gets; a run that fails is the last one."""
         runs: list[Run] = []
         scores: list[Score] = []
@@ -62,12 +48,12 @@ class Bench:
             seeds = self.spec.loaded_rule.baseline_runs(seeds, self.environment.deterministic)
         for seed in range(1, seeds + 1):
             part = f"run-{seed}" if seed > 1 else ""
-            run, score = self.measure(self.number, proposal, part, "search", tuple(runs), early=seed == 1)
+            run, score = self.measure(number, proposal, part, "search", tuple(runs), early=seed == 1)
             runs.append(run)
             scores.append(score)
             if score.value is None:
                 break
-        return Tried(self.number, proposal, tuple(runs), Score.over(scores), known)
+        return Tried(number, proposal, tuple(runs), Score.over(scores), known)
 
     def more(self, tried: Tried, wanted: Wanted) -> Tried:
         """What else has to be known before a trial can be decided."""
@@ -75,10 +61,10 @@ class Bench:
             part = f"again-{len(tried.reruns) + 1}"
             proposal = tried.proposal if wanted.of == tried.number else self._trial(wanted.of).proposal
             siblings = tried.runs if wanted.of == tried.number else ()
-            run, score = self.measure(self.number, proposal, part, "confirm", siblings)
+            run, score = self.measure(tried.number, proposal, part, "confirm", siblings)
             return replace(tried, reruns=(*tried.reruns, Rerun(wanted.of, run, score)))
         assert isinstance(wanted, Untrained), f"{wanted} is no question"
-        at, place = self.ledger.at(self.number), self.ledger.place(self.number)
+        at, place = self.ledger.at(tried.number), self.ledger.place(tried.number)
         control = kept(untrained, self.ledger.results)(
             at, whole(self.environment), self.spec.isolation, self.ledger.program, place, tried.proposal,
             tried.runs[0], self.ledger.seed("control", at),
@@ -88,7 +74,7 @@ class Bench:
 
     def decide(self, tried: Tried) -> Verdict:
         rule = whole(self.spec.loaded_rule)
-        at, problem, known = self.ledger.at(self.number), whole(self.environment), whole(self.history)
+        at, problem, known = self.ledger.at(tried.number), whole(self.environment), whole(self.history)
         return kept(decide, self.ledger.results)(at, known, problem, rule, whole(tried))
 
     def fresh(self, name: str, folder: str, champion: int, arm: Arm, number: int) -> Fresh:

@@ -26,6 +26,7 @@ from flows.parameters import (
     Trials,
     Until,
 )
+from flows.proposing import WAITS, next_trial
 from flows.recovery import crash_the_dead
 from flows.showcase import Showcase
 from flows.spec import Advanced, CampaignSpec
@@ -36,9 +37,12 @@ from tasks.decide import weigh
 from tasks.ledger import Ledger
 from tasks.life import Life
 from tasks.outbox import Outbox
+from tasks.proposers import Left
 from tasks.record import reconcile, record
-from tasks.trial import History, Trial, Verdict
+from tasks.trial import History, Proposal, Trial, Verdict
 
+LOOK_SECONDS = 1.0
+"""Between two looks at whether a person has answered."""
 CHUNK = 250
 """Finished trials that one life replays, at most; those of earlier chunks are read from their files alone."""
 
@@ -71,6 +75,7 @@ def campaign(
         advanced=advanced,
     )  # fmt: skip
     spec.check()
+    spec.loaded_proposer.preflight(Left(usd=spec.advanced.max_usd, tokens=spec.advanced.max_tokens))
     ledger, run = spec.open(), runtime.flow_run
     with Life(ledger, flow_run_id=run.id, page=run.ui_url) as life:
         spec.store(ledger)
@@ -85,9 +90,13 @@ def campaign(
                 stop = None
                 if len(history) >= len(finished):  # until then finished trials are replayed, guards or not
                     stop = guards.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop)
-                if stop or not (trial := one_trial(spec, ledger, outbox, history)):
+                coming = None if stop else next_trial(spec, ledger, finished, history, life.spent)
+                if coming == WAITS:
+                    interrupt.wait(LOOK_SECONDS)
+                    continue
+                if coming is None:
                     break
-                history += (trial,)
+                history += (one_trial(spec, ledger, outbox, history, *coming),)
                 showcase.show(history)
             stop, bench = stop or guards.NOTHING_LEFT, Bench(spec, ledger, history)
             if stop.state == "finished":
@@ -99,13 +108,12 @@ def campaign(
     return Failed(message=message) if stop.state == "failed" else Completed(message=message, data=spec.name)
 
 
-def one_trial(spec: CampaignSpec, ledger: Ledger, outbox: Outbox, history: History) -> Trial | None:
-    """The next trial, from its proposal to its record; None when there is nothing left to propose."""
+def one_trial(
+    spec: CampaignSpec, ledger: Ledger, outbox: Outbox, history: History, number: int, proposal: Proposal
+) -> Trial:
+    """A trial from its proposal to its record."""
     began, bench = clock(), Bench(spec, ledger, history)
-    proposal = bench.propose()
-    if proposal is None:
-        return None
-    tried = bench.trial(proposal)
+    tried = bench.trial(number, proposal)
     while not isinstance(wanted := weigh(history, ledger.environment, spec.loaded_rule, tried), Verdict):
         tried = bench.more(tried, wanted)
     verdict = bench.decide(tried)

@@ -17,26 +17,18 @@ from cyclopts import App, CycloptsError, Parameter
 
 from environments.plugins import Refused
 from flows.options import (
-    Cancel,
+    Asked,
+    Comment,
     Detach,
     Gain,
-    Hours,
     Json,
-    Looks,
     Name,
     On,
-    Patience,
-    Proposer,
-    Replicates,
-    Rule,
     Runs,
     Seed,
     Server,
     Settings,
-    Tracking,
-    Trials,
     Unsandboxed,
-    Until,
     Walls,
 )
 
@@ -59,20 +51,7 @@ def run(
     environment: str,
     *,
     name: Name = None,
-    proposer: Proposer = None,
-    rule: Rule = None,
-    cancel: Cancel = None,
-    replicates: Replicates = None,
-    looks: Looks = None,
-    trials: Trials = None,
-    hours: Hours = None,
-    until: Until = None,
-    patience: Patience = None,
-    seed: Seed = None,
-    tracking: Tracking = None,
-    isolation: Walls = None,
-    allow_unsandboxed: Unsandboxed = None,
-    set_: Settings = None,
+    asked: Asked = Asked(),  # noqa: B008 (frozen)
     server: Server = None,
     detach: Detach = False,
     json: Json = False,
@@ -80,12 +59,7 @@ def run(
     """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or go on with one that is unfinished."""
     from flows import running
 
-    stated = running.stated(
-        environment, name=name, proposer=proposer, rule=rule, cancel=cancel,
-        replicates=replicates, looks=looks, trials=trials, hours=hours, until=until, patience=patience,
-        seed=seed, tracking=tracking, isolation=isolation,
-        allow_unsandboxed=allow_unsandboxed, settings=set_ or [],
-    )  # fmt: skip
+    stated = running.stated(environment, name=name, settings=asked.set_ or [], **asked.parameters)
     return running.run(stated, server, json, detach)
 
 
@@ -93,20 +67,7 @@ def run(
 def resume(
     campaign: str | None = None,
     *,
-    trials: Trials = None,
-    hours: Hours = None,
-    until: Until = None,
-    patience: Patience = None,
-    proposer: Proposer = None,
-    rule: Rule = None,
-    cancel: Cancel = None,
-    replicates: Replicates = None,
-    looks: Looks = None,
-    seed: Seed = None,
-    tracking: Tracking = None,
-    isolation: Walls = None,
-    allow_unsandboxed: Unsandboxed = None,
-    set_: Settings = None,
+    asked: Asked = Asked(),  # noqa: B008 (frozen)
     server: Server = None,
     detach: Detach = False,
     json: Json = False,
@@ -114,13 +75,10 @@ def resume(
     """Go on with CAMPAIGN (the newest unfinished one) where it was cut off. What changes a score cannot be changed."""
     from flows import running
 
-    stated = running.stated(
-        None, name=campaign or running.newest_unfinished(), proposer=proposer, rule=rule, cancel=cancel,
-        replicates=replicates, looks=looks, trials=trials, hours=hours,
-        until=until, patience=patience, seed=seed, tracking=tracking, isolation=isolation,
-        allow_unsandboxed=allow_unsandboxed, settings=set_ or [],
-    )  # fmt: skip
-    return running.run(stated, server, json, detach)
+    name = campaign or running.newest_unfinished()
+    return running.run(
+        running.stated(None, name=name, settings=asked.set_ or [], **asked.parameters), server, json, detach
+    )
 
 
 @app.command
@@ -219,6 +177,42 @@ def calibrate(
     from flows import calibrate as calibrating
 
     return calibrating.calibrate(environment, runs, set_ or [], seed, isolation or "auto", gain, json)
+
+
+@app.command
+def propose(
+    campaign: str,
+    *,
+    params: Annotated[str, Parameter("--params", help="JSON: values over the champion's.")] = "{}",
+    diff: Annotated[
+        Path | None, Parameter("--diff", help="A unified diff of the editable files, as --base has them.")
+    ] = None,
+    base: Annotated[
+        int | None, Parameter("--base", help="The trial whose program the diff is of; without it the champion.")
+    ] = None,
+    rationale: Annotated[str, Parameter("--rationale", help="Why.")] = "",
+    json: Json = False,
+) -> int:
+    """Leave an idea in CAMPAIGN's inbox: it is tried next, before anything that the proposer thinks of."""
+    from flows import ideas
+
+    return ideas.propose(campaign, params, diff, base, rationale, json)
+
+
+@app.command
+def approve(campaign: str, trial: int | None = None, *, comment: Comment = "", json: Json = False) -> int:
+    """Let TRIAL of CAMPAIGN run, which waits for a person's word (the only one that waits, if it is not named)."""
+    from flows import ideas
+
+    return ideas.say(campaign, trial, True, comment, json)
+
+
+@app.command
+def reject(campaign: str, trial: int | None = None, *, comment: Comment = "", json: Json = False) -> int:
+    """Keep TRIAL of CAMPAIGN, which waits for a person's word, from running; the proposer reads the comment."""
+    from flows import ideas
+
+    return ideas.say(campaign, trial, False, comment, json)
 
 
 @app.command(name="list")

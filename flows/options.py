@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -58,6 +59,60 @@ Runs = Annotated[
 On = Annotated[
     str | None, Parameter("--on", help="The environment; without it, that of the campaign that is named.")
 ]
+Comment = Annotated[str, Parameter("--comment", help="Why; the proposer reads it.")]
 Gain = Annotated[
     float | None, Parameter("--gain", help="The least gain worth finding, in the metric's unit.")
 ]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Asked:
+    """What `run` and `resume` take of a campaign; None: not said."""
+
+    proposer: Proposer = None
+    rule: Rule = None
+    cancel: Cancel = None
+    replicates: Replicates = None
+    looks: Looks = None
+    trials: Trials = None
+    hours: Hours = None
+    until: Until = None
+    patience: Patience = None
+    seed: Seed = None
+    tracking: Tracking = None
+    fallback: Annotated[
+        str | None,
+        Parameter("--fallback", help="The proposer for where the one asked cannot propose: tpe, say."),
+    ] = None
+    approval: Annotated[
+        str | None,
+        Parameter("--approval", help="What waits for a person's word: none, code (new programs), or all."),
+    ] = None
+    approval_minutes: Annotated[
+        float | None,
+        Parameter("--approval-minutes", help="How long it waits for one; then it is rejected. [default: 60]"),
+    ] = None
+    max_usd: Annotated[
+        float | None, Parameter("--max-usd", help="What language models and agents may cost in all.")
+    ] = None
+    max_tokens: Annotated[
+        int | None, Parameter("--max-tokens", help="The same in tokens, in and out together.")
+    ] = None
+    learn_from: Annotated[
+        str | None,
+        Parameter(
+            "--learn-from", help="Earlier campaigns in the same environment to learn from, by commas."
+        ),
+    ] = None
+    isolation: Walls = None
+    allow_unsandboxed: Unsandboxed = None
+    set_: Settings = field(default=None)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What was said, by the names of the flow's parameters."""
+        said = {name: value for name, value in vars(self).items() if value is not None and name != "set_"}
+        if self.learn_from is not None:
+            said["learn_from"] = [name for name in self.learn_from.split(",") if name]
+        return said

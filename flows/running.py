@@ -30,8 +30,8 @@ from tasks.tracking import locate
 STDIN = "/dev/stdin"
 """As the name of a spec.toml: one that another program writes."""
 ADVANCED = (
-    "patience", "crash_share", "isolation", "allow_unsandboxed", "looks", "ablation", "rule_options", "cancel_options",
-    "options", "overrides",
+    "patience", "crash_share", "isolation", "allow_unsandboxed", "looks", "ablation", "fallback", "approval",
+    "approval_minutes", "max_usd", "max_tokens", "learn_from", "rule_options", "cancel_options", "options", "overrides",
 )  # fmt: skip
 
 
@@ -109,7 +109,8 @@ def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) 
         ending = flow(**parameters, return_state=True)
     finally:
         servers.drain()
-    if ending.is_crashed() or (ending.is_failed() and ended(Ledger.open(parameters["name"])) == {}):
+    never = not Ledger.exists(parameters["name"]) or ended(Ledger.open(parameters["name"])) == {}
+    if ending.is_crashed() or (ending.is_failed() and never):
         ending.result()  # raises what ended the flow: a fault of ours or of the machine, not a campaign that failed
     if not servers.wait_for_rows(
         url, str(ending.state_details.flow_run_id), servers.credentials(url, home())

@@ -29,6 +29,8 @@ from tasks.wording import UNPROVEN, mean_of, number
 
 MARKS = {"keep": "+", "discard": "-", "cancelled": "~", "crash": "x"}
 """A sign beside each verdict, so that colour is not needed to tell them apart."""
+TOLD = 8
+"""Things that happened to proposals, which are told in the terminal; all of them are elsewhere."""
 STYLES = {"keep": "bold green", "discard": "dim", "cancelled": "yellow", "crash": "bold red"}
 ASCII = str.maketrans("▁▂▃▄▅▆▇█·→…━─╸●┊", "_.,-=+*#.>~=--o|")
 """Stand-ins where the terminal's encoding has no such signs; one for one, so that columns stay."""
@@ -202,6 +204,7 @@ def outcome(document: Mapping[str, Any], console: Console) -> None:
         say(console, Text(f"in {clean(transfer['environment'])}: {clean(transfer['words'])}"))
     if line := cancelled(document["cancelled"]):
         say(console, Text(line, "dim"))
+    proposals(document, console)
 
 
 def _certificate(document: Mapping[str, Any], proof: Mapping[str, Any], console: Console) -> None:
@@ -283,6 +286,21 @@ def cancelled(counts: Mapping[str, Any]) -> str:
         return line
     fate = f"{kept or 'none'} of them {'were' if kept > 1 else 'was'} kept"
     return f"{line}; {spared} more {'was' if spared == 1 else 'were'} due and ran on: {fate}"
+
+
+def proposals(document: Mapping[str, Any], console: Console) -> None:
+    """Who proposed, what happened on the way, and what waits for a person; nothing where one proposer did it all."""
+    who, happened = document["sources"], document["incidents"]
+    if len(who) > 1 or any(one["calls"] for one in who):
+        for one in who:
+            say(console, Text(f"proposed by {clean(one['words'])}", "dim"))
+    if len(happened) > TOLD:
+        say(console, Text(f"{len(happened) - TOLD} things before these: status --json, or proposals in Prefect", "dim"))
+    for one in happened[-TOLD:]:
+        say(console, Text(f"  trial {one['trial']}, {one['kind']}: {clean(one['words'])}", "dim"))
+    for one in document["waiting"]:
+        words = f"trial {one['trial']} by {one['proposer']} waits for a word: nightshift approve | reject "
+        say(console, Text(f"{words}{document['campaign']} {one['trial']}", "yellow"))
 
 
 def what_next(document: Mapping[str, Any], path: Path, console: Console) -> None:

@@ -26,12 +26,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from flows import certificate_page
+from flows import certificate_page, proposals_page
 from flows.markdown import code, in_markdown
 from flows.status import certificates, urls
+from tasks import approval, inbox
 from tasks.certificate import Certificate, level
 from tasks.ledger import Ledger
 from tasks.picture import draw
+from tasks.sources import incidents, sources
 from tasks.trial import History, Trial, baseline, best, measured
 from tasks.wording import UNPROVEN, caution, headline, level_of, mean_of, number, outcome, short_value
 
@@ -193,6 +195,11 @@ def artifacts(ledger: Ledger, news: News, picture: bytes | None) -> list[Artifac
     if news.own or news.elsewhere:
         page = certificate_page.page(name, news.own, news.elsewhere)
         found.insert(0, Artifact("certificate", "markdown", page))
+    asked = tuple(approval.parked(ledger.trials))
+    happened = incidents(history, asked, inbox.refused(ledger.path))
+    if happened or len(sources(history)) > 1:
+        page = proposals_page.page(history, sources(history), happened, asked)
+        found.append(Artifact("proposals", "markdown", page))
     if picture is not None:
         url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
         page = f"![{headline(history, name, news.own)}]({url})\n\n{code(ledger.path / PICTURE)}\n"

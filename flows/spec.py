@@ -27,9 +27,12 @@ from environments.space import Value
 from flows import parameters
 from flows.times import time_for_a_trial, time_for_the_certificate
 from tasks import calibration, evaluate, propose, train, workspace
+from tasks.approval import Mode
 from tasks.cancellers import Canceller
 from tasks.certificate import Looks, runs_of
 from tasks.ledger import CALIBRATED, RERUNS, Ledger, Settings, check_name, home, machine
+from tasks.lessons import LEARNED, learned_from, lessons_json
+from tasks.proposers import Proposer
 from tasks.rules import Rule
 from tasks.scrub import URL_PASSWORD
 from tasks.walls.confine import listed
@@ -76,6 +79,37 @@ class Advanced(BaseModel):
         default=False,
         title="Ablation",
         description="After a certificate, run the champion without each of its changes once.",
+    )
+    fallback: str = Field(
+        default="tpe",
+        title="Fallback",
+        description="The proposer that takes the turn where the one that was asked cannot propose; it asks nobody.",
+    )
+    approval: Mode = Field(
+        default="none",
+        title="Approval",
+        description="What a person has to let pass: nothing, every new program (code), or every trial (all).",
+    )
+    approval_minutes: float = Field(
+        default=60.0,
+        gt=0,
+        le=60 * 24 * 30,
+        title="Approval minutes",
+        description="How long a proposal waits for a person; then it is rejected.",
+    )
+    max_usd: float | None = Field(
+        default=None,
+        ge=0,
+        title="Most USD",
+        description="What language models and agents may cost in all; then the fallback proposes.",
+    )
+    max_tokens: int | None = Field(
+        default=None, ge=0, title="Most tokens", description="The same in tokens, in and out together."
+    )
+    learn_from: tuple[str, ...] = Field(
+        default=(),
+        title="Learn from",
+        description="Earlier campaigns in the same environment whose trials a proposer may learn from.",
     )
     rule_options: dict[str, Any] = Field(
         default={}, title="Rule options", description="Options of the rule, as JSON."
@@ -173,6 +207,10 @@ class CampaignSpec(BaseModel):
         return Isolation(choose(self.advanced.isolation), self.advanced.allow_unsandboxed)
 
     @property
+    def loaded_proposer(self) -> Proposer:
+        return propose.load(self.proposer, self.advanced.options)
+
+    @property
     def loaded_rule(self) -> Rule:
         return plugins.make(RULES, self.rule, Rule, self.advanced.rule_options)  # type: ignore[type-abstract]
 
@@ -198,13 +236,26 @@ class CampaignSpec(BaseModel):
         """
         if shutil.which("git") is None:
             raise Refused("git is not installed: the lineage of a campaign is kept in a git repository")
-        propose.load(self.proposer, self.advanced.options)
+        self._check_proposers()
         _ = self.loaded_rule
         known = Ledger.exists(self.name)
         environment = self._resumed().environment if known else self._asked_for()
         self.loaded_canceller(environment)
         check_given(self.isolation.level, home(), listed(environment))
         self._check_time(environment, known)
+
+    def _check_proposers(self) -> None:
+        """Refuse a proposer that cannot be run as it is asked for."""
+        fallback = propose.load(self.advanced.fallback, {})
+        if fallback.asks or fallback.edits:
+            raise Refused(
+                f"fallback = {self.advanced.fallback!r} may fail itself: take one that asks nobody, such as tpe"
+            )
+        if self.loaded_proposer.edits and not self.isolation.may_run("an edit"):
+            raise Refused(
+                f"proposer {self.proposer!r} edits programs, and at isolation {self.isolation.level} nothing would "
+                "keep them from your files: see `nightshift doctor`, or say --allow-unsandboxed"
+            )
 
     def _check_time(self, environment: Environment, known: bool) -> None:
         """Refuse a night in which not even one trial, and what proves it, can be done."""
@@ -255,13 +306,15 @@ class CampaignSpec(BaseModel):
         return checked_environment(self.environment, self.advanced.overrides)
 
     def _create(self) -> Ledger:
+        environment, learns = self._asked_for(), self.advanced.learn_from
         ledger = Ledger.create(
             self.name,
-            self._asked_for(),
+            environment,
             source=source(self.environment),
             settings=self.settings(secrets.randbelow(2**31) if self.seed is None else self.seed),
             isolation=self.isolation.level,
             spec=self.toml(),
+            more={LEARNED: lessons_json(learned_from(learns, environment))} if learns else {},
         )
         digest = calibration.digest(ledger.path, ledger.environment)
         if self.loaded_rule.replicates_baseline and (known := calibration.find(home(), digest, machine())):

@@ -11,13 +11,14 @@ from typing import Any
 from environments import plugins
 from environments.score import Score
 from flows.daemon import page_of
-from tasks import life
+from tasks import approval, inbox, life
 from tasks.certificate import Arm, Certificate, level, shipped
 from tasks.ledger import Ledger
 from tasks.outbox import waiting
 from tasks.rules import Rule
+from tasks.sources import fallbacks, incidents, sources
 from tasks.standing import standing
-from tasks.trial import History, Trial, baseline, best, measured
+from tasks.trial import NOTHING_BOUGHT, History, Trial, baseline, best, measured
 from tasks.wording import caution, outcome
 
 RULES = "tasks.rules"
@@ -47,10 +48,11 @@ def document(ledger: Ledger) -> dict[str, Any]:
         "transfers": [_certificate(one) for one in elsewhere],
         "cancelled": _cancelled(history),
         "trials": [_row(trial, own) for trial in history],
+        **_proposals(ledger, history),
         "spent": {
             "seconds": round(life.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
-            "usd": _cost(history),
+            **_bought(ledger),
         },
         "waiting_to_record": waiting(ledger, history),
         "urls": urls(ledger),
@@ -259,10 +261,41 @@ def _row(trial: Trial, own: Sequence[Certificate]) -> dict[str, Any]:
         "description": trial.proposal.rationale,
         "reason": trial.verdict.reason,
         "proposer": trial.proposal.proposer,
+        "model": trial.proposal.model,
+        "category": trial.proposal.category,
+        "instead_of": trial.proposal.instead_of,
+        "usd": trial.proposal.cost,
     }
 
 
-def _cost(history: History) -> float | None:
-    """What the proposals cost in USD; None when nothing is known to have been bought."""
-    costs = [trial.proposal.cost for trial in history if trial.proposal.cost is not None]
-    return sum(costs) if costs else None
+def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
+    """Where proposals came from, what happened on the way, and what waits."""
+    parked = tuple(approval.parked(ledger.trials))
+    told = incidents(history, parked, inbox.refused(ledger.path))
+    return {
+        "sources": [
+            {
+                "proposer": one.name, "model": one.model, "trials": one.trials, "kept": one.kept,
+                "calls": one.usage.calls, "tokens": one.usage.tokens, "usd": one.usage.usd if one.usage.calls else None,
+                "words": one.words,
+            }
+            for one in sources(history)
+        ],
+        "fallbacks": fallbacks(history),
+        "incidents": [{"trial": one.trial, "kind": one.kind, "words": one.words} for one in told],
+        "waiting": [
+            {
+                "trial": one.number, "proposer": one.proposal.proposer, "description": one.proposal.rationale,
+                "edits": one.proposal.edit is not None, "until": one.asked.until,
+            }
+            for one in parked
+            if one.answer is None
+        ],
+        "inbox": [name for name, _ in inbox.waiting(ledger.path, ledger.proposals())],
+    }  # fmt: skip
+
+
+def _bought(ledger: Ledger) -> dict[str, Any]:
+    """What language models and agents cost; `usd` is None when nothing was bought, or a price is unknown."""
+    spent = sum((one.usage for one in ledger.proposals()), NOTHING_BOUGHT)
+    return {"usd": spent.usd if spent.calls else None, "calls": spent.calls, "tokens": spent.tokens}

@@ -25,7 +25,8 @@ def time_for_a_trial(spec: CampaignSpec, environment: Environment, history: Hist
     again = rule.most_reruns + (kept_in_a_row(history) >= SIMPLER_KEEPS)
     # Who would be champion is started and judged once more, without the time to train.
     controls = 0 if environment.allow_untrained else 1
-    return (runs + again) * (environment.budget_seconds + besides) + besides * controls
+    thinking = max(trial.proposal.seconds for trial in history)
+    return (runs + again) * (environment.budget_seconds + besides) + besides * controls + thinking
 
 
 def time_for_the_certificate(spec: CampaignSpec, environment: Environment, history: History) -> float:

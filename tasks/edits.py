@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import tokenize
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from environments import Environment
@@ -26,6 +27,12 @@ FILE_LIMIT = 2**20
 GIT = ("git", "apply", "--recount", "--ignore-whitespace", "-C1")
 NEW_FILE = re.compile(r" create (mode 100644 |(?!mode \d{6} ))")
 """The one line of `git apply --summary` that is welcome; others tell of modes, links, removals, renames, copies."""
+PLAIN = re.compile(r" (create|delete) mode 100644 ")
+"""All that a diff between texts may do besides changing them, in the same summary."""
+DIFF = (
+    *("git", "-c", f"core.attributesFile={os.devnull}", "diff", "--no-index", "--no-color", "--no-ext-diff"),
+    *("--no-textconv", "--no-renames", "--text", "--no-prefix", "a", "b"),
+)
 HEAD = re.compile(r"^diff --git (.*?)\r?$", re.MULTILINE)
 BARE_HEAD = re.compile(r"^(?=--- .+\n\+\+\+ .+\n@@ -)", re.MULTILINE)
 BINARY = re.compile(r"^(GIT binary patch|Binary files .* differ)\r?$", re.MULTILINE)
@@ -180,11 +187,79 @@ def _check_encoding(name: str, source: str) -> None:
         raise NotPython(f"{name}:1: it claims to be in {encoding}, where a program's files are in utf-8")
 
 
-def _git(command: list[str], folder: Path, diff: bytes) -> str:
+def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """What makes some texts, by name, into others, as git writes it; empty if nothing differs.
+
+    Raises:
+        EditFailed: a text is not UTF-8, or a name is no place for a file.
+    """
+    names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if not names:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="nightshift-diff-") as scratch:
+        for side, texts in (("a", before), ("b", after)):
+            (Path(scratch) / side).mkdir()
+            _lay_out(Path(scratch) / side, {name: texts[name] for name in names if name in texts})
+        shown = _git([*DIFF], Path(scratch), b"", differ=1)
+    # What a line of a text is, begins with a blank, a plus or a minus: these are git's own. Of an added file, git
+    # names the new side twice, and of a removed one the old.
+    lines = (line for line in shown.split("\n") if not line.startswith("index "))
+    return "\n".join(_two_sides(line) if line.startswith("diff --git ") else line for line in lines)
+
+
+def patched(before: Mapping[str, str], diff: str) -> dict[str, str]:
+    """Texts, by name, as a diff leaves them, applied as `apply_edit` does. A file that it removes is not among them.
+
+    Raises:
+        EditFailed: it does not apply, or does more than add, remove and change texts.
+    """
+    return dict(_patched(tuple(sorted(before.items())), diff)) if diff else dict(before)
+
+
+@lru_cache(maxsize=4096)
+def _patched(before: tuple[tuple[str, str], ...], diff: str) -> tuple[tuple[str, str], ...]:
+    readable = _readable(diff)
+    with tempfile.TemporaryDirectory(prefix="nightshift-edit-") as folder:
+        scratch = Path(folder)
+        _lay_out(scratch, dict(before))
+        for line in _git([*GIT, "--apply", "--summary"], scratch, readable).splitlines():
+            if not PLAIN.match(line):
+                raise EditFailed(f"the edit has {line.strip()!r}: it may add, remove and change plain files")
+        left = {
+            path.relative_to(scratch).as_posix(): path for path in scratch.rglob("*") if not path.is_dir()
+        }
+        return tuple((name, _content(path, name, path).decode()) for name, path in sorted(left.items()))
+
+
+def _lay_out(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write texts as files."""
+    for name, text in texts.items():
+        target = _place(folder, name)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(text.encode())
+        except UnicodeEncodeError as wrong:
+            raise EditFailed(f"{name!r} is not UTF-8: {wrong}") from wrong
+        except OSError as wrong:
+            raise EditFailed(f"{name!r} is not a place for a file: {wrong.strerror}") from wrong
+
+
+def _two_sides(head: str) -> str:
+    """git's head of a file, with the old name as a/NAME and the new one as b/NAME."""
+    names = head.removeprefix("diff --git ")
+    old, new = names[: len(names) // 2], names[len(names) // 2 + 1 :]
+    quote = '"' * old.startswith('"')
+    return f"diff --git {quote}a{old[len(quote) + 1 :]} {quote}b{new[len(quote) + 1 :]}"
+
+
+def _git(command: list[str], folder: Path, diff: bytes, differ: int = 0) -> str:
+    """What git says; `differ`: with which exit status it says that files differ."""
     # The ceiling keeps git from taking a repository around the folder for the one to patch.
-    alone = git_environment(GIT_CEILING_DIRECTORIES=str(folder.absolute().parent), LC_ALL="C")
+    alone = git_environment(
+        GIT_ATTR_NOSYSTEM="1", GIT_CEILING_DIRECTORIES=str(folder.absolute().parent), LC_ALL="C"
+    )
     done = subprocess.run(command, cwd=folder, input=diff, capture_output=True, env=alone)
-    if done.returncode:
+    if done.returncode not in (0, differ):
         said = done.stderr.decode(errors="replace").strip().removeprefix("error: ")
         raise EditFailed(f"the edit does not apply: {said}")
     return done.stdout.decode(errors="replace")

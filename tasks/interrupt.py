@@ -24,6 +24,12 @@ def check() -> None:
         raise KeyboardInterrupt
 
 
+def wait(seconds: float) -> None:
+    """Sleep, unless a signal asks this process to end meanwhile."""
+    _asked.wait(seconds)
+    check()
+
+
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
     """Note signals instead of raising them, while the block runs in the main thread; elsewhere nothing changes."""

@@ -26,7 +26,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ from tasks.ablation import Ablation
 from tasks.certificate import Certificate, Looks
 from tasks.checkpoint import At, spec_digest
 from tasks.seeds import JUDGED, Purpose, derive
-from tasks.trial import History, Rerun
+from tasks.trial import History, Proposal, Rerun
 from tasks.workspace import TrialDir
 
 FORMAT = 1
@@ -53,7 +53,7 @@ CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*")
 """What MLflow keeps in the same home."""
-HALF_MADE = re.compile(r"environment|program|trials|spec\.toml|\.(campaign\.json|spec\.toml)\.\d+")
+HALF_MADE = re.compile(r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)\.\d+")
 FREEZE_LIMIT = 256 * 2**20
 """Bytes an environment's folder may hold: it is copied into every campaign."""
 
@@ -75,6 +75,9 @@ class Settings(BaseModel):
     replicates: int = 1
     """Training seeds of each trial."""
     looks: Looks = "one"
+    fallback: str = "tpe"
+    learn_from: tuple[str, ...] = ()
+    """Earlier campaigns whose trials stand in learned.json."""
 
 
 class Campaign(Settings):
@@ -179,12 +182,18 @@ class Ledger:
         settings: Settings,
         isolation: str,
         spec: str,
+        more: Mapping[str, str] | None = None,
     ) -> Ledger:
-        """Freeze the environment and the baseline program, and write campaign.json as the last step."""
+        """Freeze the environment and the baseline program, and write campaign.json as the last step.
+
+        Args:
+            more: Further files that the campaign begins with, by name.
+        """
         path = home() / check_name(name)
         _make_room(path)
         freeze(environment, path)
-        workspace.write(path / "spec.toml", spec)
+        for file, text in {"spec.toml": spec, **(more or {})}.items():
+            workspace.write(path / file, text)
         campaign = Campaign(
             name=name,
             campaign_id=secrets.token_hex(6),
@@ -247,6 +256,11 @@ class Ledger:
         finished = (TrialDir(path) for path in self.trials.iterdir())
         read = (workspace.TRIAL.validate_json(p.trial.read_bytes()) for p in finished if p.trial.is_file())
         return tuple(sorted(read, key=lambda trial: trial.settle))
+
+    def proposals(self) -> tuple[Proposal, ...]:
+        """Everything that was proposed, whatever became of it, by number."""
+        found = sorted(self.trials.glob("[0-9][0-9][0-9][0-9]*/proposal.json"))
+        return tuple(workspace.PROPOSAL.validate_json(path.read_bytes()) for path in found)
 
     @cached_property
     def calibrated(self) -> tuple[Rerun, ...]:

@@ -78,7 +78,14 @@ def campaign_tags(campaign: CampaignRecord) -> dict[str, str]:
 
 
 def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dict[str, str]:
-    optional = {"level": trial.verdict.level, "lineage.commit": files.commit}
+    said = trial.proposal
+    optional = {
+        "level": trial.verdict.level,
+        "lineage.commit": files.commit,
+        "model": plain(said.model) or None,
+        "category": plain(said.category)[:REASON_CHARACTERS] or None,
+        "instead_of": plain(said.instead_of)[:REASON_CHARACTERS] or None,
+    }
     for run in trial.runs:
         if run.due and run.due.spared:
             optional["due"] = plain(run.due.reason)[:REASON_CHARACTERS]

@@ -1,61 +1,173 @@
-"""History -> Proposal: the baseline first, then what the proposer says."""
+"""Brief -> Proposal: the baseline first, then what the proposer says, checked before it costs any compute.
+
+    propose   asks the proposer, has what it suggests checked, and asks again with the reason when that fails
+    desk      what there is to check by: parameters, what was tried before, and a run of seconds (tasks/desk.py)
+
+A proposer that asks somebody outside (a language model, a coding agent) may come back with nothing that can be tried.
+Then another proposer takes the turn, and the proposal says so: which it was that could not, and why.
+"""
 
 from __future__ import annotations
 
-from types import MappingProxyType
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from environments import Environment, plugins
-from tasks import workspace
+from environments import plugins
+from environments.plugins import Refused
+from tasks import inbox, workspace
 from tasks.checkpoint import At, stored
-from tasks.proposers import Pending, Proposer
-from tasks.trial import History, Proposal
-from tasks.workspace import TrialDir
+from tasks.clock import clock
+from tasks.desk import Desk
+from tasks.proposers import Brief, Proposer, Refusal, Suggestion, Unavailable, Unusable
+from tasks.seeds import derive
+from tasks.trial import NOTHING_BOUGHT, Proposal
 
 PROPOSERS = "tasks.proposers"
-NOTHING_PENDING: Pending = MappingProxyType({})
-"""A campaign that runs one trial at a time decides each before it proposes the next."""
+TURNS = 3
+"""How often a proposer is asked for one trial: once, and twice again with what was wrong."""
+INBOX = "inbox"
+"""What a trial has for its proposer when a person, or an outside agent, left it in the inbox."""
+DRAWS = 8
+"""The same for one that asks nobody, and only has to draw again."""
 
 
 @stored("propose")
-def propose(
-    at: At, environment: Environment, proposer: Proposer, place: TrialDir, history: History, seed: int
-) -> Proposal | None:
+def propose(at: At, desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | None:
     """The next proposal, or None when there is nothing left to try. A proposal once stored is never remade."""
-    stored_at = place.proposal
+    stored_at = desk.place.proposal
     if stored_at.is_file():
         return workspace.PROPOSAL.validate_json(stored_at.read_bytes())
-    proposal = next_proposal(environment, proposer, history, seed)
+    began = clock()
+    proposal = from_inbox(desk, brief) or next_proposal(desk, proposer, fallback, brief)
     if proposal is not None:
+        proposal = replace(proposal, seconds=round(clock() - began, 3))
         workspace.write(stored_at, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
     return proposal
 
 
-def next_proposal(
-    environment: Environment,
-    proposer: Proposer,
-    history: History,
-    seed: int,
-    pending: Pending = NOTHING_PENDING,
-) -> Proposal | None:
-    """The baseline for an empty history, else the proposer's suggestion, checked against the space.
+def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | None:
+    """The baseline for an empty history, else what the proposer suggests, or the fallback where it cannot.
 
     Raises:
-        Refused: the proposer suggested a parameter or a value outside the space.
+        Refused: a proposer that asks nobody suggested a parameter or a value outside the space.
     """
-    if not history:
-        return Proposal(environment.defaults, rationale="the environment's own program and parameters")
-    suggestion = proposer.propose(environment.space, history, pending, seed)
-    if suggestion is None:
+    if not brief.history:
+        return Proposal(
+            desk.environment.defaults, rationale="the environment's own program and parameters"
+        )
+    answer = ask(desk, proposer, brief)
+    if not isinstance(answer, GivenUp):
+        return answer
+    instead = f"{name_of(proposer)}: {answer.reason}"
+    other = ask(desk, fallback, replace(brief, refusals=()))
+    if isinstance(other, GivenUp):  # everything that it came to was tried before
         return None
-    return Proposal(
-        params=environment.complete(suggestion.params),
-        rationale=suggestion.rationale,
-        parent=0,
-        seen=len(history),
-        pending=tuple(sorted(pending)),
-        proposer=type(proposer).__module__.rpartition(".")[2],
+    if other is None:
+        return None
+    return replace(
+        other,
+        usage=answer.usage + other.usage,
+        turned_down=answer.turned_down + other.turned_down,
+        instead_of=instead,
     )
+
+
+def from_inbox(desk: Desk, brief: Brief) -> Proposal | None:
+    """The first idea of the inbox that can be tried; those before it are refused, each with its reason."""
+    for name, idea in desk.ideas if brief.history else ():
+        suggestion = Suggestion(idea.params, idea.rationale, idea.files, proposer=INBOX)
+        found = _checked(desk, brief, suggestion)
+        if isinstance(found, Proposal):
+            return replace(found, inbox=name)
+        inbox.refuse(desk.place.path.parents[1], name, found.reason)
+    return None
+
+
+class GivenUp:
+    """A proposer that had nothing to try, although it should have had."""
+
+    def __init__(self, reason: str, refusals: tuple[Refusal, ...], extra: Unavailable | None = None) -> None:
+        self.reason = reason
+        self.turned_down = turned_down(refusals)
+        self.usage = sum((one.usage for one in refusals), extra.usage if extra else NOTHING_BOUGHT)
+
+
+def ask(desk: Desk, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | None:
+    """One proposer's proposal for one trial; None when it has nothing left to try."""
+    refusals: tuple[Refusal, ...] = ()
+    for seed in _seeds(brief.seed, TURNS if proposer.asks else DRAWS):
+        told = replace(brief, seed=seed, refusals=refusals)
+        try:
+            suggestion = proposer.propose(told)
+        except Unusable as unusable:
+            refusals += (replace(unusable.refusal, proposer=unusable.refusal.proposer or name_of(proposer)),)
+            continue
+        except Unavailable as gone:
+            return GivenUp(str(gone), refusals, gone)
+        except Refused as wrong:  # a prompt that somebody has changed meanwhile, a key that is gone
+            if not proposer.asks:
+                raise
+            return GivenUp(str(wrong), refusals)
+        if suggestion is None:
+            return None
+        named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
+        if not proposer.asks:
+            desk.environment.complete(named.params)  # what it knows of the space it has from us
+        found = _checked(desk, told, named)
+        if isinstance(found, Proposal):
+            return found
+        refusals += (found,)
+    return GivenUp(f"turned down {len(refusals)} times, the last time: {refusals[-1].reason}", refusals)
+
+
+def _checked(desk: Desk, brief: Brief, suggestion: Suggestion) -> Proposal | Refusal:
+    """The suggestion as a proposal, or why it cannot be tried."""
+    said = suggestion.text, suggestion.proposer, suggestion.usage
+    try:
+        proposal = proposal_of(desk, brief, suggestion)
+    except Refused as outside:
+        return Refusal(str(outside), *said)
+    reason = desk.fault(brief, proposal)
+    return Refusal(reason, *said) if reason else proposal
+
+
+def proposal_of(desk: Desk, brief: Brief, suggestion: Suggestion) -> Proposal:
+    """The suggestion with everything that a trial needs to know.
+
+    Raises:
+        Refused: a parameter or a value outside the space, a file that may not be changed.
+    """
+    edit, parent = desk.program_of(brief, suggestion)
+    return Proposal(
+        params=desk.environment.complete(suggestion.params),
+        edit=edit,
+        rationale=suggestion.rationale,
+        parent=parent,
+        seen=len(brief.history),
+        pending=tuple(sorted(brief.pending)),
+        proposer=suggestion.proposer,
+        usage=sum((one.usage for one in brief.refusals), suggestion.usage),
+        model=suggestion.model,
+        category=suggestion.category,
+        turned_down=turned_down(brief.refusals),
+        switch=suggestion.switch,
+    )
+
+
+def turned_down(refusals: tuple[Refusal, ...]) -> tuple[str, ...]:
+    return tuple(f"{one.proposer}: {one.reason}" for one in refusals)
+
+
+def name_of(proposer: Proposer) -> str:
+    """The plug-in's name: its file's."""
+    return type(proposer).__module__.rpartition(".")[2]
+
+
+def _seeds(seed: int, count: int) -> Iterator[int]:
+    """The trial's own seed, then others that come from it."""
+    yield seed
+    yield from (derive(seed, "propose", turn, 1) for turn in range(1, count))
 
 
 def load(name: str, options: dict[str, Any]) -> Proposer:

@@ -63,6 +63,18 @@ class Secret(NamedTuple):
     form: bytes
 
 
+_remembered: dict[tuple[str, str], None] = {}
+"""Names and values of the secrets that this process was told of, in their order."""
+
+
+def remember(name: str, value: str) -> None:
+    """Take out this secret as well, from now on in this process: one that stands in no variable of its own.
+
+    `name` is what is shown in its place.
+    """
+    _remembered[name, value] = None
+
+
 def known_secrets() -> tuple[Secret, ...]:
     """Every form of every secret that this process holds, the longest first."""
     found: dict[bytes, str] = {}
@@ -189,6 +201,7 @@ def _values() -> Iterator[tuple[str, str]]:
     login = _our_login()
     yield "PREFECT_API_AUTH_STRING", login
     yield "PREFECT_API_AUTH_STRING", login.strip().partition(":")[2]
+    yield from tuple(_remembered)
 
 
 def _is_place(value: str) -> bool:

@@ -14,16 +14,9 @@ def is_simpler(history: History, proposal: Proposal, champion: Trial) -> bool:
 
 def size(history: History, proposal: Proposal) -> tuple[int, int]:
     """Lines that a proposal's program has more than the baseline's, and parameters that differ from the baseline's."""
-    trials = {trial.number: trial for trial in history}
     defaults = history[0].proposal.params
     changed = sum(defaults.get(name) != value for name, value in proposal.params.items())
-    lines, one = 0, proposal
-    while True:
-        lines += _net(one.edit)
-        above = trials.get(one.parent) if one.parent is not None else None
-        if above is None:
-            return lines, changed
-        one = above.proposal
+    return _net(proposal.edit), changed
 
 
 def kept_in_a_row(history: History) -> int:

@@ -46,6 +46,7 @@ SHUT = (
 NAMED = 3
 """Processes that a reason names; of the others it tells the number."""
 POLL_SECONDS = 0.05
+NO_CHECKPOINT = "left no checkpoint in out/"
 CANCEL = "cancel"
 """The file in a program's workspace that asks it to end at once, without a checkpoint, and says why."""
 
@@ -323,7 +324,7 @@ class _Session:
         with os.scandir(self.place.out) as entries:
             if any(entry.name != "progress.jsonl" for entry in entries):
                 return None
-        return "left no checkpoint in out/"
+        return NO_CHECKPOINT
 
 
 def _hint(level: Level, tail: str) -> str:

@@ -19,23 +19,66 @@ Level = Literal["provisional", "confirmed", "certified"]
 
 
 @dataclass(frozen=True)
+class Usage:
+    """What language models were asked, and what that took."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = 0.0
+    """None when the price of a model is not known."""
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        usd = None if self.usd is None or other.usd is None else self.usd + other.usd
+        tokens = self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens
+        return Usage(self.calls + other.calls, *tokens, usd)
+
+
+NOTHING_BOUGHT = Usage()
+
+
+@dataclass(frozen=True)
 class Proposal:
     """What to try next, and why."""
 
     params: Params
     """A value for every parameter of the environment, the fixed ones included."""
     edit: str | None = None
-    """A unified diff of the editable files against the parent's program; None when the program is unchanged."""
+    """A unified diff of the editable files against the baseline's program, as git makes it; None without a change."""
     rationale: str = ""
     parent: int | None = None
-    """The trial whose program and parameters this one starts from; None for the baseline."""
+    """The trial whose program this one starts from; None for the baseline."""
     seen: int = 0
     """How many decided trials the proposer knew."""
     pending: tuple[int, ...] = ()
     """Trials that were under way, proposed but not decided, when this one was proposed."""
-    cost: float | None = None
-    """What the proposal cost in USD; None when unknown or nothing was bought."""
     proposer: str = "baseline"
+    """The proposer that made it, which need not be the one that was asked."""
+    usage: Usage = NOTHING_BOUGHT
+    """All that was bought for it, answers included that could not be used."""
+    model: str = ""
+    """The language model or coding agent behind it; empty without one."""
+    category: str = ""
+    """What kind of idea it is, in a word or two; empty when its proposer does not say."""
+    instead_of: str = ""
+    """Who was asked and could not propose, and why, when another proposer took the turn; empty otherwise."""
+    turned_down: tuple[str, ...] = ()
+    """Why what was suggested for this trial before could not be tried, in the order in which it came."""
+    switch: str = ""
+    """That the proposer has changed its way from this trial on, and why; empty when it has not."""
+    seconds: float = 0.0
+    """What it took to come by, in seconds."""
+    inbox: str = ""
+    """Which idea of the campaign's inbox it is; empty when it came from a proposer."""
+
+    @property
+    def cost(self) -> float | None:
+        """What it cost in USD; None when that is unknown, or nothing was bought."""
+        return self.usage.usd if self.usage.calls else None
 
 
 Curve = tuple[float | None, ...]
@@ -143,7 +186,7 @@ class Trial:
     """Over all of its runs."""
     verdict: Verdict
     wall_seconds: float = 0.0
-    """Everything from its proposal to its verdict, in seconds."""
+    """Everything from its first training to its verdict, in seconds."""
     reruns: tuple[Rerun, ...] = ()
     """What was run again before it was decided: itself, or the champion that it had to beat."""
 

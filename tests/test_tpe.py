@@ -25,7 +25,8 @@ import environments
 from environments.space import Choice, Float, Int, Space
 from tasks import workspace
 from tasks.progress import Progress
-from tasks.proposers import Suggestion, _axes, tpe
+from tasks.proposers import Brief, Suggestion, _axes, _optuna, tpe
+from tasks.proposers._numeric import Seen
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
 from tasks.seeds import derive
@@ -57,7 +58,7 @@ def started(space: Space, score: float | None = 1.0, seed: int = 0, higher: bool
 def ask(space: Space, history: History, pending: dict[int, Proposal] | None = None, **options: Any) -> Params:
     """What is proposed next; the seed is as the engine would draw it, or the one in the options."""
     seed = options.pop("seed", derive(0, "propose", len(history) + len(pending or {}), 1))
-    suggestion = Tpe(**options).propose(space, history, pending or {}, seed)
+    suggestion = Tpe(**options).propose(Brief(space, history, pending or {}, seed))
     assert suggestion is not None
     return suggestion.params
 
@@ -70,7 +71,7 @@ def cancelled(trial: Trial, seconds: float, reported: float | None) -> Trial:
 
 
 def study_of(space: Space, history: History, pending: dict[int, Proposal] | None = None) -> optuna.Study:
-    return tpe._study(tpe._Seen.of(space, history, pending or {}), seed=0)
+    return tpe.study_of(Seen.of(space, history, pending or {}), seed=0)
 
 
 def test_the_first_points_fill_the_space_more_evenly_than_chance() -> None:
@@ -115,7 +116,7 @@ def test_the_start_has_whole_numbers_and_choices_in_equal_shares() -> None:
 def test_the_rationale_says_which_of_both_it_was_and_what_is_to_beat() -> None:
     history, said = started(PLANE), []
     for score in (5.0, None, 113.04, 7.0, 8.0):
-        suggestion = Tpe(startup=4).propose(PLANE, history, {}, seed=1)
+        suggestion = Tpe(startup=4).propose(Brief(PLANE, history, {}, seed=1))
         assert suggestion is not None
         said.append(suggestion.rationale)
         history += (decided(history, score, suggestion.params),)
@@ -127,7 +128,7 @@ def test_the_design_goes_on_while_nothing_has_a_score() -> None:
     history = started(PLANE, score=None)
     for _ in range(5):
         history += (decided(history, None, ask(PLANE, history, startup=2)),)
-    suggestion = Tpe(startup=2).propose(PLANE, history, {}, seed=1)
+    suggestion = Tpe(startup=2).propose(Brief(PLANE, history, {}, seed=1))
     assert suggestion and suggestion.rationale == "Sobol point 6, as no trial has a score yet"
     assert len({repr(trial.proposal.params) for trial in history}) == 6
 
@@ -142,7 +143,7 @@ def climb(proposer: Tpe | RandomSearch, seed: int, higher: bool) -> float:
     sign = -1.0 if higher else 1.0
     history = started(PLANE, sign * distance(defaults(PLANE)), seed, higher)
     for number in range(1, 21):
-        suggestion = proposer.propose(PLANE, history, {}, derive(seed, "propose", number, 1))
+        suggestion = proposer.propose(Brief(PLANE, history, {}, derive(seed, "propose", number, 1)))
         assert suggestion is not None
         score = sign * distance(suggestion.params)
         history += (decided(history, score, suggestion.params, higher_is_better=higher),)
@@ -194,7 +195,7 @@ def test_a_trial_outside_the_space_is_left_out_and_stops_nothing(outside: dict[s
     history = started(PLANE)
     history += (decided(history, 99.0, params),)
     assert len(study_of(PLANE, history).trials) == 1
-    suggestion = Tpe(startup=1).propose(PLANE, history, {}, seed=0)
+    suggestion = Tpe(startup=1).propose(Brief(PLANE, history, {}, seed=0))
     assert suggestion and suggestion.rationale == "TPE on 1 scored trial, best 1 (trial 0)"
 
 
@@ -229,7 +230,7 @@ def test_the_best_quarter_counts_as_good_and_25_at_most() -> None:
 
 def test_a_small_space_is_tried_out_once_and_then_there_is_nothing_left() -> None:
     history, seen = started(SWITCHES), {repr(defaults(SWITCHES))}
-    while (suggestion := Tpe().propose(SWITCHES, history, {}, seed=len(history))) is not None:
+    while (suggestion := Tpe().propose(Brief(SWITCHES, history, {}, seed=len(history)))) is not None:
         params = defaults(SWITCHES) | suggestion.params
         assert repr(params) not in seen
         seen.add(repr(params))
@@ -241,17 +242,18 @@ def test_what_is_under_way_is_not_left_either() -> None:
     space: Space = {"flag": Choice(values=(False, True), default=False)}
     history = started(space)
     assert ask(space, history) == {"flag": True}
-    assert Tpe().propose(space, history, {1: Proposal({"flag": True})}, seed=0) is None
+    assert Tpe().propose(Brief(space, history, {1: Proposal({"flag": True})}, seed=0)) is None
 
 
 @pytest.mark.parametrize("space", [{}, {"only": Choice(values=(3,), default=3)}], ids=["empty", "fixed"])
 def test_where_nothing_varies_there_is_nothing_to_try(space: Space) -> None:
-    assert Tpe().propose(space, started(space), {}, seed=0) is None
+    assert Tpe().propose(Brief(space, started(space), {}, seed=0)) is None
 
 
 def test_when_tpe_insists_on_what_was_tried_another_point_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tpe, "ASKS", 0)
-    suggestion = Tpe(startup=1).propose(SWITCHES, two := (*started(SWITCHES), _second()), {}, seed=0)
+    monkeypatch.setattr(_optuna, "ASKS", 0)
+    two = (*started(SWITCHES), _second())
+    suggestion = Tpe(startup=1).propose(Brief(SWITCHES, two, {}, seed=0))
     assert suggestion and suggestion.rationale.startswith("a random point: TPE on 2 scored trials")
     assert suggestion.params not in [trial.proposal.params for trial in two]
 
@@ -324,7 +326,7 @@ def test_whatever_happened_a_proposal_is_new_and_lies_in_the_space(
 ) -> None:
     history = started(space, 1.0, seed, higher)
     for outcome in outcomes:
-        suggestion = Tpe(startup=startup).propose(space, history, {}, seed)
+        suggestion = Tpe(startup=startup).propose(Brief(space, history, {}, seed))
         if suggestion is None:
             break
         check(space, history, suggestion)
@@ -332,7 +334,7 @@ def test_whatever_happened_a_proposal_is_new_and_lies_in_the_space(
         trial = decided(history, score, defaults(space) | suggestion.params, higher_is_better=higher)
         history += (cancelled(trial, 3.2, None) if isinstance(outcome, str) else trial,)
     pending = {99: Proposal({name: parameter.grid(2)[-1] for name, parameter in space.items()})}
-    last = Tpe(startup=startup).propose(space, history, pending, seed)
+    last = Tpe(startup=startup).propose(Brief(space, history, pending, seed))
     if last is not None:
         check(space, history, last)
         assert defaults(space) | last.params != pending[99].params or True in pending[99].params.values()

@@ -63,6 +63,16 @@ class Axis:
         number = round(number) if isinstance(self.parameter, Int) else number
         return min(max(number, self.parameter.low), self.parameter.high)
 
+    def fraction(self, number: float) -> float:
+        """Where a number lies on the scale, 0 to 1; `at` of it is the number again, but for rounding."""
+        if isinstance(self.parameter, Choice):
+            return (number + 0.5) / len(self.choices)
+        half = 0.5 if isinstance(self.parameter, Int) else 0.0
+        low, high = self.parameter.low - half, self.parameter.high + half
+        if self.parameter.log:
+            low, high, number = math.log(low), math.log(high), math.log(number)
+        return (number - low) / (high - low)
+
     def numbers(self, count: int) -> Sequence[float]:
         """All of its numbers; of a float's only `count`, evenly spaced."""
         if isinstance(self.parameter, Float):

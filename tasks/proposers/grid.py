@@ -7,9 +7,7 @@ import math
 
 from pydantic import Field
 
-from environments.space import Space
-from tasks.proposers import Pending, Proposer, Suggestion
-from tasks.trial import History
+from tasks.proposers import Brief, Proposer, Suggestion
 
 
 class Grid(Proposer):
@@ -18,10 +16,10 @@ class Grid(Proposer):
     points: int = Field(default=3, ge=1, le=1_000)
     """Values per float or int parameter, evenly spaced on its scale; a choice always gives all of its values."""
 
-    def propose(self, space: Space, history: History, pending: Pending, seed: int) -> Suggestion | None:
-        axes = {name: parameter.grid(self.points) for name, parameter in space.items()}
+    def propose(self, brief: Brief) -> Suggestion | None:
+        axes = {name: parameter.grid(self.points) for name, parameter in brief.space.items()}
         total = math.prod(len(axis) for axis in axes.values())
-        index = sum(number > 0 for number in (*pending, *(trial.number for trial in history)))
+        index = sum(number > 0 for number in (*brief.pending, *(trial.number for trial in brief.history)))
         if not axes or index >= total:
             return None
         values = next(itertools.islice(itertools.product(*axes.values()), index, None))

@@ -1,0 +1,170 @@
+"""Approval in Prefect: a run of the flow `approve` for each proposal that waits, with its diff and a form.
+
+The run is made suspended, is never executed and needs no worker: whoever answers its form in the Prefect UI answers
+the campaign, which looks at its next turn. `nightshift approve` and `nightshift reject` say the same from a terminal.
+Without a server there is no form, and what nobody answers in time is rejected.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from httpx import HTTPStatusError
+from prefect import State, flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import ArtifactCreate
+from prefect.exceptions import ObjectNotFound
+from prefect.input import RunInput, keyset_from_paused_state
+from prefect.states import Completed, Running, Suspended
+from pydantic import Field
+
+from flows.markdown import code, in_markdown
+from tasks import approval
+from tasks.approval import Answer, Asked, Parked
+from tasks.ledger import Ledger
+from tasks.mlflow_run import inert, plain
+from tasks.scrub import clean
+from tasks.trial import Params, Proposal
+from tasks.wording import short_value
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+ASK_SECONDS = 10.0
+"""How long the server may take to answer, before the campaign goes on without it."""
+SHOWN_LINES = 400
+"""Of a diff, in the form."""
+
+
+class Word(RunInput):
+    """What a person says to a proposal."""
+
+    approve: bool = Field(
+        default=False, title="Approve", description="Train and judge it. Left off, it is rejected."
+    )
+    comment: str = Field(default="", title="Comment", description="Why; the proposer reads it.")
+
+
+@flow(name="approve", flow_run_name="{campaign} trial {trial}")
+def approve(campaign: str, trial: int) -> None:
+    """Ask a person whether a proposal may run. Its runs are made suspended, and end with the answer."""
+
+
+def ask(ledger: Ledger, number: int, proposal: Proposal, minutes: float) -> None:
+    """Have a proposal wait for a person's word."""
+    until = time.time() + 60 * minutes
+    run: str | None = None
+    try:
+        run = _suspended(ledger, number, proposal, 60 * minutes)
+    except Exception as fault:  # noqa: BLE001 (whatever the server says, the terminal can still answer)
+        ledger.event("approval", trial=number, asked="terminal", problem=clean(str(fault))[:1])
+    approval.ask(ledger.place(number), Asked(time.time(), until, run))
+    ledger.event("approval", trial=number, asked="prefect" if run else "terminal", minutes=minutes)
+
+
+def collect(ledger: Ledger) -> tuple[Parked, ...]:
+    """Every proposal that a person was asked about, with the answers that have come by now."""
+    for one in approval.parked(ledger.trials):
+        if one.answer is not None:
+            continue
+        said = _said(ledger, one)
+        if said is None and time.time() >= one.asked.until:
+            said = Answer(False, "time", at=time.time())
+        if said is not None:
+            settle(ledger, one, said)
+    return tuple(approval.parked(ledger.trials))
+
+
+def settle(ledger: Ledger, one: Parked, said: Answer) -> bool:
+    """Write an answer down, and end the run that asked; whether it was the first answer."""
+    if not approval.answer(ledger.place(one.number), said):
+        return False
+    ledger.event("answer", trial=one.number, approved=said.approved, by=said.by, comment=said.comment)
+    _end(ledger, one, said)
+    return True
+
+
+def page(proposal: Proposal, defaults: Params) -> str:
+    """A proposal in markdown: why, what it changes, and its diff."""
+    changed = [
+        (code(name), code(short_value(defaults.get(name))), code(short_value(value)))
+        for name, value in proposal.params.items()
+        if defaults.get(name) != value
+    ]
+    why = inert(plain(proposal.rationale)) or "(the proposer does not say why)"
+    parts = [f"**{proposal.proposer}** {proposal.model}".strip(), why]
+    if changed:
+        parts.append(in_markdown([("parameter", "baseline", "proposed"), *changed]))
+    if proposal.edit:
+        lines = clean(proposal.edit)
+        more = [f"... {len(lines) - SHOWN_LINES} more lines"] if len(lines) > SHOWN_LINES else []
+        fence = "`" * max(3, 1 + max((len(line) - len(line.lstrip("`")) for line in lines), default=0))
+        parts.append("\n".join([f"{fence}diff", *lines[:SHOWN_LINES], *more, fence]))
+    return "\n\n".join(parts) + "\n"
+
+
+def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) -> str:
+    """The run that asks; its id."""
+    text = page(proposal, ledger.environment.defaults)
+    state: State[None] = Suspended(timeout_seconds=int(seconds), pause_key=f"trial-{number}", reschedule=False)
+    keys = keyset_from_paused_state(state)
+    state.state_details.run_input_keyset = {str(name): key for name, key in keys.items()}
+    name = ledger.campaign.name
+    with get_client(sync_client=True) as client:
+        run = client.create_flow_run(
+            approve,
+            name=f"{name} trial {number}",
+            parameters={"campaign": name, "trial": number},
+            state=Running(),
+            tags=["nightshift", name],
+        )
+        artifact = ArtifactCreate(key=None, type="markdown", data=text, flow_run_id=run.id)
+        client.create_artifact(artifact)
+        Word.with_initial_data(description=text).save(keys, flow_run_id=run.id)
+        client.set_flow_run_state(run.id, state, force=True)
+    return str(run.id)
+
+
+def _said(ledger: Ledger, one: Parked) -> Answer | None:
+    """What was said in the Prefect UI; None when nothing was, or the server does not answer."""
+    if one.asked.flow_run_id is None:
+        return None
+    run = UUID(one.asked.flow_run_id)
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(run).state
+            if state is None or state.is_paused():
+                return None
+            word = _word(client, run, one.number)
+    except ObjectNotFound:  # another server than the one that was asked on, or the run was deleted
+        return None
+    except Exception as fault:  # noqa: BLE001 (a server that is away says nothing, and the night goes on)
+        ledger.event("approval", trial=one.number, problem=clean(str(fault))[:1])
+        return None
+    return Answer(word.approve, "prefect", word.comment, time.time())
+
+
+def _word(client: SyncPrefectClient, run: UUID, number: int) -> Word:
+    """The form as it was sent; a run that was ended without it (cancelled, say) is a no."""
+    try:
+        said = client.read_flow_run_input(run, f"suspended-trial-{number}-response")
+    except HTTPStatusError:
+        return Word(approve=False, comment="its run was ended without an answer")
+    return Word(**json.loads(said))
+
+
+def _end(ledger: Ledger, one: Parked, said: Answer) -> None:
+    """End the run that asked; what fails here leaves a run behind that asks in vain, no more."""
+    if one.asked.flow_run_id is None:
+        return
+    word = "Approved" if said.approved else "Rejected"
+    try:
+        with get_client(sync_client=True) as client:
+            client.set_flow_run_state(
+                UUID(one.asked.flow_run_id), Completed(name=word, message=said.comment or said.by), force=True
+            )
+    except Exception as fault:  # noqa: BLE001
+        ledger.event("approval", trial=one.number, problem=clean(str(fault))[:1])

@@ -1,0 +1,135 @@
+"""What the next trial is: an idea from the inbox, the proposer's, or one that a person has let pass.
+
+A proposal that needs a person's word keeps its number and waits; the campaign goes on with numbers after it, and comes
+back to it once the word is given. Meanwhile another proposer has the turn, which asks nobody; where every trial needs
+a word there is nothing else to do, and the campaign waits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Literal
+
+from flows import approval as forms
+from flows.spec import CampaignSpec
+from flows.times import time_for_the_certificate
+from tasks import inbox
+from tasks.approval import Parked
+from tasks.checkpoint import kept, whole
+from tasks.desk import Desk, champions_files, problem_of
+from tasks.ledger import Ledger
+from tasks.lessons import lessons
+from tasks.propose import load, propose
+from tasks.proposers import Brief, Left
+from tasks.trial import NOTHING_BOUGHT, History, Proposal, Usage, tried
+
+WAITS: Literal["waits"] = "waits"
+Next = tuple[int, Proposal] | Literal["waits"] | None
+
+
+def next_trial(
+    spec: CampaignSpec, ledger: Ledger, finished: History, history: History, spent: float
+) -> Next:
+    """The number and the proposal of the next trial; `waits` for a person's word; None when nothing is left to try.
+
+    Args:
+        finished: The trials that earlier lives have finished; they come first, in their order.
+        history: The trials so far.
+        spent: Seconds over all lives.
+    """
+    if len(history) < len(finished):
+        number = finished[len(history)].number
+        proposal = proposed(spec, ledger, history, (), number, spent)
+        assert proposal is not None, "a trial that is finished was proposed"
+        return number, proposal
+    parked = forms.collect(ledger)
+    number = next_number(history, parked)
+    proposal = proposed(spec, ledger, history, parked, number, spent)
+    if proposal is None:
+        return WAITS if _waiting(parked) else None
+    if not _needs_a_word(spec, history, parked, number, proposal):
+        return number, proposal
+    forms.ask(ledger, number, proposal, spec.advanced.approval_minutes)
+    return next_trial(spec, ledger, finished, history, spent) if spec.advanced.approval == "code" else WAITS
+
+
+def next_number(history: History, parked: Sequence[Parked]) -> int:
+    """The lowest number that is neither decided nor kept for a proposal that waits or was rejected."""
+    taken = {trial.number for trial in history}
+    taken |= {one.number for one in parked if one.state != "approved"}
+    return next(number for number in itertools.count() if number not in taken)
+
+
+def proposed(
+    spec: CampaignSpec, ledger: Ledger, history: History, parked: Sequence[Parked], number: int, spent: float
+) -> Proposal | None:
+    """The proposal of a trial, made now unless it is stored; None when there is none to be made."""
+    approved = any(one.number == number for one in parked)
+    waiting, known = _waiting(parked), ledger.place(number).proposal.is_file()
+    if waiting and spec.advanced.approval == "all" and not approved and not known:
+        return None
+    at, fallback = ledger.at(number), load(spec.advanced.fallback, {})
+    proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
+    rejected = {one.number: one for one in parked if one.state == "rejected"}
+    desk = Desk(
+        ledger.environment, spec.isolation, ledger.program, ledger.place(number), at.marker, ideas(ledger)
+    )
+    brief = Brief(
+        ledger.environment.space,
+        history,
+        {one.number: one.proposal for one in waiting},
+        ledger.seed("propose", at),
+        problem=problem_of(ledger.environment),
+        files=champions_files(ledger.environment, ledger.program, history),
+        earlier=lessons(ledger.path),
+        left=left(spec, ledger, history, spent),
+        rejected=tuple((one.proposal, one.words) for one in rejected.values()),
+        desk=ledger.place(number).path,
+    )
+    return kept(propose, ledger.results)(at, whole(desk), whole(proposer), whole(fallback), whole(brief))
+
+
+def ideas(ledger: Ledger) -> tuple[tuple[str, inbox.Idea], ...]:
+    """What waits in the inbox, by name."""
+    return inbox.waiting(ledger.path, ledger.proposals())
+
+
+def bought(ledger: Ledger) -> Usage:
+    """What a campaign has bought so far."""
+    return sum((one.usage for one in ledger.proposals()), NOTHING_BOUGHT)
+
+
+def left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> Left:
+    """What a campaign has left before its next trial."""
+    so_far, most = bought(ledger), spec.advanced
+    reserve = time_for_the_certificate(spec, ledger.environment, history)
+    return Left(
+        trials=max(spec.trials - tried(history), 0.0),
+        seconds=max(spec.hours * 3600 - spent - reserve, 0.0),
+        usd=_remaining_usd(most.max_usd, so_far),
+        tokens=None if most.max_tokens is None else max(most.max_tokens - so_far.tokens, 0),
+    )
+
+
+def _remaining_usd(most: float | None, so_far: Usage) -> float | None:
+    """Nothing where a price is not known: a limit that cannot be reckoned must not be passed."""
+    if most is None:
+        return None
+    return 0.0 if so_far.usd is None else max(most - so_far.usd, 0.0)
+
+
+def _waiting(parked: Sequence[Parked]) -> tuple[Parked, ...]:
+    return tuple(one for one in parked if one.state == "waiting")
+
+
+def _needs_a_word(
+    spec: CampaignSpec, history: History, parked: Sequence[Parked], number: int, proposal: Proposal
+) -> bool:
+    """Whether a proposal may run only when a person says so, and none has."""
+    if not history or any(one.number == number for one in parked):
+        return False
+    if spec.advanced.approval == "code":
+        known = {trial.proposal.edit for trial in history}
+        return proposal.edit not in known
+    return spec.advanced.approval == "all"

@@ -1,0 +1,106 @@
+"""Run a coding agent: without walls, since it needs the network and its own login, but watched like any program.
+
+It is a session of its own below a keeper (tasks/walls/keeper.py): it cannot outlive its engine, and when its time is
+up, or it ends, the last of its processes goes too, however it has detached itself. Its standard input is closed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments.limits import Limits
+from tasks.clock import clock
+from tasks.sandbox import Program, Stopped
+from tasks.scrub import scrub_text
+from tasks.walls.confine import View
+from tasks.walls.orphans import MARKER
+
+LIMITS = Limits(scratch_gb=4, output_mb=16)
+VIEW = View((), (), network=True, gpu=True)
+"""`gpu`: like the drivers of one, the engines of these agents reserve far more address space than they use."""
+KEPT = 4 * 2**20
+"""Bytes of the end of its standard output that are kept: its last words."""
+LOOK_SECONDS = 0.05
+BEGIN = """\
+import json, os, sys
+variables = json.load(sys.stdin)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+try:
+    os.execve(sys.argv[1], sys.argv[1:], variables)
+except OSError as wrong:
+    sys.exit(f"cannot start {sys.argv[1]}: {wrong.strerror}")
+"""
+"""Becomes the agent. Its variables, a key among them, come by a pipe: a command line can be read by everybody."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an agent ended, and what it had printed."""
+
+    failure: str
+    """Why it is none that did its work, in words; empty when it ended with status 0."""
+    printed: str
+    """The end of its standard output, without the engine's secrets."""
+
+
+def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, str], seconds: float) -> Ended:
+    """Run an agent to its end, or for so many seconds. When this returns, nothing of it is left.
+
+    Args:
+        argv: The path of its program first.
+        log: What it prints goes there, capped and without secrets; its temporary files go beside it.
+
+    Raises:
+        CannotStart: the machine has no process, memory, file or disk left for it.
+        KeyboardInterrupt: somebody asked the engine to end.
+    """
+    marker = f"agent/{secrets.token_hex(8)}"
+    begin = [sys.executable, "-I", "-S", "-c", BEGIN, *argv]
+    heard = b""
+    with Program(
+        begin, cwd=cwd, log=log, marker=marker, level="none", view=VIEW, limits=LIMITS, pipes=True
+    ) as program:
+        try:
+            own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox.py
+            _hand_over(program, {**variables, **own})
+            deadline = clock() + seconds
+            status = None
+            while status is None and clock() < deadline:
+                status = program.poll(LOOK_SECONDS)
+                heard = _listen(program, heard)
+            if status is None:
+                failure = f"did not end within {seconds:g} s"
+            else:
+                program.left_over()
+                heard = _listen(program, heard)
+                failure = f"{program.describe(status)}\n{program.tail()}".rstrip() if status else ""
+        except Stopped as stopped:
+            failure = f"was stopped: {stopped}"
+        program.kill()
+    return Ended(failure, scrub_text(heard.decode(errors="replace")))
+
+
+def _hand_over(program: Program, variables: Mapping[str, str]) -> None:
+    pipe = program.process.stdin
+    assert pipe is not None
+    with contextlib.suppress(BrokenPipeError):  # it has ended already, and its status says why
+        pipe.write(json.dumps(dict(variables)).encode())
+    pipe.close()
+
+
+def _listen(program: Program, heard: bytes) -> bytes:
+    """What it has printed on its standard output, as far as it is kept."""
+    pipe = program.process.stdout
+    assert pipe is not None
+    os.set_blocking(pipe.fileno(), False)
+    while chunk := pipe.read(2**18):
+        heard = (heard + chunk)[-KEPT:]
+        program.note(chunk)
+    return heard

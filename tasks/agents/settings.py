@@ -1,0 +1,166 @@
+"""Ready settings: how a coding agent is started without a terminal, and how what it prints at its end is read."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.trial import Usage
+
+EVERYBODYS = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LC_ALL", "TZ"),
+    *("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME"),
+    *("HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
+)
+"""Variables that every agent is handed, as far as they are set: how to find programs, its own login and the network."""
+PROMPT, MODEL = "{prompt}", "{model}"
+"""Arguments of a command of one's own that are replaced, where they stand as a whole argument."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What an agent told of itself at its end."""
+
+    message: str
+    """Its last words."""
+    usage: Usage
+    error: str = ""
+    """That it failed, in its own words; empty when it says that it did not."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One agent's command line."""
+
+    argv: tuple[str, ...]
+    """Up to the prompt, and after it; see `PROMPT`."""
+    model_option: tuple[str, ...] = ()
+    """What names the model, after all the rest."""
+    variables: tuple[str, ...] = ()
+    """Its own: key, address, where its settings are."""
+    hear: Callable[[str], Said] = lambda printed: Said(printed.strip(), Usage(1, usd=None))
+    """Its last words, from all that it printed on its standard output."""
+    remedy: str = ""
+    """How it is installed."""
+
+    def command(self, prompt: str, model: str) -> list[str]:
+        """The whole command line."""
+        values = {PROMPT: prompt, MODEL: model}
+        words = (*self.argv, *(self.model_option if model else ()))
+        return [values.get(word, word) for word in words]
+
+
+def own(argv: Sequence[str]) -> Setting:
+    """A command of one's own: what it prints at its end is its message, and what it costs is not known."""
+    return Setting(tuple(argv))
+
+
+def hear_claude(printed: str) -> Said:
+    """One JSON document: the result, or with it all events before it."""
+    try:
+        document = json.loads(printed)
+    except ValueError:
+        return Said(printed.strip(), Usage(1, usd=None))
+    events = document if isinstance(document, list) else [document]
+    result = next(
+        (event for event in reversed(events) if isinstance(event, dict) and "result" in event), None
+    )
+    if result is None:
+        return Said(printed.strip(), Usage(1, usd=None), _last_error(events))
+    message = str(result["result"]).strip()
+    counts = result.get("usage")
+    counts = counts if isinstance(counts, dict) else {}
+    read = [_count(counts, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_")]
+    usage = Usage(1, sum(read), _count(counts, "output_tokens"), _price(result.get("total_cost_usd")))
+    failed = result.get("is_error") is True
+    return Said(message, usage, (message or str(result.get("subtype"))) if failed else "")
+
+
+def hear_codex(printed: str) -> Said:
+    """A JSON event a line. What it costs is not among them."""
+    message, failure, done, inputs, outputs = "", "", False, 0, 0
+    for event in _events(printed):
+        item = event.get("item")
+        if (
+            event.get("type") == "item.completed"
+            and isinstance(item, dict)
+            and item.get("type") == "agent_message"
+        ):
+            message = str(item.get("text", "")).strip()
+        elif event.get("type") == "turn.completed":
+            counts = event.get("usage")
+            counts = counts if isinstance(counts, dict) else {}
+            done, inputs = True, inputs + _count(counts, "input_tokens")
+            outputs += _count(counts, "output_tokens")
+        elif event.get("type") in ("turn.failed", "error"):
+            failure = _words(event.get("error", event.get("message", "")))
+    # It also tells of errors that it has got over: what counts is whether the turn was completed.
+    return Said(message or printed.strip()[-2000:], Usage(1, inputs, outputs, None), "" if done else failure)
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "claude": Setting(
+        # The prompt comes first: the options with tools take every word that follows for another tool.
+        (
+            *("claude", "-p", PROMPT, "--output-format", "json", "--permission-mode", "acceptEdits"),
+            *(
+                "--allowedTools",
+                "Read,Edit,MultiEdit,Write,Glob,Grep",
+                "--disallowedTools",
+                "Bash,WebFetch,WebSearch",
+            ),
+        ),
+        model_option=("--model", MODEL),
+        variables=(
+            *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"),
+            *("CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CONFIG_DIR"),
+        ),
+        hear=hear_claude,
+        remedy="install Claude Code (npm install -g @anthropic-ai/claude-code) and log in once",
+    ),
+    "codex": Setting(
+        ("codex", "exec", PROMPT, "--json", "--sandbox", "workspace-write"),
+        model_option=("--model", MODEL),
+        variables=("OPENAI_API_KEY", "CODEX_API_KEY", "OPENAI_BASE_URL", "CODEX_HOME"),
+        hear=hear_codex,
+        remedy="install Codex (npm install -g @openai/codex) and log in once",
+    ),
+}
+"""The agents that are known by name. Neither may run commands of its own outside of a sandbox."""
+
+
+def _events(printed: str) -> Iterator[dict[str, Any]]:
+    """The lines that are JSON objects; a long output may have lost its beginning."""
+    for line in printed.splitlines():
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _last_error(events: list[Any]) -> str:
+    errors = [_words(event["error"]) for event in events if isinstance(event, dict) and event.get("error")]
+    return errors[-1] if errors else ""
+
+
+def _words(error: object) -> str:
+    return str(error.get("message", error) if isinstance(error, dict) else error)
+
+
+def _count(counts: Mapping[str, Any], name: str) -> int:
+    """A number of tokens, as an agent tells it; 0 when it does not."""
+    value = counts.get(name)
+    return value if type(value) is int and value > 0 else 0
+
+
+def _price(value: object) -> float | None:
+    """USD, as an agent tells it; None when it does not."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and value >= 0 else None

@@ -1,0 +1,197 @@
+"""What the forms of an edit share: lines, fences, the names of files, and the reason why an answer is no edit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from tasks.scrub import capped, clean, quote
+
+SHOWN_CHARACTERS = 160
+"""Of a line that a reason quotes."""
+FENCE = re.compile(r"^(`{3,}|~{3,})([^`]*)$")
+"""At the beginning of its line: with a blank before it, it is a line of a diff."""
+FILE = re.compile(
+    r"(?<![\w/])(?:[\w-]|\.{0,2}/)[\w./-]*\.(?:py|pyi|md|txt|toml|json|ya?ml|cfg|ini|sh|c|cpp|h|rs)\b"
+)
+"""What looks like the name of a file, in a sentence."""
+PATH = re.compile(r"[\w./~-]*/[\w./~-]*")
+DECORATION = " \t\r#*`\"'<>()[]:|"
+LABEL = re.compile(r"^(?:file(?: ?name)?|path|new file|title)\s*[:=]\s*", re.IGNORECASE)
+
+LOOKED_AT = 300
+"""Characters of a line in which a name, or words that stand for left out lines, are looked for."""
+DOTS = r"(?:\.\.\.+|\u2026)"
+COMMENT = r"^\s*(?:#+|//+|/\*+|<!--)\s*[\[(]?"
+STAYS = r"\b(?:unchanged|here|same|before|omitted|goes?|stays?|remains?|continues?|above|below)\b"
+PARTS = r"(?:code|file|functions?|class(?:es)?|methods?|implementation|script|logic|body|program|imports?|content)"
+LEFT_OUT = re.compile(
+    rf"{COMMENT}{DOTS}"
+    rf"|^\s*{DOTS}\s*\(?\w+"  # dots and words are no Python
+    rf"|{COMMENT}.*\b(?:rest|existing|unchanged|remaining|same|previous)\b.*{DOTS}[\s\])*/>-]*$"
+    rf"|{COMMENT}.*\b(?:rest of|remaining|remainder|existing)\b.*\b{PARTS}\b.*{STAYS}"
+    rf"|{COMMENT}(?:keep |the )*(?:existing|previous|original|same|unchanged|remaining|your) {PARTS}"
+    rf"(?: \w+)?(?: {STAYS})*[\s.:\])*/>-]*$"
+    rf"|{COMMENT}(?:the )?(?:rest|remainder)\b.*{STAYS}",
+    re.IGNORECASE,
+)
+"""A line that stands for others that were not written out."""
+BARE_DOTS = re.compile(rf"^(\s*){DOTS}\s*$")
+HEADER = re.compile(r"^\s*(?:async def|def|class)\b.*:\s*(?:#.*)?$")
+
+
+class NoEdit(Exception):
+    """An answer is no edit that can be applied. The reason is written for who gave the answer: enough to repair it by.
+
+    Its first line is a sentence; lines of a file may follow, quoted.
+    """
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text as git sees it: lines end with a newline and with nothing else."""
+
+    lines: tuple[str, ...]
+    ended: bool = True
+    """Whether the last line has its newline."""
+
+    @classmethod
+    def of(cls, text: str) -> Text:
+        lines = text.split("\n")
+        return cls(tuple(lines[:-1]), True) if lines[-1] == "" else cls(tuple(lines), False)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines) + "\n" * (self.ended and bool(self.lines))
+
+    @property
+    def windows(self) -> bool | None:
+        """Whether its lines end as on Windows; None when some do and some do not, or there are none."""
+        found = {line.endswith("\r") for line in self.lines}
+        return found.pop() if len(found) == 1 else None
+
+
+def lines_of(answer: str) -> list[str]:
+    """The lines of an answer, without a newline."""
+    return list(Text.of(answer).lines)
+
+
+def ended_alike(line: str, windows: bool | None) -> str:
+    """A line with the end that the lines of its file have."""
+    return line if windows is None else line.removesuffix("\r") + "\r" * windows
+
+
+@dataclass(frozen=True)
+class Fence:
+    """A fenced block of an answer."""
+
+    line: int
+    """Of its opening, from 1."""
+    info: str
+    """What stands behind the opening fence."""
+    above: str
+    """The last line before it that is not blank, outside of any other fence."""
+    body: tuple[str, ...]
+
+
+def fences(answer: str) -> list[Fence]:
+    """The fenced blocks of an answer.
+
+    Raises:
+        NoEdit: the last one is not closed.
+    """
+    found: list[Fence] = []
+    above, opened, body = "", None, list[str]()
+    for number, line in enumerate(lines_of(answer), 1):
+        match = FENCE.match(line.rstrip())
+        if opened is None and match:
+            opened, body = (number, match[1], match[2].strip()), []
+        elif opened is None:
+            above = line if line.strip() else above
+        elif match and not match[2].strip() and match[1].startswith(opened[1]):
+            found.append(Fence(opened[0], opened[2], above, tuple(body)))
+            above, opened = "", None
+        else:
+            body.append(line)
+    if opened is not None:
+        raise NoEdit(
+            f"the fence opened in line {opened[0]} of the answer is never closed: the answer is cut off. "
+            "Write all of it, and a fence longer than any inside"
+        )
+    return found
+
+
+def plain(line: str) -> str:
+    """What a line says without the marks of Markdown around it: `### **train.py**:` says train.py."""
+    said = LABEL.sub("", line[:LOOKED_AT].strip(DECORATION))
+    return said.strip(DECORATION).removeprefix("./")
+
+
+def named(line: str, editable: Sequence[str]) -> str | None:
+    """The editable file that a line names, alone or as the only one in a sentence; None when it names none.
+
+    Raises:
+        NoEdit: the line is the name of another file, or names several.
+    """
+    said = plain(line)
+    if said in editable:
+        return said
+    if FILE.fullmatch(said) or PATH.fullmatch(said):
+        raise NoEdit(not_editable(said, editable))
+    inside = {
+        name
+        for name in editable
+        if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w/-]|\.\w)", line[:LOOKED_AT])
+    }
+    if len(inside) > 1:
+        raise NoEdit(
+            f"{capped(line.strip(), 100)!r} names several files: put one name alone on the line before"
+        )
+    return inside.pop() if inside else None
+
+
+def not_editable(name: str, editable: Sequence[str]) -> str:
+    return f"{capped(name, 100)!r} may not be changed; editable: {', '.join(editable) or 'nothing'}"
+
+
+def is_place(name: str) -> bool:
+    """Whether a name may be a program's file: below its folder, and not git's."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and not {"..", ".git"} & {part.lower() for part in parts}
+
+
+def left_out(lines: Sequence[str], known: Iterable[str]) -> str | None:
+    """The first line that stands for others that were not written, and was not in the file (`known`) before."""
+    before = {line.strip() for line in known}
+    for number, line in enumerate(lines):
+        dots = BARE_DOTS.match(line)
+        if dots:
+            above = next((each for each in reversed(lines[:number]) if each.strip()), "")
+            stub = HEADER.match(above) and above.strip() not in before and dots[1]
+            if not stub and line.strip() not in before:
+                return line
+        elif LEFT_OUT.match(line[:LOOKED_AT]) and line.strip() not in before:
+            return line
+    return None
+
+
+def complete(lines: Sequence[str], known: Iterable[str], where: str) -> None:
+    """Refuse new lines that leave some out.
+
+    Raises:
+        NoEdit: with the line that stands for them.
+    """
+    gap = left_out(lines, known)
+    if gap is not None:
+        raise NoEdit(
+            f"{where}: {capped(gap.strip(), 100)!r} stands for lines that are left out; "
+            "nothing is filled in: write every line"
+        )
+
+
+def numbered(lines: Sequence[str], first: int, count: int) -> str:
+    """Lines of a file with their numbers, as data in a reason; `first` counts from 0."""
+    chosen = enumerate(lines[first : first + count], first + 1)
+    text = "\n".join(f"{number:>4} {' '.join(clean(line))}" for number, line in chosen)
+    return quote(text, SHOWN_CHARACTERS, count)

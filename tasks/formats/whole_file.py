@@ -1,0 +1,79 @@
+"""Whole files: one fenced block for each that changes, with all of its lines.
+
+    train.py
+    ```python
+    ...every line of the file...
+    ```
+
+The name stands on the line before, behind the opening fence, or, where one file is editable, nowhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+
+from tasks.formats._answer import FILE, LOOKED_AT, Fence, NoEdit, Text, complete, ended_alike, fences, named
+
+LANGUAGES: Mapping[str, frozenset[str]] = {".py": frozenset({"", "py", "python", "python3"})}
+"""What may stand behind the fence of a block without a name, by the suffix of a file; elsewhere anything."""
+KEY = re.compile(r"\b(?:title|file|filename|path|name)=")
+
+
+def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
+    """The files that the answer writes out.
+
+    Raises:
+        NoEdit: a fence is not closed, its file is not editable or not clear, or lines were left out.
+    """
+    texts: dict[str, str] = {}
+    for fence in fences(answer):
+        name = _name(fence, editable)
+        if name is None:
+            continue
+        if name in texts:
+            raise NoEdit(
+                f"a second fenced block for {name} begins in line {fence.line} of the answer: write one, with all of "
+                "its lines; if the file holds a fence itself, make the outer one longer"
+            )
+        texts[name] = _text(fence, name, files.get(name))
+    if not texts:
+        raise NoEdit("no fenced block found: write the whole new file between ```python and ```")
+    return texts
+
+
+def _name(fence: Fence, editable: Sequence[str]) -> str | None:
+    """Which file a block is; None where it is none, such as a command to be run."""
+    language, _, rest = KEY.sub(" ", fence.info).replace("{", " ").replace(":", " ").partition(" ")
+    for spoken in (rest, fence.info) if rest.strip() else (fence.info,):
+        name = named(spoken, editable)
+        if name is not None:
+            return name
+    name = named(fence.above, editable)
+    if name is not None:
+        return name
+    fitting = [name for name in editable if _fits(language, name)]
+    if not fitting:
+        return None
+    other = FILE.search(fence.above[:LOOKED_AT])
+    if len(editable) == 1 and not other:
+        return editable[0]
+    said = f"speaks of {other[0]!r}" if other else "names no file"
+    raise NoEdit(
+        f"the fenced block in line {fence.line} of the answer {said}: put the name of an editable file "
+        f"({', '.join(editable)}) alone on the line before it"
+    )
+
+
+def _fits(language: str, name: str) -> bool:
+    known = LANGUAGES.get(PurePosixPath(name).suffix)
+    return known is None or language.lower() in known
+
+
+def _text(fence: Fence, name: str, before: str | None) -> str:
+    if not any(line.strip() for line in fence.body):
+        raise NoEdit(f"the fenced block of {name} is empty: write every line of the file")
+    known = Text.of(before or "")
+    complete(fence.body, known.lines, name)
+    return str(Text(tuple(ended_alike(line, known.windows) for line in fence.body)))

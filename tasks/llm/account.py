@@ -1,0 +1,350 @@
+"""Which language model is asked, where it is, who we are there, and what may be spent."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from environments.plugins import Refused, explain
+from tasks import scrub
+from tasks.llm import library
+
+if TYPE_CHECKING:
+    import httpx
+
+    from blocks.llm import LLM
+
+DEFAULT_BLOCK = "nightshift"
+NO_KEY = "none"
+"""Sent where an endpoint of one's own needs no key: the client does not go without one."""
+PROBE_SECONDS = 10.0
+OPENAI_LIKE = (
+    "openai",
+    "hosted_vllm",
+    "lm_studio",
+    "llamafile",
+    "custom_openai",
+    "openai_like",
+    "litellm_proxy",
+)
+"""Providers whose endpoints list their models at /models for the same key."""
+LOCAL = {"ollama": "http://localhost:11434", "ollama_chat": "http://localhost:11434"}
+"""Providers on this machine, which ask for no key: where they are unless OLLAMA_API_BASE says otherwise."""
+
+
+class Account(BaseModel):
+    """One model, ready to be asked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    model: str
+    """LiteLLM's name of it, the provider included, such as `anthropic/claude-sonnet-4-5`."""
+    base_url: str | None = None
+    """An endpoint other than the provider's own."""
+    key: SecretStr | None = None
+    """None: what the provider's usual variable holds; with `base_url`: no key."""
+    temperature: float | None = None
+    max_output_tokens: int = Field(default=8192, ge=1)
+    """Of one answer."""
+    timeout_seconds: float = Field(default=300.0, gt=0)
+    """For one answer, all tries together."""
+    usd_per_million_input: float | None = Field(default=None, ge=0)
+    usd_per_million_output: float | None = Field(default=None, ge=0)
+    max_usd: float | None = Field(default=None, gt=0)
+    """Of the whole campaign, whichever proposer spends it."""
+    max_tokens: int | None = Field(default=None, gt=0)
+    """Of the whole campaign, input and output together."""
+
+    @model_validator(mode="after")
+    def _has_both_prices(self) -> Self:
+        _require_both_prices(self.usd_per_million_input, self.usd_per_million_output)
+        return self
+
+    @property
+    def provider(self) -> str | None:
+        return library.provider(self.model)
+
+    def usd(self, input_tokens: int, output_tokens: int) -> float | None:
+        """What so many tokens cost, by the stated prices or else the provider's; None when that is unknown.
+
+        What an endpoint of one's own takes is not known from the provider's price list.
+        """
+        given, got = self.usd_per_million_input, self.usd_per_million_output
+        if given is not None and got is not None:
+            return (input_tokens * given + output_tokens * got) / 1e6
+        return None if self.base_url else library.price(self.model, input_tokens, output_tokens)
+
+
+class Stated(BaseModel):
+    """What a proposer's options say of the model that it asks. What is not said comes from a saved LLM block."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    block: str | None = Field(
+        default=None,
+        description="Name of a saved LLM block; without it and a model, the one called nightshift.",
+    )
+    model: str | None = Field(
+        default=None,
+        description="The model, as provider/name in LiteLLM's words. With a base URL the name alone will do.",
+    )
+    base_url: str | None = Field(
+        default=None,
+        description="Address of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1. A key is sent there "
+        "only when key_variable names one.",
+    )
+    key_variable: str | None = Field(
+        default=None,
+        description="Name of the environment variable that holds the key; never the key itself.",
+    )
+    temperature: float | None = Field(
+        default=None, ge=0, le=2, description="Sampling temperature; the provider's own when left out."
+    )
+    max_output_tokens: int | None = Field(
+        default=None, ge=1, description="Most tokens of one answer; 8192 when nothing says otherwise."
+    )
+    timeout_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Most seconds for one answer, all tries together; 300 when nothing says otherwise.",
+    )
+    usd_per_million_input: float | None = Field(
+        default=None, ge=0, description="Price of a million input tokens, in USD."
+    )
+    usd_per_million_output: float | None = Field(
+        default=None, ge=0, description="Price of a million output tokens, in USD."
+    )
+    max_usd: float | None = Field(default=None, gt=0, description="Most USD that the campaign may spend.")
+    max_tokens: int | None = Field(
+        default=None, gt=0, description="Most tokens that the campaign may use, input and output together."
+    )
+
+    @model_validator(mode="after")
+    def _can_be_read(self) -> Self:
+        if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
+            # Not shown: somebody may have put the key itself here.
+            raise ValueError("key_variable is no name of a variable: put the key into one, and give its name")
+        if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
+            raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")
+        _require_both_prices(self.usd_per_million_input, self.usd_per_million_output)
+        return self
+
+
+def accounts(stated: Stated) -> tuple[Account, ...]:
+    """The models that a proposer may ask: what it states, laid over the saved block. The first is the one to ask.
+
+    A block's key goes to the block's own address only, and its prices hold for its own models only. The keys are
+    known to `tasks.scrub` from here on.
+
+    Raises:
+        Refused: nothing says which model, the block cannot be read, or the variable for the key holds none.
+    """
+    name = stated.block or (None if stated.model else DEFAULT_BLOCK)
+    block = _saved(name, must_exist=stated.block is not None) if name else None
+    if block is None and stated.model is None:
+        raise Refused(
+            "nothing says which language model to ask: give the option model, such as anthropic/claude-sonnet-4-5, "
+            f"or save an LLM block called {DEFAULT_BLOCK!r}"
+        )
+    names = [stated.model] if stated.model else (block.models if block else [])
+    base_url = stated.base_url or (block.base_url if block else None)
+    values = {
+        **(_from_block(block, stated) if block else {}),
+        **_said(stated, Account.model_fields),
+        "base_url": base_url and base_url.rstrip("/"),
+        "key": _key(stated, block),
+    }
+    prefix = block.provider if block else None
+    try:
+        return tuple(Account(**{**values, "model": full_name(one, prefix, base_url)}) for one in names)
+    except ValidationError as error:
+        raise explain(error, "language model", Account.model_fields) from error
+
+
+def full_name(model: str, prefix: str | None, base_url: str | None) -> str:
+    """LiteLLM's name of a model: with its provider, which at an endpoint of one's own is `openai` if it has none."""
+    model = model.strip()
+    if prefix:
+        return model if model.startswith(f"{prefix}/") else f"{prefix}/{model}"
+    first, slash, _ = model.partition("/")
+    if base_url and not (slash and library.is_provider(first)):
+        return f"openai/{model}"
+    return model
+
+
+def check(account: Account) -> None:
+    """Ask, without buying anything, whether the model can be asked: its provider, the key, the endpoint, the limits.
+
+    Raises:
+        Refused: what is missing, and the remedy.
+    """
+    provider = account.provider
+    if provider is None:
+        raise Refused(
+            f"model {account.model!r} names no provider that LiteLLM knows: write provider/model, such as "
+            f"openai/{account.model}, or give the base_url of your own endpoint"
+        )
+    if where := account.base_url or _local(provider):
+        _probe(account, where, lists_models=provider in OPENAI_LIKE)
+    elif account.key is None and (missing := library.missing_keys(account.model)):
+        raise Refused(
+            f"model {account.model!r} needs a key, and {' or '.join(missing)} is not set: set it, or name the "
+            "variable that holds the key with key_variable"
+        )
+    _check_limits(account)
+
+
+def _check_limits(account: Account) -> None:
+    most = account.usd(0, account.max_output_tokens)
+    if account.max_usd is not None and most is None:
+        raise Refused(
+            f"max_usd = {account.max_usd:g}, but the price of {account.model!r} is not known: state "
+            "usd_per_million_input and usd_per_million_output (0 if it is free), or limit max_tokens instead"
+        )
+    if account.max_usd is not None and most is not None and most > account.max_usd:
+        raise Refused(
+            f"max_usd = {account.max_usd:g} does not pay for one answer of max_output_tokens = "
+            f"{account.max_output_tokens}, {most:.4g} USD: raise the first or lower the second"
+        )
+    if account.max_tokens is not None and account.max_output_tokens >= account.max_tokens:
+        raise Refused(
+            f"max_tokens = {account.max_tokens} of the campaign leaves no room for one answer of max_output_tokens = "
+            f"{account.max_output_tokens}: raise the first or lower the second"
+        )
+
+
+def _from_block(block: LLM, stated: Stated) -> dict[str, Any]:
+    """What a block says of an account, as far as it holds for the model that is asked."""
+    said = _said(block, Account.model_fields)
+    theirs = {full_name(one, block.provider, block.base_url) for one in block.models} | set(block.models)
+    elsewhere = stated.base_url not in (None, block.base_url)
+    if elsewhere or (stated.model is not None and stated.model not in theirs):
+        said = {name: value for name, value in said.items() if not name.startswith("usd_per_million")}
+    return said
+
+
+def _said(source: BaseModel, fields: Mapping[str, object]) -> dict[str, Any]:
+    """The values of the named fields that say something."""
+    return {
+        name: value
+        for name in fields
+        if name != "model" and (value := getattr(source, name, None)) is not None
+    }
+
+
+def _key(stated: Stated, block: LLM | None) -> SecretStr | None:
+    """The key, which the scrubber is told of; None without one."""
+    if stated.key_variable:
+        return _from_variable(stated.key_variable)
+    if block is None or stated.base_url not in (None, block.base_url):
+        return None
+    if block.key is not None:
+        return _told("LLM_KEY", block.key.get_secret_value())
+    return _from_variable(block.key_variable) if block.key_variable else None
+
+
+def _from_variable(name: str) -> SecretStr:
+    value = os.environ.get(name, "")
+    if not value.strip():
+        raise Refused(
+            f"key_variable = {name}, but {name} is {'empty' if name in os.environ else 'not set'} in this environment: "
+            f"export {name}=..., or name another variable"
+        )
+    return _told(name, value)
+
+
+def _told(name: str, value: str) -> SecretStr:
+    # A line break, which a file often ends with, cannot be sent, and the complaint would show the key.
+    value = value.strip()
+    scrub.remember(name, value)
+    return SecretStr(value)
+
+
+def _saved(name: str, must_exist: bool) -> LLM | None:
+    """The LLM block of this name on the Prefect server that this process uses; None when there is none.
+
+    Raises:
+        Refused: the server does not give it, or it must exist and does not.
+    """
+    import httpx
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from blocks.llm import LLM
+
+    api = PREFECT_API_URL.value() or os.environ.get("PREFECT_API_URL")
+    if not api:
+        if must_exist:
+            raise Refused(
+                f"LLM block {name!r} cannot be read without a Prefect server: set PREFECT_API_URL, or give model"
+            )
+        return None
+    try:
+        # Prefect may have been imported before the address was set; it would start a server of its own.
+        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+            saved = client.read_block_document_by_name(name, LLM.get_block_type_slug())
+    except ObjectNotFound:
+        if must_exist:
+            raise Refused(f"there is no LLM block called {name!r}: save it first, or give model") from None
+        return None
+    except httpx.HTTPError as error:
+        raise Refused(
+            f"LLM block {name!r} cannot be read from the Prefect server at {scrub.without_passwords(api)} "
+            f"({_words(error)}): see that it answers, or give model"
+        ) from error
+    try:
+        return LLM.model_validate(saved.data)
+    except ValidationError as error:
+        raise explain(error, f"LLM block {name!r}") from error
+
+
+def _local(provider: str) -> str | None:
+    return (os.environ.get("OLLAMA_API_BASE") or LOCAL[provider]) if provider in LOCAL else None
+
+
+def _probe(account: Account, url: str, lists_models: bool) -> None:
+    """See that the endpoint answers and, where it lists its models for a key, that it takes ours."""
+    import httpx
+
+    shown = scrub.without_passwords(url)
+    try:
+        answer = _get(account, f"{url}/models")
+        if lists_models and answer.status_code == 404 and _get(account, f"{url}/v1/models").is_success:
+            raise Refused(f"base_url = {shown} lists no models, but {shown}/v1 does: give that one")
+    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
+        raise Refused(
+            f"no language model answers at base_url = {shown} ({_words(error)}): start it, or correct the address"
+        ) from error
+    if lists_models and answer.status_code in (401, 403):
+        raise Refused(
+            f"the endpoint at base_url = {shown} does not take our key ({answer.status_code}): "
+            + ("correct it" if account.key else "name the variable that holds one with key_variable")
+        )
+    if answer.status_code >= 500:
+        raise Refused(
+            f"the endpoint at base_url = {shown} answers, but is not ready ({answer.status_code}): wait until it is"
+        )
+
+
+def _get(account: Account, url: str) -> httpx.Response:
+    import httpx
+
+    key = account.key.get_secret_value() if account.key else NO_KEY
+    seconds = min(PROBE_SECONDS, account.timeout_seconds)
+    return httpx.get(url, headers={"Authorization": f"Bearer {key}"}, timeout=seconds)
+
+
+def _words(error: Exception) -> str:
+    return scrub.capped(" ".join(scrub.clean(str(error))) or type(error).__name__, 200)
+
+
+def _require_both_prices(given: float | None, got: float | None) -> None:
+    if (given is None) != (got is None):
+        raise ValueError(
+            f"usd_per_million_input is {given} and usd_per_million_output is {got}: give both, or neither"
+        )

@@ -1,0 +1,127 @@
+"""LiteLLM as it is used here: loaded late and quietly, and never waited for beyond a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import importlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+from environments.plugins import Refused
+from tasks import interrupt
+
+POLL_SECONDS = 0.1
+"""How soon a signal that asks us to end is seen."""
+OWN_CREDENTIALS = ("_API_KEY",)
+"""What the variables end with that are the only way in. Of the others (AWS, Google) a login may stand in a file."""
+
+
+@functools.cache
+def litellm() -> Any:
+    """The module `litellm`, without its downloads, its prints and its retries.
+
+    Not typed: its sources are larger than all that is checked here, and it is an extra that need not be installed.
+
+    Raises:
+        Refused: it is not installed.
+    """
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = (
+        "True"  # else it downloads its price list when it is imported
+    )
+    try:
+        module: Any = importlib.import_module("litellm")
+    except ModuleNotFoundError as missing:
+        raise Refused(
+            f"asking a language model needs the package {missing.name!r}: pip install -e '.[llm]'"
+        ) from missing
+    module.suppress_debug_info = True
+    module.drop_params = True  # a temperature that a model does not take is no reason to fail
+    module.num_retries = 0
+    module.disable_aiohttp_transport = True  # httpx ends with its request; aiohttp's sessions stay open
+    for callbacks in (
+        "callbacks",
+        "input_callback",
+        "success_callback",
+        "failure_callback",
+        "service_callback",
+    ):
+        setattr(module, callbacks, [])
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return module
+
+
+def completed(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
+    """What the work returns, cut off when the time is over, whatever it is waiting for.
+
+    Raises:
+        TimeoutError: it was cut off.
+        KeyboardInterrupt: this process is asked to end.
+        Exception: whatever the work raises.
+    """
+    deadline = time.monotonic() + seconds
+    future = asyncio.run_coroutine_threadsafe(work, _loop())
+    try:
+        while not future.done():
+            interrupt.check()
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError(f"no answer within {seconds:.0f} s")
+            concurrent.futures.wait([future], timeout=min(POLL_SECONDS, left))
+        return future.result()
+    finally:
+        future.cancel()  # closes its connection: a server that trickles is not listened to any longer
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """One event loop for all requests: connections that are kept open belong to the loop that opened them."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="nightshift-llm", daemon=True).start()
+    return loop
+
+
+def provider(model: str) -> str | None:
+    """The provider of a model by its name; None where the name does not tell it."""
+    library = litellm()
+    try:
+        return str(library.get_llm_provider(model)[1])
+    except library.BadRequestError:
+        return None
+
+
+def is_provider(name: str) -> bool:
+    """Whether this is what LiteLLM calls a provider."""
+    return name in {str(getattr(one, "value", one)) for one in litellm().provider_list}
+
+
+def missing_keys(model: str) -> tuple[str, ...]:
+    """The variables of which one must hold the key of the model's provider, when none does."""
+    missing = tuple(litellm().validate_environment(model)["missing_keys"])
+    return missing if all(name.endswith(OWN_CREDENTIALS) for name in missing) else ()
+
+
+def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
+    """What so many tokens cost at the provider, in USD; None where LiteLLM does not know."""
+    library = litellm()
+
+    def usd(given: int, got: int) -> float:
+        return float(sum(library.cost_per_token(model=model, prompt_tokens=given, completion_tokens=got)))
+
+    try:
+        # A model on its list without a price would seem to be free.
+        return usd(input_tokens, output_tokens) if usd(1, 1) else None
+    except Exception:  # noqa: BLE001 (it raises several kinds, a bare Exception among them, all for an unknown model)
+        return None
+
+
+def count(model: str, text: str | Sequence[Mapping[str, str]]) -> int:
+    """About how many tokens a text or some messages have."""
+    given = {"text": text} if isinstance(text, str) else {"messages": list(text)}
+    return int(litellm().token_counter(model=model, **given))

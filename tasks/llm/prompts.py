@@ -1,0 +1,97 @@
+"""Prompts: Markdown files with places for values. An environment's own stand before ours.
+
+Ours lie beside this file, in `prompts/`. A file of the same name in the environment's `prompts/` takes its place, in
+the whole or in one part, since they include each other. They are Jinja templates of these values:
+
+    problem   what is to be improved (tasks.proposers.Problem)
+    told      the campaign in words (tasks.llm.telling.Told)
+    count     how many proposals are asked for
+    form      how an edit is to be written
+    reason    why the last answer cannot be tried, quoted
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from environments import plugins
+from environments.plugins import Refused
+
+if TYPE_CHECKING:
+    import jinja2
+
+OURS = Path(__file__).parent / "prompts"
+VALUES = frozenset({"problem", "told", "count", "form", "reason"})
+"""What a prompt may name."""
+
+
+def render(name: str, folder: Path | None, **values: object) -> str:
+    """The prompt of that name, with its values filled in.
+
+    Args:
+        folder: Whose files stand before ours; None without one.
+
+    Raises:
+        Refused: a prompt of the folder that is no template, or that names what there is not.
+    """
+    import jinja2
+
+    try:
+        return _environment(folder).get_template(f"{name}.md").render(values).strip() + "\n"
+    except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, OSError) as wrong:
+        raise _fault(f"{name}.md", folder, wrong) from wrong
+
+
+def check(folder: Path | None) -> None:
+    """Everything that can be known wrong with an environment's own prompts before one is needed.
+
+    Raises:
+        Refused: a file of a name that no prompt has, one that is no template, or that names what there is not.
+    """
+    import jinja2
+    from jinja2 import meta
+
+    if folder is None or not folder.is_dir():
+        return
+    environment = _environment(folder)
+    for path in sorted(folder.glob("*.md")):
+        plugins.require(path.stem, names(), "prompt", str(folder))
+        try:
+            named = meta.find_undeclared_variables(environment.parse(path.read_text(), filename=str(path)))
+        except (jinja2.TemplateError, ValueError) as wrong:
+            raise _fault(path.name, folder, wrong) from wrong
+        for value in sorted(named):
+            plugins.require(value, sorted(VALUES), "value", str(path))
+
+
+def names() -> tuple[str, ...]:
+    """The prompts that there are, parts of others included."""
+    return tuple(sorted(path.stem for path in OURS.glob("*.md")))
+
+
+@lru_cache(maxsize=8)
+def _environment(folder: Path | None) -> jinja2.Environment:
+    import jinja2
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+    # Sandboxed: an environment may come from elsewhere, and a prompt has no business but to be filled in.
+    return ImmutableSandboxedEnvironment(
+        loader=jinja2.FileSystemLoader([*([folder] if folder else []), OURS]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # a prompt is no web page
+    )
+
+
+def _fault(file: str, folder: Path | None, wrong: Exception) -> Refused:
+    """What is wrong with a prompt, in one line; the file that holds it need not be the one that was asked for."""
+    where = str(folder / file) if folder and (folder / file).is_file() else file
+    # A fault in a part is told with the part's own place.
+    stated, line = getattr(wrong, "filename", None), getattr(wrong, "lineno", None)
+    place = stated or where
+    at = f"{place}, line {line}" if line else place
+    what = " ".join(str(wrong).split())
+    return Refused(f"prompt {at}: {what}. Values that a prompt may name: {', '.join(sorted(VALUES))}")

@@ -1,0 +1,34 @@
+"""Quotes: what programs printed, and models and people said, as it may stand in a prompt.
+
+Marked line by line as data (tasks.scrub.quote), without secrets or anything hidden, and capped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tasks.scrub import capped, clean, quote
+
+WIDTH = 200
+"""Characters of a quoted line."""
+
+
+def data(text: str, lines: int, width: int = WIDTH) -> str:
+    """What others said, quoted and capped: the first line, which says most, and the last ones."""
+    every = clean(text)
+    left_out = len(every) - lines
+    if left_out > 0:
+        note = f"[{left_out} line{'s' * (left_out != 1)} left out]"
+        every = [every[0], note, *every[len(every) - lines + 1 :]]
+    return quote("\n".join(every), width, len(every))
+
+
+def one_line(text: str, most: int) -> str:
+    """What others said as a single line, without anything hidden, of at most so many characters and a note."""
+    return capped(" ".join(" ".join(clean(text)).split()), most)
+
+
+def listed(lines: Iterable[str]) -> str:
+    """Lines that hold what others said, as one quote; empty without any."""
+    kept = [one_line(line, 2 * WIDTH) for line in lines]
+    return quote("\n".join(kept), 3 * WIDTH, len(kept)) if kept else ""

@@ -1,0 +1,194 @@
+"""One request to a language model: an answer, or why there is none and whether to try again."""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from tasks import scrub
+from tasks.llm import library
+from tasks.llm.account import NO_KEY, Account
+from tasks.trial import Usage
+
+TEMPORARY = {408: "timeout", 409: "conflict", 425: "too early", 429: "rate limit", 529: "overloaded"}
+"""Statuses below 500, or of one provider's own, after which the same request may be answered. From 500 on all are."""
+PERMANENT = {
+    400: "bad request",
+    401: "the key is not accepted",
+    402: "no credit",
+    403: "access denied",
+    404: "no such model or address",
+    413: "the request is too long",
+    422: "bad request",
+}
+UNKNOWN_FORMAT = (400, 422)
+"""How endpoints answer that do not know response_format."""
+SHOWN = 300
+"""Characters of an endpoint's own words in a reason."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True)
+class Said:
+    """What came back: a text, or a refusal in its place."""
+
+    text: str
+    finish: str
+    """Why it ended: `stop`, `length` at the limit of output tokens, or what else the provider says."""
+    refusal: str
+    usage: Usage
+    model: str
+    """What the provider calls the model that answered."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why nothing came back."""
+
+    reason: str
+    usage: Usage
+    again: bool
+    """Whether the same request may be answered later."""
+    after: float | None = None
+    """Seconds that the endpoint asks us to wait."""
+    without_schema: bool = False
+    """Whether it may be answered at once when it asks for no format."""
+
+
+def send(
+    account: Account, messages: tuple[Message, ...], schema: Mapping[str, Any] | None, seconds: float
+) -> Said | Fault:
+    """Ask once, and wait so many seconds at most.
+
+    Raises:
+        KeyboardInterrupt: this process is asked to end.
+    """
+    litellm = library.litellm()
+    try:
+        reply = library.completed(
+            litellm.acompletion(
+                **_arguments(account, messages),
+                **({"response_format": _format(schema)} if schema is not None else {}),
+                timeout=seconds,
+                num_retries=0,
+                max_retries=0,  # the client's own, below LiteLLM's
+            ),
+            seconds,
+        )
+    except TimeoutError:
+        return _unfinished(account, messages, seconds)
+    except Exception as error:  # noqa: BLE001 (whatever a strange reply makes LiteLLM raise, there is no answer)
+        if isinstance(error, litellm.Timeout) and getattr(error, "litellm_response_headers", None) is None:
+            return _unfinished(account, messages, seconds)
+        return _fault(error, schema is not None)
+    return _said(account, messages, reply)
+
+
+def tokens(account: Account, messages: tuple[Message, ...]) -> int:
+    """About how many tokens the messages have."""
+    return library.count(account.model, [asdict(message) for message in messages])
+
+
+def _arguments(account: Account, messages: tuple[Message, ...]) -> dict[str, Any]:
+    # Without a key of ours LiteLLM takes the usual variable's, which belongs to the provider's own endpoint.
+    no_key = NO_KEY if account.base_url else None
+    return {
+        "model": account.model,
+        "messages": [asdict(message) for message in messages],
+        "api_base": account.base_url,
+        "api_key": account.key.get_secret_value() if account.key else no_key,
+        "temperature": account.temperature,
+        "max_tokens": account.max_output_tokens,
+    }
+
+
+def supports_schema(account: Account) -> bool:
+    """Whether to send a schema: an endpoint of one's own is asked, of the others LiteLLM knows it."""
+    return account.base_url is not None or bool(library.litellm().supports_response_schema(account.model))
+
+
+def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": dict(schema), "strict": True}}
+
+
+def _said(account: Account, messages: tuple[Message, ...], reply: Any) -> Said | Fault:
+    if not reply.choices:
+        return Fault("the reply holds no answer", _usage(account, messages, reply, ""), again=True)
+    choice = reply.choices[0]
+    extra = getattr(choice.message, "provider_specific_fields", None) or {}
+    refusal = extra.get("refusal") or getattr(choice.message, "refusal", None) or ""
+    text, finish = choice.message.content or "", choice.finish_reason or "stop"
+    if finish == "content_filter":
+        refusal = refusal or "a content filter held the answer back"
+    usage = _usage(account, messages, reply, text)
+    return Said(text, finish, _words(refusal), usage, str(reply.model or account.model))
+
+
+def _usage(account: Account, messages: tuple[Message, ...], reply: Any, text: str) -> Usage:
+    """As the reply says; counted here where it does not."""
+    said = getattr(reply, "usage", None)
+    given, got = (said.prompt_tokens or 0, said.completion_tokens or 0) if said else (0, 0)
+    if not given and not got:
+        given, got = tokens(account, messages), library.count(account.model, text)
+    return Usage(1, given, got, account.usd(given, got))
+
+
+def _unfinished(account: Account, messages: tuple[Message, ...], seconds: float) -> Fault:
+    """Cut off. What was read is paid for all the same, and how much was written by then nobody says."""
+    given = tokens(account, messages)
+    usage = Usage(1, given, 0, account.usd(given, 0))
+    return Fault(f"timeout: no answer within {seconds:.3g} s", usage, again=True)
+
+
+def _fault(error: Exception, with_schema: bool) -> Fault:
+    """An error in words. What was not answered is not paid for."""
+    status = getattr(error, "status_code", None) or 500
+    kind = type(error).__name__
+    told = _words(_without_prefix(str(error)))
+    permanent = status < 500 and status not in TEMPORARY
+    if kind == "ContextWindowExceededError":
+        name = "the request is longer than the model's context"
+    elif kind == "ContentPolicyViolationError":
+        name = "a content filter refused the request"
+    else:
+        name = PERMANENT.get(status) or TEMPORARY.get(status) or f"outage ({status})"
+    return Fault(
+        f"{name}: {told}",
+        Usage(calls=1),
+        again=not permanent,
+        after=_retry_after(error),
+        without_schema=with_schema and kind == "BadRequestError" and status in UNKNOWN_FORMAT,
+    )
+
+
+def _retry_after(error: Exception) -> float | None:
+    """Seconds that the header Retry-After asks for, which states them or a date."""
+    headers = getattr(error, "litellm_response_headers", None) or {}
+    stated = str(headers.get("retry-after", "")).strip()
+    if re.fullmatch(r"\d+(\.\d+)?", stated):
+        return float(stated)
+    try:
+        return max(email.utils.parsedate_to_datetime(stated).timestamp() - time.time(), 0.0)
+    except ValueError:
+        return None
+
+
+def _without_prefix(text: str) -> str:
+    """The endpoint's own words, without the names of the library's classes."""
+    return re.sub(r"^(?:litellm\.)?(?:\w+(?:Error|Timeout): )*(?:\w+Exception - )?", "", text)
+
+
+def _words(text: str) -> str:
+    """Somebody else's words on one line: scrubbed, harmless, capped."""
+    return scrub.capped(" ".join(" ".join(scrub.clean(text)).split()), SHOWN)

@@ -1,0 +1,196 @@
+"""Telling: a campaign in the words of a prompt.
+
+What a program printed, and what a model or a person said, stands in quotes (tasks.llm.quotes); everything else here is
+ours or a number. Each part has a cap, so that a prompt does not grow with the campaign; only the program is told whole,
+since an edit needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from environments.space import Choice, Int, Parameter, Space
+from tasks.llm.quotes import WIDTH, data, listed, one_line
+from tasks.llm.trials import REJECTION, changed_lines, changes, in_words, rounded, score_of, size_of
+from tasks.memory import categories
+from tasks.proposers import Brief, Left
+from tasks.scrub import scrub_text
+from tasks.standing import standing
+from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best
+from tasks.wording import number
+
+__all__ = ["Told", "data", "one_line", "start", "told"]
+
+PROGRAM_MD = 20_000
+"""Characters of the environment's own words."""
+REFUSED, REJECTED, EARLIER = 8, 10, 30
+"""Lines on suggestions that were turned down, on trials that a person rejected, on trials of earlier campaigns."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """The parts of a prompt that tell of a campaign; a part is empty where there is nothing to tell."""
+
+    program_md: str = ""
+    fixed: str = ""
+    space: str = ""
+    """A line for each parameter: its range, the champion's value and the baseline's."""
+    files: str = ""
+    """The champion's editable files, whole."""
+    champion: str = ""
+    noise: str = ""
+    history: str = ""
+    categories: str = ""
+    refused: str = ""
+    rejected: str = ""
+    earlier: str = ""
+    hint: str = ""
+    pending: str = ""
+    left: str = ""
+
+
+def told(brief: Brief) -> Told:
+    """All that a brief says, in words."""
+    own, history = brief.problem, brief.history
+    return Told(
+        program_md=_shortened(scrub_text(own.program_md).strip(), PROGRAM_MD),
+        fixed=", ".join(f"{name} = {json.dumps(value)}" for name, value in own.fixed.items()),
+        space="\n".join(_parameter(name, one, brief) for name, one in brief.space.items()),
+        files="\n\n".join(_file(name, text) for name, text in brief.files.items()),
+        champion=_champion(history),
+        noise=_noise(history),
+        history=in_words(brief.space, history),
+        categories=listed(f"{one.name}: {one.keeps} of {one.tries} kept" for one in categories(history)),
+        refused=_refused(history),
+        rejected=_rejected(brief),
+        earlier=listed(
+            _past(brief.space, trial) for trial in [t for t in brief.earlier if t.number > 0][-EARLIER:]
+        ),
+        hint=_hint(brief),
+        pending=listed(_under_way(brief, taken, one) for taken, one in sorted(brief.pending.items())),
+        left=_left(brief.left),
+    )
+
+
+def start(brief: Brief) -> Params:
+    """What a proposal starts from: the champion's value of every parameter of the space, or else its default."""
+    champion = best(brief.history)
+    params = champion.proposal.params if champion else {}
+    return {name: params.get(name, one.default) for name, one in brief.space.items()}
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} more characters left out]"
+
+
+def _parameter(name: str, parameter: Parameter, brief: Brief) -> str:
+    first = baseline(brief.history)
+    before = first.proposal.params.get(name, parameter.default) if first else parameter.default
+    now = f"now {json.dumps(rounded(start(brief)[name], 6))}, the baseline's {json.dumps(before)}"
+    return f"- {name}: {_range(parameter)}; {now}"
+
+
+def _range(parameter: Parameter) -> str:
+    if isinstance(parameter, Choice):
+        return "one of " + ", ".join(json.dumps(value) for value in parameter.values)
+    kind = "a whole number" if isinstance(parameter, Int) else "a number"
+    scale = ", on a logarithmic scale" if parameter.log else ""
+    return f"{kind} from {json.dumps(parameter.low)} to {json.dumps(parameter.high)}{scale}"
+
+
+def _file(name: str, text: str) -> str:
+    """A file as it is: an edit has to match it. The fence is longer than any in it."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
+    shown = scrub_text(text)
+    return f"{name}:\n\n{fence}\n{shown}{'' if shown.endswith(chr(10)) else chr(10)}{fence}"
+
+
+def _champion(history: History) -> str:
+    first, champion = baseline(history), best(history)
+    if champion is None:
+        return "No trial has a score yet, the baseline included." if history else ""
+    score = score_of(history, champion)
+    if champion is first:
+        return f"The baseline is the champion still, with a score of {score}."
+    before = f"; the baseline has {score_of(history, first)}" if first else ""
+    return f"Trial {champion.number} is the champion, with a score of {score}{before}."
+
+
+def _noise(history: History) -> str:
+    level = standing(history)
+    if level is None or not math.isfinite(level.sd):
+        return ""
+    return f"Trainings of one program differ by luck: their standard deviation is about {number(level.sd)}."
+
+
+def _refused(history: History) -> str:
+    reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
+    return listed(reasons[-REFUSED:])
+
+
+def _rejected(brief: Brief) -> str:
+    first = brief.history[0].proposal if brief.history else None
+    decided = [
+        (trial.proposal, trial.verdict.reason)
+        for trial in brief.history
+        if trial.verdict.kind == "discard" and trial.verdict.reason.startswith(REJECTION)
+    ]
+    return listed(
+        f"{changes(brief.space, first, proposal, short=True)} ({one_line(proposal.rationale, WIDTH)}): {said}"
+        for proposal, said in [*decided, *brief.rejected][-REJECTED:]
+    )
+
+
+def _hint(brief: Brief) -> str:
+    """What a numeric optimiser would try, against what is there now."""
+    if brief.hint is None:
+        return ""
+    params, rationale = brief.hint.params, brief.hint.rationale
+    now = start(brief)
+    stated = [
+        f"{name} {json.dumps(rounded(now[name]))} -> {json.dumps(rounded(params[name]))}"
+        for name in brief.space
+        if name in params and params[name] != now[name]
+    ]
+    return listed([f"{', '.join(stated) or 'nothing else than now'}: {rationale}"])
+
+
+def _past(space: Space, trial: Trial) -> str:
+    """A trial of an earlier campaign, in a line."""
+    params: Mapping[str, Value] = trial.proposal.params
+    changed = [
+        f"{name} {json.dumps(rounded(params[name]))}"
+        for name, one in space.items()
+        if name in params and params[name] != one.default
+    ]
+    changed += [size_of(changed_lines(trial.proposal.edit))] if trial.proposal.edit else []
+    champion = trial.verdict.evidence.get("champion")
+    score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
+    against = f" (the champion had {number(champion)})" if score and champion is not None else ""
+    what = one_line(", ".join(changed) or "nothing changed", WIDTH)
+    return f"{trial.verdict.kind}{score}{against}: {what}: {one_line(trial.proposal.rationale, WIDTH)}"
+
+
+def _under_way(brief: Brief, taken: int, proposal: Proposal) -> str:
+    champion = best(brief.history)
+    changed = changes(brief.space, champion.proposal if champion else None, proposal)
+    return f"trial {taken}: {changed}: {one_line(proposal.rationale, WIDTH)}"
+
+
+def _left(left: Left) -> str:
+    parts = []
+    if left.trials is not None:
+        parts.append(f"{left.trials:.3g} trials")
+    if left.seconds is not None:
+        parts.append(
+            f"{left.seconds / 3600:.1f} hours" if left.seconds >= 5400 else f"{left.seconds / 60:.0f} minutes"
+        )
+    if left.usd is not None:
+        parts.append(f"{left.usd:.2f} USD for language models")
+    if left.tokens is not None:
+        parts.append(f"{left.tokens:,} tokens")
+    return ", ".join(parts) + "." if parts else ""

@@ -1,0 +1,131 @@
+"""What was asked and answered, kept beside the trial as `asked/01.json`, `02.json` ...: scrubbed, in their order.
+
+An answer is read again when the very same request comes once more, as after a kill, so it is not paid for twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from tasks import workspace
+from tasks.llm.account import Account
+from tasks.llm.request import Message
+from tasks.proposers import Brief
+from tasks.scrub import without_passwords
+from tasks.trial import Usage
+
+FOLDER = "asked"
+_numbering = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as far as it decides the answer."""
+
+    model: str
+    base_url: str | None
+    messages: tuple[Message, ...]
+    schema: dict[str, Any] | None
+    temperature: float | None
+    max_output_tokens: int
+    turn: int
+    """How many suggestions for this trial were turned down before."""
+    seed: int
+    """The brief's: under another one the same messages are asked anew, for an answer of its own."""
+
+    @property
+    def digest(self) -> str:
+        plain = TypeAdapter(Asked).dump_python(self, mode="json")
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try, and how it ended."""
+
+    seconds: float
+    with_schema: bool
+    usage: Usage
+    error: str = ""
+    """Empty when it was answered."""
+    model: str = ""
+    """What the provider calls the model that answered."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a language model said."""
+
+    text: str
+    usage: Usage
+    """Of every try that it took."""
+    model: str
+    """The account's."""
+    finish: str
+    """Why it ended; `length`: at the limit of output tokens, and the rest is missing."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A file of the folder."""
+
+    digest: str
+    request: Asked
+    attempts: tuple[Attempt, ...]
+    answer: Answer | None
+    whole: bool
+    """Whether the answer stands here as it came: it does not where a secret was taken out."""
+    error: str
+    """Why there is no answer; empty when there is one."""
+    usage: Usage
+    seconds: float
+
+
+TRACE = TypeAdapter(Trace)
+
+
+def asked(
+    account: Account, messages: tuple[Message, ...], schema: dict[str, Any] | None, brief: Brief
+) -> Asked:
+    limit, turn = account.max_output_tokens, len(brief.refusals)
+    where = account.model, account.base_url
+    return Asked(*where, messages, schema, account.temperature, limit, turn, brief.seed)
+
+
+def answered(desk: Path | None, request: Asked) -> Answer | None:
+    """The answer that this request has had at this desk; None when it has had none."""
+    digest = request.digest
+    for path in sorted((desk / FOLDER).glob("*.json")) if desk else ():
+        trace = TRACE.validate_json(path.read_bytes())
+        if trace.digest == digest and trace.answer is not None and trace.whole:
+            return trace.answer
+    return None
+
+
+def keep(
+    desk: Path | None,
+    request: Asked,
+    attempts: tuple[Attempt, ...],
+    answer: Answer | None,
+    error: str,
+    usage: Usage,
+) -> None:
+    """Write a request and how it ended; nothing where nothing is kept."""
+    if desk is None:
+        return
+    whole = answer is not None and without_passwords(answer.text) == answer.text
+    seconds = sum(attempt.seconds for attempt in attempts)
+    trace = Trace(request.digest, request, attempts, answer, whole, error, usage, seconds)
+    text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
+    with _numbering:
+        taken = [int(path.stem) for path in (desk / FOLDER).glob("*.json") if path.stem.isdigit()]
+        workspace.write(
+            desk / FOLDER / f"{max(taken, default=0) + 1:02d}.json", without_passwords(text) + "\n"
+        )

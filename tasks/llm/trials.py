@@ -1,0 +1,193 @@
+"""Trials: a campaign's history in the words of a prompt, within a cap.
+
+The newest trials and the best ones are told in full: what they changed, the score, the verdict and why, progress, the
+log of a crash. Of the others each has a line, the newest first. What has no room in HISTORY characters is counted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from environments.space import Space
+from tasks.llm.quotes import WIDTH, data, one_line
+from tasks.scrub import capped
+from tasks.trial import TWENTIETHS, History, Proposal, Trial, Value, best, measured
+from tasks.wording import mean_of, number
+
+HISTORY = 14_000
+"""Characters of the trials that are told one by one."""
+IN_FULL = 10_000
+"""Of these, characters of trials that are told in full."""
+NEWEST, BEST = 8, 4
+"""Trials that are told in full, as far as there is room: the newest first, the best of all among them."""
+LOGS, LOG_LINES = 3, 15
+"""Crashes whose log is told, and lines of it."""
+DIFF_LINES = 30
+REJECTION = "rejected by a person"
+"""How the reason of a verdict begins that is a person's."""
+
+
+def in_words(space: Space, history: History) -> str:
+    """The trials in their order, as far as there is room."""
+    after = [(trial, history[:place]) for place, trial in enumerate(history) if trial.number > 0]
+    if not after:
+        return "Nothing yet but the baseline." if history else ""
+    crashes = [trial.number for trial, _ in after if trial.verdict.kind == "crash"][-LOGS:]
+    said: dict[int, str] = {}
+    for trial, before in _worth_telling(after):
+        text = _in_full(space, history, before, trial, trial.number in crashes)
+        if sum(map(len, said.values())) + len(text) <= IN_FULL:
+            said[trial.number] = text
+    for trial, _ in reversed(after):
+        line = _in_a_line(space, history, trial)
+        if trial.number not in said and sum(map(len, said.values())) + len(line) <= HISTORY:
+            said[trial.number] = line
+    left_out = [trial for trial, _ in after if trial.number not in said]
+    parts = [said[trial.number] for trial, _ in after if trial.number in said]
+    return "\n".join(([_counted(left_out)] if left_out else []) + parts)
+
+
+def _worth_telling(after: Sequence[tuple[Trial, History]]) -> list[tuple[Trial, History]]:
+    """The newest trials and the best ones, in turn."""
+    newest = list(reversed(after))[:NEWEST]
+    scored = [one for one in after if one[0].score.value is not None]
+    tops = sorted(scored, key=lambda one: -one[0].score.goodness)[:BEST]
+    mixed: dict[int, tuple[Trial, History]] = {}
+    for place in range(max(len(newest), len(tops))):
+        for one in (*newest[place : place + 1], *tops[place : place + 1]):
+            mixed.setdefault(one[0].number, one)
+    return list(mixed.values())
+
+
+def _in_full(space: Space, history: History, before: History, trial: Trial, with_log: bool) -> str:
+    """A trial: what it did otherwise than the champion of its time, and what came of it."""
+    proposal, then = trial.proposal, best(before)
+    against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
+    old = then.proposal if then else (history[0].proposal if history else None)
+    lines = [
+        f"### Trial {trial.number}: {trial.verdict.kind}",
+        f"- Changed against {against}: {changes(space, old, proposal)}",
+    ]
+    if proposal.category:
+        lines.append(f"- Kind of idea: {_kind(proposal)}")
+    if trial.score.value is not None:
+        lines.append(f"- Score: {score_of(history, trial)}{_effect(trial, then)}")
+    lines += _progress(trial)
+    if _is_ours(trial):
+        lines.append(f"- Why: {one_line(trial.verdict.reason, WIDTH)}")
+    else:
+        lines += ["- Why:", data(_failure(trial), LOG_LINES if with_log else 1)]
+    if proposal.rationale:
+        lines += ["- The idea was:", data(proposal.rationale, 4, 2 * WIDTH)]
+    if proposal.edit and trial is not best(history):  # the champion's program is told whole
+        changed = _own_lines(proposal.edit, old.edit if old else None)
+        lines += ["- Lines of the program that it changed:", data("\n".join(changed), DIFF_LINES)]
+    return "\n".join(lines) + "\n"
+
+
+def _in_a_line(space: Space, history: History, trial: Trial) -> str:
+    """A trial: what it did otherwise than the baseline, and what came of it."""
+    score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
+    changed = changes(space, history[0].proposal, trial.proposal, short=True)
+    return f"- Trial {trial.number}, {trial.verdict.kind}{score}: {capped(changed, WIDTH)}"
+
+
+def _counted(trials: Sequence[Trial]) -> str:
+    """Trials for which there is no room, in a sentence."""
+    kinds = Counter(trial.verdict.kind for trial in trials)
+    counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    top = max(trials, key=lambda trial: trial.score.goodness)
+    score = f"; the best of them had {number(top.score.value)}" if top.score.value is not None else ""
+    return f"{len(trials)} older trials are left out ({counts}{score})."
+
+
+def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = False) -> str:
+    """What one proposal does otherwise than another; `short`: without the values of before."""
+    base = old.params if old else {}
+    parts = [
+        f"{name} {json.dumps(rounded(new.params[name]))}"
+        if short or name not in base
+        else f"{name} {json.dumps(rounded(base[name]))} -> {json.dumps(rounded(new.params[name]))}"
+        for name in space
+        if name in new.params and new.params[name] != base.get(name)
+    ]
+    edit = old.edit if old else None
+    if new.edit != edit:
+        parts.append(size_of(_own_lines(new.edit or "", edit)))
+    return ", ".join(parts) or "nothing"
+
+
+def rounded(value: Value, digits: int = 4) -> Value:
+    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def _own_lines(edit: str, parent: str | None) -> list[str]:
+    """The lines that an edit changes and its parent's does not, and the other way round as undone."""
+    there, here = changed_lines(edit), Counter(changed_lines(parent or ""))
+    own = []
+    for line in there:
+        if here[line]:
+            here[line] -= 1
+        else:
+            own.append(line)
+    return own + [f"[undone] {line}" for line in here.elements()]
+
+
+def changed_lines(edit: str) -> list[str]:
+    """The lines of a unified diff that come or go."""
+    return [
+        line for line in edit.splitlines() if line[:1] in ("+", "-") and not line.startswith(("+++ ", "--- "))
+    ]
+
+
+def size_of(changed: Sequence[str]) -> str:
+    counts = Counter(line[0] for line in changed)
+    undone = f", {counts['[']} of the champion's undone" if counts["["] else ""
+    return f"program edited (+{counts['+']} -{counts['-']} lines{undone})"
+
+
+def _effect(trial: Trial, then: Trial | None) -> str:
+    if then is None or then.score.value is None or trial.score.value is None:
+        return ""
+    gain = trial.score.value - then.score.value
+    word = "better" if trial.score > then.score else "worse" if trial.score < then.score else "the same"
+    return f", {gain:+.4g} against the champion then ({word})"
+
+
+def _progress(trial: Trial) -> list[str]:
+    """The curve of its first run at the quarters of the budget, as the program reported it."""
+    curve = trial.runs[0].curve if trial.runs else ()
+    places = [
+        place for place in range(TWENTIETHS // 4 - 1, TWENTIETHS, TWENTIETHS // 4) if place < len(curve)
+    ]
+    if not any(curve[place] is not None for place in places):
+        return []
+    shares = ", ".join(f"{100 * (place + 1) // TWENTIETHS}" for place in places)
+    return [
+        f"- Progress that it reported at {shares} % of its time: {', '.join(number(curve[p]) for p in places)}"
+    ]
+
+
+def _is_ours(trial: Trial) -> bool:
+    """Whether the reason for its verdict is in our own words alone."""
+    return trial.verdict.kind != "crash" and not trial.verdict.reason.startswith(REJECTION)
+
+
+def _failure(trial: Trial) -> str:
+    """Why a trial crashed, with the end of its log, or what a person said of it."""
+    errors = [run.error for run in trial.runs if run.error]
+    return errors[0] if trial.verdict.kind == "crash" and errors else trial.verdict.reason
+
+
+def _kind(proposal: Proposal) -> str:
+    """The kind of an idea: letters and digits only, since a model said it."""
+    return " ".join(re.findall(r"\w+", one_line(proposal.category, 40))[:6])
+
+
+def score_of(history: History, trial: Trial) -> str:
+    """The mean over all of a trial's runs, and how many these are."""
+    runs = sum(score.value is not None for score in measured(history, trial.number))
+    return f"{number(mean_of(history, trial.number))} ({runs} run{'s' * (runs != 1)})" if runs else "none"

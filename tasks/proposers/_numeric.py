@@ -1,0 +1,125 @@
+"""What the proposers that learn from scores alone share: what was seen, an even start, and no point twice."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from pydantic import Field
+
+from environments.space import Space
+from tasks.proposers import Brief, Pending, Proposer, Suggestion
+from tasks.proposers._axes import Axis, Point, params_of, point_of, untried, varied
+from tasks.trial import History, Trial, best
+
+ASKS = 8
+"""How many answers of a search may have been tried before, until an untried point is drawn without it."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was proposed so far, as points of the space; what lies outside it counts only as made.
+
+    Whoever proposed a trial, and whatever its program was, it counts: a score says something of its point.
+    """
+
+    axes: tuple[Axis, ...]
+    decided: tuple[tuple[Trial, Point], ...]
+    """In the order in which they were decided."""
+    under_way: tuple[Point, ...]
+    made: int
+    """Proposals other than the baseline."""
+    program: str | None
+    """The champion's edit, with which the next point will run."""
+
+    @classmethod
+    def of(cls, space: Space, history: History, pending: Pending) -> Seen:
+        axes, champion = varied(space), best(history)
+        decided = ((trial, point_of(axes, trial.proposal.params)) for trial in history)
+        under_way = (point_of(axes, proposal.params) for proposal in pending.values())
+        return cls(
+            axes,
+            tuple((trial, point) for trial, point in decided if point is not None),
+            tuple(point for point in under_way if point is not None),
+            sum(number > 0 for number in (*pending, *(trial.number for trial in history))),
+            champion.proposal.edit if champion else None,
+        )
+
+    @cached_property
+    def tried(self) -> set[Point]:
+        """What is under way, or was decided with the champion's program: with another program it is another trial."""
+        same = (point for trial, point in self.decided if trial.proposal.edit == self.program)
+        return {*self.under_way, *same}
+
+    @property
+    def scored(self) -> list[Trial]:
+        return [trial for trial, _ in self.decided if trial.score.value is not None]
+
+
+class Numeric(Proposer):
+    """A Sobol design first, then a search that is made anew from the history at each call.
+
+    No point is tried twice with the same program, nor the baseline's: a second score of the same point is another
+    draw of its luck, not a find. Once every point of a discrete space was tried, there is nothing left to try.
+    """
+
+    title: ClassVar[str]
+    """What the search is called in a rationale."""
+    startup: int = Field(default=4, ge=1, le=1_000)
+    """Points of the Sobol design before the search takes over; the design goes on while no trial has a score."""
+
+    @abstractmethod
+    def answers(self, seen: Seen, seed: int) -> Iterator[Point]:
+        """Where the search would look next, best first; at least one trial has a score, and one axis there is."""
+
+    def propose(self, brief: Brief) -> Suggestion | None:
+        history, refused = brief.history, len(brief.refusals)
+        seen = Seen.of(brief.space, history, brief.pending)
+        spare = untried(seen.axes, seen.tried, brief.seed + refused)
+        if not seen.axes or spare is None:
+            return None
+        if seen.made < self.startup or not seen.scored:
+            # The baseline's seed is one for all trials of a campaign, and so is the design; `seed` is each trial's own.
+            answers = _design(seen.axes, history[0].runs[0].seed, 2 * (seen.made + self.startup + refused))
+        else:
+            answers = self.answers(seen, brief.seed)
+        point, why = _first(answers, seen.tried, refused), self._rationale(seen)
+        if point is None:
+            point, why = spare, f"a random point: {why} came only to points tried before"
+        return Suggestion(params_of(seen.axes, point), why)
+
+    def _rationale(self, seen: Seen) -> str:
+        if seen.made < self.startup:
+            return f"Sobol point {seen.made + 1} of {self.startup}"
+        if not seen.scored:
+            return f"Sobol point {seen.made + 1}, as no trial has a score yet"
+        best = max(seen.scored, key=lambda trial: trial.score.goodness)
+        trials = "1 scored trial" if len(seen.scored) == 1 else f"{len(seen.scored)} scored trials"
+        return f"{self.title} on {trials}, best {best.score.value:.4g} (trial {best.number})"
+
+
+def _first(answers: Iterable[Point], tried: AbstractSet[Point], refused: int) -> Point | None:
+    """The first new answer; those before it were refused, since the same brief gives the same answers."""
+    known = set(tried)
+    for answer in answers:
+        if answer in known:
+            continue
+        if refused == 0:
+            return answer
+        known.add(answer)
+        refused -= 1
+    return None
+
+
+def _design(axes: Sequence[Axis], seed: int, count: int) -> Iterator[Point]:
+    """The first points, at least `count`, of this seed's scrambled Sobol sequence."""
+    from scipy.stats import qmc  # type: ignore[import-untyped]
+
+    sobol = qmc.Sobol(len(axes), scramble=True, rng=seed)
+    for row in sobol.random_base2(math.ceil(math.log2(count))).tolist():
+        yield tuple(axis.at(fraction) for axis, fraction in zip(axes, row, strict=True))

@@ -1,0 +1,235 @@
+"""A coding agent as the researcher: Claude Code, Codex, or any command that edits files.
+
+It works in a fresh folder outside of everything of ours (tasks/agents/folder.py) and runs without walls, since it needs
+the network and its own login. What it leaves there is a suggestion, editable files and parameters, and is checked like
+any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field, TypeAdapter, field_validator, model_validator
+
+from environments.plugins import Refused
+from tasks import trees, workspace
+from tasks.agents import folder as folders
+from tasks.agents import running
+from tasks.agents.folder import LeftBehind, Spoiled
+from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, Said, Setting, own
+from tasks.edits import EditFailed, diff_of
+from tasks.llm.prompts import render
+from tasks.llm.quotes import data, one_line
+from tasks.llm.telling import start, told
+from tasks.proposers import Brief, Left, Proposer, Suggestion, Unavailable, Unusable
+from tasks.scrub import clean, scrub_text
+
+PROMPT = (
+    f"{folders.TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this "
+    f"folder, and write {folders.RATIONALE}. Nobody can answer questions."
+)
+RATIONALE_CHARACTERS = 1_000
+REASON_CHARACTERS = 400
+QUOTED_LINES = 150
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How an agent was asked once, and what came of it."""
+
+    said: Said
+    left: LeftBehind | None
+    spoiled: str = ""
+    """Why nothing can be taken of what it left."""
+
+
+OUTCOME = TypeAdapter(_Outcome)
+
+
+class Agent(Proposer):
+    """What a coding agent makes of the champion's files and parameters."""
+
+    edits: ClassVar[bool] = True
+    asks: ClassVar[bool] = True
+
+    command: str | tuple[str, ...] = "claude"
+    """`claude`, `codex`, or a command line as a list; there `{prompt}` and `{model}`, each a whole argument, are
+    replaced."""
+    model: str = ""
+    """Which model the agent shall use, in its own words; empty: what it is set to."""
+    wall_seconds: float = Field(default=900.0, ge=1, le=86_400)
+    """How long it may take for one suggestion."""
+    environment: tuple[str, ...] | None = None
+    """Names of variables that it is handed besides PATH, HOME and their like; absent: those of the ready setting, such
+    as its key."""
+
+    @field_validator("command")
+    @classmethod
+    def _is_known_or_a_list(cls, command: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(command, str) and command not in SETTINGS:
+            raise ValueError(
+                f"must be one of {', '.join(SETTINGS)}, or the whole command line as a list of arguments"
+            )
+        if not command or not command[0]:
+            raise ValueError("must name a program")
+        return command
+
+    @model_validator(mode="after")
+    def _model_has_a_place(self) -> Agent:
+        if self.model and not isinstance(self.command, str) and MODEL not in self.command:
+            raise ValueError(f"model is {self.model!r}, and the command has no argument {MODEL}: add one")
+        return self
+
+    def propose(self, brief: Brief) -> Suggestion:
+        for left, what in ((brief.left.usd, "USD"), (brief.left.tokens, "tokens")):
+            if left is not None and left <= 0:
+                raise Unavailable(f"the campaign has spent its limit of {what}")
+        place = brief.desk / "agent" / self._key(brief) if brief.desk else None
+        outcome = _stored(place)
+        if outcome is None:
+            outcome = self._ask(brief, place)
+        if place:
+            workspace.write(place / "outcome.json", OUTCOME.dump_json(outcome, indent=1).decode() + "\n")
+        return self._suggestion(brief, outcome)
+
+    def preflight(self, left: Left = Left()) -> None:  # noqa: B008 (frozen)
+        program = self._setting.argv[0]
+        if self._found() is None:
+            remedy = self._setting.remedy or "install it, or write its whole path"
+            raise Refused(f"proposer agent: no program {program!r} on PATH: {remedy}")
+
+    @property
+    def _setting(self) -> Setting:
+        return SETTINGS[self.command] if isinstance(self.command, str) else own(self.command)
+
+    @property
+    def _name(self) -> str:
+        """What the agent is called."""
+        return self.command if isinstance(self.command, str) else Path(self.command[0]).name
+
+    def _found(self) -> str | None:
+        """The agent's program."""
+        found = shutil.which(self._setting.argv[0])
+        return str(Path(found).absolute()) if found else None
+
+    def _key(self, brief: Brief) -> str:
+        """What this very question is known by in another life; the time that is left is no part of it."""
+        known = [trial.number for trial in brief.history], sorted(brief.pending), sorted(brief.files.items())
+        asked = repr(
+            (self, brief.seed, known, brief.rejected, brief.hint, [one.reason for one in brief.refusals])
+        )
+        return (
+            f"{len(brief.refusals) + 1:02d}-{hashlib.sha256(asked.encode(errors='replace')).hexdigest()[:8]}"
+        )
+
+    def _ask(self, brief: Brief, place: Path | None) -> _Outcome:
+        """Have the agent do it.
+
+        Raises:
+            Unavailable: it is not there, failed, or took too long.
+        """
+        program = self._found()
+        if program is None:
+            raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
+        room = Path(tempfile.mkdtemp(prefix="nightshift-agent-"))
+        try:
+            return self._ask_in(room, brief, program, partial(_keep, place, room))
+        finally:
+            trees.remove(room)
+
+    def _ask_in(self, room: Path, brief: Brief, program: str, keep: Callable[[], None]) -> _Outcome:
+        work = room / "work"
+        work.mkdir()
+        reason = data(brief.refusals[-1].reason, QUOTED_LINES) if brief.refusals else ""
+        task = render("agent", brief.problem.prompts, problem=brief.problem, told=told(brief), reason=reason)
+        try:
+            handed = folders.lay_out(work, brief, task)
+        except Spoiled as clash:
+            raise Unavailable(f"{self._name}: {clash}") from clash
+        seconds = (
+            self.wall_seconds if brief.left.seconds is None else min(self.wall_seconds, brief.left.seconds)
+        )
+        argv = [program, *self._setting.command(PROMPT, self.model)[1:]]
+        try:
+            ended = running.run(
+                argv, cwd=work, log=room / "log.txt", variables=self._variables(), seconds=max(seconds, 1.0)
+            )
+        finally:
+            keep()
+        said = self._setting.hear(ended.printed)
+        if failure := said.error or ended.failure:
+            raise Unavailable(f"{self._name} {self._in_words(failure, bool(said.error))}", said.usage)
+        try:
+            return _Outcome(said, folders.read_back(work, handed, brief.problem.editable))
+        except Spoiled as spoiled:
+            return _Outcome(said, None, str(spoiled))
+
+    def _in_words(self, failure: str, its_own: bool) -> str:
+        return f"{'says that it failed: ' if its_own else ''}{one_line(failure, REASON_CHARACTERS)}"
+
+    def _variables(self) -> dict[str, str]:
+        names = (*EVERYBODYS, *(self._setting.variables if self.environment is None else self.environment))
+        return {name: os.environ[name] for name in names if name in os.environ}
+
+    def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:
+        """What it left, as a suggestion.
+
+        Raises:
+            Unusable: it left nothing that could be tried.
+        """
+        said, left = outcome.said, outcome.left
+        if left is None:
+            raise Unusable(f"{self._name}: {outcome.spoiled}", scrub_text(said.message), said.usage)
+        values, before = {**start(brief), **left.params}, start(brief)
+        if not left.files and values == before:
+            raise Unusable(f"{self._name}: it changed nothing", scrub_text(said.message), said.usage)
+        rationale, category = _why(left.rationale or said.message)
+        return Suggestion(
+            values,
+            rationale or f"{self._name} does not say why",
+            left.files or None,
+            category,
+            _quotable(brief, left, said),
+            said.usage,
+            model=f"{self._name} {self.model}".rstrip(),
+        )
+
+
+def _stored(place: Path | None) -> _Outcome | None:
+    """What came of it when the very same was asked in an earlier life."""
+    path = place / "outcome.json" if place else None
+    return OUTCOME.validate_json(path.read_bytes()) if path and path.is_file() else None
+
+
+def _keep(place: Path | None, room: Path) -> None:
+    """Copy to the trial what was asked, and what the agent printed."""
+    for path in (room / "work" / folders.TASK, room / "log.txt") if place else ():
+        if place and path.is_file() and not path.is_symlink():
+            workspace.write(place / path.name, scrub_text(path.read_text(errors="replace")))
+
+
+def _why(text: str) -> tuple[str, str]:
+    """A rationale, and the kind of idea, which a line `Category: ...` names."""
+    lines = [line.strip() for line in clean(text)]
+    kinds = [line for line in lines if line.casefold().startswith("category:")]
+    why = " ".join(line for line in lines if line and line not in kinds)
+    return one_line(why, RATIONALE_CHARACTERS), one_line(
+        kinds[-1].partition(":")[2], 60
+    ).strip() if kinds else ""
+
+
+def _quotable(brief: Brief, left: LeftBehind, said: Said) -> str:
+    """What it did, as it is told to it when that cannot be tried: its words, and its edit."""
+    try:
+        edit = diff_of(brief.files, {**brief.files, **left.files})
+    except EditFailed as wrong:
+        edit = str(wrong)
+    return "\n\n".join(part for part in (scrub_text(said.message), edit) if part)

@@ -1,0 +1,81 @@
+"""Best of n: independent samples of a language model that is told nothing of what happened. What any other proposer
+with a model has to beat at an equal number of trials, to show that it learns from the history.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from environments.plugins import Refused
+from tasks.edits import patched
+from tasks.llm.researcher import Researcher
+from tasks.proposers import Brief, Left, Suggestion, llm, llm_diff
+from tasks.proposers.llm_diff import Form
+from tasks.trial import best
+
+ADDED = re.compile(r"^--- /dev/null\n\+\+\+ b/(.*?)\t?$", re.MULTILINE)
+HUNK = re.compile(r"@@ -(\S+) \+(\S+) @@")
+
+
+class BestOfN(Researcher):
+    """The same question for every trial: the problem and the baseline, without any history.
+
+    Samples differ by the model's temperature alone. Only one that was tried before is sampled again, with a word that
+    it was.
+    """
+
+    edit: bool = False
+    """Whether the program is sampled, too; otherwise only parameters are."""
+    form: Form = "search_replace"
+    """How edits are asked for."""
+
+    @property
+    def edits(self) -> bool:  # type: ignore[override]
+        return self.edit
+
+    def preflight(self, left: Left = Left()) -> None:  # noqa: B008 (frozen)
+        if self.accounts()[0].temperature == 0:
+            raise Refused(
+                "temperature = 0 makes all samples of best_of_n the same: raise it, or leave it out"
+            )
+        super().preflight(left)
+
+    def propose(self, brief: Brief) -> Suggestion:
+        shown, account = unknowing(brief), self.accounts()[0]
+        if not self.edit:
+            return llm.proposed(account, brief, shown)
+        found = llm_diff.proposed(account, brief, shown, self.form)
+        # The engine lays files over the champion's program, which is another sample.
+        whole = {**shown.files, **(found.files or {})}
+        other = {name: text for name, text in whole.items() if brief.files.get(name) != text}
+        return replace(found, files=other or None)
+
+
+def unknowing(brief: Brief) -> Brief:
+    """The brief before anything was tried: the problem, the space and the baseline's program."""
+    champion = best(brief.history)
+    files = undone(brief.files, champion.proposal.edit or "") if champion else brief.files
+    return replace(
+        brief, history=(), pending={}, rejected=(), earlier=(), hint=None, left=Left(), files=files
+    )
+
+
+def undone(files: Mapping[str, str], edit: str) -> dict[str, str]:
+    """The files as they were before an edit, a diff of git's. Files that it added are not among them."""
+    before, back = dict(files), []
+    for section in re.split(r"^(?=diff --git )", edit, flags=re.MULTILINE):
+        head, _, body = section.partition("\n@@")
+        if added := ADDED.search(head):
+            before.pop(added[1], None)
+        elif body:
+            back.append(f"{head}\n" + "\n".join(map(_turned, f"@@{body}".split("\n"))))
+    return patched(before, "".join(back))
+
+
+def _turned(line: str) -> str:
+    """A line of a hunk, the other way round."""
+    if line.startswith("@@"):
+        return HUNK.sub(r"@@ -\2 +\1 @@", line)
+    return {"+": "-", "-": "+"}.get(line[:1], line[:1]) + line[1:]

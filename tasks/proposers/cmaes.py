@@ -1,0 +1,88 @@
+"""CMA-ES: a normal distribution that moves to where good trials are, and takes on their shape.
+
+It has no state of its own. At each call the whole history, in the order in which trials were decided, is told to a new
+`cmaes.CMA` generation by generation, whoever proposed them: the baseline and the Sobol design make up the first one.
+What is left over and what is under way is not told yet. The next point is drawn from the distribution that comes out,
+with the trial's own seed, so trials side by side differ. (Optuna's CmaEsSampler is the same algorithm, but keeps its
+state pickled in attributes of its own trials, and learns nothing from others.)
+
+Only the order within a generation counts, so scores need no scale: crashes come last, cancelled trials before them.
+A choice between numbers is an axis, by rank. One with texts or booleans is not: an order among them would be made up.
+Its value is drawn by itself, as often as it occurs in the best quarter of the trials, each value once more than that.
+Cutting an axis into as many parts did no better (benchmarks/proposers.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from tasks.proposers._axes import Axis, Point
+from tasks.proposers._numeric import ASKS, Numeric, Seen
+from tasks.trial import Trial
+
+if TYPE_CHECKING:
+    from cmaes import CMA  # type: ignore[import-untyped]
+    from numpy.random import Generator
+
+SPREAD = 0.25
+"""Standard deviation of the first distribution around the middle, as a share of every axis."""
+
+
+class Cmaes(Numeric):
+    """A Sobol design first, then CMA-ES."""
+
+    title = "CMA-ES"
+    population: int | None = Field(default=None, ge=4, le=1_000)
+    """Trials of a generation; None: 4 + 3 ln(axes), as is usual."""
+
+    def answers(self, seen: Seen, seed: int) -> Iterator[Point]:
+        import numpy as np
+
+        rng = np.random.default_rng(seed)
+        ranked = sorted(seen.decided, key=lambda one: _badness(one[0]))
+        good = [point for _, point in ranked[: math.ceil(len(ranked) / 4)]]
+        search = _told(seen, self.population, seed) if any(axis.is_ordered for axis in seen.axes) else None
+        for _ in range(ASKS):
+            fractions = iter(search.ask().tolist() if search else ())
+            yield tuple(
+                axis.at(min(next(fractions), _BELOW_ONE))
+                if axis.is_ordered
+                else _drawn(axis, index, good, rng)
+                for index, axis in enumerate(seen.axes)
+            )
+
+
+_BELOW_ONE = math.nextafter(1.0, 0.0)
+
+
+def _told(seen: Seen, population: int | None, seed: int) -> CMA:
+    """The distribution over the axes with an order, after all whole generations that were decided."""
+    import numpy as np
+    from cmaes import CMA
+
+    axes = [(index, axis) for index, axis in enumerate(seen.axes) if axis.is_ordered]
+    unit = np.array([[0.0, 1.0]] * len(axes))
+    search = CMA(np.full(len(axes), 0.5), SPREAD, bounds=unit, seed=seed, population_size=population)
+    size = search.population_size
+    for start in range(0, len(seen.decided) - size + 1, size):
+        generation = sorted(seen.decided[start : start + size], key=lambda one: _badness(one[0]))
+        places = (np.array([axis.fraction(point[index]) for index, axis in axes]) for _, point in generation)
+        search.tell([(place, float(rank)) for rank, place in enumerate(places)])
+    return search
+
+
+def _badness(trial: Trial) -> tuple[int, float]:
+    """The better a trial, the smaller."""
+    if trial.score.value is not None:
+        return 0, -trial.score.goodness
+    return (1, 0.0) if trial.verdict.kind == "cancelled" else (2, 0.0)
+
+
+def _drawn(axis: Axis, index: int, good: Sequence[Point], rng: Generator) -> float:
+    """One of a choice's values, the more likely the more of the good points have it."""
+    counts = [1 + sum(point[index] == rank for point in good) for rank in range(len(axis.choices))]
+    return int(rng.choice(len(counts), p=[count / sum(counts) for count in counts]))

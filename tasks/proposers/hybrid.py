@@ -1,0 +1,144 @@
+"""Hybrid: numbers first, code when numbers stall, numbers again for the program that came of it.
+
+    numbers   a numeric optimiser proposes; for a fraction of the trials a language model does, which sees what the
+              optimiser would try in its place
+    code      a language model edits the program
+
+It begins with numbers. After `stall` trials in a row without a keep it goes over to code. A kept edit is a new program
+to tune, so it goes back to numbers; it also does so after `failures` edits in a row that could not be tried or crashed,
+and after `spell` edits without a keep. When numbers stall once more, it returns to code: edits are given up for a
+while, never for the night. The way is worked out from the history alone, and each change of it is told with its reason.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from environments import plugins
+from tasks.llm.researcher import Researcher
+from tasks.proposers import Brief, Left, Proposer, Suggestion, Unavailable, Unusable
+from tasks.trial import Trial
+
+Way = Literal["numbers", "code"]
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Which way it goes, and for how long it has."""
+
+    way: Way = "numbers"
+    fruitless: int = 0
+    """Trials without a keep, in a row, since it goes this way."""
+    failed: int = 0
+    """Those at the end of them that could not be tried, or crashed."""
+    why: str = ""
+    """What the last trial has changed, and why; empty when it has changed nothing."""
+
+
+class Hybrid(Researcher):
+    """A numeric optimiser, a language model that advises it, and one that edits code, each where it is worth most."""
+
+    edits: ClassVar[bool] = True
+
+    numeric: str = Field(default="tpe", description="The proposer for numbers.")
+    adviser: str = Field(default="llm", description="The proposer for a fraction of the numbers.")
+    writer: str = Field(default="llm_diff", description="The proposer of code edits.")
+    fraction: float = Field(default=0.2, ge=0, le=1, description="Of the numbers that the adviser proposes.")
+    stall: int = Field(default=5, ge=1, description="Trials of numbers without a keep until code is edited.")
+    spell: int = Field(default=5, ge=1, description="Edits without a keep until it goes back to numbers.")
+    failures: int = Field(
+        default=3, ge=1, description="Edits in a row that could not be tried, until it goes back to numbers."
+    )
+    numeric_options: dict[str, Any] = {}
+    adviser_options: dict[str, Any] = {}
+    writer_options: dict[str, Any] = {}
+
+    def propose(self, brief: Brief) -> Suggestion | None:
+        stand = self.stand(brief.history)
+        if stand.way == "code":
+            found = _ask(self.writer, self.loaded_writer, brief)
+        elif self._advised(brief):
+            hint = self.loaded_numeric.propose(replace(brief, refusals=()))
+            found = _ask(self.adviser, self.loaded_adviser, replace(brief, hint=hint))
+        else:
+            found = _ask(self.numeric, self.loaded_numeric, brief)
+        return found and replace(found, switch=stand.why)
+
+    def stand(self, history: Iterable[Trial]) -> Stand:
+        """Which way the trial after `history` goes."""
+        stand = Stand()
+        for trial in history:
+            if (
+                trial.number > 0 and not trial.proposal.inbox
+            ):  # what came from outside says nothing of either way
+                stand = self._after(replace(stand, why=""), trial)
+        return stand
+
+    def _after(self, stand: Stand, trial: Trial) -> Stand:
+        edited, fell = trial.proposal.proposer == self.writer, bool(trial.proposal.instead_of)
+        if stand.way == "code" and not edited and not fell:
+            return stand  # somebody else had the turn, while an edit waited for a person
+        if trial.verdict.kind == "keep" and not (stand.way == "code" and fell):
+            why = f"back to numbers: the edit of trial {trial.number} was kept, and is to be tuned"
+            return Stand(why=why if stand.way == "code" else "")
+        fruitless = stand.fruitless + 1
+        failed = stand.failed + 1 if fell or trial.verdict.kind == "crash" else 0
+        if stand.way == "numbers":
+            if fruitless >= self.stall:
+                return Stand(
+                    "code", why=f"over to code: {fruitless} trials of numbers in a row without a keep"
+                )
+        elif failed >= self.failures:
+            return Stand(why=f"back to numbers: {failed} edits in a row could not be tried")
+        elif fruitless >= self.spell:
+            return Stand(why=f"back to numbers: {fruitless} edits in a row without a keep")
+        return replace(stand, fruitless=fruitless, failed=failed)
+
+    def _advised(self, brief: Brief) -> bool:
+        """Whether this trial is one of the adviser's."""
+        # Drawn from the trial's number: its seed changes with every turn, and the turns belong to one proposer.
+        draw = random.Random(f"{brief.history[0].runs[0].seed}/{len(brief.history)}/{len(brief.pending)}")
+        return draw.random() < self.fraction
+
+    @property
+    def loaded_numeric(self) -> Proposer:
+        return _load(self.numeric, self.numeric_options)
+
+    @property
+    def loaded_adviser(self) -> Proposer:
+        return _load(self.adviser, self.adviser_options, self)
+
+    @property
+    def loaded_writer(self) -> Proposer:
+        return _load(self.writer, self.writer_options, self)
+
+    def preflight(self, left: Left = Left()) -> None:  # noqa: B008 (frozen)
+        self.loaded_numeric.preflight(left)
+        if self.fraction:
+            self.loaded_adviser.preflight(left)
+        self.loaded_writer.preflight(left)
+
+
+def _ask(name: str, proposer: Proposer, brief: Brief) -> Suggestion | None:
+    """What another proposer suggests, under its own name."""
+    try:
+        found = proposer.propose(brief)
+    except Unusable as unusable:
+        unusable.refusal = replace(unusable.refusal, proposer=name)
+        raise
+    except Unavailable as gone:
+        raise Unavailable(f"{name}: {gone}", gone.usage) from gone
+    return found and replace(found, proposer=found.proposer or name)
+
+
+def _load(name: str, options: dict[str, Any], account: Researcher | None = None) -> Proposer:
+    """A proposer with its options; one that asks a language model asks the same as `account`, unless they say other."""
+    cls = plugins.load("tasks.proposers", name, Proposer)  # type: ignore[type-abstract]
+    shared = set(Researcher.model_fields) & set(cls.model_fields) if account else set()
+    own = {field: getattr(account, field) for field in shared}
+    return plugins.make("tasks.proposers", name, Proposer, {**own, **options})  # type: ignore[type-abstract]

@@ -1,0 +1,52 @@
+"""LLM diff: a language model reads the history and the champion's program, and changes the program."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from tasks.formats import NoEdit, changed
+from tasks.llm.account import Account
+from tasks.llm.reading import Misread, headed
+from tasks.llm.researcher import Researcher, asked, conversation, suggestion
+from tasks.proposers import Brief, Suggestion, Unavailable, Unusable
+from tasks.trial import NOTHING_BOUGHT, Usage
+
+Form = Literal["search_replace", "whole_file", "diff"]
+
+
+class LlmDiff(Researcher):
+    """A change of the champion's program by a language model, of its parameters too where the model wants that."""
+
+    edits: ClassVar[bool] = True
+
+    form: Form = "search_replace"
+    """How edits are asked for: search and replace suits strong models, whole files small ones. All are read."""
+
+    def propose(self, brief: Brief) -> Suggestion:
+        return proposed(self.accounts()[0], brief, brief, self.form)
+
+
+def proposed(
+    account: Account, brief: Brief, shown: Brief, form: Form, bought: Usage = NOTHING_BOUGHT
+) -> Suggestion:
+    """An edit as one model proposes it.
+
+    Args:
+        shown: The brief as far as the model may know it; the edit is one of the files there.
+        bought: What was paid for this suggestion before, to another model.
+
+    Raises:
+        Unusable: the answer holds no edit, one that does not apply, or parameters that the space does not take.
+        Unavailable: there is none, or nothing may be edited.
+    """
+    editable = brief.problem.editable
+    if not editable:
+        raise Unavailable("the environment has no editable files: `editable` in environment.toml lists them")
+    answer = asked(account, conversation("edit", brief, shown, form=form), brief, bought)
+    try:
+        found = headed(answer.text, editable, brief.space, brief.problem.fixed)
+        only_params = found.idea.params and not found.edit.strip()
+        files = {} if only_params else changed(found.edit, shown.files, editable, "any")
+    except (Misread, NoEdit) as wrong:
+        raise Unusable(str(wrong), answer.text, answer.usage) from wrong
+    return suggestion(found.idea, shown, account, answer.usage, files)

@@ -1,0 +1,271 @@
+"""A language model that says what its script says, over real HTTP: `/v1/chat/completions` and `/v1/models`.
+
+    with FakeLLM(["first answer", Reply(status=500), Reply("second answer")]) as server:
+        ...  # base_url=server.url, any model name, any key
+        assert server.requests[0].last == "what was asked"
+
+A script is a list of replies, one for each request in the order in which they come, or a function of the request. A
+request beyond the end of a list is answered with 404, and leaving the `with` then fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
+
+USAGE = (100, 20)
+"""Input and output tokens of an answer whose reply does not say."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the server does with one request."""
+
+    text: str = ""
+    """The answer; with a status of 400 or more, the message of the error."""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay: float = 0.0
+    """Seconds before anything is sent; infinite for a server that hangs."""
+    finish: str = "stop"
+    usage: tuple[int, int] | None = USAGE
+    """Input and output tokens; None when the server does not count."""
+    refusal: str = ""
+    """What the model says in place of an answer."""
+    code: str = ""
+    """The code of an error, such as `context_length_exceeded`."""
+    body: str | None = None
+    """Sent as it is, in place of a completion or an error."""
+    pause: float = 0.0
+    """Seconds between one byte of the body and the next."""
+    cut: bool = False
+    """Whether the connection is closed without an answer."""
+
+
+def fenced(
+    text: str, language: str = "json", before: str = "Here it is:", after: str = "Good luck!"
+) -> Reply:
+    """An answer in a fence, with talk around it."""
+    return Reply(f"{before}\n\n```{language}\n{text}\n```\n\n{after}")
+
+
+def truncated(text: str) -> Reply:
+    """An answer that ended at the limit of output tokens."""
+    return Reply(text, finish="length")
+
+
+def rate_limited(retry_after: str | None = "0") -> Reply:
+    """429, with the header Retry-After unless it is None."""
+    headers = {} if retry_after is None else {"Retry-After": retry_after}
+    return Reply("Rate limit reached", status=429, headers=headers, code="rate_limit_exceeded")
+
+
+def broken(status: int = 500) -> Reply:
+    return Reply("The server had an error", status=status)
+
+
+def hangs() -> Reply:
+    return Reply(delay=float("inf"))
+
+
+def trickles(text: str, pause: float = 0.05) -> Reply:
+    """An answer that comes byte by byte."""
+    return Reply(text, pause=pause)
+
+
+def refuses(why: str = "I cannot help with that.") -> Reply:
+    return Reply(refusal=why)
+
+
+def filtered() -> Reply:
+    """An answer that a content filter took away."""
+    return Reply("", finish="content_filter")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it came in."""
+
+    path: str
+    headers: Mapping[str, str]
+    """By their names in lower case."""
+    body: Mapping[str, Any]
+    """Empty for GET."""
+
+    @property
+    def key(self) -> str:
+        """The key that it was sent with."""
+        return self.headers.get("authorization", "").removeprefix("Bearer ")
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return list(self.body["messages"])
+
+    @property
+    def last(self) -> str:
+        """The text of the last message."""
+        return self.messages[-1]["content"]
+
+    @property
+    def prompt(self) -> str:
+        """The texts of all messages."""
+        return "\n\n".join(message["content"] for message in self.messages)
+
+
+Script = Sequence[Reply | str] | Callable[[Asked], Reply | str]
+
+
+class FakeLLM:
+    """A scripted server on a free port of the loopback interface, from `with` on."""
+
+    def __init__(
+        self, script: Script = (), *, key: str | None = None, models: Sequence[str] = ("test",)
+    ) -> None:
+        """`key`: the only one that is let in; None lets in everybody. `models`: what `/v1/models` lists."""
+        self._script = script
+        self._key, self._models = key, tuple(models)
+        self._taken = 0
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self.requests: list[Asked] = []
+        """What came to `/v1/chat/completions`."""
+        self.probes: list[Asked] = []
+        """What came to `/v1/models`."""
+
+    @property
+    def url(self) -> str:
+        """The base URL, `/v1` included."""
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> Self:
+        self._server = _Server(self)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+        if error is None and not callable(self._script) and self._taken > len(self._script):
+            raise AssertionError(f"{self._taken} requests came, the script has {len(self._script)} replies")
+
+    def reply_to(self, asked: Asked) -> Reply:
+        with self._lock:
+            self.requests.append(asked)
+            if not self._lets_in(asked):
+                return _no_entry()
+            self._taken += 1
+            if callable(self._script):
+                reply = self._script(asked)
+            elif self._taken <= len(self._script):
+                reply = self._script[self._taken - 1]
+            else:
+                reply = Reply("the script is over", status=404)
+        return Reply(reply) if isinstance(reply, str) else reply
+
+    def models_for(self, asked: Asked) -> Reply:
+        with self._lock:
+            self.probes.append(asked)
+        if not self._lets_in(asked):
+            return _no_entry()
+        listed = [{"id": name, "object": "model"} for name in self._models]
+        return Reply(body=json.dumps({"object": "list", "data": listed}))
+
+    def wait(self, seconds: float) -> None:
+        """So long, or until the server is closed."""
+        if seconds:
+            self._over.wait(min(seconds, threading.TIMEOUT_MAX))
+
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    def _lets_in(self, asked: Asked) -> bool:
+        return self._key is None or asked.key == self._key
+
+
+def _no_entry() -> Reply:
+    return Reply("Incorrect API key provided", status=401, code="invalid_api_key")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, fake: FakeLLM) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.fake = fake
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        asked = self._asked({})
+        known = self.path == "/v1/models"
+        self._answer(self.server.fake.models_for(asked) if known else _no_such_path(), asked)
+
+    def do_POST(self) -> None:
+        asked = self._asked(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        known = self.path == "/v1/chat/completions"
+        self._answer(self.server.fake.reply_to(asked) if known else _no_such_path(), asked)
+
+    def _asked(self, body: Mapping[str, Any]) -> Asked:
+        return Asked(self.path, {name.lower(): value for name, value in self.headers.items()}, body)
+
+    def _answer(self, reply: Reply, asked: Asked) -> None:
+        self.server.fake.wait(reply.delay)
+        if reply.cut or (reply.delay and self.server.fake.is_over):
+            return
+        body = _body(reply, asked).encode()
+        # Whoever asked need not have waited for the answer.
+        with contextlib.suppress(OSError):
+            self.send_response(reply.status)
+            for name, value in {"Content-Type": "application/json", **reply.headers}.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self._send(body, reply.pause)
+
+    def _send(self, body: bytes, pause: float) -> None:
+        step = 1 if pause else len(body)
+        for at in range(0, len(body), step):
+            self.wfile.write(body[at : at + step])
+            self.server.fake.wait(pause)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+def _no_such_path() -> Reply:
+    return Reply("no such path", status=404)
+
+
+def _body(reply: Reply, asked: Asked) -> str:
+    if reply.body is not None:
+        return reply.body
+    if reply.status >= 400:
+        return json.dumps({"error": {"message": reply.text, "type": "error", "code": reply.code or None}})
+    message = {"role": "assistant", "content": None if reply.refusal else reply.text}
+    if reply.refusal:
+        message["refusal"] = reply.refusal
+    answer: dict[str, Any] = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": asked.body.get("model", "test"),
+        "choices": [{"index": 0, "message": message, "finish_reason": reply.finish}],
+    }
+    if reply.usage is not None:
+        given, got = reply.usage
+        answer["usage"] = {"prompt_tokens": given, "completion_tokens": got, "total_tokens": given + got}
+    return json.dumps(answer)

@@ -1,0 +1,214 @@
+"""A stand-in for two coding agents: it takes their arguments, plays one act, and speaks as they do at their end.
+
+path = install(folder, "claude", "edit")     # a program `claude` in the folder, and what it is to do
+asked(folder)                                # what it was given, each time that it was started
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+ASKED = "asked.jsonl"
+CANARY = "SCRIPTED_API_KEY"
+"""A variable whose value the act `key` gives away."""
+
+
+def install(folder: pathlib.Path, name: str, act: str) -> pathlib.Path:
+    """Write an executable of that name which plays the act."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(
+        f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(pathlib.Path(__file__).parent)!r})\n"
+        f"import scripted_agent\nscripted_agent.main({name!r}, {act!r}, {str(folder)!r})\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+def asked(folder: pathlib.Path) -> list[dict[str, object]]:
+    path = folder / ASKED
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
+def main(name: str, act: str, folder: str) -> None:
+    arguments = vars(parser(name).parse_args())
+    here = pathlib.Path()
+    facts = {
+        "arguments": arguments,
+        "variables": dict(os.environ),
+        "cwd": str(pathlib.Path.cwd()),
+        "files": sorted(path.as_posix() for path in here.rglob("*") if ".git" not in path.parts),
+        "stdin": sys.stdin.read(),  # it would wait for ever if nobody had closed it
+        "task": (here / "TASK.md").read_text(),
+        "log": subprocess.run(["git", "log", "--format=%s"], capture_output=True, text=True).stdout,
+        "status": subprocess.run(["git", "status", "--short"], capture_output=True, text=True).stdout,
+    }
+    with (pathlib.Path(folder) / ASKED).open("a") as file:
+        file.write(json.dumps(facts) + "\n")
+    say("thinking", sys.stderr)
+    play(act, here, folder)
+    speak(name, act)
+
+
+def parser(name: str) -> argparse.ArgumentParser:
+    """The options of each that are used; any other ends it with status 2."""
+    known = argparse.ArgumentParser(name, allow_abbrev=False)
+    known.add_argument("--model")
+    if name == "claude":
+        known.add_argument("-p", dest="prompt", required=True)
+        known.add_argument("--output-format", choices=["json"], required=True)
+        known.add_argument("--permission-mode", choices=["acceptEdits"], required=True)
+        known.add_argument("--allowedTools", nargs="+", required=True)
+        known.add_argument("--disallowedTools", nargs="+", required=True)
+    elif name == "codex":
+        known.add_argument("verb", choices=["exec"])
+        known.add_argument("prompt")
+        known.add_argument("--json", action="store_true", required=True)
+        known.add_argument("--sandbox", choices=["workspace-write"], required=True)
+    else:
+        known.add_argument("prompt", nargs="?")
+    return known
+
+
+def play(act: str, here: pathlib.Path, folder: str) -> None:
+    """Do what the act is; an unknown one does nothing.
+
+    `params: TEXT` leaves that text as params.json; `hang: N` and `detach: N` leave a `sleep N` behind.
+    """
+    act, _, argument = act.partition(": ")
+    if argument and act == "params":
+        (here / "params.json").write_text(argument)
+    elif argument:
+        leave(act, argument, here / "train.py")
+    elif act in ACTS:
+        ACTS[act](here, here / "train.py", folder)
+
+
+def edit(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    rate = "0.02" if "could not be tried" in (here / "TASK.md").read_text() else "0.01"
+    train.write_text(train.read_text().replace("RATE = 0.1", f"RATE = {rate}"))
+    (here / "rationale.md").write_text("The rate is too high.\nIt diverges.\nCategory: Learning rate\n")
+    (here / "scratch.py").write_text("only = 'for me'\n")
+
+
+def params(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    values = json.loads((here / "params.json").read_text())
+    (here / "params.json").write_text(json.dumps({**values, "lr": 0.5}))
+
+
+def forbidden(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    (here / "program.md").chmod(0o644)
+    (here / "program.md").write_text("the score is 1000")
+
+
+def leave(act: str, seconds: str, train: pathlib.Path) -> None:
+    """Two processes, one of which has detached itself and thrown its variables away."""
+    train.write_text("RATE = 0.01\n")
+    subprocess.Popen(["sleep", seconds], start_new_session=True, env={})
+    subprocess.Popen(["sleep", seconds])
+    if act == "hang":
+        time.sleep(300)
+
+
+def give_a_key_away(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    edit(here, train, folder)
+    say(os.environ[CANARY], sys.stderr)
+
+
+def hide_a_key(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    train.write_text(train.read_text() + f"\nKEY = {os.environ[CANARY]!r}\n")
+
+
+def link(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    train.unlink()
+    train.symlink_to("/etc/hostname")
+
+
+def link_above(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    (here / "lib").rename(here / "lib2")
+    (here / "lib").symlink_to("lib2")
+
+
+def make_a_folder(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    train.unlink()
+    train.mkdir()
+
+
+def make_a_pipe(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    train.unlink()
+    os.mkfifo(train)
+
+
+def prepare_the_repository(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    config = here / ".git/config"
+    config.write_text(config.read_text() + f"[core]\n\tfsmonitor = touch {folder}/owned; false\n")
+    train.write_text("RATE = 0.3\n")
+
+
+def flood(here: pathlib.Path, train: pathlib.Path, folder: str) -> None:
+    for _ in range(20):
+        say("x" * 2**20)
+
+
+def say(text: str, stream: TextIO = sys.stdout) -> None:
+    stream.write(text + "\n")
+
+
+ACTS: dict[str, Callable[[pathlib.Path, pathlib.Path, str], object]] = {
+    **dict.fromkeys(("edit", "repair", "wordy", "grumbling"), edit),
+    "params": params,
+    "forbidden": forbidden,
+    "key": give_a_key_away,
+    "hides the key": hide_a_key,
+    "link": link,
+    "link above": link_above,
+    "folder": make_a_folder,
+    "pipe": make_a_pipe,
+    "mode": lambda here, train, folder: train.chmod(0o755),
+    "binary": lambda here, train, folder: train.write_bytes(b"\xff\xfe\x00"),
+    "nul": lambda here, train, folder: train.write_bytes(b"x = 1\0"),
+    "long": lambda here, train, folder: train.write_bytes(b"#" * (2**20 + 1)),
+    "remove": lambda here, train, folder: train.unlink(),
+    "new file": lambda here, train, folder: (here / "lib/new.py").write_text("x = 1\n"),
+    "hostile repository": prepare_the_repository,
+    "floods": flood,
+}
+"""What it does in its folder, by the name of the act."""
+
+
+def speak(name: str, act: str) -> None:
+    message = {"is_error": "Credit balance is too low", "wordy": "I did it.\nCategory: luck"}.get(
+        act, "I am done."
+    )
+    counts = {"input_tokens": 10, "output_tokens": 7}
+    if name == "claude":
+        counts |= {"cache_creation_input_tokens": 100, "cache_read_input_tokens": 1000}
+        result = {
+            "type": "result", "subtype": "success", "is_error": act == "is_error", "num_turns": 3,
+            "result": message, "total_cost_usd": 0.25, "usage": counts,
+        }  # fmt: skip
+        say(json.dumps([{"type": "system"}, result] if act == "wordy" else result))
+    elif name == "codex":
+        events: list[dict[str, object]] = [{"type": "thread.started"}, {"type": "turn.started"}]
+        if act == "grumbling":
+            events.append({"type": "error", "message": "Reconnecting... 1/5"})
+        if act == "is_error":
+            events.append({"type": "turn.failed", "error": {"message": message}})
+        else:
+            events.append({"type": "item.completed", "item": {"type": "reasoning", "text": "hm"}})
+            events.append({"type": "item.completed", "item": {"type": "agent_message", "text": message}})
+            events.append({"type": "turn.completed", "usage": counts})
+        say("\n".join(map(json.dumps, events)))
+    else:
+        say(message)
+    if act in ("exit 1", "is_error"):
+        say("fatal: no luck today", sys.stderr)
+        sys.exit(1)

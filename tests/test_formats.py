@@ -1,0 +1,339 @@
+"""The forms of an edit: what is clear is applied to the letter, all else is refused with a reason to repair it by."""
+
+from __future__ import annotations
+
+import pytest
+
+from tasks.formats import Form, NoEdit, changed
+
+PROGRAM = """\
+import math
+
+rate = 0.1
+
+
+def warm(step):
+    total = 0
+    for each in range(step):
+        total += each
+    return total
+
+
+def cool(step):
+    total = 0
+    for each in range(step):
+        total += each
+    return total - 1
+"""
+FILES = {"train.py": PROGRAM}
+ONE, TWO = ("train.py",), ("train.py", "lib/net.py")
+LOWER = PROGRAM.replace("0.1", "0.05")
+BLOCK = "<<<<<<< SEARCH\nrate = 0.1\n=======\nrate = 0.05\n>>>>>>> REPLACE\n"
+DIFF = "--- a/train.py\n+++ b/train.py\n@@ -1,5 +1,5 @@\n import math\n \n-rate = 0.1\n+rate = 0.05\n \n \n"
+WHOLE = f"train.py\n```python\n{LOWER}```\n"
+
+
+def made(answer: str, form: Form = "any", before: str = PROGRAM, editable: tuple[str, ...] = TWO) -> str:
+    """What an answer makes of train.py, and of nothing else."""
+    found = changed(answer, {"train.py": before}, editable, form)
+    assert list(found) == ["train.py"]
+    return found["train.py"]
+
+
+def reason(answer: str, form: Form = "any", before: str = PROGRAM, editable: tuple[str, ...] = TWO) -> str:
+    with pytest.raises(NoEdit) as refused:
+        changed(answer, {"train.py": before}, editable, form)
+    return str(refused.value)
+
+
+def block(search: str, replace: str, name: str = "train.py") -> str:
+    return f"{name}\n<<<<<<< SEARCH\n{search}=======\n{replace}>>>>>>> REPLACE\n"
+
+
+def hunk(*lines: str, head: str = "@@ ... @@") -> str:
+    return "\n".join(["--- a/train.py", "+++ b/train.py", head, *lines]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("form", "answer"), [("search_replace", f"train.py\n{BLOCK}"), ("diff", DIFF), ("whole_file", WHOLE)]
+)
+def test_the_form_of_an_answer_is_seen_from_the_answer(form: Form, answer: str) -> None:
+    assert made(answer, form) == made(answer, "any") == LOWER
+    for other in {"search_replace", "diff", "whole_file"} - {form}:
+        assert "found" in reason(answer.replace("```", ""), other)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        BLOCK.replace("\n", "\r\n"),
+        f"Lower it:\n\n```python\n{BLOCK}```\nThat is all.",
+        f"**train.py**\n```\n{BLOCK}```",
+        f"### `train.py`\n\n{BLOCK}",
+        f"File: ./train.py\n{BLOCK}",
+        f"```python train.py\n{BLOCK}```",
+        f"In `train.py` the rate is too high:\n{BLOCK}",
+        BLOCK.replace("SEARCH", "SEARCH train.py"),
+        BLOCK.replace("<<<<<<<", "<<<<<<<<<").replace("=======", "=========").replace(">>>>>>>", ">>>>>>>>>"),
+        BLOCK.replace("rate = 0.1\n", "rate = 0.1  \n"),
+    ],
+)
+def test_blocks_are_found_however_they_are_dressed(answer: str) -> None:
+    assert made(answer, "search_replace", editable=ONE) == LOWER
+
+
+def test_blocks_apply_one_after_the_other_and_keep_to_the_file_that_was_named() -> None:
+    first, second = (
+        block("rate = 0.1\n", "rate = 0.2\nsteps = 3\n"),
+        block("steps = 3\n", "steps = 4\n", "and:"),
+    )
+    assert made(first + second) == PROGRAM.replace("rate = 0.1", "rate = 0.2\nsteps = 4")
+
+
+def test_a_block_without_a_name_is_refused_where_several_files_are_editable() -> None:
+    assert reason(BLOCK) == (
+        "block 1 names no file: put its name on the line before; editable: train.py, lib/net.py"
+    )
+
+
+def test_what_is_searched_has_to_be_there_once() -> None:
+    assert reason(block("        total += each\n", "        total += 1\n")) == (
+        "block 1 of 1 (train.py): SEARCH is in the file 2 times (lines 9, 16); "
+        "add lines around it until it is there once"
+    )
+
+
+def test_a_block_that_matches_nothing_is_answered_with_the_lines_that_were_likely_meant() -> None:
+    said = reason(block("def cool(step):\n    total = 1\n    for each in range(step):\n", "pass\n"))
+    assert said == (
+        "block 1 of 1 (train.py): SEARCH is not in the file; it has no line '    total = 1'. "
+        "The lines most like it are:\n```\n"
+        "|   13 def cool(step):\n|   14     total = 0\n|   15     for each in range(step):\n```"
+    )
+    assert "no line of it is like 'momentum = 0.9'" in reason(block("momentum = 0.9\n", ""))
+    assert "its lines are there, but not in a row" in reason(block("import math\nrate = 0.1\n", ""))
+
+
+def test_a_reason_quotes_a_few_lines_and_no_more_of_each_than_a_line() -> None:
+    long = "".join(f"x{number} = '{'y' * 5_000}'\n" for number in range(100))
+    said = reason(block(long.replace("x50", "z50"), ""), before=long)
+    assert len(said) < 3_000
+
+
+def test_blocks_apply_all_or_not_at_all() -> None:
+    assert "block 2 of 2 (train.py)" in reason(f"train.py\n{BLOCK}" + block("gone = 1\n", ""))
+
+
+def test_an_empty_search_makes_a_new_file_and_never_replaces_one() -> None:
+    assert changed(block("", "x = 1\n", "lib/net.py"), FILES, TWO, "any") == {"lib/net.py": "x = 1\n"}
+    assert "SEARCH is empty, which makes a new file, and train.py is there already" in reason(
+        block("", "x = 1\n")
+    )
+    assert "there is no file lib/net.py yet" in reason(block("x = 1\n", "", "lib/net.py"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (BLOCK.replace(">>>>>>> REPLACE\n", ""), "block 1 has no end"),
+        (BLOCK.replace(">>>>>>> REPLACE\n", "") + BLOCK, "block 1 has no end"),
+        (BLOCK.replace("=======\n", ""), "block 1 has no line `=======`"),
+        (BLOCK.replace("=======\n", "=======\n=======\n"), "2 lines `=======`"),
+        (block("rate = 0.1\n", "rate = 0.1\n"), "SEARCH and REPLACE are the same"),
+        (block("    return total - 1\n", "    # ... rest unchanged\n"), "stands for lines that are left out"),
+        ("Lower the rate.", "the answer holds no edit"),
+    ],
+)
+def test_a_broken_block_is_refused(answer: str, why: str) -> None:
+    assert why in reason(answer, editable=ONE)
+
+
+def test_whitespace_at_the_ends_of_lines_stays_the_files() -> None:
+    before = "a = 1  \nb = 2\t\nc = 3\n"
+    assert made(block("a = 1\nb = 2\n", "a = 1\nb = 4\n"), before=before) == "a = 1  \nb = 4\nc = 3\n"
+    windows = PROGRAM.replace("\n", "\r\n")
+    for answer in (BLOCK, DIFF, WHOLE):
+        assert made(answer, before=windows, editable=ONE) == LOWER.replace("\n", "\r\n")
+        assert made(answer.replace("\n", "\r\n"), editable=ONE) == LOWER
+
+
+def test_another_indentation_is_forgiven_where_everything_can_be_moved_alike() -> None:
+    search, put = "def warm(step):\n    total = 0\n", "def warm(step):\n    if step:\n        total = 1\n"
+    inside = "class A:\n" + "".join(f"    {line}\n" for line in PROGRAM.split("\n")[5:10])
+    assert "        if step:\n            total = 1\n" in made(block(search, put), before=inside)
+    tabs = PROGRAM.replace("    ", "\t")
+    assert "\tif step:\n\t\ttotal = 1\n" in made(block(search, put), before=tabs)
+    assert "is not in the file" in reason(block("total = 0\n", "total = 1\n"), before=inside)
+    crooked = "def warm(step):\n      total = 0\n"
+    assert "is not in the file" in reason(block(crooked, put))
+
+
+NUMBERLESS = hunk(" import math", "", "-rate = 0.1", "+rate = 0.05")
+WARM = (" def warm(step):", "-    total = 0", "+    total = 5", "     for each in range(step):")
+WARMER = PROGRAM.replace("total = 0", "total = 5", 1)
+
+
+@pytest.mark.parametrize(
+    ("answer", "after"),
+    [
+        (NUMBERLESS, LOWER),
+        (NUMBERLESS.replace("@@ ... @@\n", ""), LOWER),
+        (NUMBERLESS.replace("a/", "").replace("b/", ""), LOWER),
+        (DIFF.rstrip("\n"), LOWER),
+        (DIFF.replace("-1,5 +1,5", "-40,9 +41,2"), LOWER),
+        (f"diff --git a/train.py b/train.py\nindex 1..2 100644\n{DIFF}", LOWER),
+        (f"So:\n```diff\n{DIFF}```\n- a lower rate\n+ more patience\n", LOWER),
+        (f"```diff\n{NUMBERLESS.replace(' import', 'import')}```", LOWER),
+        (hunk(*WARM), WARMER),
+        (hunk(" rate = 0.1", " ", *WARM), WARMER),
+        (hunk("-rate = 0.1", "+rate = 0.05", "@@ @@", *WARM), WARMER.replace("0.1", "0.05")),
+        (hunk("     total = 0", "-        total += each", "+        total += 7", head="@@ -7,3 +7,3 @@"), PROGRAM.replace("+= each", "+= 7", 1)),
+        (hunk("     total = 0", "-        total += each", "+        total += 7", head="@@ -8,3 +8,3 @@"), None),
+        (hunk("-        total += each", "+        total += 7", head="@@ -9,1 +9,1 @@"), PROGRAM.replace("+= each", "+= 7", 1)),
+        (hunk("-        total += each", "+        total += 7", head="@@ -9,2 +9,1 @@"), None),
+        (hunk("-        total += each", "+        total += 7", head="@@ -10,1 +10,1 @@"), None),
+        (hunk("-        total += each", "+        total += 7", "@@ -4,1 +4,1 @@", "-rate = 0.1", "+rate = 0.2", head="@@ -9,1 +9,1 @@"), None),
+        (hunk("-        total += each", "+        total += 7", head="@@ ... @@ def warm(step):"), PROGRAM.replace("+= each", "+= 7", 1)),
+    ],
+)  # fmt: skip
+def test_a_hunk_belongs_where_all_its_old_lines_are_and_nowhere_else(answer: str, after: str | None) -> None:
+    if after is None:
+        assert "its old lines are in the file 2 times" in reason(answer, "diff", editable=ONE)
+    else:
+        assert made(answer, "diff", editable=ONE) == after
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (DIFF.replace("-rate = 0.1", "-rate = 0.7"), "it has no line 'rate = 0.7'"),
+        (hunk("+x = 1"), "has no line of the file to be found by"),
+        (hunk(" rate = 0.1", "+x = 1", " def warm(step):"), "its old lines are not in the file"),
+        (
+            hunk("-rate = 0.1", "+rate = 1", "@@ @@", "-rate = 0.1", "+rate = 2"),
+            "about the same lines as another one",
+        ),
+        (hunk("-rate = 0.1", "+rate = 1", "So far.", "-import math"), "is in no hunk"),
+        (f"```diff\n{DIFF}", "the answer is cut off"),
+        (DIFF.replace("+++ b/train.py", "+++ /dev/null"), "an edit may change and add files"),
+        (DIFF.replace("--- a/train.py", "--- /dev/null"), "is there already"),
+        (DIFF.replace("b/train.py", "b/lib/net.py"), "name one file, twice"),
+        (
+            "diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + DIFF,
+            "texts, nothing else",
+        ),
+        ("diff --git a/lib/net.py b/lib/net.py\nnew file mode 120000\n" + DIFF, "texts, nothing else"),
+        (DIFF.replace("+rate = 0.05", "+# ... existing code ..."), "stands for lines that are left out"),
+        ("@@ @@\n-rate = 0.1\n+rate = 0.05\n", "the diff names no file"),
+        (
+            "diff --git a/lib/net.py b/lib/net.py\nnew file mode 100644\n" + DIFF.replace("--- ", "\n\n--- "),
+            "adds a file without a line",
+        ),
+        (f"```diff\n{NUMBERLESS}```\n    run()\n+```\n more\n", "goes on with the diff behind its fence"),
+    ],
+)
+def test_a_diff_that_is_not_clear_is_refused(answer: str, why: str) -> None:
+    assert why in reason(answer, "diff")
+
+
+def test_a_fence_in_a_docstring_is_a_line_of_a_diff() -> None:
+    before = PROGRAM + '"""\n```\nrun()\n```\n"""\n'
+    for answer in (
+        hunk(" ```", "-run()", "+walk()", " ```"),
+        f"```diff\n{hunk(' ```', '-run()', '+walk()', ' ```')}```\n",
+    ):
+        assert made(answer, "diff", before=before) == before.replace("run()", "walk()")
+
+
+def test_a_diff_adds_a_file_and_speaks_of_the_newline_at_the_end() -> None:
+    new = "--- /dev/null\n+++ b/lib/net.py\n@@ -0,0 +1,2 @@\n+x = 1\n+y = 2\n"
+    assert changed(new, FILES, TWO, "any") == {"lib/net.py": "x = 1\ny = 2\n"}
+    assert changed(new + "\\ No newline at end of file\n", FILES, TWO, "any") == {
+        "lib/net.py": "x = 1\ny = 2"
+    }
+    last = hunk("-    return total - 1", "\\ No newline at end of file", "+    return total")
+    assert made(last, before=PROGRAM[:-1]).endswith("return total\n")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"```python train.py\n{LOWER}```",
+        f"```python title=train.py\n{LOWER}```",
+        f"```python:train.py\n{LOWER}```",
+        f"Here is the new `train.py`:\n\n````\n{LOWER}````\n",
+        f"train.py\n~~~python\n{LOWER}~~~\nTry it:\n```bash\npython train.py\n```\n",
+    ],
+)
+def test_a_whole_file_is_found_by_the_name_at_its_fence(answer: str) -> None:
+    assert made(answer, "whole_file") == LOWER
+
+
+def test_a_file_that_holds_a_fence_is_written_with_a_longer_one() -> None:
+    text = '"""Use:\n\n```\nrun()\n```\n"""\n'
+    assert made(f"train.py\n````python\n{text}````\n") == text
+    assert "a second fenced block" in reason(f"train.py\n```python\n{text}```\n", editable=ONE)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (WHOLE.rstrip("`\n"), "is never closed: the answer is cut off"),
+        (
+            WHOLE.replace("def cool", "# ... the rest stays the same\ndef cool"),
+            "stands for lines that are left out",
+        ),
+        (WHOLE.replace("    total = 0\n", "    ...\n", 1), "stands for lines that are left out"),
+        (WHOLE.replace("def cool", "# existing code here\ndef cool"), "stands for lines that are left out"),
+        (WHOLE + WHOLE, "a second fenced block for train.py"),
+        (WHOLE.removeprefix("train.py\n"), "names no file"),
+        ("train.py\n```python\n\n```\n", "is empty"),
+        (LOWER, "no fenced block found"),
+        (WHOLE.replace("0.05", "0.1"), "the edit changes nothing"),
+    ],
+)
+def test_a_file_that_is_not_whole_is_refused(answer: str, why: str) -> None:
+    assert why in reason(answer, "whole_file")
+
+
+def test_lines_that_were_in_the_file_before_stand_for_nothing_but_themselves() -> None:
+    before = PROGRAM + "\n\n# ... the rest is unchanged\ndef stub(): ...\n"
+    assert made(WHOLE.replace(LOWER, before.replace("0.1", "0.05")), before=before) == before.replace(
+        "0.1", "0.05"
+    )
+    stub = WHOLE.replace(
+        "def cool", "class Judge(Protocol):\n    def ask(self) -> int:\n        ...\n\n\ndef cool"
+    )
+    assert "        ...\n" in made(stub)
+
+
+@pytest.mark.parametrize(
+    "name", ["judge.py", "../train.py", "lib/../train.py", "/etc/train.py", ".git/config", "Train.py"]
+)
+@pytest.mark.parametrize("answer", [f"train.py\n{BLOCK}", DIFF, WHOLE, block("", "x = 1\n")])
+def test_no_form_reaches_a_file_that_is_not_editable(name: str, answer: str) -> None:
+    said = reason(answer.replace("train.py", name))
+    assert "may not be changed" in said or "names no" in said or "names no file" in said
+    assert (
+        "no file may be changed" in reason(answer.replace("train.py", name), editable=())
+        or name == "judge.py"
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["../train.py", "lib/../../train.py", "/etc/train.py", ".git/config", "lib/.GIT/x.py"]
+)
+def test_no_form_leaves_the_program_even_where_an_environment_lists_it(name: str) -> None:
+    for answer in (
+        block("", "x = 1\n", name),
+        f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1 @@\n+x\n",
+        f"{name}\n```\nx\n```\n",
+    ):
+        assert "is no place for one" in reason(answer, editable=(name,))
+        with pytest.raises(NoEdit):
+            changed(answer, FILES, ("train.py", name), "any")
+
+
+def test_an_edit_makes_texts_and_nothing_else() -> None:
+    for odd in ("\0", "\udce9"):
+        assert "would not be a text" in reason(block("rate = 0.1\n", f"rate = '{odd}'\n"))
