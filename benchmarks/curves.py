@@ -30,7 +30,7 @@ def draw(figures: dict[str, Any], path: Path) -> None:
 
     problems = figures["problems"]
     rows = -(-len(problems) // COLUMNS)
-    style = {
+    style: Any = {
         "font.size": 9,
         "axes.spines.top": False,
         "axes.spines.right": False,

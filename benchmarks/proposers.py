@@ -103,8 +103,8 @@ def measure(options: argparse.Namespace) -> Figures:
             lane: np.concatenate([each[lane] for each in problems.values()]) for lane in lanes
         }
     if options.real:
-        found = real.measure(lanes, options.real_trials, options.real_repetitions)
-        problems[real.NAME] = {lane: curves[None] for lane, curves in found.items()}
+        trained = real.measure(lanes, options.real_trials, options.real_repetitions)
+        problems[real.NAME] = {lane: curves[None] for lane, curves in trained.items()}
     return {
         "about": f"{os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}",
         "problems": {problem: compared(found) for problem, found in problems.items()},
@@ -201,7 +201,7 @@ def settle() -> None:
 
 
 def show(figures: Figures) -> None:
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=140)
     for problem, lanes in figures["problems"].items():
         campaigns, trials = next((lane["campaigns"], len(lane["curve"]) - 1) for lane in lanes.values())
         title = f"{problem}: {campaigns} repetitions of {trials} trials; {figures['about']}"
@@ -214,7 +214,7 @@ def show(figures: Figures) -> None:
         console.print(table)
     lengths = figures["proposal_ms"]
     table = Table(
-        "median (maximum)", *(f"{length} trials" for length in lengths), title="milliseconds per proposal"
+        "median (maximum)", *(f"{length} trials" for length in lengths), title="CPU milliseconds per proposal"
     )
     for lane in next(iter(lengths.values())):
         cells = (lengths[length][lane] for length in lengths)

@@ -109,7 +109,9 @@ def page(proposal: Proposal, defaults: Params) -> str:
 def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) -> str:
     """The run that asks; its id."""
     text = page(proposal, ledger.environment.defaults)
-    state: State[None] = Suspended(timeout_seconds=int(seconds), pause_key=f"trial-{number}", reschedule=False)
+    state: State[None] = Suspended(
+        timeout_seconds=int(seconds), pause_key=f"trial-{number}", reschedule=False
+    )
     keys = keyset_from_paused_state(state)
     state.state_details.run_input_keyset = {str(name): key for name, key in keys.items()}
     name = ledger.campaign.name

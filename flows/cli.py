@@ -188,7 +188,8 @@ def propose(
         Path | None, Parameter("--diff", help="A unified diff of the editable files, as --base has them.")
     ] = None,
     base: Annotated[
-        int | None, Parameter("--base", help="The trial whose program the diff is of; without it the champion.")
+        int | None,
+        Parameter("--base", help="The trial whose program the diff is of; without it the champion."),
     ] = None,
     rationale: Annotated[str, Parameter("--rationale", help="Why.")] = "",
     json: Json = False,

@@ -101,9 +101,11 @@ class Asked:
     ] = None
     learn_from: Annotated[
         str | None,
-        Parameter(
-            "--learn-from", help="Earlier campaigns in the same environment to learn from, by commas."
-        ),
+        Parameter("--learn-from", help="Earlier campaigns in the same environment to learn from, by commas."),
+    ] = None
+    traces: Annotated[
+        bool | None,
+        Parameter("--traces", help="Show in MLflow what language models were asked and answered."),
     ] = None
     isolation: Walls = None
     allow_unsandboxed: Unsandboxed = None

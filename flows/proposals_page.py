@@ -25,7 +25,10 @@ def page(
     history: History, who: Sequence[Source], happened: Sequence[Incident], parked: Sequence[Parked]
 ) -> str:
     """Sources in a table, what happened in another, and every edit with its reason."""
-    parts = ["## Who proposed what", in_markdown([("by", "model", "trials", "kept", "bought"), *map(_row, who)])]
+    parts = [
+        "## Who proposed what",
+        in_markdown([("by", "model", "trials", "kept", "bought"), *map(_row, who)]),
+    ]
     if happened:
         rows = [(str(one.trial), HEADINGS[one.kind], code(one.words)) for one in happened]
         parts += ["## What happened on the way", in_markdown([("trial", "what", "in words"), *rows])]
@@ -42,7 +45,9 @@ def page(
         parts += ["## Trials of an edited program", in_markdown([head, *tried])]
     for one in parked:
         if one.answer is None:
-            parts.append(f"Trial {one.number} waits: {code('nightshift approve')} or {code('nightshift reject')}.")
+            parts.append(
+                f"Trial {one.number} waits: {code('nightshift approve')} or {code('nightshift reject')}."
+            )
     return "\n\n".join(parts) + "\n"
 
 

@@ -22,15 +22,13 @@ from tasks.ledger import Ledger
 from tasks.lessons import lessons
 from tasks.propose import load, propose
 from tasks.proposers import Brief, Left
-from tasks.trial import NOTHING_BOUGHT, History, Proposal, Usage, tried
+from tasks.trial import NOTHING_BOUGHT, History, Proposal, Trial, Usage, tried
 
 WAITS: Literal["waits"] = "waits"
 Next = tuple[int, Proposal] | Literal["waits"] | None
 
 
-def next_trial(
-    spec: CampaignSpec, ledger: Ledger, finished: History, history: History, spent: float
-) -> Next:
+def next_trial(spec: CampaignSpec, ledger: Ledger, finished: History, history: History, spent: float) -> Next:
     """The number and the proposal of the next trial; `waits` for a person's word; None when nothing is left to try.
 
     Args:
@@ -39,10 +37,8 @@ def next_trial(
         spent: Seconds over all lives.
     """
     if len(history) < len(finished):
-        number = finished[len(history)].number
-        proposal = proposed(spec, ledger, history, (), number, spent)
-        assert proposal is not None, "a trial that is finished was proposed"
-        return number, proposal
+        trial = finished[len(history)]
+        return trial.number, _replayed(spec, ledger, history, trial)
     parked = forms.collect(ledger)
     number = next_number(history, parked)
     proposal = proposed(spec, ledger, history, parked, number, spent)
@@ -52,6 +48,17 @@ def next_trial(
         return number, proposal
     forms.ask(ledger, number, proposal, spec.advanced.approval_minutes)
     return next_trial(spec, ledger, finished, history, spent) if spec.advanced.approval == "code" else WAITS
+
+
+def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial) -> Proposal:
+    """The proposal of a finished trial, as a task that is read from its file."""
+    at, place = ledger.at(trial.number), ledger.place(trial.number)
+    desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker)
+    brief = Brief(ledger.environment.space, history)
+    nobody = whole(load(spec.advanced.fallback, {}))  # what is stored is not asked for again
+    found = kept(propose, ledger.results)(at, whole(desk), nobody, nobody, whole(brief))
+    assert found is not None, "a trial that is finished was proposed"
+    return found
 
 
 def next_number(history: History, parked: Sequence[Parked]) -> int:

@@ -31,7 +31,8 @@ STDIN = "/dev/stdin"
 """As the name of a spec.toml: one that another program writes."""
 ADVANCED = (
     "patience", "crash_share", "isolation", "allow_unsandboxed", "looks", "ablation", "fallback", "approval",
-    "approval_minutes", "max_usd", "max_tokens", "learn_from", "rule_options", "cancel_options", "options", "overrides",
+    "approval_minutes", "max_usd", "max_tokens", "learn_from", "traces", "rule_options", "cancel_options", "options",
+    "overrides",
 )  # fmt: skip
 
 

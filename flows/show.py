@@ -295,7 +295,12 @@ def proposals(document: Mapping[str, Any], console: Console) -> None:
         for one in who:
             say(console, Text(f"proposed by {clean(one['words'])}", "dim"))
     if len(happened) > TOLD:
-        say(console, Text(f"{len(happened) - TOLD} things before these: status --json, or proposals in Prefect", "dim"))
+        say(
+            console,
+            Text(
+                f"{len(happened) - TOLD} things before these: status --json, or proposals in Prefect", "dim"
+            ),
+        )
     for one in happened[-TOLD:]:
         say(console, Text(f"  trial {one['trial']}, {one['kind']}: {clean(one['words'])}", "dim"))
     for one in document["waiting"]:

@@ -30,8 +30,10 @@ from tasks import calibration, evaluate, propose, train, workspace
 from tasks.approval import Mode
 from tasks.cancellers import Canceller
 from tasks.certificate import Looks, runs_of
+from tasks.desk import problem_of
 from tasks.ledger import CALIBRATED, RERUNS, Ledger, Settings, check_name, home, machine
 from tasks.lessons import LEARNED, learned_from, lessons_json
+from tasks.llm import prompts
 from tasks.proposers import Proposer
 from tasks.rules import Rule
 from tasks.scrub import URL_PASSWORD
@@ -110,6 +112,11 @@ class Advanced(BaseModel):
         default=(),
         title="Learn from",
         description="Earlier campaigns in the same environment whose trials a proposer may learn from.",
+    )
+    traces: bool = Field(
+        default=False,
+        title="Traces",
+        description="Show in MLflow what language models were asked and answered.",
     )
     rule_options: dict[str, Any] = Field(
         default={}, title="Rule options", description="Options of the rule, as JSON."
@@ -236,21 +243,23 @@ class CampaignSpec(BaseModel):
         """
         if shutil.which("git") is None:
             raise Refused("git is not installed: the lineage of a campaign is kept in a git repository")
-        self._check_proposers()
         _ = self.loaded_rule
         known = Ledger.exists(self.name)
         environment = self._resumed().environment if known else self._asked_for()
+        self._check_proposers(environment)
         self.loaded_canceller(environment)
         check_given(self.isolation.level, home(), listed(environment))
         self._check_time(environment, known)
 
-    def _check_proposers(self) -> None:
+    def _check_proposers(self, environment: Environment) -> None:
         """Refuse a proposer that cannot be run as it is asked for."""
         fallback = propose.load(self.advanced.fallback, {})
         if fallback.asks or fallback.edits:
             raise Refused(
                 f"fallback = {self.advanced.fallback!r} may fail itself: take one that asks nobody, such as tpe"
             )
+        if self.loaded_proposer.asks:
+            prompts.check(problem_of(environment).prompts)
         if self.loaded_proposer.edits and not self.isolation.may_run("an edit"):
             raise Refused(
                 f"proposer {self.proposer!r} edits programs, and at isolation {self.isolation.level} nothing would "

@@ -7,7 +7,7 @@ way, and an edited program survives a run of seconds behind the walls that its t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from environments import Environment
@@ -67,7 +67,9 @@ class Desk:
             return kept, number if kept else 0
         for name in suggestion.files:
             if name not in self.environment.editable:
-                raise Refused(f"{name!r} may not be changed; editable: {', '.join(self.environment.editable)}")
+                raise Refused(
+                    f"{name!r} may not be changed; editable: {', '.join(self.environment.editable)}"
+                )
         base = originals(self.environment, self.program)
         before = patched(base, kept) if kept else base
         return diff_of(base, {**before, **suggestion.files}) or None, number
@@ -84,7 +86,9 @@ class Desk:
         trees.remove(aside.path)
         aside.path.mkdir(parents=True)
         cut = Cut(self.environment.startup_seconds, seconds)
-        run = run_program(self.marker, self.environment, self.isolation, self.program, aside, proposal, seed, cut)
+        run = run_program(
+            self.marker, self.environment, self.isolation, self.program, aside, proposal, seed, cut
+        )
         for large in (aside.out, aside.workspace):  # its log is enough to understand it by
             trees.remove(large)
         if run.status != "crash" or run.error is None or run.error.startswith(NO_CHECKPOINT):

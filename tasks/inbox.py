@@ -67,7 +67,9 @@ def waiting(folder: Path, proposals: Iterable[Proposal]) -> tuple[tuple[str, Ide
     found = []
     for path in sorted((folder / "inbox").glob("*.json")):
         text = path.read_bytes()
-        if path.stem in taken or path.with_suffix(".refused").exists() or not text:  # one that is being written
+        if (
+            path.stem in taken or path.with_suffix(".refused").exists() or not text
+        ):  # one that is being written
             continue
         found.append((path.stem, IDEA.validate_json(text)))
     return tuple(found)

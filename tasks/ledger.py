@@ -53,7 +53,9 @@ CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*")
 """What MLflow keeps in the same home."""
-HALF_MADE = re.compile(r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)\.\d+")
+HALF_MADE = re.compile(
+    r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)\.\d+"
+)
 FREEZE_LIMIT = 256 * 2**20
 """Bytes an environment's folder may hold: it is copied into every campaign."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -39,15 +40,20 @@ class Outbox:
         self._down = self._opened = False
         self._rejected: set[str] = set()
         self._history = list(history)
+        traces = wants_traces(ledger)
+        self._untraced = [trial for trial in history if traces and not is_traced(ledger, trial)]
+        self._traces = traces
 
     def add(self, trial: Trial) -> None:
         if trial.settle >= len(self._history):
             self._history.append(trial)
         if not is_tracked(self.ledger, trial) and trial not in self.waiting:
             self.waiting.append(trial)
+        if self._traces and not is_traced(self.ledger, trial) and trial not in self._untraced:
+            self._untraced.append(trial)
 
     def drain(self) -> None:
-        """Send what waits, trials first, until all is sent or the server is found down.
+        """Send what waits, trials first, until all is sent or the server is found down; traces at the very end.
 
         A record that MLflow rejects stays, without holding up the others; that, and an outage, is noted once.
         """
@@ -74,6 +80,22 @@ class Outbox:
             if not self._down:
                 self._note(down)
             self._down = True
+        else:
+            self._drain_traces()
+
+    def _drain_traces(self) -> None:
+        """Send what models were asked for the trials that MLflow has. Where it cannot, all the rest goes on."""
+        for trial in [one for one in self._untraced if one not in self.waiting]:
+            place = self.ledger.place(trial.number)
+            try:
+                run_id = self.tracker.log_traces(self._campaign, trial, TrialFiles(place.path))
+            except Unreachable as problem:
+                self._refused(problem, traces=trial.number)
+                if not isinstance(problem, Rejected):
+                    return
+            else:
+                _sign(_traced(place.path), place.trial, run_id)
+                self._untraced.remove(trial)
 
     def close(self, status: Literal["finished", "failed", "stopped"]) -> None:
         """End the campaign's own run in MLflow; a server that is down is noted, the ledger says the same."""
@@ -86,13 +108,14 @@ class Outbox:
         except Unreachable as down:
             self._note(down)
 
-    def _refused(self, rejected: Rejected, **which: int | str) -> None:
+    def _refused(self, rejected: Unreachable, **which: int | str) -> None:
         if str(which) not in self._rejected:
             self._note(rejected, **which)
         self._rejected.add(str(which))
 
     def _note(self, problem: Unreachable, **which: int | str) -> None:
-        left = len(self.waiting) + len(unsent(self.ledger))
+        trials = {trial.number for trial in (*self.waiting, *self._untraced)}
+        left = len(trials) + len(unsent(self.ledger))
         self.ledger.event("tracking", **which, error=without_passwords(str(problem)), waiting=left)
 
     def _send(self, trial: Trial, certificates: Sequence[Certificate]) -> None:
@@ -123,8 +146,16 @@ class Outbox:
 
 
 def waiting(ledger: Ledger, history: History) -> int:
-    """How many trials and certificates MLflow has not taken yet."""
-    return len([trial for trial in history if not is_tracked(ledger, trial)]) + len(unsent(ledger))
+    """How many trials and certificates MLflow has not taken yet; a trial also for want of its traces."""
+    traces = wants_traces(ledger)
+    trials = [t for t in history if not is_tracked(ledger, t) or (traces and not is_traced(ledger, t))]
+    return len(trials) + len(unsent(ledger))
+
+
+def wants_traces(ledger: Ledger) -> bool:
+    """Whether the campaign, as its newest life was asked for, shows in MLflow what language models were asked."""
+    spec = tomllib.loads((ledger.path / "spec.toml").read_text())
+    return bool(spec.get("advanced", {}).get("traces", False))
 
 
 def unsent(ledger: Ledger) -> list[Path]:
@@ -138,6 +169,14 @@ def is_tracked(ledger: Ledger, trial: Trial) -> bool:
     """Whether MLflow has taken this trial as it is now."""
     place = ledger.place(trial.number)
     return _is_signed(_receipt(place.path), place.trial)
+
+
+def is_traced(ledger: Ledger, trial: Trial) -> bool:
+    """Whether MLflow has what was asked for this trial as it is now; so it has when nothing was."""
+    from tasks.mlflow_traces import questions
+
+    place = ledger.place(trial.number)
+    return not questions(place.path) or _is_signed(_traced(place.path), place.trial)
 
 
 def _sign(receipt: Path, path: Path, run_id: str) -> None:
@@ -155,6 +194,10 @@ def fingerprint(path: Path) -> str:
 
 def _receipt(path: Path) -> Path:
     return path / "tracked.json"
+
+
+def _traced(path: Path) -> Path:
+    return path / "traced.json"
 
 
 def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:

@@ -20,6 +20,7 @@ from tasks.checkpoint import At, stored
 from tasks.clock import clock
 from tasks.desk import Desk
 from tasks.proposers import Brief, Proposer, Refusal, Suggestion, Unavailable, Unusable
+from tasks.proposers.random_search import RandomSearch
 from tasks.seeds import derive
 from tasks.trial import NOTHING_BOUGHT, Proposal
 
@@ -53,17 +54,15 @@ def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Bri
         Refused: a proposer that asks nobody suggested a parameter or a value outside the space.
     """
     if not brief.history:
-        return Proposal(
-            desk.environment.defaults, rationale="the environment's own program and parameters"
-        )
+        return Proposal(desk.environment.defaults, rationale="the environment's own program and parameters")
     answer = ask(desk, proposer, brief)
     if not isinstance(answer, GivenUp):
         return answer
     instead = f"{name_of(proposer)}: {answer.reason}"
-    other = ask(desk, fallback, replace(brief, refusals=()))
-    if isinstance(other, GivenUp):  # everything that it came to was tried before
-        return None
-    if other is None:
+    other = ask(desk, fallback, brief)
+    if isinstance(other, GivenUp):  # it has closed in on one point: elsewhere there is more
+        other = ask(desk, RandomSearch(), brief)
+    if other is None or isinstance(other, GivenUp):
         return None
     return replace(
         other,

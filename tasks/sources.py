@@ -98,7 +98,9 @@ def _of(proposal: Proposal) -> list[tuple[str, str]]:
     found = [("switch", _line(proposal.switch))] if proposal.switch else []
     found += [("turned down", _line(reason)) for reason in proposal.turned_down]
     if proposal.instead_of:
-        found.append(("fallback", f"{proposal.proposer} took the turn, instead of {_line(proposal.instead_of)}"))
+        found.append(
+            ("fallback", f"{proposal.proposer} took the turn, instead of {_line(proposal.instead_of)}")
+        )
     if proposal.inbox:
         found.append(("inbox", f"idea {proposal.inbox}: {_line(proposal.rationale)}"))
     return found

@@ -25,6 +25,9 @@ class Tracker(Protocol):
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         """Show a decided trial, whole; the id of its run. A changed verdict replaces the earlier one."""
 
+    def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
+        """Show what models were asked for a trial, linked to its run; the id of that, empty when there is none."""
+
     def log_standing(
         self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Sequence[Certificate]
     ) -> None:
@@ -67,6 +70,9 @@ class NoTracking:
         return ""
 
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
+        return ""
+
+    def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         return ""
 
     def log_standing(

@@ -112,6 +112,18 @@ class Mlflow:
                 _upload(client, run, trial, place)
             return run_id
 
+    def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
+        from tasks import mlflow_traces
+
+        with self._reach() as client:
+            experiment = self._experiment(client, campaign.environment)
+            run = find_run(client, experiment, trial_key(campaign, trial))
+            if run is None:  # deleted by somebody, or it was recorded elsewhere
+                return ""
+            run_id: str = run.info.run_id
+            mlflow_traces.send(client.tracking_uri, experiment, run_id, campaign, trial, files.dir)
+            return run_id
+
     def log_standing(
         self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Certificates
     ) -> None:

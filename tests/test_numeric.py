@@ -159,23 +159,30 @@ def test_a_choice_without_an_order_is_drawn_as_often_as_it_did_well() -> None:
     assert drawn.count("b") > 30
 
 
-def test_the_gaussian_process_is_told_the_order_of_scores_and_not_their_size() -> None:
+def test_the_gaussian_process_is_told_scores_and_what_stands_for_a_missing_one() -> None:
     history = started(PLANE, 5.0)
-    for score in (7.0, -1e30, None, 6.0, 7.0):
+    for score in (7.0, 1.0, None, 6.0, 7.0):
         history += (decided(history, score, {"x": len(history) / 10, "y": 0.5}),)
-    told = gp.quantiles([*history, cancelled(history[1], 3.0, 99.0)])
-    assert sorted(range(6), key=told.__getitem__) == [3, 2, 0, 4, 1, 5], (
-        "the crash comes before the worst score"
+    told = gp.goodness([*history, cancelled(history[1], 3.0, 99.0)])
+    assert told[:3] == [5.0, 7.0, 1.0]
+    assert told[3] == 1.0, "a crash is as bad as the worst score"
+    assert told[6] == 5.0, "what was cancelled is like the lower quartile"
+
+
+def test_one_run_that_diverged_does_not_make_all_others_equal() -> None:
+    history = started(PLANE, 5.0)
+    for score in (7.0, -1e30, None, 6.0, 8.0):
+        history += (decided(history, score, {"x": len(history) / 10, "y": 0.5}),)
+    told = gp.goodness(history)
+    assert told == [5.0, 7.0, -1.0, -1.0, 6.0, 8.0], (
+        "three times the distance of the quartiles 5 and 7 below 5"
     )
-    assert told[6] == told[0], "what was cancelled is like the lower quartile"
-    assert told[1] == told[5] == max(told) < 2
-    assert told[3] == min(told) > -2
 
 
 def test_the_gaussian_process_minimises_where_less_is_better() -> None:
     history = started(PLANE, 3.0, higher=False)
     history += (decided(history, 1.0, {"x": 0.1, "y": 0.5}, higher_is_better=False),)
-    low, high = gp.quantiles(list(history))
+    low, high = gp.goodness(history)
     assert low < high
 
 

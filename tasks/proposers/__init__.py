@@ -190,7 +190,7 @@ class Proposer(BaseModel, ABC):
             brief = brief.beside(number, suggestion)
         return found
 
-    def preflight(self, left: Left = Left()) -> None:  # noqa: B008 (frozen)
+    def preflight(self, left: Left = Left()) -> None:
         """Ask, before the first trial, whether everything outside of this process that it needs is there.
 
         Args:

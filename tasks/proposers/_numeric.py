@@ -85,7 +85,7 @@ class Numeric(Proposer):
             return None
         if seen.made < self.startup or not seen.scored:
             # The baseline's seed is one for all trials of a campaign, and so is the design; `seed` is each trial's own.
-            answers = _design(seen.axes, history[0].runs[0].seed, 2 * (seen.made + self.startup + refused))
+            answers = design(seen.axes, history[0].runs[0].seed, 2 * (seen.made + self.startup + refused))
         else:
             answers = self.answers(seen, brief.seed)
         point, why = _first(answers, seen.tried, refused), self._rationale(seen)
@@ -116,7 +116,7 @@ def _first(answers: Iterable[Point], tried: AbstractSet[Point], refused: int) ->
     return None
 
 
-def _design(axes: Sequence[Axis], seed: int, count: int) -> Iterator[Point]:
+def design(axes: Sequence[Axis], seed: int, count: int) -> Iterator[Point]:
     """The first points, at least `count`, of this seed's scrambled Sobol sequence."""
     from scipy.stats import qmc  # type: ignore[import-untyped]
 

@@ -1,13 +1,14 @@
 """GP: Bayesian optimisation, Optuna's Gaussian process asked anew for every trial.
 
 After the Sobol design a Gaussian process is fitted to everything that was seen, its noise included, and the next point
-is the one with the largest expected improvement (its logarithm). It is told ranks, not scores: each score becomes the
-normal quantile of its rank (a Gaussian copula), so that one run that diverged to -1e6 does not make all others equal.
+is the one with the largest expected improvement (its logarithm). It is told the scores themselves, none of them below
+Tukey's outer fence (the lower quartile less three times the distance of the quartiles), so that one run that diverged
+to -1e6 does not make all others equal. Ranks in place of scores did no better.
 
-    a trial with a score    its score
-    a crash                 below every score
-    a cancelled trial       the lower quartile of the scores: it was stopped since it was not among the good ones
-    one that is under way   integrated over what it may turn out to be, so that the next one is put elsewhere
+    a trial with a score    COMPLETE
+    a crash                 COMPLETE with the worst score so far
+    a cancelled trial       COMPLETE with the lower quartile: it was stopped since it was not among the good ones
+    one that is under way   RUNNING: the next one is put where it helps whatever this one turns out to be
     one outside the space   left out
 
 A choice between numbers is searched as a scale, by rank; one with texts or booleans as categories. It needs PyTorch,
@@ -16,8 +17,7 @@ and takes a quarter of a second where `tpe` takes hundredths.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from environments.plugins import Refused
@@ -50,28 +50,26 @@ def study_of(seen: Seen, seed: int) -> Study:
     """What was seen, as a study of Optuna's; at least one trial has a score."""
     from optuna.trial import TrialState
 
-    told = quantiles([trial for trial, _ in seen.decided])
+    told = goodness([trial for trial, _ in seen.decided])
     outcomes = [(point, {"value": value}) for (_, point), value in zip(seen.decided, told, strict=True)]
     outcomes += [(point, {"state": TrialState.RUNNING}) for point in seen.under_way]
     return study(seen.axes, outcomes, lambda: _sampler(seed), higher_is_better=True)
 
 
-def quantiles(trials: list[Trial]) -> list[float]:
-    """How good each trial was: the standard normal quantile of its rank. Equals share the mean of their ranks."""
+def goodness(trials: Sequence[Trial]) -> list[float]:
+    """How good each trial counts; higher is better."""
     import numpy as np
-    from scipy.stats import norm, rankdata  # type: ignore[import-untyped]
 
     scored = [trial.score.goodness for trial in trials if trial.score.value is not None]
-    poor = float(np.quantile(scored, 0.25, method="lower"))
-    ranks = rankdata([_goodness(trial, poor) for trial in trials])
-    quantiles: list[float] = norm.ppf((ranks - 0.5) / len(trials)).tolist()
-    return quantiles
+    low, high = (float(value) for value in np.quantile(scored, [0.25, 0.75]))
+    worst = max(min(scored), low - 3 * (high - low))
 
+    def of(trial: Trial) -> float:
+        if trial.score.value is not None:
+            return max(trial.score.goodness, worst)
+        return low if trial.verdict.kind == "cancelled" else worst
 
-def _goodness(trial: Trial, poor: float) -> float:
-    if trial.score.value is not None:
-        return trial.score.goodness
-    return poor if trial.verdict.kind == "cancelled" else -math.inf
+    return [of(trial) for trial in trials]
 
 
 def _sampler(seed: int) -> GPSampler:

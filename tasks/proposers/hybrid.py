@@ -54,9 +54,9 @@ class Hybrid(Researcher):
     failures: int = Field(
         default=3, ge=1, description="Edits in a row that could not be tried, until it goes back to numbers."
     )
-    numeric_options: dict[str, Any] = {}
-    adviser_options: dict[str, Any] = {}
-    writer_options: dict[str, Any] = {}
+    numeric_options: dict[str, Any] = Field(default={}, description="Options of the proposer for numbers.")
+    adviser_options: dict[str, Any] = Field(default={}, description="Options of the adviser.")
+    writer_options: dict[str, Any] = Field(default={}, description="Options of the proposer of code edits.")
 
     def propose(self, brief: Brief) -> Suggestion | None:
         stand = self.stand(brief.history)

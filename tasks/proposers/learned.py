@@ -15,7 +15,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from pydantic import Field
 
 from tasks.proposers import Brief, Proposer, Suggestion
 from tasks.proposers._axes import Axis, Point, params_of, point_of, untried, varied
-from tasks.proposers._numeric import ASKS, Seen, _design
+from tasks.proposers._numeric import ASKS, Seen, design
 from tasks.proposers._policy import Array, Batch, Learner, Settings, Shape, Whole, fresh
 from tasks.standing import goodness, standing
 from tasks.trial import History, Trial, best
@@ -62,7 +62,8 @@ class Learned(Proposer):
             return None
         answers = self._answers(brief, seen)
         fresh_ones = ((point, why) for point, why in answers if point not in seen.tried)
-        point, why = next(fresh_ones, (spare, "a random point: what the policy drew was all tried before"))
+        new_ones = islice(fresh_ones, len(brief.refusals), None)  # those before were refused
+        point, why = next(new_ones, (spare, "a random point: what the policy drew was all tried before"))
         return Suggestion(params_of(seen.axes, point), why)
 
     def _answers(self, brief: Brief, seen: Seen) -> Iterator[tuple[Point, str]]:
@@ -74,7 +75,9 @@ class Learned(Proposer):
                 if point is not None:
                     yield point, f"the champion of an earlier campaign, trial {champion.number} there"
         if not seen.scored or (seen.made < self.startup and not known):
-            points = _design(seen.axes, brief.history[0].runs[0].seed, 2 * (seen.made + self.startup))
+            points = design(
+                seen.axes, brief.history[0].runs[0].seed, 2 * (seen.made + self.startup + len(brief.refusals))
+            )
             yield from ((point, f"Sobol point {seen.made + 1}") for point in points)
         learner, now = self.trained(brief)
         why = f"a draw of the policy after {learner.updates} updates, around the champion"
