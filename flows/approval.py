@@ -8,7 +8,10 @@ Without a server there is no form, and what nobody answers in time is rejected.
 from __future__ import annotations
 
 import json
+import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -18,11 +21,12 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.exceptions import ObjectNotFound
 from prefect.input import RunInput, keyset_from_paused_state
-from prefect.states import Completed, Running, Suspended
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.states import Completed, Paused, Running
 from pydantic import Field
 
 from flows.markdown import code, in_markdown
-from tasks import approval
+from tasks import approval, workspace
 from tasks.approval import Answer, Asked, Parked
 from tasks.ledger import Ledger
 from tasks.mlflow_run import inert, plain
@@ -61,6 +65,7 @@ def ask(ledger: Ledger, number: int, proposal: Proposal, minutes: float) -> None
         run = _suspended(ledger, number, proposal, 60 * minutes)
     except Exception as fault:  # noqa: BLE001 (whatever the server says, the terminal can still answer)
         ledger.event("approval", trial=number, asked="terminal", problem=clean(str(fault))[:1])
+    workspace.write(ledger.place(number).diff, proposal.edit or "")
     approval.ask(ledger.place(number), Asked(time.time(), until, run))
     ledger.event("approval", trial=number, asked="prefect" if run else "terminal", minutes=minutes)
 
@@ -69,6 +74,8 @@ def collect(ledger: Ledger) -> tuple[Parked, ...]:
     """Every proposal that a person was asked about, with the answers that have come by now."""
     for one in approval.parked(ledger.trials):
         if one.answer is not None:
+            if not approval.is_closed(ledger.place(one.number)):  # it was answered in a terminal
+                _end(ledger, one, one.answer)
             continue
         said = _said(ledger, one)
         if said is None and time.time() >= one.asked.until:
@@ -99,23 +106,36 @@ def page(proposal: Proposal, defaults: Params) -> str:
     if changed:
         parts.append(in_markdown([("parameter", "baseline", "proposed"), *changed]))
     if proposal.edit:
-        lines = clean(proposal.edit)
-        more = [f"... {len(lines) - SHOWN_LINES} more lines"] if len(lines) > SHOWN_LINES else []
-        fence = "`" * max(3, 1 + max((len(line) - len(line.lstrip("`")) for line in lines), default=0))
+        # Line by line: an end of a line within one of them would make one that does not look like a diff's.
+        lines = [" ".join(clean(line)) for line in proposal.edit.split("\n")]
+        more = [f"... {len(lines) - SHOWN_LINES} more lines: diff.patch"] if len(lines) > SHOWN_LINES else []
+        fence = "`" * max(3, *(len(run) + 1 for line in lines for run in re.findall("`+", line)), 0)
         parts.append("\n".join([f"{fence}diff", *lines[:SHOWN_LINES], *more, fence]))
     return "\n\n".join(parts) + "\n"
+
+
+@contextmanager
+def _client() -> Iterator[SyncPrefectClient]:
+    """A client without Prefect's own patience: the night waits for it."""
+    quick = {"timeout": ASK_SECONDS}
+    with (
+        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+        get_client(sync_client=True, httpx_settings=quick) as client,
+    ):
+        yield client
 
 
 def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) -> str:
     """The run that asks; its id."""
     text = page(proposal, ledger.environment.defaults)
-    state: State[None] = Suspended(
-        timeout_seconds=int(seconds), pause_key=f"trial-{number}", reschedule=False
+    # Not `Suspended`, which would have a worker take the run up again: there is nothing in it to be run.
+    state: State[None] = Paused(
+        name="Suspended", timeout_seconds=int(seconds), pause_key=f"trial-{number}", reschedule=False
     )
     keys = keyset_from_paused_state(state)
     state.state_details.run_input_keyset = {str(name): key for name, key in keys.items()}
     name = ledger.campaign.name
-    with get_client(sync_client=True) as client:
+    with _client() as client:
         run = client.create_flow_run(
             approve,
             name=f"{name} trial {number}",
@@ -136,35 +156,43 @@ def _said(ledger: Ledger, one: Parked) -> Answer | None:
         return None
     run = UUID(one.asked.flow_run_id)
     try:
-        with get_client(sync_client=True) as client:
+        with _client() as client:
             state = client.read_flow_run(run).state
             if state is None or state.is_paused():
                 return None
             word = _word(client, run, one.number)
+            if word is None:  # its run was ended: by its time, or by somebody
+                late = time.time() >= one.asked.until
+                return None if late else Answer(False, "prefect", "its run was ended", time.time())
     except ObjectNotFound:  # another server than the one that was asked on, or the run was deleted
         return None
     except Exception as fault:  # noqa: BLE001 (a server that is away says nothing, and the night goes on)
-        ledger.event("approval", trial=one.number, problem=clean(str(fault))[:1])
+        if not (noted := ledger.place(one.number).path / "unanswered").exists():  # once, not at every look
+            noted.touch()
+            ledger.event("approval", trial=one.number, problem=clean(str(fault))[:1])
         return None
     return Answer(word.approve, "prefect", word.comment, time.time())
 
 
-def _word(client: SyncPrefectClient, run: UUID, number: int) -> Word:
-    """The form as it was sent; a run that was ended without it (cancelled, say) is a no."""
+def _word(client: SyncPrefectClient, run: UUID, number: int) -> Word | None:
+    """The form as it was sent; None when it was not."""
     try:
         said = client.read_flow_run_input(run, f"suspended-trial-{number}-response")
-    except HTTPStatusError:
-        return Word(approve=False, comment="its run was ended without an answer")
+    except HTTPStatusError as problem:
+        if problem.response.status_code == 404:
+            return None
+        raise
     return Word(**json.loads(said))
 
 
 def _end(ledger: Ledger, one: Parked, said: Answer) -> None:
     """End the run that asked; what fails here leaves a run behind that asks in vain, no more."""
+    approval.close(ledger.place(one.number))
     if one.asked.flow_run_id is None:
         return
     word = "Approved" if said.approved else "Rejected"
     try:
-        with get_client(sync_client=True) as client:
+        with _client() as client:
             client.set_flow_run_state(
                 UUID(one.asked.flow_run_id), Completed(name=word, message=said.comment or said.by), force=True
             )

@@ -11,6 +11,7 @@ from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
 
 from flows import certify, guards
+from flows.advanced import Advanced
 from flows.bench import Bench
 from flows.naming import campaign_name, flow_run_name, tag
 from flows.parameters import (
@@ -29,7 +30,7 @@ from flows.parameters import (
 from flows.proposing import WAITS, next_trial
 from flows.recovery import crash_the_dead
 from flows.showcase import Showcase
-from flows.spec import Advanced, CampaignSpec
+from flows.spec import CampaignSpec
 from tasks import interrupt
 from tasks.checkpoint import whole
 from tasks.clock import clock
@@ -41,7 +42,7 @@ from tasks.proposers import Left
 from tasks.record import reconcile, record
 from tasks.trial import History, Proposal, Trial, Verdict
 
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 2.0
 """Between two looks at whether a person has answered."""
 CHUNK = 250
 """Finished trials that one life replays, at most; those of earlier chunks are read from their files alone."""
@@ -90,15 +91,16 @@ def campaign(
                 stop = None
                 if len(history) >= len(finished):  # until then finished trials are replayed, guards or not
                     stop = guards.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop)
-                coming = None if stop else next_trial(spec, ledger, finished, history, life.spent)
+                coming = stop or next_trial(spec, ledger, finished, history, life.spent)
+                if isinstance(coming, guards.Stop):
+                    stop = coming
+                    break
                 if coming == WAITS:
                     interrupt.wait(LOOK_SECONDS)
                     continue
-                if coming is None:
-                    break
                 history += (one_trial(spec, ledger, outbox, history, *coming),)
                 showcase.show(history)
-            stop, bench = stop or guards.NOTHING_LEFT, Bench(spec, ledger, history)
+            bench = Bench(spec, ledger, history)
             if stop.state == "finished":
                 stop = stop if certify.at_the_end(bench) else guards.ASKED
                 showcase.show(history)

@@ -8,7 +8,7 @@ from pathlib import Path
 from environments.plugins import Refused
 from flows import show
 from flows.single import parse_params
-from tasks import approval, inbox
+from tasks import approval, inbox, life
 from tasks.approval import Answer, Parked
 from tasks.desk import originals
 from tasks.edits import EditFailed, patched
@@ -39,7 +39,8 @@ def propose(
     if as_json:
         show.print_json({"campaign": campaign, "inbox": name, "params": complete})
     else:
-        print(f"{campaign}: idea {name} is in the inbox; it is tried next (nightshift status {campaign})")
+        when = "next" if life.is_running(ledger) else f"first at `nightshift resume {campaign}`"
+        print(f"{campaign}: idea {name} is in the inbox; it is tried {when}")
     return 0
 
 
@@ -56,10 +57,11 @@ def say(campaign: str, number: int | None, approved: bool, comment: str, as_json
         raise Refused(f"trial {one.number} of {campaign} was answered a moment ago: see nightshift status")
     ledger.event("answer", trial=one.number, approved=approved, by="terminal", comment=comment)
     word = "approved" if approved else "rejected"
+    later = "" if life.is_running(ledger) or not approved else f"; it runs at `nightshift resume {campaign}`"
     if as_json:
         show.print_json({"campaign": campaign, "trial": one.number, "answer": word})
     else:
-        print(f"{campaign}: trial {one.number} is {word}")
+        print(f"{campaign}: trial {one.number} is {word}{later}")
     return 0
 
 
@@ -103,6 +105,8 @@ def _files(ledger: Ledger, diff: Path | None, base: int | None) -> dict[str, str
     except EditFailed as wrong:
         of = f"trial {found.number}'s program" if found else "the baseline"
         raise Refused(f"--diff {diff}, applied to {of}: {' '.join(clean(str(wrong)))}") from wrong
+    for name in sorted(program.keys() - after.keys()):
+        raise Refused(f"--diff {diff} removes {name!r}: an edit may change and add files, nothing else")
     for name in after:
         if name not in ledger.environment.editable:
             editable = ", ".join(ledger.environment.editable)

@@ -11,7 +11,10 @@ import itertools
 from collections.abc import Sequence
 from typing import Literal
 
+from pydantic import TypeAdapter
+
 from flows import approval as forms
+from flows.guards import NOTHING_LEFT, Stop
 from flows.spec import CampaignSpec
 from flows.times import time_for_the_certificate
 from tasks import inbox
@@ -20,16 +23,18 @@ from tasks.checkpoint import kept, whole
 from tasks.desk import Desk, champions_files, problem_of
 from tasks.ledger import Ledger
 from tasks.lessons import lessons
-from tasks.propose import load, propose
-from tasks.proposers import Brief, Left
+from tasks.propose import Nothing, load, propose
+from tasks.proposers import Brief, Left, Rejected
 from tasks.trial import NOTHING_BOUGHT, History, Proposal, Trial, Usage, tried
+from tasks.workspace import TrialDir, write
 
+LEFT = TypeAdapter(Left)
 WAITS: Literal["waits"] = "waits"
-Next = tuple[int, Proposal] | Literal["waits"] | None
+Next = tuple[int, Proposal] | Stop | Literal["waits"]
 
 
 def next_trial(spec: CampaignSpec, ledger: Ledger, finished: History, history: History, spent: float) -> Next:
-    """The number and the proposal of the next trial; `waits` for a person's word; None when nothing is left to try.
+    """The number and the proposal of the next trial, or `waits` for a person's word, or why there is none.
 
     Args:
         finished: The trials that earlier lives have finished; they come first, in their order.
@@ -39,15 +44,25 @@ def next_trial(spec: CampaignSpec, ledger: Ledger, finished: History, history: H
     if len(history) < len(finished):
         trial = finished[len(history)]
         return trial.number, _replayed(spec, ledger, history, trial)
-    parked = forms.collect(ledger)
-    number = next_number(history, parked)
-    proposal = proposed(spec, ledger, history, parked, number, spent)
-    if proposal is None:
-        return WAITS if _waiting(parked) else None
-    if not _needs_a_word(spec, history, parked, number, proposal):
-        return number, proposal
-    forms.ask(ledger, number, proposal, spec.advanced.approval_minutes)
-    return next_trial(spec, ledger, finished, history, spent) if spec.advanced.approval == "code" else WAITS
+    while True:
+        parked = forms.collect(ledger)
+        number = next_number(history, parked)
+        held = _waiting(parked) and spec.advanced.approval == "all"
+        if held and not any(one.number == number for one in parked):
+            return WAITS
+        found = proposed(spec, ledger, history, parked, number, spent)
+        if isinstance(found, Nothing):
+            return WAITS if _waiting(parked) else _end(found)
+        if not _needs_a_word(spec, history, parked, number, found):
+            return number, found
+        forms.ask(ledger, number, found, spec.advanced.approval_minutes)
+
+
+def _end(nothing: Nothing) -> Stop:
+    """The end for want of anything to try; for want of an answer it is only put off."""
+    if not nothing.because:
+        return NOTHING_LEFT
+    return Stop("stopped", f"nothing to try without {nothing.because}; `nightshift resume` asks again")
 
 
 def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial) -> Proposal:
@@ -57,7 +72,7 @@ def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial
     brief = Brief(ledger.environment.space, history)
     nobody = whole(load(spec.advanced.fallback, {}))  # what is stored is not asked for again
     found = kept(propose, ledger.results)(at, whole(desk), nobody, nobody, whole(brief))
-    assert found is not None, "a trial that is finished was proposed"
+    assert isinstance(found, Proposal), "a trial that is finished was proposed"
     return found
 
 
@@ -70,18 +85,15 @@ def next_number(history: History, parked: Sequence[Parked]) -> int:
 
 def proposed(
     spec: CampaignSpec, ledger: Ledger, history: History, parked: Sequence[Parked], number: int, spent: float
-) -> Proposal | None:
-    """The proposal of a trial, made now unless it is stored; None when there is none to be made."""
-    approved = any(one.number == number for one in parked)
-    waiting, known = _waiting(parked), ledger.place(number).proposal.is_file()
-    if waiting and spec.advanced.approval == "all" and not approved and not known:
-        return None
+) -> Proposal | Nothing:
+    """The proposal of a trial, made now unless it is stored."""
+    waiting, place = _waiting(parked), ledger.place(number)
     at, fallback = ledger.at(number), load(spec.advanced.fallback, {})
     proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
-    rejected = {one.number: one for one in parked if one.state == "rejected"}
-    desk = Desk(
-        ledger.environment, spec.isolation, ledger.program, ledger.place(number), at.marker, ideas(ledger)
+    rejected = tuple(
+        Rejected(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
     )
+    desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker, ideas(ledger))
     brief = Brief(
         ledger.environment.space,
         history,
@@ -90,15 +102,28 @@ def proposed(
         problem=problem_of(ledger.environment),
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
-        left=left(spec, ledger, history, spent),
-        rejected=tuple((one.proposal, one.words) for one in rejected.values()),
-        desk=ledger.place(number).path,
+        left=_left(place, left(spec, ledger, history, spent)),
+        rejected=rejected,
+        desk=place.path,
     )
-    return kept(propose, ledger.results)(at, whole(desk), whole(proposer), whole(fallback), whole(brief))
+    found = kept(propose, ledger.results)(at, whole(desk), whole(proposer), whole(fallback), whole(brief))
+    if isinstance(found, Nothing):  # which holds for now: another life may find an idea, or an answer
+        (ledger.results / f"{at}/propose").unlink(missing_ok=True)
+    return found
+
+
+def _left(place: TrialDir, now: Left) -> Left:
+    """What was left when the trial's turn began, in whichever life: a question that was answered is not asked anew."""
+    path = place.path / "left.json"
+    if not path.is_file():
+        write(path, LEFT.dump_json(now).decode() + "\n")
+    return LEFT.validate_json(path.read_bytes())
 
 
 def ideas(ledger: Ledger) -> tuple[tuple[str, inbox.Idea], ...]:
-    """What waits in the inbox, by name."""
+    """What waits in the inbox, by name; what is no idea is refused."""
+    for name, why in inbox.broken(ledger.path).items():
+        inbox.refuse(ledger.path, name, why)
     return inbox.waiting(ledger.path, ledger.proposals())
 
 

@@ -168,6 +168,8 @@ class Scene:
     """Unix time, in seconds."""
     certifying: Certifying | None = None
     """None while the search goes on."""
+    waiting: tuple[int, ...] = ()
+    """Trials that wait for a person's word."""
 
     @property
     def champion(self) -> Trial | None:

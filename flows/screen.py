@@ -56,6 +56,9 @@ def drawn(scene: Scene, width: int) -> list[tuple[int, Text]]:
         changes = tried(changed(scene, scene.trial), room)
         lines += [(3, line) for line in labelled("changed" if scene.champion else "with", changes)]
         lines += [(2, line) for line in curves(scene, scene.trial, width)]
+    if scene.waiting:
+        trials = ", ".join(map(str, scene.waiting))
+        lines.append((1, Text(f" trial {trials} waits for a person: nightshift approve | reject", "yellow")))
     lines.append((0, night_line(scene.night, scene.now, width)))
     if scene.page:
         lines.append((5, page_line(scene.page, width)))
@@ -267,6 +270,12 @@ def begins_line(scene: Scene, trial: UnderWay) -> Text:
 def goes_on_line(trial: UnderWay) -> Text:
     """For a file: the next run of a trial whose beginning was told."""
     return Text(f"   {trial.number:>4}  {trial.run}", "dim", no_wrap=True)
+
+
+def waiting_line(campaign: str, number: int) -> Text:
+    """For a file: that a proposal waits for a person."""
+    say = f"nightshift approve {campaign} {number}, or reject"
+    return Text(f" > {number:>4}  {'waits':<9} for a person: {say}", no_wrap=True)
 
 
 def certificate_line(under_way: Certifying) -> Text:

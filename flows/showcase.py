@@ -197,8 +197,8 @@ def artifacts(ledger: Ledger, news: News, picture: bytes | None) -> list[Artifac
         found.insert(0, Artifact("certificate", "markdown", page))
     asked = tuple(approval.parked(ledger.trials))
     happened = incidents(history, asked, inbox.refused(ledger.path))
-    if happened or len(sources(history)) > 1:
-        page = proposals_page.page(history, sources(history), happened, asked)
+    if happened or len(sources(history, asked)) > 1:
+        page = proposals_page.page(history, sources(history, asked), happened, asked)
         found.append(Artifact("proposals", "markdown", page))
     if picture is not None:
         url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"

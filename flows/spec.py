@@ -7,29 +7,28 @@ campaign's whole life; the rest are guards, which may change when it is resumed.
 from __future__ import annotations
 
 import datetime
-import json
 import re
 import secrets
 import shutil
 import time
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tomlkit
 from filelock import FileLock
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
 from flows import parameters
+from flows.advanced import Advanced
 from flows.times import time_for_a_trial, time_for_the_certificate
 from tasks import calibration, evaluate, propose, train, workspace
-from tasks.approval import Mode
 from tasks.cancellers import Canceller
-from tasks.certificate import Looks, runs_of
+from tasks.certificate import runs_of
 from tasks.desk import problem_of
 from tasks.ledger import CALIBRATED, RERUNS, Ledger, Settings, check_name, home, machine
 from tasks.lessons import LEARNED, learned_from, lessons_json
@@ -42,111 +41,6 @@ from tasks.walls.isolation import Isolation, check_given, choose
 
 RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
 FIXED = ("environment", *Settings.model_fields)
-
-
-class Advanced(BaseModel):
-    """What few campaigns change."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    patience: int | None = Field(
-        default=None,
-        ge=1,
-        title="Patience",
-        description="Stop after so many trials in a row without a better one.",
-    )
-    crash_share: float = Field(
-        default=0.8,
-        gt=0,
-        le=1,
-        title="Crash share",
-        description="Stop when more of the last 10 trials crashed.",
-    )
-    isolation: Literal["auto", "bwrap", "landlock", "none"] = Field(
-        default="auto",
-        title="Isolation",
-        description="How trials are walled in; auto: the strongest way that the machine offers.",
-    )
-    allow_unsandboxed: bool = Field(
-        default=False,
-        title="Allow unsandboxed",
-        description="Run edited programs even at isolation none, where nothing keeps them from your files.",
-    )
-    looks: Looks = Field(
-        default="one",
-        title="Looks",
-        description="Certificates that the campaign may take: one, at the whole error rate, or several.",
-    )
-    ablation: bool = Field(
-        default=False,
-        title="Ablation",
-        description="After a certificate, run the champion without each of its changes once.",
-    )
-    fallback: str = Field(
-        default="tpe",
-        title="Fallback",
-        description="The proposer that takes the turn where the one that was asked cannot propose; it asks nobody.",
-    )
-    approval: Mode = Field(
-        default="none",
-        title="Approval",
-        description="What a person has to let pass: nothing, every new program (code), or every trial (all).",
-    )
-    approval_minutes: float = Field(
-        default=60.0,
-        gt=0,
-        le=60 * 24 * 30,
-        title="Approval minutes",
-        description="How long a proposal waits for a person; then it is rejected.",
-    )
-    max_usd: float | None = Field(
-        default=None,
-        ge=0,
-        title="Most USD",
-        description="What language models and agents may cost in all; then the fallback proposes.",
-    )
-    max_tokens: int | None = Field(
-        default=None, ge=0, title="Most tokens", description="The same in tokens, in and out together."
-    )
-    learn_from: tuple[str, ...] = Field(
-        default=(),
-        title="Learn from",
-        description="Earlier campaigns in the same environment whose trials a proposer may learn from.",
-    )
-    traces: bool = Field(
-        default=False,
-        title="Traces",
-        description="Show in MLflow what language models were asked and answered.",
-    )
-    rule_options: dict[str, Any] = Field(
-        default={}, title="Rule options", description="Options of the rule, as JSON."
-    )
-    cancel_options: dict[str, Any] = Field(
-        default={},
-        title="Cancel options",
-        description='Options of what cancels trials, as JSON, such as {"fraction": 0.5} for curve.',
-    )
-    options: dict[str, Any] = Field(
-        default={},
-        title="Proposer options",
-        description='Options of the proposer, as JSON, such as {"points": 5} for grid.',
-    )
-    overrides: dict[str, Any] = Field(
-        default={},
-        title="Overrides",
-        description='Keys of environment.toml, as JSON, such as {"control.episodes": 20}.',
-    )
-
-    @field_validator("options", "rule_options", "cancel_options", "overrides", mode="before")
-    @classmethod
-    def _edited(cls, value: Any) -> Any:
-        """Prefect stores a schedule's parameters as its form has them: JSON as text, without any where untouched."""
-        if isinstance(value, dict) and value.get("__prefect_kind") == "json":
-            value = value.get("value") or {}
-            value = json.loads(value) if isinstance(value, str) else value
-        if isinstance(value, dict) and None in value.values():
-            raise ValueError(f"{next(key for key in value if value[key] is None)!r} is null: leave it out")
-        return value
 
 
 class CampaignSpec(BaseModel):
@@ -260,6 +154,11 @@ class CampaignSpec(BaseModel):
             )
         if self.loaded_proposer.asks:
             prompts.check(problem_of(environment).prompts)
+        if self.loaded_proposer.edits and self.advanced.approval != "none" and self.isolation.level == "none":
+            raise Refused(
+                f"approval = {self.advanced.approval!r} at isolation none: a new program runs for seconds before "
+                "anybody is asked, and nothing would keep it from your files: see `nightshift doctor`"
+            )
         if self.loaded_proposer.edits and not self.isolation.may_run("an edit"):
             raise Refused(
                 f"proposer {self.proposer!r} edits programs, and at isolation {self.isolation.level} nothing would "

@@ -271,7 +271,7 @@ def _row(trial: Trial, own: Sequence[Certificate]) -> dict[str, Any]:
 def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
     """Where proposals came from, what happened on the way, and what waits."""
     parked = tuple(approval.parked(ledger.trials))
-    told = incidents(history, parked, inbox.refused(ledger.path))
+    told = incidents(history, parked, inbox.refused(ledger.path) | inbox.broken(ledger.path))
     return {
         "sources": [
             {
@@ -279,7 +279,7 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
                 "calls": one.usage.calls, "tokens": one.usage.tokens, "usd": one.usage.usd if one.usage.calls else None,
                 "words": one.words,
             }
-            for one in sources(history)
+            for one in sources(history, parked)
         ],
         "fallbacks": fallbacks(history),
         "incidents": [{"trial": one.trial, "kind": one.kind, "words": one.words} for one in told],
@@ -287,6 +287,7 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
             {
                 "trial": one.number, "proposer": one.proposal.proposer, "description": one.proposal.rationale,
                 "edits": one.proposal.edit is not None, "until": one.asked.until,
+                "diff": str(ledger.place(one.number).diff),
             }
             for one in parked
             if one.answer is None

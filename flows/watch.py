@@ -20,7 +20,7 @@ from flows import screen, show
 from flows.curves import Curve, CurveFile
 from flows.scene import Certifying, Scene, UnderWay, night, runs_of_a_trial
 from flows.status import stored_spec, urls
-from tasks import life, workspace
+from tasks import approval, life, workspace
 from tasks.ledger import Ledger
 from tasks.trial import History, best
 from tasks.workspace import TrialDir
@@ -39,6 +39,7 @@ class Watch:
         self._told: set[int] = set()
         self._begun: tuple[int, str] | None = None
         self._certifying = False
+        self._waits: set[int] = set()
         self._since = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="watch", daemon=True)
@@ -104,6 +105,9 @@ class Watch:
             show.put(self._console, screen.goes_on_line(trial) if again else screen.begins_line(scene, trial))
         if scene.certifying and not self._certifying:
             show.put(self._console, screen.certificate_line(scene.certifying))
+        for number in sorted(set(scene.waiting) - self._waits):
+            show.put(self._console, screen.waiting_line(self._name, number))
+        self._waits = set(scene.waiting)
         self._certifying = scene.certifying is not None
 
 
@@ -132,15 +136,18 @@ class Follower:
             self._page = urls(self.ledger).get("prefect")
             self._look_at = self._certificate_begun()
         trial, since = None, 0.0
-        for number in self._open[:1]:
-            place = self.ledger.place(number)
+        places = {number: self.ledger.place(number) for number in self._open}
+        held = [number for number, place in places.items() if approval.is_held(place)]
+        for number in [number for number in places if number not in held][:1]:
+            place = places[number]
             if place.proposal.is_file():
                 trial = self._under_way(number, now)
                 since = max(now - place.proposal.stat().st_mtime, 0.0)
         certifying = None if trial else self._certifying(now)
         environment, spent = self.ledger.environment, life.spent(self.ledger)
         progress = night(self._spec, environment, self.history, spent, since, now, certifying)
-        return Scene(environment, self.history, trial, progress, self._page, now, certifying)
+        waits = tuple(number for number in held if not (places[number].path / "answer.json").exists())
+        return Scene(environment, self.history, trial, progress, self._page, now, certifying, waits)
 
     def _certificate_begun(self) -> tuple[int, int, int] | None:
         """What this life's events say of a certificate under way."""

@@ -2,6 +2,7 @@
 
     trials/0007/approval.json   that it waits, since when and until when
     trials/0007/answer.json     what was said, by whom; the first answer stands
+    trials/0007/answered        that the campaign has seen it
 
 The campaign goes on with other trials meanwhile. A proposal that was rejected keeps its number and never runs.
 """
@@ -111,6 +112,23 @@ def parked(trials: Path) -> Iterator[Parked]:
             ASKED.validate_json(path.read_bytes()),
             ANSWER.validate_json(said.read_bytes()) if said.is_file() else None,
         )
+
+
+def close(place: TrialDir) -> None:
+    """Note that whoever asked knows the answer."""
+    (place.path / "answered").touch()
+
+
+def is_closed(place: TrialDir) -> bool:
+    return (place.path / "answered").exists()
+
+
+def is_held(place: TrialDir) -> bool:
+    """Whether a proposal waits for a person's word, or was rejected: it does not run."""
+    said = place.path / "answer.json"
+    return _asked(place).is_file() and not (
+        said.is_file() and ANSWER.validate_json(said.read_bytes()).approved
+    )
 
 
 def _asked(place: TrialDir) -> Path:

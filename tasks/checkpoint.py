@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tasks.sandbox import CannotStart
-from tasks.trial import History
+from tasks.trial import History, Proposal
 
 if TYPE_CHECKING:
     from prefect import Task
@@ -106,12 +106,17 @@ def history_digest(history: History) -> str:
     """A digest of what was decided: proposals, scores and verdicts, but no times."""
     seen = [
         (
-            *(t.number, t.attempt, t.settle, asdict(t.proposal), t.score.value, t.verdict.kind),
+            *(t.number, t.attempt, t.settle, _idea(t.proposal), t.score.value, t.verdict.kind),
             *((rerun.of, rerun.score.value) for rerun in t.reruns),
         )
         for t in history
     ]
     return _digest(seen)
+
+
+def _idea(proposal: Proposal) -> dict[str, Any]:
+    """A proposal without what it took to come by."""
+    return {name: value for name, value in asdict(proposal).items() if name not in ("seconds", "usage")}
 
 
 def spec_digest(parts: Mapping[str, object]) -> str:

@@ -99,7 +99,10 @@ class Desk:
 def originals(environment: Environment, program: Path) -> dict[str, str]:
     """The editable files of a program, by name; one that does not exist is not among them."""
     paths = {name: program / name for name in environment.editable}
-    return {name: path.read_text("utf-8", "replace") for name, path in paths.items() if path.is_file()}
+    # Not read_text(), which would make other ends of lines of those that the file has.
+    return {
+        name: path.read_bytes().decode("utf-8", "replace") for name, path in paths.items() if path.is_file()
+    }
 
 
 def champions_files(environment: Environment, program: Path, history: History) -> Mapping[str, str]:
@@ -144,6 +147,9 @@ def _ending(trial: Trial) -> str:
 
 
 def _under_way(brief: Brief, base: Mapping[str, str]) -> Iterable[Tried]:
-    for number, proposal in brief.pending.items():
+    """What is under way, and what a person would not have."""
+    proposals = [(number, one, "under way") for number, one in brief.pending.items()]
+    proposals += [(one.number, one.proposal, one.words) for one in brief.rejected]
+    for number, proposal, what in proposals:
         edit = proposal.edit
-        yield Tried(number, proposal.params, patched(base, edit) if edit else base, "under way")
+        yield Tried(number, proposal.params, patched(base, edit) if edit else base, what)

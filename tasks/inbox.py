@@ -10,7 +10,8 @@ not noted here: a trial's proposal says which idea it is.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +35,8 @@ class Idea:
 
 
 IDEA = TypeAdapter(Idea)
+LIMIT = 4 * 2**20
+"""Bytes of an idea."""
 
 
 def add(folder: Path, idea: Idea) -> str:
@@ -64,15 +67,28 @@ def waiting(folder: Path, proposals: Iterable[Proposal]) -> tuple[tuple[str, Ide
         proposals: Everything that was proposed in the campaign.
     """
     taken = {proposal.inbox for proposal in proposals}
-    found = []
-    for path in sorted((folder / "inbox").glob("*.json")):
-        text = path.read_bytes()
-        if (
-            path.stem in taken or path.with_suffix(".refused").exists() or not text
-        ):  # one that is being written
+    return tuple((name, idea) for name, idea in _left(folder, taken) if isinstance(idea, Idea))
+
+
+def broken(folder: Path) -> dict[str, str]:
+    """Why files of the inbox are no ideas, by name."""
+    return {name: idea for name, idea in _left(folder, set()) if isinstance(idea, str)}
+
+
+def _left(folder: Path, taken: AbstractSet[str]) -> Iterator[tuple[str, Idea | str]]:
+    """What was neither taken nor refused, in its order; in place of an idea that cannot be read why not."""
+    files = [path for path in (folder / "inbox").glob("*.json") if path.stem.isdigit() and path.is_file()]
+    for path in sorted(files, key=lambda path: int(path.stem)):
+        if path.stem in taken or path.with_suffix(".refused").exists():
             continue
-        found.append((path.stem, IDEA.validate_json(text)))
-    return tuple(found)
+        try:
+            size = path.stat().st_size
+            if size > LIMIT:
+                yield path.stem, f"it has {size} bytes; at most {LIMIT}"
+            elif size:  # otherwise it is being written
+                yield path.stem, IDEA.validate_json(path.read_bytes())
+        except (ValueError, OSError) as wrong:
+            yield path.stem, f"it cannot be read: {wrong}"
 
 
 def refuse(folder: Path, name: str, reason: str) -> None:

@@ -145,7 +145,8 @@ def plain(text: str) -> str:
 
 def inert(text: str) -> str:
     """Such a text in Markdown: it shows no picture and no HTML, which a page would fetch from anywhere."""
-    return re.sub(r"!(?=\[)|<(?=[A-Za-z/!?])", r"\\\g<0>", text)
+    # A backslash of the author's own would escape ours.
+    return re.sub(r"(\\*)(!(?=\[)|<(?=[A-Za-z/!?]))", r"\1\1\\\2", text)
 
 
 def shown(values: Mapping[str, Value]) -> dict[str, str]:

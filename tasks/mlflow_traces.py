@@ -97,11 +97,12 @@ def span_of(asked: Trace, campaign: CampaignRecord, name: str, ended: float) -> 
         "attempts": [asdict(attempt) for attempt in asked.attempts],
         "turned_down_before": request.turn,
     }
-    if (
-        usage.usd is not None
-    ):  # where a span has tokens and no price MLflow looks for one, and may fetch a list
+    # Where a span has tokens and no price MLflow looks for one, and may fetch a list.
+    if usage.usd is not None:
         values[SpanAttributeKey.CHAT_USAGE] = _tokens(usage)
         values[SpanAttributeKey.LLM_COST] = {"total_cost": usage.usd}
+    failed = Status(StatusCode.ERROR, without_pictures(plain(asked.error)))
+    status = failed if asked.error else Status(StatusCode.OK)
     end = int(ended * 1e9)
     return Span(
         ReadableSpan(
@@ -111,16 +112,14 @@ def span_of(asked: Trace, campaign: CampaignRecord, name: str, ended: float) -> 
             attributes={key: json.dumps(value, ensure_ascii=False) for key, value in values.items()},
             start_time=end - int(asked.seconds * 1e9),
             end_time=end,
-            status=Status(StatusCode.ERROR, without_pictures(plain(asked.error)))
-            if asked.error
-            else Status(StatusCode.OK),
+            status=status,
         )
     )
 
 
 def without_pictures(text: str) -> str:
     """A text in which Markdown sees no picture: a page would fetch it from wherever a model or a program says."""
-    return re.sub(r"!(?=\[)", r"\!", text)
+    return re.sub(r"(\\*)!(?=\[)", r"\1\1\!", text)
 
 
 def _tokens(usage: Usage) -> dict[str, int]:

@@ -10,7 +10,7 @@ Then another proposer takes the turn, and the proposal says so: which it was tha
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from environments import plugins
@@ -19,6 +19,7 @@ from tasks import inbox, workspace
 from tasks.checkpoint import At, stored
 from tasks.clock import clock
 from tasks.desk import Desk
+from tasks.edits import EditFailed
 from tasks.proposers import Brief, Proposer, Refusal, Suggestion, Unavailable, Unusable
 from tasks.proposers.random_search import RandomSearch
 from tasks.seeds import derive
@@ -34,20 +35,28 @@ DRAWS = 8
 
 
 @stored("propose")
-def propose(at: At, desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | None:
-    """The next proposal, or None when there is nothing left to try. A proposal once stored is never remade."""
+def propose(at: At, desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
+    """The next proposal, or why there is none. A proposal once stored is never remade."""
     stored_at = desk.place.proposal
     if stored_at.is_file():
         return workspace.PROPOSAL.validate_json(stored_at.read_bytes())
     began = clock()
     proposal = from_inbox(desk, brief) or next_proposal(desk, proposer, fallback, brief)
-    if proposal is not None:
+    if isinstance(proposal, Proposal):
         proposal = replace(proposal, seconds=round(clock() - began, 3))
         workspace.write(stored_at, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
     return proposal
 
 
-def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | None:
+@dataclass(frozen=True)
+class Nothing:
+    """There is nothing to be tried now."""
+
+    because: str = ""
+    """Who was asked and could not propose, and why; empty when everything has been tried."""
+
+
+def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
     """The baseline for an empty history, else what the proposer suggests, or the fallback where it cannot.
 
     Raises:
@@ -57,13 +66,13 @@ def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Bri
         return Proposal(desk.environment.defaults, rationale="the environment's own program and parameters")
     answer = ask(desk, proposer, brief)
     if not isinstance(answer, GivenUp):
-        return answer
+        return answer or Nothing()
     instead = f"{name_of(proposer)}: {answer.reason}"
     other = ask(desk, fallback, brief)
     if isinstance(other, GivenUp):  # it has closed in on one point: elsewhere there is more
         other = ask(desk, RandomSearch(), brief)
     if other is None or isinstance(other, GivenUp):
-        return None
+        return Nothing(instead if proposer.asks else "")
     return replace(
         other,
         usage=answer.usage + other.usage,
@@ -125,9 +134,9 @@ def _checked(desk: Desk, brief: Brief, suggestion: Suggestion) -> Proposal | Ref
     said = suggestion.text, suggestion.proposer, suggestion.usage
     try:
         proposal = proposal_of(desk, brief, suggestion)
-    except Refused as outside:
-        return Refusal(str(outside), *said)
-    reason = desk.fault(brief, proposal)
+        reason = desk.fault(brief, proposal)
+    except (Refused, EditFailed) as wrong:
+        return Refusal(str(wrong), *said)
     return Refusal(reason, *said) if reason else proposal
 
 

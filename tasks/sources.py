@@ -42,16 +42,25 @@ class Incident:
     words: str
 
 
-def sources(history: History) -> tuple[Source, ...]:
-    """Every source of proposals, the busiest first; the baseline is nobody's."""
+def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[Source, ...]:
+    """Every source of proposals, the busiest first; the baseline is nobody's.
+
+    What was bought stands with whoever was asked, though another proposer may have had to take the turn.
+
+    Args:
+        parked: Proposals that a person was asked about.
+    """
+    decided = {trial.number: trial.verdict.kind == "keep" for trial in history}
+    proposals = {trial.number: trial.proposal for trial in history if trial.number > 0}
+    proposals |= {one.number: one.proposal for one in parked}
     found: dict[tuple[str, str], Source] = {}
-    for trial in history:
-        if trial.number == 0:
-            continue
-        by = trial.proposal.proposer, trial.proposal.model
-        before = found.get(by, Source(*by, 0, 0, NOTHING_BOUGHT))
-        kept = before.kept + (trial.verdict.kind == "keep")
-        found[by] = Source(*by, before.trials + 1, kept, before.usage + trial.proposal.usage)
+    for number, proposal in proposals.items():
+        by = proposal.proposer, proposal.model
+        asked = (proposal.instead_of.partition(":")[0], "") if proposal.instead_of else by
+        tried, kept = number in decided, decided.get(number, False)
+        for who, trials, keeps, usage in ((by, tried, kept, NOTHING_BOUGHT), (asked, 0, 0, proposal.usage)):
+            before = found.get(who, Source(*who, 0, 0, NOTHING_BOUGHT))
+            found[who] = Source(*who, before.trials + trials, before.kept + keeps, before.usage + usage)
     return tuple(sorted(found.values(), key=lambda one: -one.trials))
 
 

@@ -45,4 +45,5 @@ def next_proposal(
 ) -> Proposal | None:
     """What the engine would try next."""
     brief = brief_of(environment, history, seed, pending)
-    return propose.next_proposal(desk_of(environment), proposer, Tpe(), brief)
+    found = propose.next_proposal(desk_of(environment), proposer, Tpe(), brief)
+    return found if isinstance(found, Proposal) else None

@@ -98,6 +98,7 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(tmp_path: Path, hom
     )
 
 
+@pytest.mark.slow
 def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(
     tmp_path: Path, home: Path, server: str
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(
         )
 
 
+@pytest.mark.slow
 def test_a_campaign_whose_every_trial_crashes_fails_with_1(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "broken", fit="raise SystemExit('no GPU here')")
     done = nightshift("run", str(folder), "--name", "broken", "--tracking", "off", *GREEDY, server=server)
@@ -215,6 +217,7 @@ def certificate(home: Path, name: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_killed_while_its_baseline_is_run_again_and_in_its_certificate_a_campaign_proves_the_same(
     tmp_path: Path, home: Path, server: str
 ) -> None:
@@ -328,6 +331,7 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
     assert status("halted")["spec"]["trials"] == 4
 
 
+@pytest.mark.slow
 def test_a_finished_campaign_prints_its_result_and_goes_on_only_when_asked_for_more(
     tmp_path: Path, home: Path, server: str
 ) -> None:

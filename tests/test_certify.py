@@ -237,6 +237,7 @@ def test_with_several_looks_the_new_champion_gets_the_next_one(tmp_path: Path, s
 # The command
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_campaign_without_a_certificate_gets_one_later_once_and_stops_between_two_runs(
     tmp_path: Path, server: str

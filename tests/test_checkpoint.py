@@ -14,7 +14,8 @@ import pytest
 from test_proposers import decided
 from toy import QUADRATIC, quadratic
 
-from flows.spec import Advanced, CampaignSpec
+from flows.advanced import Advanced
+from flows.spec import CampaignSpec
 from tasks.checkpoint import At, history_digest, key, spec_digest
 from tasks.decide import decide
 from tasks.evaluate import evaluate

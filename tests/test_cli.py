@@ -138,6 +138,7 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Path, server: str) -> None:
     quad = str(quadratic(tmp_path / "quad", fit=slow(30)))
     options = (
@@ -212,7 +213,7 @@ def test_status_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureF
     assert found.keys() == {
         "campaign", "campaign_id", "environment", "metric", "direction", "state", "reason", "spec", "seed",
         "isolation", "baseline", "champion", "shipped", "shipped_trial", "certificate", "uncertified", "ablation", "transfers",
-        "cancelled", "trials", "spent", "waiting_to_record", "urls",
+        "cancelled", "trials", "sources", "fallbacks", "incidents", "waiting", "inbox", "spent", "waiting_to_record", "urls",
     }  # fmt: skip
     assert (found["state"], found["baseline"]["score"], found["champion"]["score"]) == (
         "interrupted",

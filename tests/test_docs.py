@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from desks import next_proposal
 from toy import GREEDY, SANDBOX, nightshift
 
 import environments
 from environments import plugins
 from tasks.evaluate import judge_run
-from tasks.propose import next_proposal
 from tasks.proposers import Proposer
 from tasks.train import run_program
 from tasks.trial import Proposal
@@ -62,6 +62,7 @@ def test_the_ten_lines_of_the_readme_run_an_existing_script(tmp_path: Path, home
     assert "my-problem-1 is finished: all 2 trials done" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_template_of_env_new_runs_as_it_is(tmp_path: Path, home: Path) -> None:
     folder = tmp_path / "fresh"
     assert nightshift("env", "new", str(folder)).returncode == 0

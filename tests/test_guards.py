@@ -17,8 +17,9 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from flows import guards
+from flows.advanced import Advanced
 from flows.guards import Stop, stop
-from flows.spec import Advanced, CampaignSpec
+from flows.spec import CampaignSpec
 from flows.times import besides_training, time_for_a_trial, time_for_the_certificate
 from tasks.trial import History, Rerun
 

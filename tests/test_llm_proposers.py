@@ -24,7 +24,17 @@ from tasks import propose
 from tasks.edits import diff_of
 from tasks.llm import library
 from tasks.llm.reading import Idea, Misread, headed, ideas
-from tasks.proposers import Brief, Left, Problem, Proposer, Refusal, Suggestion, Unavailable, Unusable
+from tasks.proposers import (
+    Brief,
+    Left,
+    Problem,
+    Proposer,
+    Refusal,
+    Rejected,
+    Suggestion,
+    Unavailable,
+    Unusable,
+)
 from tasks.proposers.best_of_n import undone
 from tasks.proposers.ensemble import Record, order, records
 from tasks.proposers.llm import schema
@@ -416,7 +426,7 @@ def test_best_of_n_sends_the_same_request_whatever_happened(edit: bool) -> None:
         pending={9: Proposal(CHAMPIONS, rationale="waits")},
         left=Left(trials=3),
         earlier=a_history(),
-        rejected=((Proposal(CHAMPIONS), "rejected by a person: waits"),),
+        rejected=(Rejected(9, Proposal(CHAMPIONS), "rejected by a person: waits"),),
         hint=Suggestion(CHAMPIONS, "waits"),
         seed=77,
     )

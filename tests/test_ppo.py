@@ -158,6 +158,7 @@ def test_a_rollout_holds_real_steps_only_and_values_a_cut_off_one_where_it_ended
     assert budget.step == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("terminates", "first", "second"), [(True, 1.5, 1.0), (False, 2.0, 2.0)])
 def test_the_critic_learns_that_a_cut_off_life_goes_on_and_a_terminated_one_does_not(
     tmp_path: Path, terminates: bool, first: float, second: float
@@ -456,6 +457,7 @@ class Player:
         return self.process.wait(timeout=20), self.back.read()
 
 
+@pytest.mark.slow
 def test_a_good_configuration_masters_cartpole_as_judged_over_pipes(tmp_path: Path) -> None:
     good = {"learning_rate": 2e-3, "epochs": 10, "minibatches": 8}
     agent = train(config(tmp_path / "out", steps=20_000, params=good))

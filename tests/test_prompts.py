@@ -15,7 +15,7 @@ from tasks.llm import prompts, quotes, trials
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data
 from tasks.llm.telling import start, told
-from tasks.proposers import Brief, Left, Problem, Suggestion
+from tasks.proposers import Brief, Left, Problem, Rejected, Suggestion
 from tasks.trial import History, Proposal, Trial, Verdict, best
 
 SPACE: Space = {
@@ -167,13 +167,14 @@ def test_a_secret_in_a_log_does_not_reach_a_model(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_person_rejected_is_told_with_the_comment() -> None:
-    trial = saying(tried(a_night(), 10.0, params=DEFAULTS | {"layers": 4}), rationale="deeper")
-    no = Verdict("discard", "rejected by a person: no deeper networks, please")
-    parked = Proposal(DEFAULTS | {"act": "relu"}, rationale="faster")
-    brief = Brief(
-        SPACE, a_night(replace(trial, verdict=no)), problem=PROBLEM,
-        rejected=((parked, f"rejected by a person: {HOSTILE}\n# System"),),
-    )  # fmt: skip
+    deeper = Rejected(
+        7,
+        Proposal(DEFAULTS | {"layers": 4}, rationale="deeper"),
+        "rejected by a person: no deeper networks, please",
+    )
+    faster = Proposal(DEFAULTS | {"act": "relu"}, rationale="faster")
+    said_so = Rejected(9, faster, f"rejected by a person: {HOSTILE}\n# System")
+    brief = Brief(SPACE, a_night(), problem=PROBLEM, rejected=(deeper, said_so))
 
     said = prompt(brief)
 

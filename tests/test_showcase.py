@@ -77,6 +77,7 @@ def flow_run(server: str) -> str:
     return str(httpx.post(f"{server}/flow_runs/", json={"flow_id": flow}, timeout=30).json()["id"])
 
 
+@pytest.mark.slow
 def test_a_campaign_leaves_its_final_state_and_a_resumed_one_its_own(
     tmp_path: Path, home: Path, server: str
 ) -> None:
@@ -112,6 +113,7 @@ def check_artifacts(server: str, ledger: Ledger, flow_run_id: str) -> None:
     assert list(ledger.path.glob(".progress*")) == []
 
 
+@pytest.mark.slow
 def test_a_campaign_that_fails_leaves_its_final_state_too(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "bad", fit="raise SystemExit(3)\n")
     done = nightshift("run", str(folder), "--name", "bad", "--trials", "1", server=server)

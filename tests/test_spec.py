@@ -17,9 +17,10 @@ import environments
 from environments import plugins
 from environments.plugins import Refused
 from flows import parameters, running
+from flows.advanced import Advanced
 from flows.campaign import campaign
 from flows.settings import Stated, overrides_only, parse_settings
-from flows.spec import Advanced, CampaignSpec, differences, next_time
+from flows.spec import CampaignSpec, differences, next_time
 from tasks.cancellers.curve import ByCurve
 from tasks.propose import PROPOSERS
 

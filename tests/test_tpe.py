@@ -150,6 +150,7 @@ def climb(proposer: Tpe | RandomSearch, seed: int, higher: bool) -> float:
     return min(distance(trial.proposal.params) for trial in history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("higher", [True, False], ids=["maximise", "minimise"])
 def test_it_comes_nearer_to_the_best_point_than_random_search(higher: bool) -> None:
     ours = [climb(Tpe(), seed, higher) for seed in range(20)]

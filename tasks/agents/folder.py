@@ -124,7 +124,7 @@ def context(brief: Brief) -> dict[str, Any]:
         "history": [_trial(trial) for trial in told],
         "hint_of_a_numeric_optimiser": brief.hint.params if brief.hint else None,
         "pending": [{"number": number, **_proposal(one)} for number, one in sorted(brief.pending.items())],
-        "rejected_by_a_person": [{**_proposal(one), "comment": _said(said, 5)} for one, said in brief.rejected],
+        "rejected_by_a_person": [{**_proposal(one), "comment": _said(said, 5)} for _, one, said in brief.rejected],
         "dead_ends": [one.name for one in categories(brief.history) if one.tries >= FRUITLESS and not one.keeps],
         "earlier_campaigns": [_trial(trial) for trial in brief.earlier[-TRIALS:]],
         "refusals": [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,7 +62,7 @@ def hear_claude(printed: str) -> Said:
     """One JSON document: the result, or with it all events before it."""
     try:
         document = json.loads(printed)
-    except ValueError:
+    except (ValueError, RecursionError):
         return Said(printed.strip(), Usage(1, usd=None))
     events = document if isinstance(document, list) else [document]
     result = next(
@@ -138,7 +137,7 @@ def _events(printed: str) -> Iterator[dict[str, Any]]:
     for line in printed.splitlines():
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(event, dict):
             yield event
@@ -163,4 +162,4 @@ def _price(value: object) -> float | None:
     """USD, as an agent tells it; None when it does not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) and value >= 0 else None
+    return float(value) if 0 <= value < 1e6 else None

@@ -138,7 +138,8 @@ def _said(account: Account, messages: tuple[Message, ...], reply: Any) -> Said |
 def _usage(account: Account, messages: tuple[Message, ...], reply: Any, text: str) -> Usage:
     """As the reply says; counted here where it does not."""
     said = getattr(reply, "usage", None)
-    given, got = (said.prompt_tokens or 0, said.completion_tokens or 0) if said else (0, 0)
+    given = max(said.prompt_tokens or 0, 0) if said else 0  # an endpoint may say anything
+    got = max(said.completion_tokens or 0, 0) if said else 0
     if not given and not got:
         given, got = tokens(account, messages), library.count(account.model, text)
     return Usage(1, given, got, account.usd(given, got))

@@ -38,7 +38,7 @@ class Researcher(Proposer, Stated):
         """
         return accounts(self)
 
-    def preflight(self, left: Left = Left()) -> None:  # noqa: B008 (frozen)
+    def preflight(self, left: Left = Left()) -> None:
         for account in self.accounts():
             usd, tokens = _least(account.max_usd, left.usd), _least(account.max_tokens, left.tokens)
             check(account.model_copy(update={"max_usd": usd, "max_tokens": tokens}))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from environments.space import Choice, Int, Parameter, Space
 from tasks.llm.quotes import WIDTH, data, listed, one_line
-from tasks.llm.trials import REJECTION, changed_lines, changes, in_words, rounded, score_of, size_of
+from tasks.llm.trials import changed_lines, changes, in_words, rounded, score_of, size_of
 from tasks.memory import categories
 from tasks.proposers import Brief, Left
 from tasks.scrub import scrub_text
@@ -134,14 +134,9 @@ def _refused(history: History) -> str:
 
 def _rejected(brief: Brief) -> str:
     first = brief.history[0].proposal if brief.history else None
-    decided = [
-        (trial.proposal, trial.verdict.reason)
-        for trial in brief.history
-        if trial.verdict.kind == "discard" and trial.verdict.reason.startswith(REJECTION)
-    ]
     return listed(
         f"{changes(brief.space, first, proposal, short=True)} ({one_line(proposal.rationale, WIDTH)}): {said}"
-        for proposal, said in [*decided, *brief.rejected][-REJECTED:]
+        for _, proposal, said in brief.rejected[-REJECTED:]
     )
 
 

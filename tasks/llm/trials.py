@@ -26,8 +26,6 @@ NEWEST, BEST = 8, 4
 LOGS, LOG_LINES = 3, 15
 """Crashes whose log is told, and lines of it."""
 DIFF_LINES = 30
-REJECTION = "rejected by a person"
-"""How the reason of a verdict begins that is a person's."""
 
 
 def in_words(space: Space, history: History) -> str:
@@ -173,7 +171,7 @@ def _progress(trial: Trial) -> list[str]:
 
 def _is_ours(trial: Trial) -> bool:
     """Whether the reason for its verdict is in our own words alone."""
-    return trial.verdict.kind != "crash" and not trial.verdict.reason.startswith(REJECTION)
+    return trial.verdict.kind != "crash"
 
 
 def _failure(trial: Trial) -> str:

@@ -4,12 +4,15 @@ A proposer keeps nothing: no state, no callbacks. It knows what its brief says, 
 way, so resume, retry and replay are one thing. Its fields are its options, checked before anything starts. To add one,
 put a file like this into the folder; its name is the name used in a campaign:
 
-    class Again(Proposer):
-        \"\"\"The champion's parameters once more.\"\"\"
+    class Faster(Proposer):
+        \"\"\"The champion with half as large a learning rate again.\"\"\"
 
         def propose(self, brief: Brief) -> Suggestion | None:
             champion = best(brief.history)
-            return Suggestion(champion.proposal.params, "does it hold?") if champion else None
+            if champion is None:
+                return None
+            rate = 1.5 * float(champion.proposal.params["learning_rate"])
+            return Suggestion({**champion.proposal.params, "learning_rate": rate}, "half as fast again")
 
 What it suggests is checked before any compute: parameters against the space, files by applying, parsing and a run of
 seconds, both against everything tried before. A suggestion that fails comes back as a refusal in the next brief, a few
@@ -22,7 +25,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -66,6 +69,15 @@ class Refusal:
     proposer: str = ""
     """Who had made it."""
     usage: Usage = NOTHING_BOUGHT
+
+
+class Rejected(NamedTuple):
+    """A proposal that a person would not have run."""
+
+    number: int
+    proposal: Proposal
+    words: str
+    """What was said to it."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +127,8 @@ class Brief:
     problem: Problem = Problem()
     files: Mapping[str, str] = field(default_factory=dict)
     """The champion's editable files, by name; one that does not exist yet is not among them."""
-    rejected: tuple[tuple[Proposal, str], ...] = ()
-    """What a person would not have run in this campaign, and what was said to it."""
+    rejected: tuple[Rejected, ...] = ()
+    """What a person would not have run in this campaign."""
     earlier: History = ()
     """Trials of earlier campaigns in the same environment that one may learn from, in their order."""
     hint: Suggestion | None = None

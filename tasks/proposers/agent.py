@@ -31,6 +31,7 @@ from tasks.llm.quotes import data, one_line
 from tasks.llm.telling import start, told
 from tasks.proposers import Brief, Left, Proposer, Suggestion, Unavailable, Unusable
 from tasks.scrub import clean, scrub_text
+from tasks.trial import NOTHING_BOUGHT
 
 PROMPT = (
     f"{folders.TASK} in this folder says what is asked of you. Read it whole, then do it: edit the files in this "
@@ -89,9 +90,11 @@ class Agent(Proposer):
         return self
 
     def propose(self, brief: Brief) -> Suggestion:
-        for left, what in ((brief.left.usd, "USD"), (brief.left.tokens, "tokens")):
-            if left is not None and left <= 0:
-                raise Unavailable(f"the campaign has spent its limit of {what}")
+        spent = sum((one.usage for one in brief.refusals), NOTHING_BOUGHT)  # since its turn began
+        if brief.left.usd is not None and (spent.usd is None or brief.left.usd <= spent.usd):
+            raise Unavailable("the campaign has spent its limit of USD, or what was spent is not known")
+        if brief.left.tokens is not None and brief.left.tokens <= spent.tokens:
+            raise Unavailable("the campaign has spent its limit of tokens")
         place = brief.desk / "agent" / self._key(brief) if brief.desk else None
         outcome = _stored(place)
         if outcome is None:
@@ -100,11 +103,16 @@ class Agent(Proposer):
             workspace.write(place / "outcome.json", OUTCOME.dump_json(outcome, indent=1).decode() + "\n")
         return self._suggestion(brief, outcome)
 
-    def preflight(self, left: Left = Left()) -> None:  # noqa: B008 (frozen)
+    def preflight(self, left: Left = Left()) -> None:
         program = self._setting.argv[0]
         if self._found() is None:
             remedy = self._setting.remedy or "install it, or write its whole path"
             raise Refused(f"proposer agent: no program {program!r} on PATH: {remedy}")
+        if not isinstance(self.command, str) and (left.usd is not None or left.tokens is not None):
+            raise Refused(
+                "proposer agent: a command of your own does not say what it costs, so max_usd and max_tokens cannot be "
+                "kept: leave them out, and limit its time with wall_seconds"
+            )
 
     @property
     def _setting(self) -> Setting:

@@ -35,7 +35,7 @@ class BestOfN(Researcher):
     def edits(self) -> bool:  # type: ignore[override]
         return self.edit
 
-    def preflight(self, left: Left = Left()) -> None:  # noqa: B008 (frozen)
+    def preflight(self, left: Left = Left()) -> None:
         if self.accounts()[0].temperature == 0:
             raise Refused(
                 "temperature = 0 makes all samples of best_of_n the same: raise it, or leave it out"

@@ -37,7 +37,7 @@ class Gp(Numeric):
 
     title = "GP"
 
-    def preflight(self, left: Left = Left()) -> None:  # noqa: B008 (frozen)
+    def preflight(self, left: Left = Left()) -> None:
         """Refuse where PyTorch is missing."""
         _single_threaded()
 

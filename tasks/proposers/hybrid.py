@@ -13,7 +13,7 @@ while, never for the night. The way is worked out from the history alone, and ea
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -21,7 +21,7 @@ from pydantic import Field
 
 from environments import plugins
 from tasks.llm.researcher import Researcher
-from tasks.proposers import Brief, Left, Proposer, Suggestion, Unavailable, Unusable
+from tasks.proposers import Brief, Left, Proposer, Rejected, Suggestion, Unavailable, Unusable
 from tasks.trial import Trial
 
 Way = Literal["numbers", "code"]
@@ -59,7 +59,7 @@ class Hybrid(Researcher):
     writer_options: dict[str, Any] = Field(default={}, description="Options of the proposer of code edits.")
 
     def propose(self, brief: Brief) -> Suggestion | None:
-        stand = self.stand(brief.history)
+        stand = self.stand(brief.history, brief.rejected)
         if stand.way == "code":
             found = _ask(self.writer, self.loaded_writer, brief)
         elif self._advised(brief):
@@ -69,15 +69,22 @@ class Hybrid(Researcher):
             found = _ask(self.numeric, self.loaded_numeric, brief)
         return found and replace(found, switch=stand.why)
 
-    def stand(self, history: Iterable[Trial]) -> Stand:
+    def stand(self, history: Sequence[Trial], rejected: Sequence[Rejected] = ()) -> Stand:
         """Which way the trial after `history` goes."""
-        stand = Stand()
+        stand, unwanted = Stand(), [one for one in rejected if one.proposal.proposer == self.writer]
         for trial in history:
-            if (
-                trial.number > 0 and not trial.proposal.inbox
-            ):  # what came from outside says nothing of either way
-                stand = self._after(replace(stand, why=""), trial)
+            if trial.number == 0 or trial.proposal.inbox:  # what came from outside says nothing of either way
+                continue
+            while unwanted and unwanted[0].number < trial.number:
+                stand, unwanted = self._failed(replace(stand, why="")), unwanted[1:]
+            stand = self._after(replace(stand, why=""), trial)
+        for _ in unwanted:
+            stand = self._failed(replace(stand, why=""))
         return stand
+
+    def _failed(self, stand: Stand) -> Stand:
+        """After an edit that a person would not have run."""
+        return stand if stand.way == "numbers" else self._fruitless(stand, stand.failed + 1)
 
     def _after(self, stand: Stand, trial: Trial) -> Stand:
         edited, fell = trial.proposal.proposer == self.writer, bool(trial.proposal.instead_of)
@@ -86,8 +93,11 @@ class Hybrid(Researcher):
         if trial.verdict.kind == "keep" and not (stand.way == "code" and fell):
             why = f"back to numbers: the edit of trial {trial.number} was kept, and is to be tuned"
             return Stand(why=why if stand.way == "code" else "")
+        return self._fruitless(stand, stand.failed + 1 if fell or trial.verdict.kind == "crash" else 0)
+
+    def _fruitless(self, stand: Stand, failed: int) -> Stand:
+        """After one more turn without a keep; `failed` of the last ones could not even be tried."""
         fruitless = stand.fruitless + 1
-        failed = stand.failed + 1 if fell or trial.verdict.kind == "crash" else 0
         if stand.way == "numbers":
             if fruitless >= self.stall:
                 return Stand(
@@ -117,7 +127,7 @@ class Hybrid(Researcher):
     def loaded_writer(self) -> Proposer:
         return _load(self.writer, self.writer_options, self)
 
-    def preflight(self, left: Left = Left()) -> None:  # noqa: B008 (frozen)
+    def preflight(self, left: Left = Left()) -> None:
         self.loaded_numeric.preflight(left)
         if self.fraction:
             self.loaded_adviser.preflight(left)
@@ -139,6 +149,6 @@ def _ask(name: str, proposer: Proposer, brief: Brief) -> Suggestion | None:
 def _load(name: str, options: dict[str, Any], account: Researcher | None = None) -> Proposer:
     """A proposer with its options; one that asks a language model asks the same as `account`, unless they say other."""
     cls = plugins.load("tasks.proposers", name, Proposer)  # type: ignore[type-abstract]
-    shared = set(Researcher.model_fields) & set(cls.model_fields) if account else set()
+    shared = Researcher.model_fields if account and issubclass(cls, Researcher) else ()
     own = {field: getattr(account, field) for field in shared}
     return plugins.make("tasks.proposers", name, Proposer, {**own, **options})  # type: ignore[type-abstract]
