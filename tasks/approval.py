@@ -4,7 +4,7 @@
     trials/0007/answer.json     what was said, by whom; the first answer stands
     trials/0007/answered        that the campaign has seen it
 
-The campaign goes on with other trials meanwhile. A proposal that was rejected keeps its number and never runs.
+The campaign goes on with other trials meanwhile. A proposal that was rejected keeps its number and is never trained.
 """
 
 from __future__ import annotations
