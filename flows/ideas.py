@@ -39,7 +39,7 @@ def propose(
     if as_json:
         show.print_json({"campaign": campaign, "inbox": name, "params": complete})
     else:
-        when = "next" if life.is_running(ledger) else f"first at `nightshift resume {campaign}`"
+        when = "next" if life.is_running(ledger) else "first when the campaign is resumed"
         print(f"{campaign}: idea {name} is in the inbox; it is tried {when}")
     return 0
 
@@ -57,7 +57,7 @@ def say(campaign: str, number: int | None, approved: bool, comment: str, as_json
         raise Refused(f"trial {one.number} of {campaign} was answered a moment ago: see nightshift status")
     ledger.event("answer", trial=one.number, approved=approved, by="terminal", comment=comment)
     word = "approved" if approved else "rejected"
-    later = "" if life.is_running(ledger) or not approved else f"; it runs at `nightshift resume {campaign}`"
+    later = "" if life.is_running(ledger) or not approved else "; it runs first when the campaign is resumed"
     if as_json:
         show.print_json({"campaign": campaign, "trial": one.number, "answer": word})
     else:
