@@ -141,6 +141,8 @@ class CampaignSpec(BaseModel):
         known = Ledger.exists(self.name)
         environment = self._resumed().environment if known else self._asked_for()
         self._check_proposers(environment)
+        if not known:
+            learned_from(self.advanced.learn_from, environment)
         self.loaded_canceller(environment)
         check_given(self.isolation.level, home(), listed(environment))
         self._check_time(environment, known)
