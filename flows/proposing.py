@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from pydantic import TypeAdapter
@@ -109,15 +111,23 @@ def proposed(
     found = kept(propose, ledger.results)(at, whole(desk), whole(proposer), whole(fallback), whole(brief))
     if isinstance(found, Nothing):  # which holds for now: another life may find an idea, or an answer
         (ledger.results / f"{at}/propose").unlink(missing_ok=True)
+        _left_at(place).unlink()
     return found
 
 
 def _left(place: TrialDir, now: Left) -> Left:
-    """What was left when the trial's turn began, in whichever life: a question that was answered is not asked anew."""
-    path = place.path / "left.json"
+    """What was left when the trial's turn began, in whichever life: a question that was answered is not asked anew.
+
+    What may be bought is as it is now: a limit may be another since.
+    """
+    path = _left_at(place)
     if not path.is_file():
         write(path, LEFT.dump_json(now).decode() + "\n")
-    return LEFT.validate_json(path.read_bytes())
+    return replace(LEFT.validate_json(path.read_bytes()), usd=now.usd, tokens=now.tokens)
+
+
+def _left_at(place: TrialDir) -> Path:
+    return place.path / "left.json"
 
 
 def ideas(ledger: Ledger) -> tuple[tuple[str, inbox.Idea], ...]:

@@ -28,10 +28,10 @@ from tasks.trial import NOTHING_BOUGHT, Proposal
 PROPOSERS = "tasks.proposers"
 TURNS = 3
 """How often a proposer is asked for one trial: once, and twice again with what was wrong."""
-INBOX = "inbox"
-"""What a trial has for its proposer when a person, or an outside agent, left it in the inbox."""
 DRAWS = 8
 """The same for one that asks nobody, and only has to draw again."""
+INBOX = "inbox"
+"""What a trial has for its proposer when a person, or an outside agent, left it in the inbox."""
 
 
 @stored("propose")

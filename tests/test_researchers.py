@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fake_llm import Asked, FakeLLM, Reply
 from test_campaign import mlflow_runs
-from toy import GREEDY, nightshift, quadratic, status
+from toy import GREEDY, QUADRATIC, nightshift, quadratic, status
 
 from flows.status import document
 from tasks.ledger import Ledger
@@ -156,6 +156,25 @@ def test_a_model_that_is_not_there_is_refused_before_the_first_trial(
         done = nightshift(*command, "--name", "none", "--proposer", "llm", "--trials", "2", server=server)
     assert done.returncode == 2 and "THE_KEY" in done.stderr, done.stderr
     assert not (home / "none/campaign.json").exists()
+
+
+def test_where_nothing_else_is_left_to_try_an_outage_stops_the_night_and_a_resume_asks_again(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    edits: list[str | Reply] = [OUTAGE] * 4 + [CLIPPED]
+    with night(tmp_path, edits) as (_, command):
+        still = QUADRATIC[: QUADRATIC.index("[space.x]")] + "[fixed]\nx = 2.5\n"
+        (tmp_path / "quad/environment.toml").write_text(still)
+        nightshift(
+            *command, "--name", "out", "--proposer", "llm_diff", "--trials", "1", server=server, THE_KEY=KEY
+        )
+        first = status("out")
+        nightshift("resume", "out", server=server, THE_KEY=KEY)
+    assert first["state"] == "stopped" and "the machines are down" in first["reason"]
+    assert [row["trial"] for row in first["trials"]] == [0]
+    known = status("out")
+    assert known["state"] == "finished" and known["trials"][1]["proposer"] == "llm_diff"
+    assert known["trials"][1]["score"] == pytest.approx(0.01)
 
 
 def test_edits_need_walls_or_a_word(tmp_path: Path, home: Path, server: str) -> None:
