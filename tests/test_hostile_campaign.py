@@ -75,6 +75,7 @@ elif attack == "fake":
     model(train(0.1) + 1)
 elif attack == "written":
     model(1.0)
+    (out / "progress.jsonl").write_text('{"ready": true}\\n')  # however long Python takes to start, it was there before
     time.sleep(60)
 elif attack == "nan":
     model(float("nan")) or train(0.1)
