@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from environments import Environment
 from environments.score import Score
+from flows.crew import side_by_side
 from flows.spec import CampaignSpec
 from tasks.certificate import Arm, Fresh
 from tasks.checkpoint import At, kept, whole
@@ -15,6 +17,7 @@ from tasks.ledger import Ledger
 from tasks.plausible import believed
 from tasks.rules import Again, Tried
 from tasks.seeds import Purpose
+from tasks.slots import NOWHERE, Slot, Slots
 from tasks.train import train
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 from tasks.untrained import untrained
@@ -31,6 +34,7 @@ class Bench:
     spec: CampaignSpec
     ledger: Ledger
     history: History
+    slots: Slots
     elsewhere: Environment | None = None
     """Another environment to run in than the campaign's own."""
 
@@ -40,25 +44,55 @@ class Bench:
 
     def trial(self, number: int, proposal: Proposal) -> Tried:
         """Train and judge a proposal under every training seed it gets; a run that fails is the last one."""
-        runs: list[Run] = []
-        scores: list[Score] = []
         known = () if self.history else self.ledger.calibrated
         seeds = self.spec.replicates
         if not self.history and not known:
             seeds = self.spec.loaded_rule.baseline_runs(seeds, self.environment.deterministic)
+        if self.spec.parallel == 1:
+            runs, scores = self._in_turn(number, proposal, seeds)
+        else:
+            runs, scores = self._side_by_side(number, proposal, seeds)
+        return Tried(number, proposal, runs, Score.over(scores), known)
+
+    def _in_turn(
+        self, number: int, proposal: Proposal, seeds: int
+    ) -> tuple[tuple[Run, ...], tuple[Score, ...]]:
+        """So many runs, or up to the first that fails."""
+        runs: tuple[Run, ...] = ()
+        scores: tuple[Score, ...] = ()
         for seed in range(1, seeds + 1):
-            part = f"run-{seed}" if seed > 1 else ""
-            run, score = self.measure(number, proposal, part, "search", tuple(runs), early=seed == 1)
-            runs.append(run)
-            scores.append(score)
+            run, score = self.measure(number, proposal, _part(seed), "search", runs, early=seed == 1)
+            runs, scores = (*runs, run), (*scores, score)
             if score.value is None:
                 break
-        return Tried(number, proposal, tuple(runs), Score.over(scores), known)
+        return runs, scores
+
+    def _side_by_side(
+        self, number: int, proposal: Proposal, seeds: int
+    ) -> tuple[tuple[Run, ...], tuple[Score, ...]]:
+        """So many runs at once; of those that failed only the first counts, as if it had come last."""
+
+        def one(seed: int) -> tuple[Run, Score]:
+            return self.measure(number, proposal, _part(seed), "search", early=seeds == 1)
+
+        done = side_by_side(one, [(seed,) for seed in range(1, seeds + 1)], self.spec.parallel)
+        found: list[tuple[Run, Score]] = []
+        for run, score in done:
+            run = believed(
+                self.environment, (), proposal, run, self.ledger.path, tuple(earlier for earlier, _ in found)
+            )
+            if run.status == "crash":
+                score = Score.missing(run.error or "crash", self.environment.higher_is_better)
+            found.append((run, score))
+            if score.value is None:
+                break
+        return tuple(run for run, _ in found), tuple(score for _, score in found)
 
     def more(self, tried: Tried, wanted: Wanted) -> Tried:
         """What else has to be known before a trial can be decided."""
         if isinstance(wanted, Again):
-            part = f"again-{len(tried.reruns) + 1}"
+            others = "" if wanted.of == tried.number else f"-of-{wanted.of:04d}"
+            part = f"again-{len(tried.reruns) + 1}{others}"
             proposal = tried.proposal if wanted.of == tried.number else self._trial(wanted.of).proposal
             siblings = tried.runs if wanted.of == tried.number else ()
             run, score = self.measure(tried.number, proposal, part, "confirm", siblings)
@@ -110,15 +144,27 @@ class Bench:
         at, place = ledger.at(number, part), place or ledger.place(number, part)
         problem, walls = whole(self.environment), self.spec.isolation
         canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
-        run = kept(train, results)(
-            at, problem, walls, ledger.program, place, proposal, ledger.seed("train", at),
-            whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
-        )  # fmt: skip
-        run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
-        if not (results / f"{at}/evaluate").is_file():
-            ledger.verify()  # what judges is what was frozen
         seed = ledger.seed(purpose, judged or at)
-        return run, kept(evaluate, results)(at, problem, walls, place, run, seed)
+        with self._slot(at) as slot:
+            run = kept(train, results)(
+                at, problem, walls, ledger.program, place, proposal, ledger.seed("train", at),
+                whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
+            )  # fmt: skip
+            run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
+            if not (results / f"{at}/evaluate").is_file():
+                ledger.verify()  # what judges is what was frozen
+            return run, kept(evaluate, results)(at, problem, walls, place, run, seed)
+
+    def _slot(self, at: At) -> AbstractContextManager[Slot]:
+        """A slot for one run and its judgement; none where both are known already."""
+        if (self.ledger.results / f"{at}/evaluate").is_file():
+            return nullcontext(NOWHERE)
+        return self.slots.hold()
 
     def _trial(self, number: int) -> Trial:
         return next(trial for trial in self.history if trial.number == number)
+
+
+def _part(seed: int) -> str:
+    """What a trial's run under its n-th training seed is called; nothing for the first."""
+    return f"run-{seed}" if seed > 1 else ""

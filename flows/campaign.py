@@ -12,13 +12,16 @@ from prefect.states import Completed, Failed
 
 from flows import certify, guards
 from flows.advanced import Advanced
-from flows.bench import Bench
+from flows.crew import Crew
 from flows.naming import campaign_name, flow_run_name, tag
+from flows.night import Night
 from flows.parameters import (
     Cancel,
     Environment,
     Hours,
+    Launch,
     Name,
+    Parallel,
     Proposer,
     Replicates,
     Rule,
@@ -27,20 +30,14 @@ from flows.parameters import (
     Trials,
     Until,
 )
-from flows.proposing import WAITS, next_trial
+from flows.proposing import WAITS, next_trial, undone
 from flows.recovery import crash_the_dead
 from flows.showcase import Showcase
 from flows.spec import CampaignSpec
-from tasks import interrupt
-from tasks.checkpoint import whole
-from tasks.clock import clock
-from tasks.decide import weigh
-from tasks.ledger import Ledger
 from tasks.life import Life
 from tasks.outbox import Outbox
 from tasks.proposers import Left
-from tasks.record import reconcile, record
-from tasks.trial import History, Proposal, Trial, Verdict
+from tasks.record import reconcile
 
 LOOK_SECONDS = 2.0
 """Between two looks at whether a person has answered."""
@@ -65,6 +62,8 @@ def campaign(
     trials: Trials = 20,
     hours: Hours = 8.0,
     until: Until = None,
+    parallel: Parallel = 1,
+    launch: Launch = "here",
     seed: Seed = None,
     tracking: Tracking = None,
     advanced: Advanced = Advanced(),
@@ -72,8 +71,8 @@ def campaign(
     """Improve an environment's program for a night: propose, train, evaluate, decide, until a guard fires."""
     spec = CampaignSpec.of(
         environment=environment, name=campaign_name(name, environment), proposer=proposer, rule=rule,
-        cancel=cancel, replicates=replicates, trials=trials, hours=hours, until=until, seed=seed, tracking=tracking,
-        advanced=advanced,
+        cancel=cancel, replicates=replicates, trials=trials, hours=hours, until=until, parallel=parallel,
+        launch=launch, seed=seed, tracking=tracking, advanced=advanced,
     )  # fmt: skip
     spec.check()
     spec.loaded_proposer.preflight(Left(usd=spec.advanced.max_usd, tokens=spec.advanced.max_tokens))
@@ -83,45 +82,24 @@ def campaign(
         crash_the_dead(ledger, run.id)
         finished = reconcile(ledger)
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
-        history = finished[: len(finished) // CHUNK * CHUNK]
+        slots = spec.slots(ledger.environment)
         with Showcase(ledger, run.id) as showcase:
             showcase.show(finished)
-            while True:
-                interrupt.check()
-                stop = None
-                if len(history) >= len(finished):  # until then finished trials are replayed, guards or not
-                    stop = guards.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop)
-                coming = stop or next_trial(spec, ledger, finished, history, life.spent)
-                if isinstance(coming, guards.Stop):
-                    stop = coming
-                    break
-                if coming == WAITS:
-                    interrupt.wait(LOOK_SECONDS)
-                    continue
-                history += (one_trial(spec, ledger, outbox, history, *coming),)
-                showcase.show(history)
-            bench = Bench(spec, ledger, history)
-            if stop.state == "finished":
-                stop = stop if certify.at_the_end(bench) else guards.ASKED
-                showcase.show(history)
-        outbox.close(stop.state)  # takes the certificate and the last picture along
-        ledger.event("end", state=stop.state, reason=stop.reason)
-    message = f"{spec.name}: {stop.reason}"
-    return Failed(message=message) if stop.state == "failed" else Completed(message=message, data=spec.name)
-
-
-def one_trial(
-    spec: CampaignSpec, ledger: Ledger, outbox: Outbox, history: History, number: int, proposal: Proposal
-) -> Trial:
-    """A trial from its proposal to its record."""
-    began, bench = clock(), Bench(spec, ledger, history)
-    tried = bench.trial(number, proposal)
-    while not isinstance(wanted := weigh(history, ledger.environment, spec.loaded_rule, tried), Verdict):
-        tried = bench.more(tried, wanted)
-    verdict = bench.decide(tried)
-    at = ledger.at(tried.number)
-    took = clock() - began
-    trial = Trial(
-        tried.number, at.attempt, len(history), proposal, tried.runs, tried.score, verdict, took, tried.reruns
-    )
-    return record(at, ledger, outbox, whole(history), whole(trial))
+            night = Night(
+                spec, ledger, outbox, slots, finished[: len(finished) // CHUNK * CHUNK], showcase.show
+            )
+            for number, proposal in undone(night, finished):
+                night.trial(number, proposal)
+            with Crew(spec.parallel) as crew:
+                while not isinstance(coming := next_trial(night, crew, life), guards.Stop):
+                    if coming == WAITS:
+                        crew.wait(LOOK_SECONDS)
+                    else:
+                        crew.start(night.trial, *coming)
+            if coming.state == "finished":
+                coming = coming if certify.at_the_end(night.bench) else guards.ASKED
+                showcase.show(night.history)
+        outbox.close(coming.state)  # takes the certificate and the last picture along
+        ledger.event("end", state=coming.state, reason=coming.reason)
+    message = f"{spec.name}: {coming.reason}"
+    return Failed(message=message) if coming.state == "failed" else Completed(message=message, data=spec.name)

@@ -9,9 +9,10 @@ from pydantic import TypeAdapter
 
 from environments.plugins import Refused
 from flows.bench import Bench
+from flows.crew import side_by_side
 from tasks import interrupt, workspace
 from tasks.ablation import Ablation, Removed, parts
-from tasks.certificate import Certificate, alpha_of, conclude, guard_noise, order, unpromising
+from tasks.certificate import Arm, Certificate, Fresh, alpha_of, conclude, guard_noise, order, unpromising
 from tasks.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.record import rewrite
 from tasks.standing import standing
@@ -121,11 +122,19 @@ def certify(bench: Bench, runs: int) -> Certificate | None:
         store(ledger, lost)
         return lost if nothing_to_certify(bench) else certify(bench, runs)
     ledger.event("certify", look=look, champion=champion, runs=declared.runs, environment=environment.name)
-    fresh = []
-    for arm, number in order(declared.runs, ledger.seed("order", ledger.at(champion, name))):
-        if _asked_to_stop(ledger):
-            return None
-        fresh.append(bench.fresh(name, f"{look}{_on(bench)}", champion, arm, number))
+
+    def one(arm: Arm, number: int) -> Fresh | None:
+        return (
+            None
+            if _asked_to_stop(ledger)
+            else bench.fresh(name, f"{look}{_on(bench)}", champion, arm, number)
+        )
+
+    runs_in_order = order(declared.runs, ledger.seed("order", ledger.at(champion, name)))
+    done = side_by_side(one, runs_in_order, bench.spec.parallel)
+    fresh = [run for run in done if run is not None]
+    if len(fresh) < len(done):
+        return None
     level = standing(bench.history)
     # What the noise is elsewhere nobody knows.
     noise = {} if bench.elsewhere else guard_noise(environment.guards, bench.history)

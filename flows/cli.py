@@ -16,6 +16,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Parameter
 
 from environments.plugins import Refused
+from flows.env_cli import environments_app
 from flows.options import (
     Asked,
     Comment,
@@ -42,7 +43,6 @@ def _version() -> str:
 app = App(
     name="nightshift", help="RL research while you sleep.", version_flags=["--version"], version=_version
 )
-environments_app = App(name="env", help="Problems: list, make and check environments.")
 app.command(environments_app)
 
 
@@ -291,61 +291,6 @@ def doctor(*, json: Json = False) -> int:
     from flows import doctor as doctors
 
     return doctors.doctor(json)
-
-
-@environments_app.command(name="list")
-def environments_list(*, json: Json = False) -> int:
-    """The environments that come with Nightshift."""
-    import environments
-    from flows import show
-
-    found = [environments.load(environments.find(name)) for name in environments.bundled()]
-    if json:
-        show.print_json(
-            [{"name": e.name, "title": e.title, "metric": e.metric, "trainer": e.trainer} for e in found]
-        )
-    else:
-        for e in found:
-            print(
-                f"{e.name:<16} {e.title}: {e.direction} {e.metric}, {e.budget_seconds:g} s a run with {e.trainer}"
-            )
-    return FINISHED
-
-
-@environments_app.command(name="new")
-def environments_new(folder: Path) -> int:
-    """Write FOLDER with a small environment that runs as it is, to be made yours."""
-    from flows.template import write_environment
-
-    print(write_environment(folder))
-    return FINISHED
-
-
-@environments_app.command(name="validate")
-def environments_validate(environment: str, *, set_: Settings = None, json: Json = False) -> int:
-    """Check ENVIRONMENT without running it: its file, space, judge, trainer and command lines."""
-    from flows import show
-    from flows.server import settle_in
-    from flows.settings import overrides_only
-    from tasks.ledger import home
-
-    settle_in(home())
-    from flows.spec import checked_environment
-
-    overrides = overrides_only(set_ or [])
-    found = checked_environment(environment, overrides)
-    facts = {
-        "environment": found.name, "folder": str(found.folder), "metric": found.metric, "direction": found.direction,
-        "trainer": found.trainer, "budget_seconds": found.budget_seconds, "budget_steps": found.budget_steps,
-        "baseline": found.defaults, "varies": list(found.space),
-    }  # fmt: skip
-    if json:
-        show.print_json(facts)
-    else:
-        for key, value in facts.items():
-            print(f"{key:<16} {value}")
-        print(f"valid; next: nightshift try {environment}")
-    return FINISHED
 
 
 def _console() -> Any:

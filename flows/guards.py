@@ -31,19 +31,25 @@ NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
 
 
 def stop(
-    spec: CampaignSpec, environment: Environment, history: History, spent: float, asked: bool
+    spec: CampaignSpec,
+    environment: Environment,
+    history: History,
+    spent: float,
+    asked: bool,
+    under_way: int = 0,
 ) -> Stop | None:
     """The first guard that fires, or None to go on.
 
     Args:
         spent: Seconds over all lives of the campaign.
         asked: Whether somebody asked it to stop.
+        under_way: Trials that are begun and not decided.
     """
     if asked:
         return ASKED
     if crashes := _too_many_crashes(spec, history):
         return crashes
-    if history and spec.trials - tried(history) < WHOLE:
+    if history and spec.trials - tried(history) - under_way < WHOLE:
         return _end(history, _done(spec, history))
     if spec.advanced.patience and _without_improvement(history) >= spec.advanced.patience:
         return _end(history, f"nothing better in the last {spec.advanced.patience} trial(s)")

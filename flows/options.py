@@ -27,6 +27,8 @@ Replicates = Annotated[int | None, Parameter("--replicates", help=meaning(parame
 Looks = Annotated[
     str | None, Parameter("--looks", help="Certificates that the campaign may take: one, or several.")
 ]
+Parallel = Annotated[int | None, Parameter("--parallel", help=meaning(parameters.Parallel))]
+Launch = Annotated[str | None, Parameter("--launch", help=meaning(parameters.Launch))]
 Seed = Annotated[int | None, Parameter("--seed", help=meaning(parameters.Seed))]
 Tracking = Annotated[str | None, Parameter("--tracking", help=meaning(parameters.Tracking))]
 Server = Annotated[
@@ -79,6 +81,8 @@ class Asked:
     hours: Hours = None
     until: Until = None
     patience: Patience = None
+    parallel: Parallel = None
+    launch: Launch = None
     seed: Seed = None
     tracking: Tracking = None
     fallback: Annotated[

@@ -120,6 +120,27 @@ Until = Annotated[
         )
     ),
 ]
+Parallel = Annotated[
+    int,
+    Field(
+        ge=1,
+        le=64,
+        json_schema_extra=_form(
+            "Parallel",
+            "Trials at once, each in a slot of its own: a group of GPUs, or a part of the CPU.",
+        ),
+    ),
+]
+Launch = Annotated[
+    str,
+    Field(
+        json_schema_extra=_form(
+            "Launch",
+            "Where trials run: here, or a deployment of the flow `trial`, in whose work pool they do: gpu-pair, say.",
+            minLength=1,
+        )
+    ),
+]
 Seed = Annotated[
     int | None,
     Field(

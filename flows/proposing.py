@@ -8,7 +8,7 @@ a word there is nothing else to do, and the campaign waits.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,17 +16,21 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from flows import approval as forms
+from flows import guards
+from flows.crew import Crew
 from flows.guards import NOTHING_LEFT, Stop
+from flows.night import Night
 from flows.spec import CampaignSpec
 from flows.times import time_for_the_certificate
-from tasks import inbox
+from tasks import inbox, interrupt
 from tasks.approval import Parked
 from tasks.checkpoint import kept, whole
 from tasks.desk import Desk, champions_files, problem_of
 from tasks.ledger import Ledger
 from tasks.lessons import lessons
+from tasks.life import Life
 from tasks.propose import Nothing, load, propose
-from tasks.proposers import Brief, Left, Rejected
+from tasks.proposers import Brief, Left, Pending, Rejected
 from tasks.trial import NOTHING_BOUGHT, History, Proposal, Trial, Usage, tried
 from tasks.workspace import TrialDir, write
 
@@ -35,24 +39,42 @@ WAITS: Literal["waits"] = "waits"
 Next = tuple[int, Proposal] | Stop | Literal["waits"]
 
 
-def next_trial(spec: CampaignSpec, ledger: Ledger, finished: History, history: History, spent: float) -> Next:
-    """The number and the proposal of the next trial, or `waits` for a person's word, or why there is none.
+def undone(night: Night, finished: History) -> Iterator[tuple[int, Proposal]]:
+    """What comes first in another life: the trials that are finished, and the one that was only not recorded."""
+    spec, ledger = night.spec, night.ledger
+    for trial in finished[len(night.history) :]:
+        yield trial.number, _replayed(spec, ledger, night.history, trial)
+    if (number := night.decided()) is not None:
+        found = proposed(night, {}, forms.collect(ledger), number, spent=0.0)
+        assert isinstance(found, Proposal), "a trial that is decided was proposed"
+        yield number, found
 
-    Args:
-        finished: The trials that earlier lives have finished; they come first, in their order.
-        history: The trials so far.
-        spent: Seconds over all lives.
+
+def next_trial(night: Night, crew: Crew, life: Life) -> Next:
+    """The number and the proposal of the next trial, or `waits`, or why there is no other.
+
+    It waits for a trial that is under way, where there is no hand for another or what may follow depends on how that
+    one ends; and for a person's word.
     """
-    if len(history) < len(finished):
-        trial = finished[len(history)]
-        return trial.number, _replayed(spec, ledger, history, trial)
+    interrupt.check()
+    spec, ledger, history, under_way = night.spec, night.ledger, night.history, crew.under_way
+    if crew.is_full or (under_way and not history):  # everything is compared with the baseline
+        return WAITS
+    enough = guards.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop, len(under_way))
+    coming = enough or _proposal(night, under_way, life.spent)
+    return WAITS if isinstance(coming, Stop) and under_way else coming
+
+
+def _proposal(night: Night, under_way: Pending, spent: float) -> Next:
+    """The next proposal that may run, or why there is none."""
+    spec, ledger, history = night.spec, night.ledger, night.history
     while True:
         parked = forms.collect(ledger)
-        number = next_number(history, parked)
+        number = next_number(history, parked, under_way)
         held = _waiting(parked) and spec.advanced.approval == "all"
         if held and not any(one.number == number for one in parked):
             return WAITS
-        found = proposed(spec, ledger, history, parked, number, spent)
+        found = proposed(night, under_way, parked, number, spent)
         if isinstance(found, Nothing):
             return WAITS if _waiting(parked) else _end(found)
         if not _needs_a_word(spec, history, parked, number, found):
@@ -78,17 +100,18 @@ def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial
     return found
 
 
-def next_number(history: History, parked: Sequence[Parked]) -> int:
-    """The lowest number that is neither decided nor kept for a proposal that waits or was rejected."""
-    taken = {trial.number for trial in history}
+def next_number(history: History, parked: Sequence[Parked], under_way: Pending) -> int:
+    """The lowest number that is neither decided, nor under way, nor kept for a proposal that waits or was rejected."""
+    taken = {trial.number for trial in history} | set(under_way)
     taken |= {one.number for one in parked if one.state != "approved"}
     return next(number for number in itertools.count() if number not in taken)
 
 
 def proposed(
-    spec: CampaignSpec, ledger: Ledger, history: History, parked: Sequence[Parked], number: int, spent: float
+    night: Night, under_way: Pending, parked: Sequence[Parked], number: int, spent: float
 ) -> Proposal | Nothing:
     """The proposal of a trial, made now unless it is stored."""
+    spec, ledger, history = night.spec, night.ledger, night.history
     waiting, place = _waiting(parked), ledger.place(number)
     at, fallback = ledger.at(number), load(spec.advanced.fallback, {})
     proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
@@ -99,7 +122,7 @@ def proposed(
     brief = Brief(
         ledger.environment.space,
         history,
-        {one.number: one.proposal for one in waiting},
+        {one.number: one.proposal for one in waiting} | dict(under_way),
         ledger.seed("propose", at),
         problem=problem_of(ledger.environment),
         files=champions_files(ledger.environment, ledger.program, history),

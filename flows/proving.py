@@ -100,10 +100,10 @@ def prove(name: str, on: str | None, runs: int | None, server: str | None, as_js
 
 def _benches(spec: CampaignSpec, ledger: Ledger, on: list[str]) -> list[Bench]:
     """Where the champion is to be looked at."""
-    history = ledger.history()
+    history, slots = ledger.history(), spec.slots(ledger.environment)
     if not on:
-        return [Bench(spec, ledger, history)]
-    return [Bench(spec, ledger, history, _frozen(ledger, checked_environment(one, {}))) for one in on]
+        return [Bench(spec, ledger, history, slots)]
+    return [Bench(spec, ledger, history, slots, _frozen(ledger, checked_environment(one, {}))) for one in on]
 
 
 def _check_fits(own: Environment, environment: Environment) -> None:

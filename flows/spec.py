@@ -36,6 +36,7 @@ from tasks.llm import prompts
 from tasks.proposers import Proposer
 from tasks.rules import Rule
 from tasks.scrub import URL_PASSWORD
+from tasks.slots import Slots
 from tasks.walls.confine import listed
 from tasks.walls.isolation import Isolation, check_given, choose
 
@@ -57,6 +58,8 @@ class CampaignSpec(BaseModel):
     trials: parameters.Trials = 20
     hours: parameters.Hours = 8.0
     until: parameters.Until = None
+    parallel: parameters.Parallel = 1
+    launch: parameters.Launch = "here"
     seed: parameters.Seed = None
     tracking: parameters.Tracking = None
     advanced: Advanced = Advanced()
@@ -124,6 +127,10 @@ class CampaignSpec(BaseModel):
         plugins.require(self.cancel, (*plugins.names(CANCELLERS), "none"), "canceller")
         options = environment.cancel.get(self.cancel, {}) | self.advanced.cancel_options
         return plugins.make(CANCELLERS, self.cancel, Canceller, options)  # type: ignore[type-abstract]
+
+    def slots(self, environment: Environment) -> Slots:
+        """Where this campaign's trainings run on this machine."""
+        return Slots(home())
 
     def certificate_runs(self, environment: Environment) -> int:
         """Runs of each arm of the certificate; 0 where the rule does without."""

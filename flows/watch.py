@@ -221,8 +221,9 @@ class Follower:
         wanted = runs_of_a_trial(self._spec, self.ledger.environment, number, calibrated)
         place, run = self.ledger.place(number), f"run 1 of {wanted}" if wanted > 1 else ""
         later = [(f"run-{seed}", f"run {seed} of {wanted}") for seed in range(2, wanted + 1)]
-        reruns = len([*self.ledger.trials.glob(f"{number:04d}-again-*")])
-        for part, words in [*later, *((f"again-{n}", f"rerun {n}") for n in range(1, reruns + 1))]:
+        again = [path.name[5:] for path in self.ledger.trials.glob(f"{number:04d}-again-*")]
+        reruns = sorted((int(part.split("-")[1]), part) for part in again)
+        for part, words in [*later, *((part, f"rerun {n}") for n, part in reruns)]:
             if (another := self.ledger.place(number, part)).path.is_dir():
                 place, run = another, words
         return place, run

@@ -45,5 +45,17 @@ def deferred() -> Iterator[None]:
         _asked.clear()
 
 
+@contextlib.contextmanager
+def asked() -> Iterator[None]:
+    """Have every `check` raise while the block runs, as after a signal: so that other threads leave their work."""
+    before = _asked.is_set()
+    _asked.set()
+    try:
+        yield
+    finally:
+        if not before:
+            _asked.clear()
+
+
 def _note(number: int, frame: FrameType | None) -> None:
     _asked.set()

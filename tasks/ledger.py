@@ -4,7 +4,7 @@
         campaign.json   identity and specification, written once, last of all at creation
         environment/    the environment's folder, frozen        program/   the baseline program, frozen
         trials/0007/    see tasks/workspace.py                  results/   results of tasks (tasks/checkpoint.py)
-        trials/0007-run-2/    its other training seeds; 0007-again-1/: what was run again before it was decided
+        trials/0007-run-2/    its other training seeds; 0007-again-1-of-0003/: trial 3, run again for it
         calibration.json   runs of the baseline that were known before it began, where there are any
         certificates/1.json   what fresh runs say of a champion, with their directories beside it
         results.tsv     a line per finished trial               events.jsonl   what happened, as it happened
@@ -54,7 +54,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*")
 """What MLflow keeps in the same home."""
 HALF_MADE = re.compile(
-    r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)\.\d+"
+    r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)(\.\d+){1,2}"
 )
 FREEZE_LIMIT = 256 * 2**20
 """Bytes an environment's folder may hold: it is copied into every campaign."""

@@ -18,6 +18,7 @@ import os
 import shlex
 import shutil
 import stat
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,13 +154,14 @@ def settled(place: TrialDir, number: int, part: str) -> tuple[Run, Score] | None
     """One run of a trial and its score as the ledger has them, once the trial is decided; None before.
 
     Args:
-        part: Which run: empty for the first, `run-2` for its second training seed, `again-1` for its first rerun.
+        part: Which run: empty for the first, `run-2` for its second training seed, `again-1` for what was run
+            again first, `again-1-of-0003` where that was another trial.
     """
     trial = finished(TrialDir(place.path.with_name(f"{number:04d}")))
-    kind, _, count = part.partition("-")
+    kind, count, *_ = [*part.split("-"), "1"]
     if trial is None or kind not in ("", "run", "again"):
         return None
-    index = int(count or 1) - 1
+    index = int(count) - 1
     if kind == "again":
         return trial.reruns[index].run, trial.reruns[index].score
     each = trial.score.each
@@ -194,6 +196,6 @@ def fill(command: str, values: Mapping[str, object]) -> list[str]:
 def write(path: Path, text: str) -> None:
     """Replace a file as a whole: a reader, or a life after kill -9, sees the old text or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     temporary.write_text(text)
     temporary.replace(path)

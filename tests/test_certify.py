@@ -30,6 +30,7 @@ from tasks import workspace
 from tasks.ablation import Ablation, Removed, parts
 from tasks.certificate import ALPHA, Certificate
 from tasks.ledger import Ledger
+from tasks.slots import Slots
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 from tasks.workspace import TrialDir, finished
 
@@ -41,7 +42,7 @@ GOOD: History = (BASELINE, tried((BASELINE,), 60.0))
 def bench(ledger: Ledger, history: History | None = None) -> Bench:
     """Of a campaign as it stands on disk, or with trials that only memory has."""
     spec = CampaignSpec.of(**tomllib.loads((ledger.path / "spec.toml").read_text()))
-    return Bench(spec, ledger, ledger.history() if history is None else history)
+    return Bench(spec, ledger, ledger.history() if history is None else history, Slots(ledger.path))
 
 
 def night(folder: Path, name: str = "night", **asked: Any) -> Ledger:

@@ -1,0 +1,66 @@
+"""`nightshift env`: the verbs about problems. Thin, as flows/cli.py is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cyclopts import App
+
+from flows.options import Json, Settings
+
+environments_app = App(name="env", help="Problems: list, make and check environments.")
+
+
+@environments_app.command(name="list")
+def environments_list(*, json: Json = False) -> int:
+    """The environments that come with Nightshift."""
+    import environments
+    from flows import show
+
+    found = [environments.load(environments.find(name)) for name in environments.bundled()]
+    if json:
+        show.print_json(
+            [{"name": e.name, "title": e.title, "metric": e.metric, "trainer": e.trainer} for e in found]
+        )
+    else:
+        for e in found:
+            print(
+                f"{e.name:<16} {e.title}: {e.direction} {e.metric}, {e.budget_seconds:g} s a run with {e.trainer}"
+            )
+    return 0
+
+
+@environments_app.command(name="new")
+def environments_new(folder: Path) -> int:
+    """Write FOLDER with a small environment that runs as it is, to be made yours."""
+    from flows.template import write_environment
+
+    print(write_environment(folder))
+    return 0
+
+
+@environments_app.command(name="validate")
+def environments_validate(environment: str, *, set_: Settings = None, json: Json = False) -> int:
+    """Check ENVIRONMENT without running it: its file, space, judge, trainer and command lines."""
+    from flows import show
+    from flows.server import settle_in
+    from flows.settings import overrides_only
+    from tasks.ledger import home
+
+    settle_in(home())
+    from flows.spec import checked_environment
+
+    overrides = overrides_only(set_ or [])
+    found = checked_environment(environment, overrides)
+    facts = {
+        "environment": found.name, "folder": str(found.folder), "metric": found.metric, "direction": found.direction,
+        "trainer": found.trainer, "budget_seconds": found.budget_seconds, "budget_steps": found.budget_steps,
+        "baseline": found.defaults, "varies": list(found.space),
+    }  # fmt: skip
+    if json:
+        show.print_json(facts)
+    else:
+        for key, value in facts.items():
+            print(f"{key:<16} {value}")
+        print(f"valid; next: nightshift try {environment}")
+    return 0

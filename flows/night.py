@@ -1,0 +1,93 @@
+"""The night: what a campaign has decided so far, and how one more trial comes to be decided.
+
+Several trials may be under way at once, in threads; they train side by side, and are decided and recorded one after
+another, in the order in which they come to their end. That order is stored (`Trial.settle`), so another life sees the
+same history.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from flows.bench import Bench
+from flows.spec import CampaignSpec
+from tasks import workspace
+from tasks.checkpoint import history_digest, whole
+from tasks.clock import clock
+from tasks.decide import weigh
+from tasks.ledger import Ledger
+from tasks.outbox import Outbox
+from tasks.record import record
+from tasks.slots import Slots
+from tasks.trial import History, Proposal, Trial, Verdict
+
+
+class Night:
+    """A campaign's trials, from their proposals to their records."""
+
+    def __init__(
+        self,
+        spec: CampaignSpec,
+        ledger: Ledger,
+        outbox: Outbox,
+        slots: Slots,
+        history: History,
+        show: Callable[[History], None],
+    ) -> None:
+        self.spec, self.ledger, self.outbox, self.slots = spec, ledger, outbox, slots
+        self._history = history
+        self._show = show
+        self._settling = threading.Lock()
+
+    @property
+    def history(self) -> History:
+        """Every trial that is decided, in the order in which they were."""
+        return self._history
+
+    @property
+    def bench(self) -> Bench:
+        return Bench(self.spec, self.ledger, self._history, self.slots)
+
+    def trial(self, number: int, proposal: Proposal) -> None:
+        """Train, judge, decide and record one trial."""
+        began, bench = clock(), self.bench
+        tried = bench.trial(number, proposal)
+        while True:
+            with self._settling:  # another may have been decided meanwhile, and raised the bar
+                bench = replace(bench, history=self._history)
+                wanted = weigh(bench.history, self.ledger.environment, self.spec.loaded_rule, tried)
+                if isinstance(wanted, Verdict):
+                    verdict, at, settle = bench.decide(tried), self.ledger.at(number), len(bench.history)
+                    took = clock() - began
+                    trial = Trial(
+                        number,
+                        at.attempt,
+                        settle,
+                        proposal,
+                        tried.runs,
+                        tried.score,
+                        verdict,
+                        took,
+                        tried.reruns,
+                    )
+                    self._record(trial)
+                    return
+            tried = bench.more(tried, wanted)
+
+    def _record(self, trial: Trial) -> None:
+        at = self.ledger.at(trial.number)
+        recorded = record(at, self.ledger, self.outbox, whole(self._history), whole(trial))
+        self._history += (recorded,)
+        self._show(self._history)
+
+    def decided(self) -> int | None:
+        """The trial that was decided when an earlier life ended, and not recorded; None without one.
+
+        It has to be the next: its verdict was given after just this history.
+        """
+        digest = history_digest(self._history)
+        found = self.ledger.results.glob(f"{self.ledger.campaign.campaign_id}/*/*/*/decide-{digest}")
+        numbers = (int(path.parts[-3]) for path in found)
+        return next((n for n in numbers if not workspace.finished(self.ledger.place(n))), None)
