@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import statistics
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -92,19 +91,20 @@ def night(
 
     Args:
         spent: Seconds over all lives.
-        since: Seconds since the trial under way was proposed; 0 when none is.
+        since: Seconds since the first of the trials under way was proposed; 0 when none is.
         now: Unix time, in seconds.
     """
-    each, a_run = pace(history, spec["replicates"]), a_fresh_run(history)
+    hands = spec.get("parallel", 1)
+    each, a_run = pace(history, spec["replicates"], hands), a_fresh_run(history)
     trials = tried(history)
     begun = trials + bool(history)
     left = 0 if certifying else max(spec["trials"] + 1 - begun, 0)
     a_trial = each or environment.budget_seconds * spec["replicates"]
-    reserve = fresh_runs(spec, environment) * (environment.budget_seconds if a_run is None else a_run)
+    each_run = (environment.budget_seconds if a_run is None else a_run) / hands
+    reserve = fresh_runs(spec, environment) * each_run
     done = begun * a_trial + min(since, 0.95 * a_trial) * (left > 0)
     by_trials = max(a_trial * left - min(since, a_trial), 0.0) + reserve
     if certifying:
-        each_run = environment.budget_seconds if a_run is None else a_run
         gone = (certifying.run - 1) * each_run + min(certifying.since, 0.95 * each_run)
         done, by_trials = done + gone, max(certifying.runs * each_run - gone, 0.0)
     by_time = max(spec["hours"] * 3600 - spent, 0.0)
@@ -133,13 +133,19 @@ def runs_of_a_trial(
     return rule.model_construct().baseline_runs(int(spec["replicates"]), environment.deterministic)
 
 
-def pace(history: History, replicates: int = 1) -> float | None:
-    """Seconds from one trial, of `replicates` runs, to the next, as the last took; None before the first."""
-    begun = [trial.runs[-1].started for trial in history[-RECENT - 1 :]]
+def pace(history: History, replicates: int = 1, hands: int = 1) -> float | None:
+    """Seconds from one trial, of `replicates` runs, to the next, as the last took; None before the first.
+
+    Args:
+        hands: Trials that run at once; they begin together, and then nothing does for a while.
+    """
+    begun = sorted(trial.runs[-1].started for trial in history[-RECENT - hands :])
     # The median: between two lives of a campaign a day may have passed.
-    between = [later - earlier for earlier, later in itertools.pairwise(begun) if later > earlier]
+    between = [
+        later - earlier for earlier, later in zip(begun, begun[hands:], strict=False) if later > earlier
+    ]
     if between:
-        return statistics.median(between)
+        return statistics.median(between) / hands
     # Nothing but the baseline, which runs several times so that the noise is known.
     return replicates * history[-1].wall_seconds / len(history[-1].runs) if history else None
 
@@ -160,7 +166,8 @@ class Scene:
 
     environment: Environment
     history: History
-    trial: UnderWay | None
+    under_way: tuple[UnderWay, ...]
+    """What runs now, the lowest number first."""
     night: Night
     page: str | None
     """Where Prefect shows this life; None when it has not said so."""
@@ -170,6 +177,11 @@ class Scene:
     """None while the search goes on."""
     waiting: tuple[int, ...] = ()
     """Trials that wait for a person's word."""
+
+    @property
+    def trial(self) -> UnderWay | None:
+        """The one that is shown in full; None while the next is being chosen."""
+        return self.under_way[0] if self.under_way else None
 
     @property
     def champion(self) -> Trial | None:

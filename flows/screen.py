@@ -56,6 +56,7 @@ def drawn(scene: Scene, width: int) -> list[tuple[int, Text]]:
         changes = tried(changed(scene, scene.trial), room)
         lines += [(3, line) for line in labelled("changed" if scene.champion else "with", changes)]
         lines += [(2, line) for line in curves(scene, scene.trial, width)]
+        lines += [(3, beside(scene, other, width)) for other in scene.under_way[1:]]
     if scene.waiting:
         trials = ", ".join(map(str, scene.waiting))
         lines.append((1, Text(f" trial {trials} waits for a person: nightshift approve | reject", "yellow")))
@@ -71,6 +72,14 @@ def header(environment: Environment, trial: UnderWay, width: int) -> Text:
     line.append(f"  {trial.run}" if trial.run else "")
     used = "" if trial.phase == "starting" else budget(environment, trial)
     return line.append(f"{used:>{max(width - len(line.plain), len(used) + 2)}}", "dim")
+
+
+def beside(scene: Scene, trial: UnderWay, width: int) -> Text:
+    """Another trial under way, in a line: its phase, how far it is, and what it reports."""
+    line = Text.assemble((f" trial {trial.number}", "bold"), "  ", (f"{trial.phase:<8}", "cyan"), "  ")
+    columns = max(min((width - LABEL) // 4, 20), 6)
+    line.append(bar(trial.elapsed / scene.environment.budget_seconds, columns), "cyan")
+    return line.append("  ").append_text(words(scene, trial)[0])
 
 
 def certificate_lines(environment: Environment, under_way: Certifying, width: int) -> list[Text]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from environments import Environment
@@ -21,17 +22,21 @@ def time_for_a_trial(spec: CampaignSpec, environment: Environment, history: Hist
     besides, rule, runs = besides_training(environment, history), spec.loaded_rule, spec.replicates
     if not history:
         runs = rule.baseline_runs(runs, environment.deterministic)
-        return runs * (environment.budget_seconds + besides)
+        return math.ceil(runs / spec.parallel) * (environment.budget_seconds + besides)
     again = rule.most_reruns + (kept_in_a_row(history) >= SIMPLER_KEEPS)
     # Who would be champion is started and judged once more, without the time to train.
     controls = 0 if environment.allow_untrained else 1
     thinking = max(trial.proposal.seconds for trial in history)
-    return (runs + again) * (environment.budget_seconds + besides) + besides * controls + thinking
+    return (
+        (math.ceil(runs / spec.parallel) + again) * (environment.budget_seconds + besides)
+        + besides * controls
+        + thinking
+    )
 
 
 def time_for_the_certificate(spec: CampaignSpec, environment: Environment, history: History) -> float:
     """What the fresh runs at the end may take; kept free from the start."""
-    runs = 2 * spec.certificate_runs(environment)
+    runs = math.ceil(2 * spec.certificate_runs(environment) / spec.parallel)
     if runs and spec.advanced.ablation:
         runs += len(environment.space) + 1  # every parameter may differ, and the program
     return SPARE * runs * (environment.budget_seconds + besides_training(environment, history))

@@ -37,7 +37,8 @@ class Watch:
         self._alive = show.is_screen(console)
         self._follower: Follower | None = None
         self._told: set[int] = set()
-        self._begun: tuple[int, str] | None = None
+        self._begun: dict[int, str] = {}
+        """Which run of a trial was last said to have begun."""
         self._certifying = False
         self._waits: set[int] = set()
         self._since = time.monotonic()
@@ -98,11 +99,14 @@ class Watch:
         return scene
 
     def _say_what_begins(self, scene: Scene) -> None:
-        trial = scene.trial
-        if trial and (trial.number, trial.run) != self._begun:
-            again = self._begun is not None and self._begun[0] == trial.number
-            self._begun = trial.number, trial.run
-            show.put(self._console, screen.goes_on_line(trial) if again else screen.begins_line(scene, trial))
+        for trial in scene.under_way:
+            if (before := self._begun.get(trial.number)) == trial.run:
+                continue
+            self._begun[trial.number] = trial.run
+            begins = before is None
+            show.put(
+                self._console, screen.begins_line(scene, trial) if begins else screen.goes_on_line(trial)
+            )
         if scene.certifying and not self._certifying:
             show.put(self._console, screen.certificate_line(scene.certifying))
         for number in sorted(set(scene.waiting) - self._waits):
@@ -135,19 +139,22 @@ class Follower:
         if self._is_new("events.jsonl"):
             self._page = urls(self.ledger).get("prefect")
             self._look_at = self._certificate_begun()
-        trial, since = None, 0.0
+        under_way: list[UnderWay] = []
+        since = 0.0
         places = {number: self.ledger.place(number) for number in self._open}
         held = [number for number, place in places.items() if approval.is_held(place)]
-        for number in [number for number in places if number not in held][:1]:
+        for number in [number for number in places if number not in held]:
             place = places[number]
             if place.proposal.is_file():
-                trial = self._under_way(number, now)
-                since = max(now - place.proposal.stat().st_mtime, 0.0)
-        certifying = None if trial else self._certifying(now)
+                under_way.append(self._under_way(number, now))
+                since = max(now - place.proposal.stat().st_mtime, since)
+        certifying = None if under_way else self._certifying(now)
         environment, spent = self.ledger.environment, life.spent(self.ledger)
         progress = night(self._spec, environment, self.history, spent, since, now, certifying)
         waits = tuple(number for number in held if not (places[number].path / "answer.json").exists())
-        return Scene(environment, self.history, trial, progress, self._page, now, certifying, waits)
+        return Scene(
+            environment, self.history, tuple(under_way), progress, self._page, now, certifying, waits
+        )
 
     def _certificate_begun(self) -> tuple[int, int, int] | None:
         """What this life's events say of a certificate under way."""
@@ -186,14 +193,14 @@ class Follower:
                 self.history = tuple(sorted((*self.history, trial), key=lambda trial: trial.settle))
             if trial is not None or number in decided:
                 self._open.remove(number)
+                self._curves.clear()  # there may be another champion, and nobody looks at this one again
 
     def _under_way(self, number: int, now: float) -> UnderWay:
         environment, champion = self.ledger.environment, best(self.history)
         place, run = self._run_under_way(number)
         shown = [place, *([self.ledger.place(champion.number)] if champion else [])]
-        self._curves = {place: self._curves.get(place) or self._curve_file(place) for place in shown}
-        for file in self._curves.values():
-            file.read()
+        for one in shown:
+            self._curves.setdefault(one, self._curve_file(one)).read()
         own = self._curves[place]
         phase: Literal["starting", "training", "judging"] = "training" if own.ready else "starting"
         elapsed = own.elapsed or 0.0

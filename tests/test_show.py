@@ -50,10 +50,16 @@ def under_way(**given: Any) -> UnderWay:
     return UnderWay(**{**base, **given})
 
 
-def scene(environment: Environment, trial: UnderWay | None, history: History | None = None) -> Scene:
+def scene(
+    environment: Environment,
+    trial: UnderWay | None,
+    history: History | None = None,
+    others: tuple[UnderWay, ...] = (),
+) -> Scene:
+    trials = (*([trial] if trial else []), *others)
     history = (decided((), 5.0, PARAMS, higher_is_better=False),) if history is None else history
     return Scene(
-        environment, history, trial, NIGHT, "http://127.0.0.1:4200/flow-runs/flow-run/" + "0" * 36, 2e9
+        environment, history, trials, NIGHT, "http://127.0.0.1:4200/flow-runs/flow-run/" + "0" * 36, 2e9
     )
 
 
@@ -90,6 +96,20 @@ def test_a_picture_says_what_is_tried_and_why_and_how_it_stands_against_the_cham
 def test_a_picture_says_which_run_of_a_trial_it_is(environment: Environment) -> None:
     shown = lines(scene(environment, under_way(run="run 2 of 3")))
     assert shown[1].startswith(" trial 4  training  run 2 of 3") and shown[1].endswith("6 of 10 s")
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_trials_beside_the_first_have_a_line_each(environment: Environment, width: int) -> None:
+    more = (
+        under_way(number=5, elapsed=5.0),
+        under_way(number=6, phase="starting", elapsed=0.0, curve=Curve()),
+    )
+    shown = lines(scene(environment, under_way(), others=more), width)
+    assert max(map(cell_len, shown)) < width
+    five, six = (next(line for line in shown if line.startswith(f" trial {number}")) for number in (5, 6))
+    if width >= 80:
+        assert "training" in five and "━" in five and "loss 24 at 6.0 s: behind" in five
+        assert "starting" in six and "━" not in six and "no report yet" in six
 
 
 @pytest.mark.parametrize("width", WIDTHS)

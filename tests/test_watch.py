@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import os
@@ -183,6 +184,8 @@ def test_the_pace_is_that_of_the_last_trials_and_no_pause_between_two_lives_coun
     assert pace(()) is None
     assert pace(history_of(1)) == 19.0
     assert pace(history_of(3)) == 20.0
+    pairs = tuple(trial for pair in zip(history_of(4), history_of(4), strict=True) for trial in pair)
+    assert pace(pairs, hands=2) == 10.0, "two at once begin together every 20 s"
     early, late = history_of(4), history_of(8)[4:]
     rested = tuple(
         type(trial)(**{**vars(trial), "runs": (type(trial.runs[0])(**{**vars(trial.runs[0]), "started": trial.runs[0].started + 86_400}),)})
@@ -303,6 +306,25 @@ def test_a_program_without_reports_is_training_when_its_time_to_start_is_over(tm
     for later, phase, elapsed in ((1.0, "starting", 0.0), (3.0, "training", 1.0), (60.0, "training", 5.0)):
         trial = Follower(ledger).look(began + later).trial
         assert trial is not None and (trial.phase, trial.elapsed) == (phase, pytest.approx(elapsed))
+
+
+def test_trials_that_run_at_once_are_all_seen(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    decide(ledger, 3.0)
+    follower = Follower(ledger)
+    for number in (1, 2):
+        propose(ledger, number).progress.write_text('{"ready": true}\n' + report(1.0, loss=float(number)))
+    scene = follower.look(time.time())
+    assert [trial.number for trial in scene.under_way] == [1, 2]
+    assert [trial.curve.points[-1].value for trial in scene.under_way] == [1.0, 2.0]
+    ledger.place(2).workspace.mkdir(exist_ok=True)
+    second = dataclasses.replace(
+        tried(scene.history, 2.0, params={"x": 1.0}, higher_is_better=False), number=2
+    )
+    settle(ledger, scene.history, second)
+    scene = follower.look(time.time())
+    assert ([trial.number for trial in scene.under_way], len(scene.history)) == ([1], 2)
 
 
 def test_what_changes_of_the_guards_and_the_page_is_seen(tmp_path: Path) -> None:
