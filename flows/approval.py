@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 ASK_SECONDS = 10.0
 """How long the server may take to answer, before the campaign goes on without it."""
+REST_SECONDS = 120.0
+"""How long a server that did not answer is not asked again: every look at one that hangs would cost ASK_SECONDS."""
 SHOWN_LINES = 400
 """Of a diff, in the form."""
 
@@ -152,12 +154,16 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) 
 
 def _said(ledger: Ledger, one: Parked) -> Answer | None:
     """What was said in the Prefect UI; None when nothing was, or the server does not answer."""
-    if one.asked.flow_run_id is None:
+    silent = ledger.place(one.number).path / "unanswered"
+    if one.asked.flow_run_id is None or (
+        silent.exists() and time.time() - silent.stat().st_mtime < REST_SECONDS
+    ):
         return None
     run = UUID(one.asked.flow_run_id)
     try:
         with _client() as client:
             state = client.read_flow_run(run).state
+            silent.unlink(missing_ok=True)
             if state is None or state.is_paused():
                 return None
             word = _word(client, run, one.number)
@@ -167,8 +173,9 @@ def _said(ledger: Ledger, one: Parked) -> Answer | None:
     except ObjectNotFound:  # another server than the one that was asked on, or the run was deleted
         return None
     except Exception as fault:  # noqa: BLE001 (a server that is away says nothing, and the night goes on)
-        if not (noted := ledger.place(one.number).path / "unanswered").exists():  # once, not at every look
-            noted.touch()
+        noted = silent.exists()
+        silent.touch()
+        if not noted:  # once, not at every look
             ledger.event("approval", trial=one.number, problem=clean(str(fault))[:1])
         return None
     return Answer(word.approve, "prefect", word.comment, time.time())

@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 
 from environments import Environment
 from environments.score import Score
+from flows import launching
 from flows.crew import side_by_side
 from flows.spec import CampaignSpec
+from tasks import workspace
 from tasks.certificate import Arm, Fresh
-from tasks.checkpoint import At, kept, whole
+from tasks.checkpoint import At, history_digest, is_kept, kept, whole
 from tasks.decide import Untrained, Wanted, decide
 from tasks.evaluate import evaluate
 from tasks.ledger import Ledger
@@ -18,8 +20,9 @@ from tasks.plausible import believed
 from tasks.rules import Again, Tried
 from tasks.seeds import Purpose
 from tasks.slots import NOWHERE, Slot, Slots
+from tasks.storage import RESULTS, Asked, Step
 from tasks.train import train
-from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
+from tasks.trial import Control, History, Proposal, Rerun, Run, Trial, Verdict
 from tasks.untrained import untrained
 from tasks.workspace import TrialDir
 
@@ -37,6 +40,10 @@ class Bench:
     slots: Slots
     elsewhere: Environment | None = None
     """Another environment to run in than the campaign's own."""
+    written: History | None = None
+    """What of the history others can read; None: all of it."""
+    launched: bool = False
+    """Whether it stands where a deployment runs (flows/trial.py), and not in the campaign's own process."""
 
     @property
     def environment(self) -> Environment:
@@ -77,10 +84,10 @@ class Bench:
 
         done = side_by_side(one, [(seed,) for seed in range(1, seeds + 1)], self.spec.parallel)
         found: list[tuple[Run, Score]] = []
-        for run, score in done:
-            run = believed(
-                self.environment, (), proposal, run, self.ledger.path, tuple(earlier for earlier, _ in found)
-            )
+        for seed, (run, score) in enumerate(done, 1):
+            if not workspace.settled(self.ledger.place(number, _part(seed)), _part(seed)):
+                before = tuple(earlier for earlier, _ in found)
+                run = believed(self.environment, (), proposal, run, self.ledger.path, before)
             if run.status == "crash":
                 score = Score.missing(run.error or "crash", self.environment.higher_is_better)
             found.append((run, score))
@@ -98,13 +105,21 @@ class Bench:
             run, score = self.measure(tried.number, proposal, part, "confirm", siblings)
             return replace(tried, reruns=(*tried.reruns, Rerun(wanted.of, run, score)))
         assert isinstance(wanted, Untrained), f"{wanted} is no question"
-        at, place = self.ledger.at(tried.number), self.ledger.place(tried.number)
-        control = kept(untrained, self.ledger.results)(
-            at, whole(self.environment), self.spec.isolation, self.ledger.program, place, tried.proposal,
-            tried.runs[0], self.ledger.seed("control", at),
-        )  # fmt: skip
+        return replace(tried, control=self.control(tried.number, tried.proposal, tried.runs[0]))
+
+    def control(self, number: int, proposal: Proposal, trained: Run) -> Control:
+        """What a trial's program scores without training; `trained` is its first run."""
+        at, place = self._at(number), self.ledger.place(number)
+        if self._is_launched(at, place, "untrained"):
+            asked = Asked(at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,))
+            launching.run(self.spec.launch, self.ledger, asked)
+        with self._slot(at, place, "untrained") as slot:
+            control = kept(untrained, self.ledger.results)(
+                at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal,
+                trained, self.ledger.seed("control", at), whole(slot),
+            )  # fmt: skip
         self.ledger.verify()
-        return replace(tried, control=control)
+        return control
 
     def decide(self, tried: Tried) -> Verdict:
         rule = whole(self.spec.loaded_rule)
@@ -141,25 +156,60 @@ class Bench:
             judged: Whose units it is judged on; None: units of its own.
         """
         ledger, results = self.ledger, self.ledger.results
-        at, place = ledger.at(number, part), place or ledger.place(number, part)
+        at, place = self._at(number, part), place or ledger.place(number, part)
+        if self._is_launched(at, place, "measure"):
+            other = self.elsewhere.name if self.elsewhere else ""
+            asked = Asked(
+                at,
+                "measure",
+                proposal,
+                self._name(place),
+                *self._known,
+                purpose,
+                siblings,
+                early,
+                judged,
+                other,
+            )
+            launching.run(self.spec.launch, ledger, asked)
         problem, walls = whole(self.environment), self.spec.isolation
         canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
         seed = ledger.seed(purpose, judged or at)
-        with self._slot(at) as slot:
+        with self._slot(at, place, "evaluate") as slot:
             run = kept(train, results)(
                 at, problem, walls, ledger.program, place, proposal, ledger.seed("train", at),
                 whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
+                whole(slot),
             )  # fmt: skip
-            run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
+            if not workspace.settled(place, at.part):  # what was decided on may have left the disk since
+                run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
             if not (results / f"{at}/evaluate").is_file():
                 ledger.verify()  # what judges is what was frozen
-            return run, kept(evaluate, results)(at, problem, walls, place, run, seed)
+            return run, kept(evaluate, results)(at, problem, walls, place, run, seed, whole(slot))
 
-    def _slot(self, at: At) -> AbstractContextManager[Slot]:
-        """A slot for one run and its judgement; none where both are known already."""
-        if (self.ledger.results / f"{at}/evaluate").is_file():
+    def _slot(self, at: At, place: TrialDir, last: str) -> AbstractContextManager[Slot]:
+        """A slot for a run up to its `last` task; none where what that found is known already."""
+        if is_kept(self.ledger.results, at, last) or workspace.settled(place, at.part):
             return nullcontext(NOWHERE)
-        return self.slots.hold()
+        return self.slots.hold(lambda words: self.ledger.event("waiting", number=at.number, who=words))
+
+    def _at(self, number: int, part: str = "") -> At:
+        return replace(self.ledger.at(number, part), launched=self.launched)
+
+    def _is_launched(self, at: At, place: TrialDir, step: Step) -> bool:
+        """Whether a run has yet to be done, and not in this process."""
+        if self.spec.launch == "here" or workspace.settled(place, at.part):
+            return False
+        return not all(is_kept(self.ledger.results, at, name) for name in RESULTS[step])
+
+    @property
+    def _known(self) -> tuple[int, str]:
+        """What a run that is launched may know, as its `seen` and `history`."""
+        known = self.history if self.written is None else self.written
+        return len(known), history_digest(known)
+
+    def _name(self, place: TrialDir) -> str:
+        return place.path.relative_to(self.ledger.path).as_posix()
 
     def _trial(self, number: int) -> Trial:
         return next(trial for trial in self.history if trial.number == number)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
 
-from flows import certify, guards
+from flows import certify, chaining, guards, launching
 from flows.advanced import Advanced
 from flows.crew import Crew
 from flows.naming import campaign_name, flow_run_name, tag
 from flows.night import Night
+from flows.outage import wait_for_the_server
 from flows.parameters import (
     Cancel,
     Environment,
@@ -30,8 +31,9 @@ from flows.parameters import (
     Trials,
     Until,
 )
-from flows.proposing import WAITS, next_trial, undone
-from flows.recovery import crash_the_dead
+from flows.proposing import FULL, WAITS, next_trial, undone
+from flows.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
+from flows.redo import complete
 from flows.showcase import Showcase
 from flows.spec import CampaignSpec
 from tasks.life import Life
@@ -41,8 +43,6 @@ from tasks.record import reconcile
 
 LOOK_SECONDS = 2.0
 """Between two looks at whether a person has answered."""
-CHUNK = 250
-"""Finished trials that one life replays, at most; those of earlier chunks are read from their files alone."""
 
 
 @flow(
@@ -76,22 +76,29 @@ def campaign(
     )  # fmt: skip
     spec.check()
     spec.loaded_proposer.preflight(Left(usd=spec.advanced.max_usd, tokens=spec.advanced.max_tokens))
+    launching.check(spec.launch)
     ledger, run = spec.open(), runtime.flow_run
-    with Life(ledger, flow_run_id=run.id, page=run.ui_url) as life:
+    if chaining.has_handed_over(ledger, run.id):
+        return chaining.hand_over(spec, ledger, len(ledger.history()))
+    wait_for_the_other(ledger, run.id)
+    with Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, Presence(run.id):
+        check_progress(ledger, run.id)
         spec.store(ledger)
         crash_the_dead(ledger, run.id)
-        finished = reconcile(ledger)
-        outbox = Outbox(ledger, spec.tracking, run.id, finished)
         slots = spec.slots(ledger.environment)
+        finished = complete(spec, ledger, slots, reconcile(ledger))
+        outbox = Outbox(ledger, spec.tracking, run.id, finished)
         with Showcase(ledger, run.id) as showcase:
             showcase.show(finished)
-            night = Night(
-                spec, ledger, outbox, slots, finished[: len(finished) // CHUNK * CHUNK], showcase.show
-            )
+            chunk, full = chaining.begun(len(finished)), chaining.full(len(finished))
+            night = Night(spec, ledger, outbox, slots, finished[:chunk], showcase.show)
             for number, proposal in undone(night, finished):
                 night.trial(number, proposal)
             with Crew(spec.parallel) as crew:
-                while not isinstance(coming := next_trial(night, crew, life), guards.Stop):
+                while not isinstance(coming := next_trial(night, crew, life, full), guards.Stop):
+                    if coming == FULL:
+                        outbox.drain()
+                        return chaining.hand_over(spec, ledger, len(night.history))
                     if coming == WAITS:
                         crew.wait(LOOK_SECONDS)
                     else:
@@ -101,5 +108,6 @@ def campaign(
                 showcase.show(night.history)
         outbox.close(coming.state)  # takes the certificate and the last picture along
         ledger.event("end", state=coming.state, reason=coming.reason)
+    wait_for_the_server(ledger)
     message = f"{spec.name}: {coming.reason}"
     return Failed(message=message) if coming.state == "failed" else Completed(message=message, data=spec.name)

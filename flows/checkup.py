@@ -11,8 +11,6 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,11 +20,12 @@ from typing import Literal
 
 import psutil
 
+from tasks.asking import Unanswered, ask
+
 State = Literal["ok", "note", "bad"]
 GIB = 2**30
 LITTLE_DISK, NO_DISK = 10 * GIB, GIB
 """Free bytes below which a night may fill the disk, and below which it will."""
-ASK_SECONDS = 4.0
 FIRST_PYTHON, FIRST_PYTHON_TOO_NEW = (3, 11), (3, 14)
 KEYS = (
     "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "MISTRAL_API_KEY",
@@ -49,62 +48,6 @@ class Check:
     """What to do about it; empty where it is ok."""
     details: Mapping[str, object] = field(default_factory=dict)
     """The same for programs: what JSON can hold."""
-
-
-class Unanswered(Exception):
-    """A command failed, or did not come to an end; the message says which, with its words."""
-
-
-def ask(command: Sequence[str], seconds: float = ASK_SECONDS) -> str:
-    """What a command prints.
-
-    Raises:
-        Unanswered: it fails, or has not ended in time. It is killed then, and not waited for: what hangs in a
-            driver does not even end when it is killed.
-        OSError: it cannot be started.
-    """
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "LC_ALL": "C"},
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        said, complaint = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired as late:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=0.5)
-        raise Unanswered(f"{command[0]} does not answer within {seconds:g} s") from late
-    if process.returncode:
-        words = " ".join((complaint or said).split())[:300] or "and says nothing"
-        raise Unanswered(f"{command[0]} ends with status {process.returncode}: {words}")
-    return said
-
-
-def command_of(pid: int) -> str:
-    """The program of a process, of an interpreter also its script or module: what comes after may hold a secret."""
-    try:
-        words = psutil.Process(pid).cmdline()
-    except psutil.Error:  # it has just ended, or is somebody else's
-        return ""
-    if not words:
-        return ""
-    program, rest = Path(words[0]).name, words[1:]
-    while program.startswith("python") and rest and rest[0].startswith("-"):
-        option, *rest = rest
-        if option in ("-m", "-c"):
-            return f"{program} {option} {rest[0]}" if option == "-m" and rest else f"{program} {option} ..."
-        rest = rest[1:] if option in ("-X", "-W") else rest
-    return f"{program} {rest[0]}" if program.startswith("python") and rest else program
 
 
 def isolation() -> Check:
@@ -222,8 +165,8 @@ def place(home: Path) -> Check:
     except OSError as fault:
         remedy = "give it to this user, or set NIGHTSHIFT_HOME to another folder"
         return Check("home", "bad", f"{home} cannot be written: {fault.strerror}", remedy, details)
-    if mode & 0o077:
-        fact = f"{home} can be entered by others (mode {mode:04o})"
+    if mode & 0o066:  # who may only pass through, as the user of a database below it has to, reads nothing
+        fact = f"{home} can be read by others (mode {mode:04o})"
         return Check("home", "note", fact, f"`chmod 700 {home}`", details)
     return Check("home", "ok", f"{home} can be written, and is private (mode {mode:04o})", details=details)
 

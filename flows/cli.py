@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -118,6 +118,18 @@ def try_(
     return trying.attempt(
         environment, in_, params, diff, set_ or [], seed, isolation or "auto", bool(allow_unsandboxed), json
     )
+
+
+@app.command
+def rerun(campaign: str, trial: int, *, server: Server = None, json: Json = False) -> int:
+    """Run TRIAL of CAMPAIGN once more, in its place, and give every later verdict anew. Its first attempt is kept."""
+    from flows.server import settle_in
+    from tasks.ledger import home
+
+    settle_in(home())
+    from flows import rerun as reruns
+
+    return reruns.run_again(campaign, trial, server, json)
 
 
 @app.command
@@ -252,6 +264,9 @@ def logs(
     campaign: str,
     trial: int | None = None,
     *,
+    attempt: Annotated[
+        int | None, Parameter("--attempt", help="Which attempt at it; without it the current one.")
+    ] = None,
     follow: Annotated[
         bool, Parameter(["--follow", "-f"], negative="", help="Go on as more is printed.")
     ] = False,
@@ -259,7 +274,34 @@ def logs(
     """What TRIAL (the newest) of CAMPAIGN printed, in training and under judgement."""
     from flows import running
 
-    return running.print_logs(campaign, trial, follow)
+    return running.print_logs(campaign, trial, follow, attempt)
+
+
+@app.command
+def sync(campaign: str | None = None, *, json: Json = False) -> int:
+    """Send MLflow what waits of CAMPAIGN, or of every campaign, because it was away."""
+    from flows import sync as syncing
+
+    return syncing.sync(campaign, json)
+
+
+@app.command
+def prune(
+    campaign: str | None = None,
+    *,
+    keep: Annotated[
+        Literal["champions", "kept"],
+        Parameter("--keep", help="What stays whole: the champions alone, or all that was kept."),
+    ] = "champions",
+    dry_run: Annotated[
+        bool, Parameter("--dry-run", negative="", help="Only say what it would free.")
+    ] = False,
+    json: Json = False,
+) -> int:
+    """Free the disk of CAMPAIGN (of every one that is not running): what its trials left, but for the champions."""
+    from flows import prune as pruning
+
+    return pruning.prune(campaign, keep, dry_run, json)
 
 
 @app.command
@@ -268,11 +310,25 @@ def up(
     auth: Annotated[
         bool, Parameter("--auth", negative="--no-auth", help="Have the Prefect server ask for a password.")
     ] = True,
+    production: Annotated[
+        bool, Parameter("--production", negative="", help="Keep the server's data in PostgreSQL.")
+    ] = False,
+    database: Annotated[
+        str | None,
+        Parameter("--database", help="Its address, postgresql+asyncpg://...; else one of our own."),
+    ] = None,
+    systemd: Annotated[
+        bool, Parameter("--systemd", negative="", help="Only write units that do this at every start.")
+    ] = False,
 ) -> int:
     """Start Prefect's server, a worker and MLflow's pages on this machine, or say that they run; they stay."""
+    if systemd:
+        from flows import units
+
+        return units.write(auth, production, database)
     from flows import services
 
-    return services.up(auth)
+    return services.up(auth, production, database)
 
 
 @app.command

@@ -16,9 +16,10 @@ import psutil
 
 from environments.plugins import Refused
 from flows import server as servers
-from flows.checkup import Check, command_of
+from flows.checkup import Check
 from flows.daemon import answers, free_port, page_of
 from flows.services import MLFLOW_PORT
+from tasks.asking import command_of
 from tasks.mlflow_store import Unreachable, probe_database, probe_server, without_credentials
 from tasks.tracking import SCHEMES
 

@@ -155,7 +155,7 @@ def _copy_of_trial(ledger: Ledger, trial: Trial, target: Path) -> None:
     """Copy the program that a trial ran. Its workspace holds it to the byte; its commit has been cleared of secrets."""
     from tasks.train import CANCEL
 
-    place, ran = ledger.place(trial.number), trial.runs[0]
+    place, ran = ledger.place_of(trial), trial.runs[0]
     what = f"{ledger.campaign.name}/{trial.number}"
     if ran.program is None:
         why = (ran.error or "it never ran").splitlines()[0]

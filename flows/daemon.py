@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -32,6 +34,8 @@ START_TICK = 19
 """Where /proc/PID/stat says when a process began, counted after its name."""
 PORTS = 100
 """How many are tried from the first on."""
+LOG_BYTES = 10 * 2**20
+"""Beyond this a log is set aside as <name>.log.1, over the one before."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Note:
     """Whether it asks who we are."""
     stays: bool = False
     """Whether it goes on when the last that used it has left: `nightshift up` started it."""
+    database: str = ""
+    """What it keeps its data in, where that is not a file of its own: the kind alone, never the address."""
 
     @property
     def is_alive(self) -> bool:
@@ -85,6 +91,11 @@ class Daemon:
         note = self._read()
         return note if note and note.is_alive else None
 
+    def died(self) -> Note | None:
+        """The note, if its process is gone without having been ended: killed, or the machine went down."""
+        note = self._read()
+        return note if note and not note.is_alive else None
+
     def launch(
         self,
         command: list[str],
@@ -93,8 +104,16 @@ class Daemon:
         *,
         auth: bool = False,
         stays: bool = False,
+        database: str = "",
+        user: str | None = None,
+        groups: tuple[int, ...] = (),
     ) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own, and note it before it does anything."""
+        """Start it in a session of its own, and note it before it does anything.
+
+        Args:
+            user: Whom it runs as, if that is somebody else; with further `groups` that it belongs to.
+        """
+        self.trim()
         with self.log.open("ab") as output:
             process = subprocess.Popen(
                 command,
@@ -104,9 +123,18 @@ class Daemon:
                 stderr=output,
                 env=dict(environment),
                 start_new_session=True,
+                user=user,
+                group=None if user is None else pwd.getpwnam(user).pw_gid,
+                extra_groups=None if user is None else groups,
             )
-        self.write(Note(url, process.pid, time.time(), identity(process.pid), auth, stays))
+        self.write(Note(url, process.pid, time.time(), identity(process.pid), auth, stays, database))
         return process
+
+    def trim(self) -> None:
+        """Set its log aside once it is long. It may be running: it appends, so what is cut off is not missed."""
+        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
+            shutil.copyfile(self.log, self.log.with_name(f"{self.log.name}.1"))
+            os.truncate(self.log, 0)
 
     def write(self, note: Note) -> None:
         temporary = self._note.with_name(f"{self._note.name}.{secrets.token_hex(4)}")
@@ -118,15 +146,15 @@ class Daemon:
         if note := self._read():
             self.write(replace(note, stays=stays))
 
-    def end(self) -> bool:
-        """End it with all of its processes; whether it was running."""
+    def end(self, number: signal.Signals = signal.SIGTERM) -> bool:
+        """End it with all of its processes, asked by that signal first; whether it was running."""
         note = self.living()
         if note:
             family: list[psutil.Process] = []
             with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it ends just now
                 family = [psutil.Process(note.pid)]
                 family += family[0].children(recursive=True)
-                os.killpg(note.pid, signal.SIGTERM)
+                os.killpg(note.pid, number)
             deadline = time.monotonic() + END_SECONDS
             while any(map(_runs, family)) and time.monotonic() < deadline:
                 time.sleep(0.05)

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from flows import checkup, connections, show
 from flows.checkup import Check
-from flows.gpus import gpus
+from flows.gpus import gpus, slots
 from tasks.ledger import home
 
 DEADLINE_SECONDS = 10.0
@@ -61,6 +61,7 @@ def examine() -> tuple[Check, ...]:
     at_home: Mapping[str, Callable[[], Check]] = {
         "home": partial(checkup.place, there),
         "disk": partial(checkup.disk, there),
+        "slots": partial(slots, there),
         "ports": partial(connections.ports, there),
         "prefect": partial(connections.prefect, there),
         "mlflow": partial(connections.mlflow, there),

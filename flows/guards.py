@@ -1,18 +1,23 @@
-"""Guards: when a campaign has had enough. A pure function of the spec, the history and the clock."""
+"""Guards: when a campaign has had enough, by its spec, its history, the clock and the disk."""
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from environments import Environment
 from flows.spec import CampaignSpec
 from flows.times import time_for_a_trial, time_for_the_certificate
+from tasks.sandbox import DISK_RESERVE, MIB
 from tasks.trial import History, best, tried
 
 WHOLE = 1 - 1e-6
 """Of a trial: with less than a whole one left no other is begun."""
+ROOM = 2 * DISK_RESERVE
+"""Bytes that have to be free before a trial begins: what it must leave, and as much for itself."""
 CRASH_WINDOW = 10
 CRASH_MINIMUM = 5
 """Trials before the share of crashes says anything."""
@@ -63,6 +68,15 @@ def stop(
         until = f"no time for another trial before {spec.until}"
         return _end(history, f"{until}: one may take {_hours(need)}{kept}")
     return None
+
+
+def full(path: Path) -> Stop | None:
+    """Why no trial may begin on the disk of `path`: it would crash for no fault of its own. None: there is room."""
+    free = shutil.disk_usage(path).free
+    if free >= ROOM:
+        return None
+    words = f"the disk of {path} has {free // MIB} MiB left, and a trial needs {ROOM // MIB}: free some (`nightshift"
+    return Stop("stopped", f"{words} prune`), then `nightshift resume`")
 
 
 def _done(spec: CampaignSpec, history: History) -> str:

@@ -54,6 +54,9 @@ class Night:
         """Train, judge, decide and record one trial."""
         began, bench = clock(), self.bench
         tried = bench.trial(number, proposal)
+        if known := workspace.finished(self.ledger.place(number)):
+            # A verdict that was given anew (flows/redo.py) may have asked for them in another order.
+            tried = replace(tried, reruns=known.reruns)
         while True:
             with self._settling:  # another may have been decided meanwhile, and raised the bar
                 bench = replace(bench, history=self._history)

@@ -36,7 +36,8 @@ from tasks.workspace import TrialDir, write
 
 LEFT = TypeAdapter(Left)
 WAITS: Literal["waits"] = "waits"
-Next = tuple[int, Proposal] | Stop | Literal["waits"]
+FULL: Literal["full"] = "full"
+Next = tuple[int, Proposal] | Stop | Literal["waits", "full"]
 
 
 def undone(night: Night, finished: History) -> Iterator[tuple[int, Proposal]]:
@@ -50,19 +51,25 @@ def undone(night: Night, finished: History) -> Iterator[tuple[int, Proposal]]:
         yield number, found
 
 
-def next_trial(night: Night, crew: Crew, life: Life) -> Next:
-    """The number and the proposal of the next trial, or `waits`, or why there is no other.
+def next_trial(night: Night, crew: Crew, life: Life, most: int) -> Next:
+    """The number and the proposal of the next trial, or `waits`, or `full`, or why there is no other.
 
     It waits for a trial that is under way, where there is no hand for another or what may follow depends on how that
     one ends; and for a person's word.
+
+    Args:
+        most: Decided trials with which this flow run is full, and another goes on.
     """
     interrupt.check()
     spec, ledger, history, under_way = night.spec, night.ledger, night.history, crew.under_way
     if crew.is_full or (under_way and not history):  # everything is compared with the baseline
         return WAITS
     enough = guards.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop, len(under_way))
-    coming = enough or _proposal(night, under_way, life.spent)
-    return WAITS if isinstance(coming, Stop) and under_way else coming
+    if enough is None or (enough.state == "finished" and spec.loaded_rule.certifies):
+        enough = guards.full(ledger.path) or enough  # for a trial, or for the fresh runs of a certificate
+    is_full = len(history) + len(under_way) >= most
+    coming = enough or (FULL if is_full else _proposal(night, under_way, life.spent))
+    return WAITS if under_way and (coming == FULL or isinstance(coming, Stop)) else coming
 
 
 def _proposal(night: Night, under_way: Pending, spent: float) -> Next:
@@ -91,7 +98,7 @@ def _end(nothing: Nothing) -> Stop:
 
 def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial) -> Proposal:
     """The proposal of a finished trial, as a task that is read from its file."""
-    at, place = ledger.at(trial.number), ledger.place(trial.number)
+    at, place = ledger.at(trial.number, attempt=1), ledger.place(trial.number, attempt=1)  # made once
     desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker)
     brief = Brief(ledger.environment.space, history)
     nobody = whole(load(spec.advanced.fallback, {}))  # what is stored is not asked for again

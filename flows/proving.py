@@ -21,6 +21,7 @@ from flows import guards
 from flows import server as servers
 from flows.bench import Bench
 from flows.recovery import crash_the_dead
+from flows.redo import complete
 from flows.running import report, run_flow
 from flows.showcase import Showcase
 from flows.spec import CampaignSpec, checked_environment
@@ -47,7 +48,7 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
     before = ended(ledger)
     with Life(ledger, flow_run_id=run.id, page=run.ui_url) as life:
         crash_the_dead(ledger, run.id)
-        history = reconcile(ledger)
+        history = complete(spec, ledger, spec.slots(ledger.environment), reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         words = []
         with Showcase(ledger, run.id) as showcase:

@@ -13,22 +13,30 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import httpx
 from rich.console import Console
 
 from environments import FILE, plugins
 from environments.plugins import Refused
 from flows import server as servers
 from flows import show, tables
+from flows.chaining import goes_on
 from flows.settings import parse_settings
 from flows.status import document, ended, state, stored_spec
 from flows.watch import Watch
 from tasks import life
 from tasks.ledger import Ledger, campaigns, free_name, home
+from tasks.sandbox import CannotStart
 from tasks.scrub import clean
 from tasks.tracking import locate
 
 STDIN = "/dev/stdin"
 """As the name of a spec.toml: one that another program writes."""
+LEDGER = "the ledger has everything"
+UNREACHED = "Failed to reach API"
+"""Prefect's words for a server that died before it was told of a run."""
+LOST_ROWS_SECONDS = 10.0
+"""How long rows are waited for at a server that died: some of them were lost with it."""
 ADVANCED = (
     "patience", "crash_share", "isolation", "allow_unsandboxed", "looks", "ablation", "fallback", "approval",
     "approval_minutes", "max_usd", "max_tokens", "learn_from", "traces", "rule_options", "cancel_options", "options",
@@ -84,19 +92,14 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
             console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
             from flows.campaign import campaign
 
-            run_flow(
-                campaign, {field: getattr(spec, field) for field in type(spec).model_fields}, url, console
-            )
+            whole = {field: getattr(spec, field) for field in type(spec).model_fields}
+            while run_flow(campaign, whole, url, console):
+                console.print("goes on in another flow run", style="dim")
     except KeyboardInterrupt:
-        print(
-            f"\nnightshift: interrupted; nothing finished is lost: nightshift resume {spec.name}",
-            file=sys.stderr,
-        )
+        print(f"\nnightshift: interrupted; {_how_to_go_on(spec.name)}", file=sys.stderr)
         return 130
-    except OSError as fault:  # the machine's: no space, no permission, a server that went away
-        print(
-            f"nightshift: {fault}\nnothing finished is lost: nightshift resume {spec.name}", file=sys.stderr
-        )
+    except (OSError, httpx.TransportError, CannotStart) as fault:  # the machine's: no space, a server gone
+        print(f"nightshift: {fault}\n{_how_to_go_on(spec.name)}", file=sys.stderr)
         return 1
     finally:
         with contextlib.suppress(OSError):  # a name that was reserved and never used: its directory is empty
@@ -104,21 +107,51 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     return report(Ledger.open(spec.name), as_json)
 
 
-def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) -> None:
-    """A flow of a campaign, whose name is among the parameters; the server has all of its task runs afterwards."""
+def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) -> bool:
+    """A flow of a campaign, whose name is among the parameters; the server has all of its task runs afterwards.
+
+    Returns:
+        Whether it has done its share, and another run is to go on (flows/chaining.py).
+    """
+    name, began = parameters["name"], time.time()
     try:
         ending = flow(**parameters, return_state=True)
+    except httpx.TransportError:
+        if not _ended_since(name, began):
+            raise
+        ending = None
+    except RuntimeError as unreached:
+        if UNREACHED in str(unreached):
+            raise ConnectionError(str(unreached)) from unreached
+        raise
     finally:
-        servers.drain()
-    never = not Ledger.exists(parameters["name"]) or ended(Ledger.open(parameters["name"])) == {}
-    if ending.is_crashed() or (ending.is_failed() and never):
+        servers.drain(url)
+    if ending is None:
+        console.print(f"the Prefect server is gone, its pages lack the end; {LEDGER}", style="yellow")
+        return False
+    if ending.is_crashed() or (ending.is_failed() and not _ended_since(name, 0.0)):
         ending.result()  # raises what ended the flow: a fault of ours or of the machine, not a campaign that failed
-    if not servers.wait_for_rows(
-        url, str(ending.state_details.flow_run_id), servers.credentials(url, home())
-    ):
-        console.print(
-            "the Prefect server has not stored every task run yet; the ledger has everything", style="yellow"
-        )
+    if goes_on(ending):  # its rows are stored before those of the run that follows, which are waited for
+        return True
+    again = servers.was_started_anew(url, home(), began)
+    seconds = LOST_ROWS_SECONDS if again else servers.ROWS_SECONDS
+    run, who = str(ending.state_details.flow_run_id), servers.credentials(url, home())
+    if not servers.wait_for_rows(url, run, who, seconds):
+        why = "died, was started anew, and lacks some task runs" if again else "lacks some task runs yet"
+        console.print(f"the Prefect server {why}; {LEDGER}", style="yellow")
+    return False
+
+
+def _ended_since(name: str, moment: float) -> bool:
+    """Whether the campaign came to an end after that moment (Unix time), whatever end that was."""
+    end = ended(Ledger.open(name)) if Ledger.exists(name) else {}
+    return bool(end) and end["time"] >= moment
+
+
+def _how_to_go_on(name: str) -> str:
+    if Ledger.exists(name):
+        return f"nothing finished is lost: nightshift resume {name}"
+    return "nothing had begun yet"
 
 
 def _more_than_a_name(stated: dict[str, Any]) -> bool:
@@ -162,7 +195,10 @@ def newest_unfinished() -> str:
 
 
 def watch(name: str) -> int:
-    """Show a running campaign until it ends; Ctrl-C ends the watching alone. The exit code says how it ended."""
+    """Show a running campaign until it ends; Ctrl-C ends the watching alone. The exit code says how it ended.
+
+    One that was killed or interrupted is 130, as it was for whoever ran it.
+    """
     ledger = Ledger.open(name)
     if not life.is_running(ledger):
         raise Refused(
@@ -175,7 +211,8 @@ def watch(name: str) -> int:
     except KeyboardInterrupt:
         print(f"\n{name} goes on; nightshift watch {name} shows it again")
         return 0
-    return report(ledger, as_json=False)
+    code = report(ledger, as_json=False)
+    return 130 if state(ledger) == "interrupted" else code
 
 
 def stop(name: str, now: bool) -> int:
@@ -202,7 +239,7 @@ def stop(name: str, now: bool) -> int:
     return 0
 
 
-def print_logs(name: str, trial: int | None, follow: bool) -> int:
+def print_logs(name: str, trial: int | None, follow: bool, attempt: int | None = None) -> int:
     """Print a trial's logs, and go on while the campaign runs if asked to."""
     ledger = Ledger.open(name)
     numbers = sorted(int(path.name) for path in ledger.trials.iterdir() if path.name.isdigit())
@@ -211,7 +248,11 @@ def print_logs(name: str, trial: int | None, follow: bool) -> int:
     number = numbers[-1] if trial is None else trial
     if number not in numbers:
         raise Refused(f"campaign {name!r} has no trial {number}: it has 0 to {numbers[-1]}")
-    place = ledger.place(number)
+    if attempt is not None and not 1 <= attempt <= ledger.attempt(number):
+        raise Refused(
+            f"trial {number} of campaign {name!r} has no attempt {attempt}: it has {ledger.attempt(number)}"
+        )
+    place = ledger.place(number, attempt=attempt)
     for title, path in (("training", place.log), ("under judgement", place.judge_log)):
         print(f"== trial {number}, {title}: {show.short(path)}")
         offset = _print_from(path, 0, whole=not follow)

@@ -11,12 +11,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import IO, Any
 
 import httpx
@@ -34,7 +37,21 @@ QUIET = {
     "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+    # How often a run says that it lives, in seconds; automations.yaml counts on it.
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
 }
+PRODUCTION = {
+    # Left alone it forgets events after a week and keeps runs for ever; so runs go too, after 90 days.
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+    # Seconds: a page over many nights takes longer than the ten that it would be given.
+    "PREFECT_SERVER_DATABASE_TIMEOUT": "30",
+    "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "15",
+}
+"""What a server on PostgreSQL is started with."""
+LOOK_SECONDS = 1.0
+"""Between two looks at whether the server still lives."""
+REVIVALS = 5
+"""How often one command starts a server anew that has died."""
 
 
 def settle_in(home: Path) -> None:
@@ -47,6 +64,7 @@ def settle_in(home: Path) -> None:
     os.environ.pop("PREFECT_PROFILE", None)
     # The terminal has lines of its own, and the server has every log.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")  # each event that is lost, in full
 
 
 def stated_server(stated: str | None, home: Path) -> str | None:
@@ -142,22 +160,33 @@ def credentials(url: str, home: Path) -> tuple[str, str] | None:
     return (user, password) if user else None
 
 
-def drain() -> None:
-    """Send what this process still has to tell the server: logs, and the events that task runs are stored from."""
+def drain(url: str) -> None:
+    """Send what this process still has to tell the server: logs, and the events that task runs are stored from.
+
+    Where no server answers any more that is dropped: each event would be tried for seconds, one after another, and
+    the interpreter waits for the last of them before it ends.
+    """
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
+    if not answers(url, PATIENCE_SECONDS):
+        services: list[Any] = [EventsWorker, APILogWorker]
+        for waiting in [one._queue for service in services for one in tuple(service._instances.values())]:
+            with waiting.mutex:
+                waiting.queue.clear()
     EventsWorker.drain_all(timeout=30)
     APILogWorker.drain_all(timeout=10)
 
 
-def wait_for_rows(url: str, flow_run_id: str, auth: tuple[str, str] | None = None) -> bool:
-    """Wait until the server has stored every task run of a flow run; whether it did within ROWS_SECONDS.
+def wait_for_rows(
+    url: str, flow_run_id: str, auth: tuple[str, str] | None = None, seconds: float = ROWS_SECONDS
+) -> bool:
+    """Wait until the server has stored every task run of a flow run; whether it did within so many seconds.
 
     Task runs arrive as events, some time after they have happened; a server that is stopped before loses them. They
     are all there when none is under way and no more have come for a moment.
     """
-    deadline, before, since = time.monotonic() + ROWS_SECONDS, -1, time.monotonic()
+    deadline, before, since = time.monotonic() + seconds, -1, time.monotonic()
     chosen = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
     open_states = {"task_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}}}
     with httpx.Client(auth=auth, timeout=10) as client:
@@ -175,6 +204,12 @@ def wait_for_rows(url: str, flow_run_id: str, auth: tuple[str, str] | None = Non
     return False
 
 
+def was_started_anew(url: str, home: Path, since: float) -> bool:
+    """Whether a server is ours and began after that moment (Unix time), which another one had the address of."""
+    note = daemon(home / ".prefect").living()
+    return note is not None and _same(url, note.url) and note.started > since
+
+
 def daemon(directory: Path) -> Daemon:
     """Our own server; `directory` is Prefect's home."""
     return Daemon(directory, "server")
@@ -189,7 +224,8 @@ def _shared(directory: Path) -> Iterator[str]:
             url = note.url if note else start(directory)
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
-            yield url
+            with Guardian(directory):
+                yield url
         finally:
             fcntl.flock(users, fcntl.LOCK_UN)
             with exclusively(directory / "start.lock"):
@@ -232,29 +268,100 @@ def healthy(directory: Path) -> Note | None:
     return note
 
 
-def start(directory: Path, *, auth: str | None = None, stays: bool = False) -> str:
+def start(
+    directory: Path, *, auth: str | None = None, stays: bool = False, database: str | None = None
+) -> str:
     """Start our own server and wait until it answers; its address. With `auth` it lets in who says that.
+
+    One that died is started where it was, if that is still free: its runs and pages know no other address.
+
+    Args:
+        database: The address of its PostgreSQL; None: a file of its own.
 
     Raises:
         Refused: it did not come up.
     """
     server = daemon(directory)
+    died = server.died()
 
     def launch(port: int) -> subprocess.Popen[bytes]:
         url = address(port, "/api")
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
-        return server.launch(command, _environment(url, auth), url, auth=auth is not None, stays=stays)
+        return server.launch(
+            command,
+            _environment(url, auth, database),
+            url,
+            auth=auth is not None,
+            stays=stays,
+            database="postgresql" if database else "",
+        )
 
-    return serve(server, FIRST_PORT, launch, "/api")
+    return serve(server, (died and port_of(died.url)) or FIRST_PORT, launch, "/api")
 
 
-def _environment(url: str, auth: str | None) -> dict[str, str]:
+def port_of(url: str) -> int | None:
+    """The port in an address, if it names one."""
+    found = re.search(r":(\d+)(?:/|$)", url)
+    return int(found[1]) if found else None
+
+
+class Guardian:
+    """Start our own server anew where it died, if it dies while a `with` block uses it.
+
+    What a run told it in the meantime may be lost; what a run does is not.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="guardian", daemon=True)
+
+    def __enter__(self) -> Guardian:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        for _ in range(REVIVALS):
+            while daemon(self._directory).died() is None:
+                if self._over.wait(LOOK_SECONDS):
+                    return
+            try:
+                revive(self._directory)
+            except (Refused, OSError) as why:  # its log says more; the campaign goes on without it
+                with daemon(self._directory).log.open("a") as log:
+                    log.write(f"nightshift: the server died and did not come up again: {why}\n")
+                return
+
+
+def revive(directory: Path) -> None:
+    """Start our own server as it was, if it died and nobody has started it meanwhile.
+
+    Raises:
+        Refused: it did not come up, or is on PostgreSQL, which `nightshift up` starts along with it.
+    """
+    with exclusively(directory / "start.lock"):
+        note = daemon(directory).died()
+        if note is None:
+            return
+        if note.database:
+            raise Refused("its database is a program too: `nightshift up --production` starts both")
+        auth = auth_file(directory.parent).read_text().strip() if note.auth else None
+        start(directory, auth=auth, stays=note.stays)
+
+
+def _environment(url: str, auth: str | None, database: str | None) -> dict[str, str]:
     """What a server of ours is started with: nothing of what is said about another one."""
-    said = ("PREFECT_API", "PREFECT_SERVER_API_AUTH")
+    said = ("PREFECT_API", "PREFECT_SERVER_API_AUTH", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(said)}
     # Left out, its pages ask port 4200, whatever port they come from.
     environment["PREFECT_SERVER_UI_API_URL"] = url
     environment["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "WARNING"  # into its log, which no terminal shows
     if auth is not None:
         environment["PREFECT_SERVER_API_AUTH_STRING"] = auth
+    if database is not None:
+        environment |= {**PRODUCTION, "PREFECT_SERVER_DATABASE_CONNECTION_URL": database}
     return environment

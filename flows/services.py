@@ -22,6 +22,7 @@ import httpx
 from rich.console import Console
 
 from environments.plugins import Refused
+from flows import automations, production, sweep
 from flows import server as servers
 from flows.daemon import HOST, START_SECONDS, Daemon, Note, address, answers, serve
 from flows.show import binaries, short
@@ -39,36 +40,54 @@ LIGHT = {
 }
 CLEAR_SECONDS = 60.0
 """How long a command that was interrupted may take to leave."""
+NAMES = (("postgres", "database"), ("server", "Prefect"), ("mlflow", "MLflow"), ("worker", "worker"))
+"""What `up` starts, as it is told; the first only with --production."""
 POLL_SECONDS = "5"
 """How often the worker asks for runs: whoever presses a button waits for it."""
 
 
-def up(auth: bool) -> int:
+def up(auth: bool, on_postgres: bool = False, database: str | None = None) -> int:
     """Start what is not running yet, wait until each answers, and say where it is.
 
-    A server that runs already is taken as it is, unless it differs in whether it asks for a password.
+    A server that runs already is taken as it is, unless it differs in whether it asks for a password, or in where
+    its data are.
+
+    Args:
+        on_postgres: Whether the server keeps its data in PostgreSQL; so it does where an address is stated.
+        database: That address; None: NIGHTSHIFT_DATABASE's, else that of a cluster of our own.
 
     Raises:
-        Refused: something did not come up, or the server that runs differs in whether it asks who we are.
+        Refused: something did not come up, or the server that runs differs from what is asked for.
     """
     servers.settle_in(home())
     directory, console = home() / ".prefect", Console(highlight=False, soft_wrap=True)
+    on_postgres = on_postgres or bool(database or os.environ.get(production.VARIABLE))
     with servers.exclusively(directory / "up.lock"), console.status("starting ..."):
         before = {daemon.name: daemon.living() for daemon in _all(directory)}
+        for daemon in _all(directory):
+            daemon.trim()
         with ThreadPoolExecutor() as side:  # each takes ten seconds and more, most of them for its imports
             page = side.submit(_mlflow, directory)
-            server = _server(directory, auth)
+            server = _server(directory, auth, on_postgres, database)
+            dead = _recover(server)
             _worker(directory, server)
         page.result()
         now = {daemon.name: daemon.living() for daemon in _all(directory)}
-    for name, what in (("server", "Prefect"), ("mlflow", "MLflow"), ("worker", "worker")):
+    for name, what in NAMES:
         note, was = now[name], before[name]
+        if note is None and name == "postgres":
+            continue
         if note is None:
             raise Refused(f"{what} ended right after its start; see {directory / name}.log")
         where = f"of the pool {POOL}" if name == "worker" else note.url.removesuffix("/api")
         how = _since(note) if was and was.pid == note.pid else "started"
         how += ", asks for no password" if name == "server" and not note.auth else ""
+        how += ", on PostgreSQL" if note.database else ""
         console.print(f"  {what:<8} {where:<28} [dim]{how}[/]")
+    for name in dead:
+        console.print(f"  {name}: its process was gone; it is marked Crashed, and resumed if it is to be")
+    if not on_postgres and production.Cluster(directory).data.exists():
+        console.print("  the runs of `nightshift up --production` are in its own database, not in this one")
     _what_next(server, console)
     return 0
 
@@ -91,6 +110,8 @@ def down(now: bool) -> int:
             # Whoever has come meanwhile may go on using it, and ends it in the end.
             servers.daemon(directory).keep(False)
             ended += ["server"] * servers.stop_unused(directory)
+        if servers.daemon(directory).living() is None:
+            ended += ["postgres"] * production.Cluster(directory).end()
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
     if "worker" in ended:
         print("scheduled campaigns do not start until `nightshift up` runs again")
@@ -132,14 +153,22 @@ def running_on(server: Note) -> list[str]:
     ]
 
 
-def _server(directory: Path, auth: bool) -> Note:
+def _server(directory: Path, auth: bool, on_postgres: bool, database: str | None) -> Note:
     """The server, which stays from now on: started, or taken over from a campaign that started one for itself."""
     with servers.exclusively(directory / "start.lock"):
-        servers.stop_unused(directory)
+        if servers.daemon(directory).living():
+            servers.stop_unused(directory)
         running = servers.healthy(directory)
+        if running and bool(running.database) != on_postgres:
+            raise Refused(
+                f"the Prefect server at {_page(running)} keeps its data {'in' if running.database else 'outside'} "
+                f"PostgreSQL: `nightshift down` ends it; nothing moves from one to the other by itself"
+            )
+        # A server that lives needs its database as much as one that is to be started.
+        where = production.address(directory, database) if on_postgres else None
         if running is None:
             secret = servers.make_auth(directory.parent) if auth else None
-            servers.start(directory, auth=secret, stays=True)
+            servers.start(directory, auth=secret, stays=True, database=where)
         elif running.auth and not auth:
             raise Refused(
                 f"the Prefect server at {_page(running)} asks for a password: `nightshift down` ends it, "
@@ -155,6 +184,20 @@ def _server(directory: Path, auth: bool) -> Note:
         note = servers.daemon(directory).living()
     assert note is not None, "it has just answered"
     return note
+
+
+def _recover(server: Note) -> list[str]:
+    """Have the server resume what crashes, and mark what died while nobody looked; the names of those runs.
+
+    Raises:
+        Refused: the server did not take the automations.
+    """
+    who = servers.credentials(server.url, home())
+    try:
+        automations.put(server.url, who)
+        return sweep.sweep(server.url, who)
+    except httpx.HTTPError as why:
+        raise Refused(f"the Prefect server at {_page(server)} does not take automations.yaml: {why}") from why
 
 
 def _mlflow(directory: Path) -> None:
@@ -206,7 +249,7 @@ def _worker(directory: Path, server: Note) -> None:
         "--name", platform.node(), "--limit", "1", "--install-policy", "never",
     ]  # fmt: skip
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != production.VARIABLE},
         **client_environment(server),
         "NIGHTSHIFT_HOME": str(directory.parent),
         "PREFECT_WORKER_QUERY_SECONDS": POLL_SECONDS,
@@ -246,8 +289,9 @@ def client_environment(server: Note) -> dict[str, str]:
     return {"PREFECT_API_URL": server.url, **({"PREFECT_API_AUTH_STRING": secret} if secret else {})}
 
 
-def _all(directory: Path) -> tuple[Daemon, Daemon, Daemon]:
-    return servers.daemon(directory), _mlflow_of(directory), _worker_of(directory)
+def _all(directory: Path) -> tuple[Daemon, ...]:
+    database = production.Cluster(directory).daemon
+    return database, servers.daemon(directory), _mlflow_of(directory), _worker_of(directory)
 
 
 def _mlflow_of(directory: Path) -> Daemon:

@@ -139,7 +139,8 @@ def trial_line(trial: Trial, history: History, width: int | None = None) -> Text
 
 def _counted(trial: Trial) -> str:
     """How many runs and reruns a trial had, where that is more than the one, and a level that they earned it."""
-    parts = ["confirmed"] if trial.verdict.level == "confirmed" else []
+    parts = [f"was {trial.was[-1].kind}"] if trial.was else []
+    parts += ["confirmed"] if trial.verdict.level == "confirmed" else []
     parts += [f"{len(trial.runs)} runs"] if len(trial.runs) > 1 else []
     known = sum(rerun.calibrated for rerun in trial.reruns)
     parts += [f"{known} more from a calibration"] if known else []
@@ -323,7 +324,8 @@ def what_next(document: Mapping[str, Any], path: Path, console: Console) -> None
     if document["state"] in ("stopped", "interrupted"):
         steps["go on"] = f"{here}nightshift resume {document['campaign']}"
     if waiting := document["waiting_to_record"]:
-        steps["waiting"] = f"{waiting} trial(s) are not in MLflow yet; they are sent at the next resume"
+        told = "1 record waits" if waiting == 1 else f"{waiting} records wait"
+        steps["waiting"] = f"{told} for MLflow: {here}nightshift sync {document['campaign']}"
     console.print("\nto see more")
     for label, step in steps.items():
         if step:  # whole, however long: it is there to be copied

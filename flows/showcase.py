@@ -222,7 +222,7 @@ def table(history: History, own: Sequence[Certificate] = ()) -> list[dict[str, s
 def _row(trial: Trial, varying: list[str], own: Sequence[Certificate]) -> dict[str, str]:
     known = {
         "trial": str(trial.number),
-        "verdict": trial.verdict.kind,
+        "verdict": f"{trial.verdict.kind}{f' (was {trial.was[-1].kind})' if trial.was else ''}",
         "level": level(trial, own) or "",
         "score": _cell(trial.score.value),
         "± se": _cell(trial.score.se),

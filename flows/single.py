@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from tasks.trial import Params, Proposal, Run
 from tasks.workspace import TrialDir
 
 if TYPE_CHECKING:
+    from tasks.slots import Slots
     from tasks.walls.isolation import Isolation
 
 
@@ -32,6 +34,7 @@ class Stage:
     """What the directory of each run is relative to."""
     marker: str
     """What its processes are found by."""
+    slots: Slots
 
     def measure(
         self,
@@ -42,7 +45,7 @@ class Stage:
         units: int,
         siblings: Sequence[Run] = (),
     ) -> tuple[Run, Score]:
-        """Train once, and judge what comes of it; what cannot be what it says is a crash.
+        """Train once, and judge what comes of it, as soon as a slot is free; what cannot be what it says is a crash.
 
         Args:
             program: The folder with the files of the program.
@@ -51,16 +54,18 @@ class Stage:
 
         Raises:
             CannotStart: no process could be started.
+            SlotHeld: somebody else's process uses the slots of this machine.
         """
         from tasks.evaluate import judge_run
         from tasks.plausible import believed
         from tasks.train import run_program
 
         problem, walls = self.environment, self.isolation
-        run = run_program(self.marker, problem, walls, program, place, proposal, seed)
-        run = replace(run, dir=place.path.relative_to(self.root).as_posix())
-        run = believed(problem, (), proposal, run, self.root, siblings)
-        return run, judge_run(self.marker, problem, walls, place, run, units)
+        with self.slots.hold(_say) as slot:
+            run = run_program(self.marker, problem, walls, program, place, proposal, seed, slot=slot)
+            run = replace(run, dir=place.path.relative_to(self.root).as_posix())
+            run = believed(problem, (), proposal, run, self.root, siblings)
+            return run, judge_run(self.marker, problem, walls, place, run, units, slot)
 
 
 def stage(
@@ -69,8 +74,10 @@ def stage(
     """The place for runs of a frozen environment.
 
     Raises:
-        Refused: walls that this machine does not offer, or an edited program that would run without any.
+        Refused: walls that this machine does not offer, an edited program that would run without any, or a GPU that
+            does not answer.
     """
+    from tasks.layout import here
     from tasks.train import UNSANDBOXED
     from tasks.walls.confine import listed
     from tasks.walls.isolation import Isolation, check_given, choose
@@ -79,7 +86,13 @@ def stage(
     check_given(isolation.level, home(), listed(environment))
     if edited and not isolation.may_run("an edit"):
         raise Refused(UNSANDBOXED)
-    return Stage(environment, isolation, root, f"{verb}-{secrets.token_hex(4)}")
+    slots = here(home(), environment.device)
+    return Stage(environment, isolation, root, f"{verb}-{secrets.token_hex(4)}", slots)
+
+
+def _say(words: str) -> None:
+    """That something is waited for, where it is not in the way of what is printed for programs."""
+    print(f"waiting: {words}", file=sys.stderr)
 
 
 def frozen(environment: Environment, folder: Path, program: Path | None = None) -> Environment:

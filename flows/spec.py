@@ -30,6 +30,7 @@ from tasks import calibration, evaluate, propose, train, workspace
 from tasks.cancellers import Canceller
 from tasks.certificate import runs_of
 from tasks.desk import problem_of
+from tasks.layout import here, saved_layout
 from tasks.ledger import CALIBRATED, RERUNS, Ledger, Settings, check_name, home, machine
 from tasks.lessons import LEARNED, learned_from, lessons_json
 from tasks.llm import prompts
@@ -129,8 +130,14 @@ class CampaignSpec(BaseModel):
         return plugins.make(CANCELLERS, self.cancel, Canceller, options)  # type: ignore[type-abstract]
 
     def slots(self, environment: Environment) -> Slots:
-        """Where this campaign's trainings run on this machine."""
-        return Slots(home())
+        """Where this campaign's trainings run on this machine, divided as the Machine block of the server says.
+
+        Raises:
+            Refused: the block names a GPU that is not there, or device is cuda and the driver does not answer.
+        """
+        if self.launch != "here":  # the slots are those of the machines that it is launched on
+            return Slots(home())
+        return here(home(), environment.device, saved_layout())
 
     def certificate_runs(self, environment: Environment) -> int:
         """Runs of each arm of the certificate; 0 where the rule does without."""
@@ -153,6 +160,23 @@ class CampaignSpec(BaseModel):
         self.loaded_canceller(environment)
         check_given(self.isolation.level, home(), listed(environment))
         self._check_time(environment, known)
+        self._check_slots(environment)
+
+    def _check_slots(self, environment: Environment) -> None:
+        """Refuse more trials at once than there are slots; known in the flow alone, whose server keeps the block."""
+        if self.launch != "here":
+            return
+        from prefect import runtime
+
+        if runtime.flow_run.id is None:
+            return
+        slots = [part.name for part in self.slots(environment).parts]
+        if self.parallel > len(slots):
+            has = f"{len(slots)} slot{'s' * (len(slots) > 1)} for {environment.name} ({', '.join(slots)})"
+            raise Refused(
+                f"parallel = {self.parallel}, but this machine has {has}: ask for fewer, or save a Machine block that "
+                "divides it in another way"
+            )
 
     def _check_proposers(self, environment: Environment) -> None:
         """Refuse a proposer that cannot be run as it is asked for."""
@@ -234,7 +258,8 @@ class CampaignSpec(BaseModel):
             more={LEARNED: lessons_json(learned_from(learns, environment))} if learns else {},
         )
         digest = calibration.digest(ledger.path, ledger.environment)
-        if self.loaded_rule.replicates_baseline and (known := calibration.find(home(), digest, machine())):
+        fits = self.loaded_rule.replicates_baseline and self.launch == "here"  # it is this machine's
+        if fits and (known := calibration.find(home(), digest, machine())):
             workspace.write(
                 ledger.path / CALIBRATED,
                 RERUNS.dump_json(calibration.reruns(known), indent=2).decode() + "\n",

@@ -13,12 +13,13 @@ from environments.score import Score
 from flows.daemon import page_of
 from tasks import approval, inbox, life
 from tasks.certificate import Arm, Certificate, level, shipped
+from tasks.comparable import is_elsewhere
 from tasks.ledger import Ledger
 from tasks.outbox import waiting
 from tasks.rules import Rule
 from tasks.sources import fallbacks, incidents, sources
 from tasks.standing import standing
-from tasks.trial import NOTHING_BOUGHT, History, Trial, baseline, best, measured
+from tasks.trial import NOTHING_BOUGHT, History, Trial, baseline, best, machine_of, measured
 from tasks.wording import caution, outcome
 
 RULES = "tasks.rules"
@@ -28,6 +29,7 @@ def document(ledger: Ledger) -> dict[str, Any]:
     """The campaign's status; the shape is documented in docs/command-line.md."""
     campaign, history = ledger.campaign, ledger.history()
     own, elsewhere = certificates(ledger)
+    here = machine_of(history)
     return {
         "campaign": campaign.name,
         "campaign_id": campaign.campaign_id,
@@ -39,6 +41,7 @@ def document(ledger: Ledger) -> dict[str, Any]:
         "spec": stored_spec(ledger),
         "seed": campaign.seed,
         "isolation": campaign.isolation,
+        "machine": here,
         "baseline": _scored(history, baseline(history)),
         "champion": _champion(history, own),
         **_shipped(ledger, history, own),
@@ -47,7 +50,7 @@ def document(ledger: Ledger) -> dict[str, Any]:
         "ablation": _ablation(ledger, own),
         "transfers": [_certificate(one) for one in elsewhere],
         "cancelled": _cancelled(history),
-        "trials": [_row(trial, own) for trial in history],
+        "trials": [_row(trial, own, here) for trial in history],
         **_proposals(ledger, history),
         "spent": {
             "seconds": round(life.spent(ledger), 1),
@@ -238,12 +241,13 @@ def _cancelled(history: History) -> dict[str, Any]:
     return {"due": len(due), "spared": len(spared), "spared_kept": kept, "share_lost": share}
 
 
-def _row(trial: Trial, own: Sequence[Certificate]) -> dict[str, Any]:
+def _row(trial: Trial, own: Sequence[Certificate], here: str) -> dict[str, Any]:
     due = next((run.due for run in trial.runs if run.due), None)
     return {
         "trial": trial.number,
         "attempt": trial.attempt,
         "verdict": trial.verdict.kind,
+        "was": [{"verdict": one.kind, "rerun": one.rerun, "attempt": one.attempt} for one in trial.was],
         "level": level(trial, own),
         "score": trial.score.value,
         "se": trial.score.se,
@@ -257,6 +261,8 @@ def _row(trial: Trial, own: Sequence[Certificate]) -> dict[str, Any]:
         ],
         "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
         "seconds": sum(run.seconds for run in trial.runs),
+        "machine": trial.runs[-1].machine if trial.runs else "",
+        "comparable": not is_elsewhere(trial, here),
         "params": trial.proposal.params,
         "description": trial.proposal.rationale,
         "reason": trial.verdict.reason,

@@ -19,6 +19,8 @@ ROWS = 40
 """A longer table shows what was kept and the last trials."""
 TRIED = 26
 """Columns that a table leaves for what was tried, before it gives room to anything else."""
+ELSEWHERE = "elsewhere"
+"""Beside the verdict on a trial that ran on another machine."""
 PLACES = 16
 """Columns of the strip on which a score is marked between the worst and the best."""
 
@@ -32,9 +34,8 @@ def _trials(document: Mapping[str, Any], width: int, last: int | None, screen: b
     rows, varying = _chosen(document, last), _varying(document["trials"])
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
     table.title = Text(f"{document['campaign']}  {document['metric']}, {document['direction']}", "bold")
-    if not last and (left_out := len(document["trials"]) - len(rows)):
-        every = f"nightshift status {document['campaign']} --last {len(document['trials'])}"
-        table.caption = Text(f"{left_out} that were not kept are left out: {every}", "dim")
+    if told := _captions(document, rows, last):
+        table.caption = Text("\n".join(told), "dim")
     columns = _columns(document, rows)
     for spared in ("runs", "time", "se"):
         if _room(columns, width) < TRIED:
@@ -57,6 +58,17 @@ def _trials(document: Mapping[str, Any], width: int, last: int | None, screen: b
     return table
 
 
+def _captions(document: Mapping[str, Any], rows: list[dict[str, Any]], last: int | None) -> list[str]:
+    """What is to be said below a table."""
+    told = []
+    if not last and (left_out := len(document["trials"]) - len(rows)):
+        every = f"nightshift status {document['campaign']} --last {len(document['trials'])}"
+        told.append(f"{left_out} that were not kept are left out: {every}")
+    if not all(row["comparable"] for row in rows):
+        told.append(f"{ELSEWHERE}: on another machine, so its score does not compare with the others")
+    return told
+
+
 def _room(columns: Mapping[str, list[Text]], width: int) -> int:
     """What is left for one more column: each takes its widest cell and three."""
     taken = [
@@ -75,7 +87,12 @@ def _chosen(document: Mapping[str, Any], last: int | None) -> list[dict[str, Any
 
 def _columns(document: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, list[Text]]:
     """What every table has of the trials, the most important first."""
-    verdicts = [f"{MARKS[row['verdict']]} {_word(row)}{' *' * _is_champion(document, row)}" for row in rows]
+    verdicts = [
+        f"{MARKS[row['verdict']]} {_word(row)}{' *' * _is_champion(document, row)}"
+        f"{_was(row)}"
+        f"{'' if row['comparable'] else f' {ELSEWHERE}'}"
+        for row in rows
+    ]
     several = any(row["runs"] > 1 for row in rows)
     return {
         "trial": [Text(str(row["trial"])) for row in rows],
@@ -92,22 +109,28 @@ def _word(row: Mapping[str, Any]) -> str:
     return str(row["level"] if row["level"] in ("confirmed", "certified") else row["verdict"])
 
 
+def _was(row: Mapping[str, Any]) -> str:
+    """What the verdict was before a rerun, this trial's or an earlier one's, changed it."""
+    return f" (was {row['was'][-1]['verdict']})" if row["was"] else ""
+
+
 def _is_champion(document: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
     return bool(row["trial"] == (document["champion"] or {}).get("trial"))
 
 
 def _strip(document: Mapping[str, Any], row: Mapping[str, Any]) -> Text:
     """Where a score ranks, the best to the right; a tick at the baseline. By value one outlier would hide the rest."""
-    scores = {other["score"] for other in document["trials"] if other["score"] is not None}
+    compare = [one for one in document["trials"] if one["comparable"] and one["score"] is not None]
+    scores = {other["score"] for other in compare}
     strip = ["·"] * PLACES
-    if row["score"] is None:
+    if row not in compare:
         return Text(" " * PLACES)
     ranks = sorted(scores, reverse=document["direction"] == "minimize")
 
     def place(score: float) -> int:
         return round(ranks.index(score) / (len(ranks) - 1) * (PLACES - 1)) if len(ranks) > 1 else PLACES // 2
 
-    first = next((other["score"] for other in document["trials"] if other["trial"] == 0), None)
+    first = next((other["score"] for other in compare if other["trial"] == 0), None)
     if first is not None:
         strip[place(first)] = "┊"
     here = place(row["score"])

@@ -198,7 +198,7 @@ class Follower:
     def _under_way(self, number: int, now: float) -> UnderWay:
         environment, champion = self.ledger.environment, best(self.history)
         place, run = self._run_under_way(number)
-        shown = [place, *([self.ledger.place(champion.number)] if champion else [])]
+        shown = [place, *([self.ledger.place_of(champion)] if champion else [])]
         for one in shown:
             self._curves.setdefault(one, self._curve_file(one)).read()
         own = self._curves[place]
@@ -228,7 +228,8 @@ class Follower:
         wanted = runs_of_a_trial(self._spec, self.ledger.environment, number, calibrated)
         place, run = self.ledger.place(number), f"run 1 of {wanted}" if wanted > 1 else ""
         later = [(f"run-{seed}", f"run {seed} of {wanted}") for seed in range(2, wanted + 1)]
-        again = [path.name[5:] for path in self.ledger.trials.glob(f"{number:04d}-again-*")]
+        own = f"{place.path.name}-"
+        again = [path.name.removeprefix(own) for path in self.ledger.trials.glob(f"{own}again-*")]
         reruns = sorted((int(part.split("-")[1]), part) for part in again)
         for part, words in [*later, *((part, f"rerun {n}") for n, part in reruns)]:
             if (another := self.ledger.place(number, part)).path.is_dir():

@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tasks.sandbox import CannotStart
-from tasks.trial import History, Proposal
+from tasks.trial import History
 
 if TYPE_CHECKING:
     from prefect import Task
@@ -37,6 +37,8 @@ class At:
     attempt: int = 1
     part: str = ""
     """Which of its runs, where there are several; empty for the first."""
+    launched: bool = False
+    """Whether a run of a deployment works on it (flows/trial.py), not the campaign's own process."""
 
     def __str__(self) -> str:
         part = f"/{self.part}" if self.part else ""
@@ -44,8 +46,13 @@ class At:
 
     @property
     def marker(self) -> str:
-        """What the trial's processes are found by; it begins with the campaign's id."""
-        return f"{self.campaign_id}/{self.number:04d}/{self.attempt}"
+        """What the run's processes are found by, and no other run's.
+
+        It begins with the campaign's id, which another life of the campaign ends; but not where it was launched,
+        since that goes on when the campaign's own process dies.
+        """
+        run = f"{self.campaign_id}/{self.number:04d}/{self.attempt}/{self.part or 'run-1'}"
+        return f"launched/{run}" if self.launched else run
 
 
 def stored(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
@@ -71,6 +78,15 @@ def run_name() -> str:
 
     environment = Path(flow_run.parameters.get("environment", "")).name
     return " ".join(filter(None, [task_run.task_name, environment, str(task_run.parameters["at"].number)]))
+
+
+def is_kept(results: Path, at: At, name: str) -> bool:
+    """Whether the result of a task is stored, and as a whole: a kill while it was written leaves a part of it."""
+    try:
+        json.loads((results / f"{at}/{name}").read_bytes())
+    except (FileNotFoundError, ValueError):
+        return False
+    return True
 
 
 def kept(task: Task[P, R], results: Path) -> Task[P, R]:
@@ -104,19 +120,7 @@ def key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:
 
 def history_digest(history: History) -> str:
     """A digest of what was decided: proposals, scores and verdicts, but no times."""
-    seen = [
-        (
-            *(t.number, t.attempt, t.settle, _idea(t.proposal), t.score.value, t.verdict.kind),
-            *((rerun.of, rerun.score.value) for rerun in t.reruns),
-        )
-        for t in history
-    ]
-    return _digest(seen)
-
-
-def _idea(proposal: Proposal) -> dict[str, Any]:
-    """A proposal without what it took to come by."""
-    return {name: value for name, value in asdict(proposal).items() if name not in ("seconds", "usage")}
+    return _sha(f"[{', '.join(trial.decided for trial in history)}]")
 
 
 def spec_digest(parts: Mapping[str, object]) -> str:
@@ -125,4 +129,8 @@ def spec_digest(parts: Mapping[str, object]) -> str:
 
 
 def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return _sha(json.dumps(value, sort_keys=True))
+
+
+def _sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

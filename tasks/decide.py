@@ -1,8 +1,8 @@
 """History and what was tried -> Verdict. Pure: the only place that says what a score is worth.
 
 What holds under every rule stands here: a crash is no score, a guarded metric may not fall, a champion has to have
-learned what it can, and a simpler program may stay although it is not better. What counts as better is the rule's
-(tasks/rules).
+learned what it can, a simpler program may stay although it is not better, and scores of one machine are compared with
+scores of that machine alone (tasks/comparable.py). What counts as better is the rule's (tasks/rules).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from environments import Environment
 from environments.guards import Guard
 from tasks.certificate import guard_noise
 from tasks.checkpoint import At, stored
+from tasks.comparable import STRAYS, compared, strays, unmeasured
 from tasks.rules import Again, Rule, Tried, Weighed
 from tasks.simplicity import is_simpler, kept_in_a_row
 from tasks.standing import goodness, reference, standing
@@ -51,6 +52,16 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: Tried) 
         return Verdict("cancelled", due.reason if due else "stopped early")
     if tried.score.value is None:
         return Verdict("crash", tried.score.error or "no score")
+    again = unmeasured(history, tried)
+    wanted = _compare(*compared(history, tried), environment, rule) if again is None else Again(again)
+    if isinstance(wanted, Again) and strays(tried) >= STRAYS:
+        words = f"not compared: {strays(tried)} runs that were to tell ran on another machine than the trial"
+        return Verdict("discard", words, None, {"score": tried.score.value})
+    return wanted
+
+
+def _compare(history: History, tried: Tried, environment: Environment, rule: Rule) -> Wanted:
+    """The verdict on a score by what compares with it, or what has to be known first."""
     champion = best(history)
     if champion is None or champion.score.value is None:
         what = "the baseline" if not history else "the first trial with a score"

@@ -26,22 +26,24 @@ from tasks.walls import confine
 from tasks.walls.confine import View
 from tasks.walls.handed import NotAProgram
 from tasks.walls.isolation import Isolation
+from tasks.walls.slot import NOWHERE, Slot
 from tasks.workspace import TrialDir
 
 
 @stored("evaluate")
 def evaluate(
-    at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int
+    at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int, slot: Slot
 ) -> Score:
     """The judged score of a finished run; a crashed one has none, and a finished trial is never judged again."""
-    if known := workspace.settled(place, at.number, at.part):
+    if known := workspace.settled(place, at.part):
         return known[1]
-    return judge_run(at.marker, environment, isolation, place, run, seed)
+    return judge_run(at.marker, environment, isolation, place, run, seed, slot)
 
 
 def judge_run(
-    marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int
-) -> Score:
+    marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
+    slot: Slot = NOWHERE,
+) -> Score:  # fmt: skip
     """Judge one run on units drawn from `seed`. Whatever the candidate does, the answer is a Score.
 
     Raises:
@@ -62,7 +64,7 @@ def judge_run(
     try:
         with Program(
             command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
-            view=_view(environment, place), limits=environment.limits, pipes=True,
+            view=_view(environment, place), limits=environment.limits, pipes=True, slot=slot,
         ) as program:  # fmt: skip
             try:
                 candidate = PipedCandidate(program, place.result)

@@ -5,6 +5,7 @@
         environment/    the environment's folder, frozen        program/   the baseline program, frozen
         trials/0007/    see tasks/workspace.py                  results/   results of tasks (tasks/checkpoint.py)
         trials/0007-run-2/    its other training seeds; 0007-again-1-of-0003/: trial 3, run again for it
+        attempts.json   {"7": 2}, where trial 7 was run again: in trials/0007.2/ (tasks/attempts.py)
         calibration.json   runs of the baseline that were known before it began, where there are any
         certificates/1.json   what fresh runs say of a champion, with their directories beside it
         results.tsv     a line per finished trial               events.jsonl   what happened, as it happened
@@ -26,8 +27,10 @@ import re
 import secrets
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from contextlib import suppress
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +40,12 @@ import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import fingerprint, workspace
+from tasks import attempts, fingerprint, workspace
 from tasks.ablation import Ablation
 from tasks.certificate import Certificate, Looks
 from tasks.checkpoint import At, spec_digest
 from tasks.seeds import JUDGED, Purpose, derive
-from tasks.trial import History, Proposal, Rerun
+from tasks.trial import History, Proposal, Rerun, Trial
 from tasks.workspace import TrialDir
 
 FORMAT = 1
@@ -242,22 +245,37 @@ class Ledger:
     def trials(self) -> Path:
         return self.path / "trials"
 
-    def place(self, number: int, part: str = "") -> TrialDir:
-        """A trial's directory, or that of another run of it."""
-        return TrialDir(self.trials / f"{number:04d}{f'-{part}' if part else ''}")
+    def attempt(self, number: int) -> int:
+        """The current attempt at a trial, from 1."""
+        return attempts.current(self.path).get(number, 1)
 
-    def at(self, number: int, part: str = "") -> At:
-        return At(self.campaign.campaign_id, self.campaign.digest, number, part=part)
+    def place(self, number: int, part: str = "", attempt: int | None = None) -> TrialDir:
+        """A trial's directory, or that of another run of it; of the current attempt, if none is named."""
+        which = self.attempt(number) if attempt is None else attempt
+        return TrialDir(self.trials / attempts.directory(number, which, part))
+
+    def place_of(self, trial: Trial) -> TrialDir:
+        """The directory of a decided trial, in the attempt that it is."""
+        return self.place(trial.number, attempt=trial.attempt)
+
+    def at(self, number: int, part: str = "", attempt: int | None = None) -> At:
+        """Where results of a trial are; of the current attempt, if none is named.
+
+        What certificates run is no part of any attempt, and stays what it is: it counts to the first.
+        """
+        which = (self.attempt(number) if workspace.is_own(part) else 1) if attempt is None else attempt
+        return At(self.campaign.campaign_id, self.campaign.digest, number, which, part)
 
     def seed(self, purpose: Purpose, at: At) -> int:
         judged = purpose in JUDGED and self.campaign.judge_key
         return derive(judged or self.campaign.seed, purpose, at.number, at.attempt, at.part)
 
     def history(self) -> History:
-        """Every finished trial, in the order in which they were decided."""
+        """Every finished trial in its last finished attempt, in the order in which they were decided."""
         finished = (TrialDir(path) for path in self.trials.iterdir())
-        read = (workspace.TRIAL.validate_json(p.trial.read_bytes()) for p in finished if p.trial.is_file())
-        return tuple(sorted(read, key=lambda trial: trial.settle))
+        read = [workspace.TRIAL.validate_json(p.trial.read_bytes()) for p in finished if p.trial.is_file()]
+        newest = {trial.number: trial for trial in sorted(read, key=lambda trial: trial.attempt)}
+        return tuple(sorted(newest.values(), key=lambda trial: trial.settle))
 
     def proposals(self) -> tuple[Proposal, ...]:
         """Everything that was proposed, whatever became of it, by number."""
@@ -360,6 +378,19 @@ def _copy(source: Path, target: Path) -> None:
     target.chmod(target.stat().st_mode & 0o111 | 0o444)
 
 
+@cache
 def machine() -> str:
     """This machine in a word: scores under a time budget compare on the same one only."""
-    return f"{platform.system()}-{platform.machine()}-{os.cpu_count()}cpu".lower()
+    cores = f"{platform.system()}-{platform.machine()}-{os.cpu_count()}cpu"
+    models = Counter(re.findall(r"^Model:\s*(.+?)\s*$", "\n".join(_graphics()), re.MULTILINE))
+    cards = [f"{count}x-{re.sub(r'[^A-Za-z0-9.]+', '-', model)}" for model, count in sorted(models.items())]
+    return "-".join([cores, *cards]).lower()
+
+
+def _graphics() -> list[str]:
+    """What the NVIDIA driver says of each of its cards; nothing where there is none, or they cannot be read."""
+    found: list[str] = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        with suppress(OSError):
+            found.append(path.read_text())
+    return found

@@ -12,6 +12,8 @@ import os
 import platform
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -99,6 +101,22 @@ def is_running(ledger: Ledger) -> bool:
         return False
     with _open(lock_path(ledger)) as lock:
         return not _free(lock)
+
+
+@contextmanager
+def left_alone(ledger: Ledger) -> Iterator[None]:
+    """Keep a campaign from being run while a `with` block works on its files.
+
+    Raises:
+        Refused: it is running.
+    """
+    with _open(lock_path(ledger)) as lock:
+        if not _take(lock):
+            name = ledger.campaign.name
+            raise Refused(
+                f"campaign {name!r} is running ({describe(ledger)}): wait, or nightshift stop {name}"
+            )
+        yield
 
 
 def _open(path: Path) -> IO[str]:

@@ -3,9 +3,10 @@
     git -C runs/<campaign>/lineage.git log champion        what was kept, and on what it was built
     git -C runs/<campaign>/lineage.git diff baseline champion
 
-`champion` is the trial that was kept last, `baseline` the first; every trial has refs/trials/NNNN. A commit holds
-the program's files and params.json. Its content, parents and dates come from the trial alone, so the same trial
-always makes the same commit. The repository is the campaign's own: the user's checkout is never touched.
+`champion` is the trial that was kept last, `baseline` the first; every trial has refs/trials/NNNN, and an attempt that
+was followed by another has refs/attempts/NNNN/1. A commit holds the program's files and params.json. Its content,
+parents and dates come from the trial alone, so the same trial always makes the same commit. The repository is the
+campaign's own: the user's checkout is never touched.
 """
 
 from __future__ import annotations
@@ -43,6 +44,13 @@ def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, 
     if trial.number == 0:
         _git(repository, "update-ref", "refs/heads/baseline", reference)
     return _git(repository, "rev-parse", reference).decode().strip()
+
+
+def keep(repository: Path, number: int, attempt: int) -> None:
+    """Keep the commit of an attempt, before that of the next takes the trial's reference; once it is kept it stays."""
+    kept = f"refs/attempts/{number:04d}/{attempt}"
+    if number in commits(repository) and not _git(repository, "for-each-ref", kept):
+        _git(repository, "update-ref", kept, _ref(number))
 
 
 def unlock(repository: Path) -> None:

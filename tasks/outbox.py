@@ -17,6 +17,7 @@ from typing import Literal
 
 from tasks import lineage, workspace
 from tasks.certificate import Certificate, level
+from tasks.clock import clock
 from tasks.ledger import CERTIFICATE, Ledger, home, machine
 from tasks.mlflow_certificate import own
 from tasks.scrub import without_passwords
@@ -25,6 +26,9 @@ from tasks.trial import History, Trial
 
 RECEIPT = ".receipt"
 """What a certificate's receipt ends with, in the place of .json."""
+PATIENCE_SECONDS = 1.0
+REST = 9.0
+"""Seconds in which a server that did not answer is left alone, for every second that was spent on waiting for it."""
 
 
 class Outbox:
@@ -38,7 +42,10 @@ class Outbox:
         self.waiting = [trial for trial in history if not is_tracked(ledger, trial)]
         self._campaign = campaign_record(ledger, flow_run_id)
         self._down = self._opened = False
+        self._rest_until = 0.0
         self._rejected: set[str] = set()
+        self.problem = ""
+        """Why something waits, as MLflow said it last; empty when all was sent."""
         self._history = list(history)
         traces = wants_traces(ledger)
         self._untraced = [trial for trial in history if traces and not is_traced(ledger, trial)]
@@ -55,73 +62,96 @@ class Outbox:
     def drain(self) -> None:
         """Send what waits, trials first, until all is sent or the server is found down; traces at the very end.
 
-        A record that MLflow rejects stays, without holding up the others; that, and an outage, is noted once.
+        A record that MLflow rejects stays, without holding up the others; that, and an outage, is noted once. A server
+        that hangs is not asked at every call, so that trials wait for it a tenth of their time at most.
         """
-        certificates = self.ledger.certificates()
-        looks = unsent(self.ledger)
+        began = clock()
+        if began < self._rest_until:
+            return
+        self.problem = ""
         try:
-            if (self.waiting or looks) and not self._opened:
-                self.tracker.open_campaign(self._campaign)
-                self.ledger.event("tracked", urls=self.tracker.urls(self._campaign))
-                self._opened = True
-            for trial in list(self.waiting):
-                try:
-                    self._send(trial, certificates)
-                    self.waiting.remove(trial)
-                except Rejected as rejected:
-                    self._refused(rejected, trial=trial.number)
-            for path in looks:
-                try:
-                    self._send_certificate(path, certificates)
-                except Rejected as rejected:
-                    self._refused(rejected, certificate=path.stem)
+            self._drain_records()
             self._down = False
         except Unreachable as down:
             if not self._down:
                 self._note(down)
             self._down = True
+            self.problem = without_passwords(str(down))
+            self._rest(began)
         else:
-            self._drain_traces()
+            self._drain_traces(began)
 
-    def _drain_traces(self) -> None:
+    def _drain_records(self) -> None:
+        """Send trials and certificates."""
+        certificates, looks = self.ledger.certificates(), unsent(self.ledger)
+        if (self.waiting or looks) and not self._opened:
+            self.tracker.open_campaign(self._campaign)
+            self.ledger.event("tracked", urls=self.tracker.urls(self._campaign))
+            self._opened = True
+        for trial in list(self.waiting):
+            try:
+                self._send(trial, certificates)
+                self.waiting.remove(trial)
+            except Rejected as rejected:
+                self._refused(rejected, trial=trial.number)
+        for path in looks:
+            try:
+                self._send_certificate(path, certificates)
+            except Rejected as rejected:
+                self._refused(rejected, certificate=path.stem)
+
+    def _rest(self, began: float) -> None:
+        """Leave a server alone that took its time and did not answer; one that refuses at once costs nothing."""
+        if (took := clock() - began) > PATIENCE_SECONDS:
+            self._rest_until = clock() + REST * took
+
+    def _drain_traces(self, began: float) -> None:
         """Send what models were asked for the trials that MLflow has. Where it cannot, all the rest goes on."""
         for trial in [one for one in self._untraced if one not in self.waiting]:
-            place = self.ledger.place(trial.number)
+            place = self.ledger.place_of(trial)
             try:
                 run_id = self.tracker.log_traces(self._campaign, trial, TrialFiles(place.path))
             except Unreachable as problem:
                 self._refused(problem, traces=trial.number)
                 if not isinstance(problem, Rejected):
+                    self._rest(began)
                     return
             else:
                 _sign(_traced(place.path), place.trial, run_id)
                 self._untraced.remove(trial)
 
     def close(self, status: Literal["finished", "failed", "stopped"]) -> None:
-        """End the campaign's own run in MLflow; a server that is down is noted, the ledger says the same."""
+        """End the campaign's own run in MLflow; a server that is down is noted, and the end waits like a trial."""
+        self._rest_until = 0.0
         self.drain()
-        if self._down:
-            return
         history, certificates = tuple(self._history), self.ledger.certificates()
         try:
+            if self._down:
+                raise Unreachable(self.problem)
             self.tracker.close_campaign(self._campaign, status, history, certificates, self.ledger.path)
         except Unreachable as down:
-            self._note(down)
+            self.problem = without_passwords(str(down))
+            if not is_unclosed(self.ledger):
+                self._note(down, end=status)
+        else:
+            if is_unclosed(self.ledger):
+                self.ledger.event("closed", state=status)
 
     def _refused(self, rejected: Unreachable, **which: int | str) -> None:
+        self.problem = without_passwords(str(rejected))
         if str(which) not in self._rejected:
             self._note(rejected, **which)
         self._rejected.add(str(which))
 
     def _note(self, problem: Unreachable, **which: int | str) -> None:
         trials = {trial.number for trial in (*self.waiting, *self._untraced)}
-        left = len(trials) + len(unsent(self.ledger))
+        left = len(trials) + len(unsent(self.ledger)) + ("end" in which)
         self.ledger.event("tracking", **which, error=without_passwords(str(problem)), waiting=left)
 
     def _send(self, trial: Trial, certificates: Sequence[Certificate]) -> None:
         run_id = self._log(trial, certificates)
         self.tracker.log_standing(self._campaign, trial, tuple(self._history), certificates)
-        place = self.ledger.place(trial.number)
+        place = self.ledger.place_of(trial)
         _sign(_receipt(place.path), place.trial, run_id)
 
     def _log(self, trial: Trial, certificates: Sequence[Certificate]) -> str:
@@ -129,7 +159,7 @@ class Outbox:
         believed = level(trial, own(self._campaign, certificates))
         trial = replace(trial, verdict=replace(trial.verdict, level=believed))
         commit = lineage.commits(self.ledger.path / "lineage.git").get(trial.number)
-        files = TrialFiles(self.ledger.place(trial.number).path, commit)
+        files = TrialFiles(self.ledger.place_of(trial).path, commit)
         return self.tracker.log_trial(self._campaign, trial, files)
 
     def _send_certificate(self, path: Path, certificates: Sequence[Certificate]) -> None:
@@ -146,10 +176,16 @@ class Outbox:
 
 
 def waiting(ledger: Ledger, history: History) -> int:
-    """How many trials and certificates MLflow has not taken yet; a trial also for want of its traces."""
+    """How many records MLflow has not taken yet: trials, also for want of their traces, certificates, and the end."""
     traces = wants_traces(ledger)
     trials = [t for t in history if not is_tracked(ledger, t) or (traces and not is_traced(ledger, t))]
-    return len(trials) + len(unsent(ledger))
+    return len(trials) + len(unsent(ledger)) + is_unclosed(ledger)
+
+
+def is_unclosed(ledger: Ledger) -> bool:
+    """Whether MLflow could not be told how the campaign ended."""
+    said = [event for event in ledger.events() if event["event"] == "closed" or "end" in event]
+    return bool(said) and said[-1]["event"] == "tracking"
 
 
 def wants_traces(ledger: Ledger) -> bool:
@@ -167,7 +203,7 @@ def unsent(ledger: Ledger) -> list[Path]:
 
 def is_tracked(ledger: Ledger, trial: Trial) -> bool:
     """Whether MLflow has taken this trial as it is now."""
-    place = ledger.place(trial.number)
+    place = ledger.place_of(trial)
     return _is_signed(_receipt(place.path), place.trial)
 
 
@@ -175,7 +211,7 @@ def is_traced(ledger: Ledger, trial: Trial) -> bool:
     """Whether MLflow has what was asked for this trial as it is now; so it has when nothing was."""
     from tasks.mlflow_traces import questions
 
-    place = ledger.place(trial.number)
+    place = ledger.place_of(trial)
     return not questions(place.path) or _is_signed(_traced(place.path), place.trial)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -13,9 +14,10 @@ from environments import Environment, judge_name
 from tasks import lineage, workspace
 from tasks.certificate import level
 from tasks.checkpoint import At, run_name
-from tasks.ledger import Ledger, machine
+from tasks.comparable import is_elsewhere
+from tasks.ledger import Ledger
 from tasks.outbox import Outbox
-from tasks.trial import History, Level, Trial, best
+from tasks.trial import History, Level, Trial, best, is_from, machine_of
 
 COLUMNS = (
     "trial", "attempt", "commit", "score", "se", "n", "verdict", "level", "seconds", "steps", "peak_memory_gb",
@@ -42,11 +44,63 @@ def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
     if trial.verdict.kind == "keep" and (champion := best((*history, trial))):
         lineage.crown(repository, champion.number)
     workspace.write(place.diff, lineage.patch(repository, trial.number))
-    workspace.write(place.trial, workspace.TRIAL.dump_json(trial, indent=2).decode() + "\n")
-    with (ledger.path / "results.tsv").open("a") as file:
-        file.write(row(ledger.environment, trial, commit, trial.verdict.level))
+    workspace.write(place.trial, _text(trial))
+    before, now = machine_of(history), machine_of((*history, trial))
+    if is_from(before, now):
+        with (ledger.path / "results.tsv").open("a") as file:
+            file.write(row(ledger.environment, trial, commit, trial.verdict.level, now))
+    else:
+        rewrite(ledger)
+        left = sum(is_elsewhere(one, now) for one in history)
+        ledger.event("machine", trial=trial.number, now=now, before=before, not_comparable=left)
     ledger.event("settled", trial=trial.number, verdict=trial.verdict.kind, score=trial.score.value)
     return trial
+
+
+def resettle(ledger: Ledger, before: History, now: History) -> None:
+    """Write down trials that were decided anew, and mark what changed. What a kill left half done is done again.
+
+    The record of a new attempt comes last: while it is missing, the attempt is pending (tasks/attempts.py), and whoever
+    has the campaign next decides all of it once more.
+    """
+    repository, old = ledger.path / "lineage.git", {trial.number: trial for trial in before}
+    again = [trial for trial in now if trial.attempt != old[trial.number].attempt]
+    for trial in now:
+        if trial not in again and trial != old[trial.number]:
+            workspace.write(ledger.place_of(trial).trial, _text(trial))
+    for trial in again:
+        lineage.keep(repository, trial.number, old[trial.number].attempt)
+        place = ledger.place_of(trial)
+        lineage.commit(repository, place, trial, program_files(ledger))
+        workspace.write(place.diff, lineage.patch(repository, trial.number))
+    if champion := best(now):
+        lineage.crown(repository, champion.number)
+    _tell(ledger, now, again)
+    for trial in again:
+        workspace.write(ledger.place_of(trial).trial, _text(trial))
+    rewrite(ledger)
+
+
+def _tell(ledger: Ledger, now: History, again: Sequence[Trial]) -> None:
+    """An event for each new attempt, and for each verdict that is another; once, however many lives it takes."""
+    told = [{**event, "time": 0} for event in ledger.events()]
+
+    def once(kind: str, **facts: object) -> None:
+        if {"time": 0, "event": kind, **facts} not in told:
+            ledger.event(kind, **facts)
+
+    for trial in again:
+        verdict, score = trial.verdict.kind, trial.score.value
+        once("settled", trial=trial.number, verdict=verdict, score=score, attempt=trial.attempt)
+    for trial in now:
+        kinds = [*(was.kind for was in trial.was), trial.verdict.kind]
+        for was, kind in zip(trial.was, kinds[1:], strict=True):
+            facts = {"rerun": was.rerun, "attempt": was.attempt}
+            once("verdict", trial=trial.number, before=was.kind, now=kind, **facts)
+
+
+def _text(trial: Trial) -> str:
+    return workspace.TRIAL.dump_json(trial, indent=2).decode() + "\n"
 
 
 def reconcile(ledger: Ledger) -> History:
@@ -60,7 +114,8 @@ def rewrite(ledger: Ledger) -> History:
     history, commits = ledger.history(), lineage.commits(ledger.path / "lineage.git")
     environment = ledger.environment
     own = [one for one in ledger.certificates() if not one.elsewhere]
-    rows = (row(environment, trial, commits.get(trial.number, ""), level(trial, own)) for trial in history)
+    commit, here = commits.get, machine_of(history)
+    rows = (row(environment, trial, commit(trial.number, ""), level(trial, own), here) for trial in history)
     workspace.write(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
     return history
 
@@ -71,8 +126,12 @@ def program_files(ledger: Ledger) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*own, *ledger.environment.editable]))
 
 
-def row(environment: Environment, trial: Trial, commit: str, believed: Level | None) -> str:
-    """A trial as a line of results.tsv: its runs together, of its steps the last run's. Unknown is empty, never 0."""
+def row(environment: Environment, trial: Trial, commit: str, believed: Level | None, here: str) -> str:
+    """A trial as a line of results.tsv: its runs together, of its steps the last run's. Unknown is empty, never 0.
+
+    Args:
+        here: The machine whose scores compare with the champion's.
+    """
     score, peak = trial.score, max((run.peak_memory or 0 for run in trial.runs), default=0)
     steps = f"/{environment.budget_steps}" if environment.budget_steps else ""
     varying = {name: value for name, value in trial.proposal.params.items() if name in environment.space}
@@ -91,9 +150,9 @@ def row(environment: Environment, trial: Trial, commit: str, believed: Level | N
         "cost_usd": trial.proposal.cost,
         "proposer": trial.proposal.proposer,
         "budget": f"{environment.budget_seconds:g}s{steps}",
-        "machine": machine(),
+        "machine": trial.runs[-1].machine,
         "judge": judge_name(environment.judge),
-        "comparable": "yes",
+        "comparable": "no" if is_elsewhere(trial, here) else "yes",
         "description": trial.proposal.rationale,
         "params": json.dumps(varying, sort_keys=True),
     }

@@ -36,7 +36,8 @@ from tasks.clock import clock
 from tasks.walls import cgroup, confine, keeper, usage
 from tasks.walls.confine import Level, View
 from tasks.walls.handed import PASSED_ON, NotAProgram, child_environment, find_program
-from tasks.walls.orphans import end
+from tasks.walls.orphans import KEEPER, end
+from tasks.walls.slot import NOWHERE, Slot
 
 TAIL_LINES = 12
 LOOK_SECONDS = 0.5
@@ -61,7 +62,8 @@ class CannotStart(Exception):
 class Program:
     """One program, from its start to the end of the last of its processes.
 
-    Its standard error, and its standard output unless `pipes` asks for a conversation, go to `log` (capped).
+    Its standard error, and its standard output unless `pipes` asks for a conversation, go to `log` (capped). It has to
+    be used in the thread that starts it: the kernel takes the end of that thread for the end of the engine.
 
     Raises:
         NotAProgram: there is no such program, or it cannot be executed.
@@ -79,8 +81,10 @@ class Program:
         view: View,
         limits: Limits,
         pipes: bool = False,
+        slot: Slot = NOWHERE,
     ) -> None:
         self.marker = marker
+        self.slot = slot
         self.limits = limits
         self.peak_memory: int | None = None
         """Largest resident set of all of its processes together, in bytes, as sampled; None if it ended before."""
@@ -97,6 +101,7 @@ class Program:
         self._group: cgroup.Group | None = None
         self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
         environment = child_environment(confine.HOME if self._wrapped else str(self._scratch), marker)
+        environment |= slot.variables(view.gpu)
         argv = [find_program(command[0], cwd, environment["PATH"]), *command[1:]]
         if (free := shutil.disk_usage(self._place).free) < DISK_RESERVE:
             raise CannotStart(
@@ -142,13 +147,14 @@ class Program:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", keeper.__file__, marshal.dumps(plan).hex()],
                 cwd=cwd,
-                env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
+                env={KEEPER: self.marker}
+                | {name: os.environ[name] for name in PASSED_ON if name in os.environ},
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
                 bufsize=0,
                 start_new_session=True,
-                pass_fds=(say,),
+                pass_fds=(say, *self.slot.fences),
             )
         except OSError:
             os.close(hear)

@@ -1,16 +1,21 @@
-"""Where a campaign stands: its history as the running estimate of the champion's level sees it (tasks/incumbent.py)."""
+"""Where a campaign stands: its history as the running estimate of the champion's level sees it (tasks/incumbent.py).
+
+Of a history from several machines, as the one sees it that the newest score is from (tasks/comparable.py).
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
 
+from tasks.comparable import comparable
 from tasks.incumbent import Estimate, Seen, estimate
-from tasks.trial import History, Trial, measured
+from tasks.trial import History, Trial, machine_of, measured
 
 
 def standing(history: History) -> Estimate | None:
     """What is known of the champion's level and of the noise between runs; None while nothing has a score."""
+    history = comparable(history, machine_of(history))
     found = reference(history)
     if found is None:
         return None
@@ -31,7 +36,8 @@ def _first(found: Trial) -> tuple[float, ...]:
 
 def reference(history: History) -> Trial | None:
     """What everything is measured against: the baseline, or the first trial with a score where it has none."""
-    return next((trial for trial in history if trial.score.value is not None), None)
+    seen = comparable(history, machine_of(history))
+    return next((trial for trial in seen if trial.score.value is not None), None)
 
 
 def goodness(history: History, number: int) -> tuple[float, ...]:

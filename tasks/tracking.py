@@ -12,6 +12,7 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -101,6 +102,7 @@ class Mlflow:
 
             run = self._child(client, campaign, trial, trial_tags(campaign, trial, files), params)
             run_id: str = run.info.run_id
+            self._supersede(client, campaign, trial)
             # A request carries at most 1000 things, of which 100 are parameters.
             for some, few in zip_longest(
                 _batches(points, 900), _batches(list(params.items()), 100), fillvalue=()
@@ -111,6 +113,15 @@ class Mlflow:
             with self._uploading():
                 _upload(client, run, trial, place)
             return run_id
+
+    def _supersede(self, client: MlflowClient, campaign: CampaignRecord, trial: Trial) -> None:
+        """Say on the run of the attempt before, which stays, that there is another."""
+        if trial.attempt == 1:
+            return
+        before = replace(trial, attempt=trial.attempt - 1)
+        experiment = self._experiment(client, campaign.environment)
+        if run := find_run(client, experiment, trial_key(campaign, before)):
+            client.set_tag(run.info.run_id, "superseded", f"attempt {trial.attempt}")
 
     def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         from tasks import mlflow_traces

@@ -22,7 +22,9 @@ from tasks import fingerprint, workspace
 from tasks.cancellers import Canceller
 from tasks.checkpoint import At, stored
 from tasks.clock import clock
+from tasks.comparable import comparable
 from tasks.edits import EditFailed
+from tasks.ledger import machine
 from tasks.progress import BadProgress, Progress
 from tasks.sandbox import Program, Stopped
 from tasks.scrub import clean
@@ -32,6 +34,7 @@ from tasks.walls import confine
 from tasks.walls.confine import Level
 from tasks.walls.handed import NotAProgram
 from tasks.walls.isolation import Isolation
+from tasks.walls.slot import NOWHERE, Slot
 from tasks.workspace import TRAINERS, TrialDir
 
 UNSANDBOXED = (
@@ -74,6 +77,7 @@ def train(
     history: History,
     canceller: Canceller | None,
     spare: bool,
+    slot: Slot,
 ) -> Run:
     """One training run of a proposal, in the trial's directory `place`; a finished trial is never run again.
 
@@ -81,13 +85,14 @@ def train(
         canceller: Who may end it early, by what `history` shows; None for nobody.
         spare: Whether it runs to its end all the same, and only says when it would have been cancelled.
     """
-    if known := workspace.settled(place, at.number, at.part):
+    if known := workspace.settled(place, at.part):
         return known[0]
     look: Look | None = None
     if canceller is not None:
-        look = partial(canceller.look, history, higher_is_better=environment.higher_is_better)
+        seen = comparable(history, machine())
+        look = partial(canceller.look, seen, higher_is_better=environment.higher_is_better)
     return run_program(
-        at.marker, environment, isolation, program, place, proposal, seed, look=look, spared=spare
+        at.marker, environment, isolation, program, place, proposal, seed, look=look, spared=spare, slot=slot
     )
 
 
@@ -145,6 +150,7 @@ def run_program(
     cut: Cut | None = None,
     look: Look | None = None,
     spared: bool = False,
+    slot: Slot = NOWHERE,
 ) -> Run:
     """Train once, or until `cut`, of which the program is not told beforehand.
 
@@ -158,7 +164,7 @@ def run_program(
         CannotStart: no process could be started, or confined.
     """
     started, before = time.time(), clock()
-    session = _Session(environment, isolation.level, place, cut, look, spared)
+    session = _Session(environment, isolation.level, place, slot, cut, look, spared)
     digest: str | None = None
     try:
         if not isolation.may_run(proposal.edit):
@@ -187,6 +193,7 @@ def run_program(
         checkpoint=fingerprint.checkpoint(place.out) if session.status == "finished" else None,
         curve=session.progress.curve,
         due=session.due,
+        machine=machine(),
     )
 
 
@@ -194,12 +201,14 @@ class _Session:
     """One started program and its clock, until it has ended one way or another."""
 
     def __init__(
-        self, environment: Environment, level: Level, place: TrialDir, cut: Cut | None, look: Look | None, spared: bool
+        self, environment: Environment, level: Level, place: TrialDir, slot: Slot, cut: Cut | None, look: Look | None,
+        spared: bool,
     ) -> None:  # fmt: skip
         self.environment = environment
         self.cut = cut or Cut(environment.startup_seconds, environment.budget_seconds)
         self.level = level
         self.place = place
+        self.slot = slot
         self.look = look
         self.spared = spared
         self.progress = Progress(place.progress, environment.metric, environment.budget_steps)
@@ -220,7 +229,7 @@ class _Session:
         view = confine.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
         with Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
-            limits=self.environment.limits,
+            limits=self.environment.limits, slot=self.slot,
         ) as program:  # fmt: skip
             try:
                 reason = self._watch(program) or self._leftovers(program)

@@ -6,13 +6,17 @@ else (champion, streaks, shares) is computed from it, so resume, retry and repla
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from environments.score import Score
 
 Value = int | float | str | bool
 Params = dict[str, Value]
+TIMES = ("seconds", "usage")
+"""What a proposal took to come by, which is no part of what it is."""
 
 VerdictKind = Literal["keep", "discard", "cancelled", "crash"]
 Level = Literal["provisional", "confirmed", "certified"]
@@ -133,6 +137,8 @@ class Run:
     """The objective's metric as reported on the way; a claim, compared with other claims only."""
     due: Due | None = None
     """The first time that it should have been cancelled; None when it never should."""
+    machine: str = ""
+    """The machine that it ran on (tasks.ledger.machine); empty before that was noted."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +177,18 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Was:
+    """A verdict that no longer holds, since this trial or one before it was run again."""
+
+    kind: VerdictKind
+    reason: str
+    rerun: int
+    """The trial that was run again."""
+    attempt: int
+    """Which attempt at that it was."""
+
+
+@dataclass(frozen=True)
 class Trial:
     """One proposal, trained, evaluated, decided."""
 
@@ -189,6 +207,24 @@ class Trial:
     """Everything from its first training to its verdict, in seconds."""
     reruns: tuple[Rerun, ...] = ()
     """What was run again before it was decided: itself, or the champion that it had to beat."""
+    was: tuple[Was, ...] = ()
+    """What its verdict was before, the latest last; empty unless a rerun changed it."""
+
+    @cached_property
+    def decided(self) -> str:
+        """What was decided, as JSON: proposal, scores and verdict, but no times. Kept: every later key asks for it."""
+        proposal = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
+        reruns = ((rerun.of, rerun.score.value) for rerun in self.reruns)
+        seen = (
+            self.number,
+            self.attempt,
+            self.settle,
+            proposal,
+            self.score.value,
+            self.verdict.kind,
+            *reruns,
+        )
+        return json.dumps(seen, sort_keys=True)
 
 
 History = tuple[Trial, ...]
@@ -214,8 +250,31 @@ def _part(trial: Trial) -> float:
     return due.fraction if due else 1.0
 
 
+def machine_of(history: History) -> str:
+    """The machine that the newest score is from; empty while there is none, or it was not noted."""
+    scored = (trial for trial in reversed(history) if trial.score.value is not None and trial.runs)
+    return next((trial.runs[-1].machine for trial in scored), "")
+
+
+def is_from(machine: str, other: str) -> bool:
+    """Whether runs of two machines compare: they are the same, or one of them is not known."""
+    return machine == other or not machine or not other
+
+
 def measured(history: History, number: int) -> tuple[Score, ...]:
-    """Every score of a trial's program and parameters, one per training run: its own, then those of its reruns."""
-    own = (trial.score for trial in history if trial.number == number)
-    again = (rerun.score for trial in history for rerun in trial.reruns if rerun.of == number)
-    return tuple(part for score in (*own, *again) for part in score.each)
+    """Every score of a trial's program and parameters, one per training run: its own, then those of its reruns.
+
+    Where it ran on several machines, those of the one that the newest score is from, if there are any.
+    """
+    own = [pair for t in history if t.number == number for pair in _from(t.runs, t.score)]
+    again = [pair for t in history for r in t.reruns if r.of == number for pair in _from((r.run,), r.score)]
+    every, machine = [*own, *again], machine_of(history)
+    here = [score for where, score in every if is_from(where, machine)]
+    return tuple(here or (score for _, score in every))
+
+
+def _from(runs: tuple[Run, ...], score: Score) -> list[tuple[str, Score]]:
+    """The score of each run, with the machine that it is from."""
+    machines = [run.machine for run in runs] or [""]
+    each = score.each
+    return list(zip(machines if len(machines) == len(each) else machines[-1:] * len(each), each, strict=True))

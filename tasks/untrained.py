@@ -21,6 +21,7 @@ from tasks.evaluate import judge_run
 from tasks.train import Cut, run_program
 from tasks.trial import Control, Proposal, Run
 from tasks.walls.isolation import Isolation
+from tasks.walls.slot import Slot
 from tasks.workspace import TrialDir
 
 SHARE = 0.01
@@ -39,18 +40,22 @@ def untrained(
     proposal: Proposal,
     trained: Run,
     seed: int,
+    slot: Slot,
 ) -> Control:
     """Run the same program, parameters and seed, stop it after a hundredth of the time, and judge what it leaves."""
-    if known := workspace.finished(place):
-        seen = known.verdict.evidence.get("untrained")
+    known = workspace.finished(place)  # which need not have asked for it: a verdict may be given anew
+    if known and "untrained" in known.verdict.evidence:
+        seen = known.verdict.evidence["untrained"]
         return Control(Score(seen, higher_is_better=environment.higher_is_better))
     cut = Cut(_preparations(environment, trained), trained.seconds * SHARE)
 
     def scored(name: str, proposal: Proposal) -> Score:
         aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
-        run = run_program(at.marker, environment, isolation, program, aside, proposal, trained.seed, cut)
-        score = judge_run(at.marker, environment, isolation, aside, run, seed)
+        run = run_program(
+            at.marker, environment, isolation, program, aside, proposal, trained.seed, cut, slot=slot
+        )
+        score = judge_run(at.marker, environment, isolation, aside, run, seed, slot)
         for large in (aside.out, aside.workspace):  # its logs are enough to understand it by
             trees.remove(large)
         return score

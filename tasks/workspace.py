@@ -36,6 +36,8 @@ from tasks.trial import Proposal, Run, Trial
 TRAINERS = "tasks.trainers"
 PROPOSAL = TypeAdapter(Proposal)
 TRIAL = TypeAdapter(Trial)
+OWN = ("", "run", "again")
+"""How the names of a trial's own runs begin; others are those of certificates and ablations."""
 
 
 @dataclass(frozen=True)
@@ -150,22 +152,31 @@ def finished(place: TrialDir) -> Trial | None:
     return TRIAL.validate_json(place.trial.read_bytes()) if place.trial.is_file() else None
 
 
-def settled(place: TrialDir, number: int, part: str) -> tuple[Run, Score] | None:
+def settled(place: TrialDir, part: str) -> tuple[Run, Score] | None:
     """One run of a trial and its score as the ledger has them, once the trial is decided; None before.
 
     Args:
         part: Which run: empty for the first, `run-2` for its second training seed, `again-1` for what was run
             again first, `again-1-of-0003` where that was another trial.
     """
-    trial = finished(TrialDir(place.path.with_name(f"{number:04d}")))
-    kind, count, *_ = [*part.split("-"), "1"]
-    if trial is None or kind not in ("", "run", "again"):
+    if not is_own(part):
         return None
+    # The attempt is part of the directory's name.
+    trial = finished(TrialDir(place.path.with_name(place.path.name.partition("-")[0])))
+    kind, count, *_ = [*part.split("-"), "1"]
     index = int(count) - 1
+    # A verdict that is given anew may ask for more than the trial has.
+    if trial is None or index >= len(trial.reruns if kind == "again" else trial.runs):
+        return None
     if kind == "again":
         return trial.reruns[index].run, trial.reruns[index].score
     each = trial.score.each
     return trial.runs[index], each[index] if len(each) == len(trial.runs) else trial.score
+
+
+def is_own(part: str) -> bool:
+    """Whether a run is the trial's own, and made anew with every attempt at it."""
+    return part.partition("-")[0] in OWN
 
 
 def fill(command: str, values: Mapping[str, object]) -> list[str]:

@@ -452,11 +452,11 @@ def test_a_decided_trial_gives_each_of_its_runs_with_its_own_score(tmp_path: Pat
     again = Rerun(0, Run("trials/0003-again-1", 9, 5.0, "finished"), scored(7.0))
     trial = Trial(3, 1, 3, Proposal({}), runs, each, Verdict("keep", "as a test says"), reruns=(again,))
     place = TrialDir(tmp_path / "0003")
-    assert [workspace.settled(place, 3, part) for part in ("", "run-2", "again-1")] == [None] * 3
+    assert [workspace.settled(place, part) for part in ("", "run-2", "again-1")] == [None] * 3
     workspace.write(place.trial, workspace.TRIAL.dump_json(trial).decode())
     assert finished(place) == trial
     found = {
-        part: workspace.settled(TrialDir(tmp_path / f"0003{f'-{part}' if part else ''}"), 3, part)
+        part: workspace.settled(TrialDir(tmp_path / f"0003{f'-{part}' if part else ''}"), part)
         for part in ("", "run-2", "again-1", "certificate-1-champion-1", "ablation-1")
     }
     assert [one and (one[0], one[1].value) for one in found.values()] == [
@@ -468,4 +468,4 @@ def test_a_decided_trial_gives_each_of_its_runs_with_its_own_score(tmp_path: Pat
     ]
     alone = replace(trial, runs=runs[:1], score=scored(1.0), reruns=())
     workspace.write(place.trial, workspace.TRIAL.dump_json(alone).decode())
-    assert workspace.settled(place, 3, "") == (runs[0], scored(1.0))
+    assert workspace.settled(place, "") == (runs[0], scored(1.0))

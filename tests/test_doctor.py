@@ -25,16 +25,18 @@ from toy import nightshift
 
 from blocks.tracking import Tracking
 from flows import checkup, connections, doctor
-from flows.checkup import Check, Unanswered, ask
+from flows.checkup import Check
 from flows.daemon import Daemon, Note, identity
-from flows.gpus import GIB, MIB, Gpu, Holder, gpus, judged, known, parse_gpus, parse_processes
+from flows.gpus import gpus, judged
+from tasks.asking import Unanswered, ask, command_of
+from tasks.gpus import GIB, MIB, Gpu, Holder, known, parse_gpus, parse_processes
 from tasks.walls.isolation import Finding
 from tasks.walls.orphans import MARKER
 
 CHECKOUT = Path(__file__).parents[1]
 NAMES = [
     "isolation", "limits", "gpus", "machine", "python", "git", "training", "language", "keys",
-    "home", "disk", "ports", "prefect", "mlflow",
+    "home", "disk", "slots", "ports", "prefect", "mlflow",
 ]  # fmt: skip
 SECRET = "hunter2"
 ONE_GPU = "0, GPU-aa, 143771, 520, NVIDIA H200\n"
@@ -277,7 +279,7 @@ def test_of_a_process_only_the_program_is_told(tmp_path: Path, arguments: list[s
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, *words], **pipes) as process:  # type: ignore[call-overload]
         process.stdout.readline()
-        said = checkup.command_of(process.pid)
+        said = command_of(process.pid)
         process.kill()
     assert said == f"{Path(sys.executable).name} {shown.replace('{script}', str(script))}"
 

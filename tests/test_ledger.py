@@ -227,8 +227,9 @@ def test_a_campaign_that_exists_is_opened_never_made_anew(tmp_path: Path) -> Non
 
 
 def test_two_that_begin_one_campaign_at_once_share_it(tmp_path: Path) -> None:
+    spec = CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="n")
     with ThreadPoolExecutor(4) as pool:
-        ids = {ledger.campaign.campaign_id for ledger in pool.map(lambda _: created(tmp_path), range(4))}
+        ids = {ledger.campaign.campaign_id for ledger in pool.map(lambda _: spec.open(), range(4))}
     assert ids == {Ledger.open("n").campaign.campaign_id}
 
 

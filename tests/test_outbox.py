@@ -13,7 +13,7 @@ from test_proposers import decided
 from tasks import workspace
 from tasks.certificate import Certificate
 from tasks.ledger import Ledger, machine
-from tasks.outbox import Outbox, campaign_record, is_tracked
+from tasks.outbox import Outbox, campaign_record, is_tracked, waiting
 from tasks.record import reconcile, settle
 from tasks.tracking import CampaignRecord, Rejected, TrialFiles, Unreachable
 from tasks.trial import History, Trial
@@ -276,7 +276,33 @@ def test_a_campaign_whose_tracker_is_down_ends_all_the_same(ledger: Ledger) -> N
     outbox = outbox_of(ledger, shelf)
     shelf.down = True
     outbox.close("failed")
-    assert notes(ledger) == [("connection refused", 0)]
+    outbox.close("failed")
+    assert notes(ledger) == [("connection refused", 1)] and waiting(ledger, ()) == 1
+    shelf.down = False
+    outbox.close("failed")
+    assert shelf.ended == ["failed"] and waiting(ledger, ()) == 0
+
+
+def test_a_server_that_hangs_is_not_asked_after_every_trial(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf, asked, now = Shelf(), [], [100.0]
+
+    def hangs(_: Trial) -> None:
+        asked.append(now[0])
+        now[0] += 3.0
+        raise Unreachable("timed out")
+
+    monkeypatch.setattr("tasks.outbox.clock", lambda: now[0])
+    monkeypatch.setattr(shelf, "open_campaign", hangs)
+    outbox = outbox_of(ledger, shelf, (settled(ledger, ()),))
+    for _ in range(40):
+        outbox.drain()
+        now[0] += 1.0
+    assert asked == [100.0, 130.0]
+    monkeypatch.undo()
+    outbox.close("stopped")
+    assert shelf.sent == [0] and not outbox.problem, "the end does not wait"
 
 
 def test_a_receipt_says_which_run_took_which_trial(ledger: Ledger) -> None:

@@ -16,6 +16,7 @@ from tasks.evaluate import judge_run
 from tasks.ledger import freeze
 from tasks.rules import Tried
 from tasks.rules.greedy import Greedy
+from tasks.slots import NOWHERE
 from tasks.train import run_program
 from tasks.trial import Proposal, Trial, Verdict
 from tasks.untrained import untrained
@@ -102,7 +103,7 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     assert score.value is not None and score.value > good, score
 
     control = untrained.fn(
-        At("untrained", "d", 1), environment, SANDBOX, frozen, place, proposal, run, seed=3
+        At("untrained", "d", 1), environment, SANDBOX, frozen, place, proposal, run, seed=3, slot=NOWHERE
     )
     first = type(score)(baseline, higher_is_better=True)
     history = (Trial(0, 1, 0, proposal, (run,), first, Verdict("keep", "the baseline", "provisional")),)

@@ -14,6 +14,7 @@ from tasks.decide import Untrained, Wanted, weigh
 from tasks.evaluate import judge_run
 from tasks.rules import Tried
 from tasks.rules.greedy import Greedy
+from tasks.slots import NOWHERE
 from tasks.train import run_program
 from tasks.trial import Control, History, Proposal, Run, Trial, Verdict, VerdictKind
 from tasks.untrained import untrained
@@ -144,8 +145,9 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
 
     from tasks.checkpoint import At
 
+    at = At("test", "d", 1)
     control = untrained.fn(
-        At("test", "d", 1), environment, SANDBOX, environment.folder, place, proposal, run, seed=9
+        at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, slot=NOWHERE
     )
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import time
+from collections.abc import Iterable
 
 import psutil
 
@@ -10,6 +14,10 @@ from tasks.clock import clock
 
 MARKER = "NIGHTSHIFT_TRIAL"
 """An environment variable that a program's processes inherit: what an engine's next life finds them by."""
+KEEPER = "NIGHTSHIFT_KEEPER"
+"""The same of the keeper above them (tasks/walls/keeper.py), which ends them all as soon as its engine is dead."""
+KEEPER_SECONDS = 5.0
+"""How long one may take to do so. A program can give itself the same variable, and then would not end by itself."""
 
 
 def marked(marker: str) -> list[psutil.Process]:
@@ -45,6 +53,61 @@ def end(marker: str, patience: float = 10.0) -> list[str]:
                 continue
         time.sleep(0.005)
     return list(killed.values())
+
+
+def having_open(descriptor: int) -> list[psutil.Process]:
+    """Every other process that has the same file open, as far as this user may see."""
+    file = os.fstat(descriptor)
+    found = []
+    for process in psutil.process_iter():
+        if process.pid != os.getpid() and _has_open(process.pid, file):
+            found.append(process)
+    return found
+
+
+def is_ours(process: psutil.Process) -> bool:
+    """Whether it is a keeper, or a program that one was started for."""
+    return bool({MARKER, KEEPER} & _variables(process))
+
+
+def is_kept(process: psutil.Process) -> bool:
+    """Whether a keeper is above it, which sees to it that it ends."""
+    with contextlib.suppress(psutil.Error):
+        return any(KEEPER in _variables(above) for above in process.parents())
+    return False
+
+
+def end_left(processes: Iterable[psutil.Process]) -> None:
+    """Have what a dead engine has left end: keepers do that themselves, if they can, and the rest is killed."""
+    left = list(processes)
+    keepers = [process for process in left if KEEPER in _variables(process)]
+    for keeper in keepers:
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            keeper.terminate()
+            keeper.send_signal(signal.SIGCONT)  # without walls a program can have stopped it
+    psutil.wait_procs(keepers, timeout=KEEPER_SECONDS)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            for one in [*process.children(recursive=True), process]:
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                status = descriptor.stat()
+                if (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino):
+                    return True
+    return False
+
+
+def _variables(process: psutil.Process) -> set[str]:
+    """The names of its environment variables; none where it is another user's, or has ended."""
+    with contextlib.suppress(psutil.Error):
+        return set(process.environ())
+    return set()
 
 
 def _name(process: psutil.Process) -> str:

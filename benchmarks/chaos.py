@@ -1,0 +1,378 @@
+"""A campaign that is killed again and again, and what is left of it in the morning.
+
+    python -m benchmarks.chaos [--kills 200] [--parallel 1] [--seed 0] [--short] [--server URL] [--json]
+
+Two real campaigns, at a Prefect server of their own and with MLflow (sqlite), whose trials take half a second:
+
+    night    its engine is killed (SIGKILL, SIGTERM, SIGHUP, and SIGTERM with SIGKILL close behind), at random moments
+             of a life and right after a mark of its work: a result begun or written, a workspace, a model, a commit,
+             trial.json, a line of results.tsv, MLflow's receipt. Now and then the server is killed and started again.
+    struck   its trials are killed (a fifth of the kills): the program, the worker that it has started, or their
+             keeper. That is the trial's own end: a crash, whose number is noted. The engine is killed between, too.
+
+After every kill the campaign is resumed. At the end it goes on to a whole number of trials without a kill, and another
+one of the same seed runs undisturbed:
+
+    lost          finished trials that vanished, or whose stored proposal, score or verdict is another than before
+    doubled       runs that were trained anew although their result was stored whole, and trials with two runs in MLflow
+    orphans       processes of the trials, or their keepers, that are alive at the end
+    slots_held    slots that nobody holds and nobody can get, at the end
+    ledger_equal  `night`, with --parallel 1: every proposal, score and verdict is that of the undisturbed campaign
+                  (TPE, so each proposal depends on all before); with more: each trial was decided once, in its turn.
+                  `struck` (random search, so that proposals depend on nothing): all the same but for crashes of
+                  trials that were struck, each verdict being what the scores before it say.
+
+A life is a fork of this process, which has loaded everything; every tenth is a new process of the command, and so is
+the last one. `mean_resume_seconds` is over those: from its start until the campaign is held and its event `life` is
+written. With `--short`, for a test, there is `night` alone, without MLflow, and every life is a fork.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import lives
+from benchmarks.lives import Life, Server
+from benchmarks.sameness import is_equal, is_equal_but, is_in_order, said
+from flows.daemon import free_port
+from tasks import fences
+from tasks.ledger import Ledger
+from tasks.slots import Slots
+
+FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
+FIRST_PORT = 4790
+STRUCK_SHARE = 0.2
+SERVER_SHARE = 0.02
+MARK_SHARE = 0.6
+"""Of the engine's kills that come right after a mark; the others come at any moment."""
+RANDOM_SECONDS = 4.0
+COMMAND_EVERY = 10
+AHEAD = 12
+"""Trials that a life has before it, more than it can do until it is killed."""
+PATIENCE = 20
+"""Lives that may end by themselves until something is wrong with the whole."""
+LAST = 2
+"""Trials that are done in peace at the end."""
+Figures = dict[str, Any]
+Campaign = Literal["night", "struck"]
+
+
+@dataclass
+class Tally:
+    """What happened to one campaign."""
+
+    kills: Counter[str] = field(default_factory=Counter)
+    resumes: list[float] = field(default_factory=list)
+    """Seconds until a life of the command's own began."""
+    lost: set[int] = field(default_factory=set)
+    doubled: set[str] = field(default_factory=set)
+    struck: set[int] = field(default_factory=set)
+    ends: list[str] = field(default_factory=list)
+    """Lives that ended otherwise than they were made to."""
+
+    @property
+    def count(self) -> int:
+        return sum(self.kills.values())
+
+
+@dataclass
+class Setup:
+    """What the campaigns have in common."""
+
+    folder: Path
+    url: str
+    server: Server | None
+    """Which may be killed; None: it is somebody else's."""
+    draw: random.Random
+    parallel: int
+    seed: int
+    short: bool
+
+
+class Chaos:
+    """One campaign, its lives and their ends."""
+
+    def __init__(self, name: Campaign, setup: Setup) -> None:
+        self.name, self.setup, self.draw, self.parallel = name, setup, setup.draw, setup.parallel
+        self.tally = Tally()
+        folder = setup.folder
+        self._log = folder / f"{name}.log"
+        self._spec = lives.write_problem(
+            folder / name,
+            seconds=0.05 if name == "night" else 0.6,
+            proposer="tpe" if name == "night" else "random_search",
+            seed=setup.seed,
+        )
+        self._lives = 0
+        self._stored: dict[int, Any] = {}
+        self._trained: dict[Path, tuple[int, int]] = {}
+
+    def run(self, kills: int) -> None:
+        """Kill it so many times, then let it come to its end."""
+        while self.tally.count < kills:
+            with self._life() as life:
+                if self.name == "night":
+                    self._end_somehow(life)
+                else:
+                    self._strike(life, kills)
+        self.finish(self.name, self._trials() + LAST)
+
+    def finish(self, campaign: str, trials: int) -> None:
+        """Have a campaign do the rest of so many trials, undisturbed."""
+        start = lives.fork if self.setup.short else lives.begin
+        life = start(self._command(campaign, trials), self._log)
+        self._began(campaign, life)
+        life.wait(3600)
+        if life.status:
+            self.tally.ends.append(f"{campaign}: undisturbed, it ended with {life.status}")
+        if campaign == self.name:
+            self._look()
+
+    @contextmanager
+    def _life(self) -> Iterator[Life]:
+        """A life that has somehow ended when the block does; what it left is looked at then."""
+        self._lives += 1
+        is_command = self._lives % COMMAND_EVERY == 0 and not self.setup.short
+        start = lives.begin if is_command else lives.fork
+        life = start(self._command(self.name, self._trials() + AHEAD), self._log)
+        if is_command:
+            self._began(self.name, life)
+        try:
+            yield life
+        finally:
+            if not life.wait(0):
+                life.kill(signal.SIGKILL)
+                life.wait(lives.END_SECONDS)
+            self._look()
+
+    def _command(self, campaign: str, trials: int) -> list[str]:
+        asked = ["--trials", str(trials), "--parallel", str(self.parallel), "--server", self.setup.url]
+        asked += ["--tracking", "off"] * self.setup.short
+        if Ledger.exists(campaign):
+            return ["resume", campaign, *asked]
+        return ["run", str(self._spec), "--name", campaign, *asked]
+
+    def _began(self, campaign: str, life: Life) -> None:
+        resumes = Ledger.exists(campaign)
+        seconds = lives.wait_for_life(campaign, life)
+        if seconds is not None and resumes:
+            self.tally.resumes.append(seconds)
+
+    def _end_somehow(self, life: Life) -> None:
+        """Kill the engine, at a mark or at any moment; or, seldom, the server below it first."""
+        when = "any moment"
+        if self.draw.random() < MARK_SHARE and lives.wait_for_life(self.name, life) is not None:
+            when = self.draw.choice(lives.MARKS)
+            for _ in range(self.draw.choice((1, 1, 2))):
+                if not lives.wait_for_mark(Ledger.open(self.name), life, when, self.parallel):
+                    break
+        else:
+            life.wait(self.draw.uniform(0.0, RANDOM_SECONDS))
+        if self.setup.server and self.draw.random() < SERVER_SHARE and not life.is_over:
+            self.setup.server.restart()
+            self.tally.kills["server SIGKILL, any moment"] += 1
+            life.wait(self.draw.uniform(0.0, 2 * RANDOM_SECONDS))
+            if life.is_over:  # it may end for want of its server; it is resumed all the same
+                return
+        self._kill(life, when)
+
+    def _kill(self, life: Life, when: str) -> None:
+        """Send the engine a signal, and wait until it is gone."""
+        which = self.draw.choice(("SIGKILL", "SIGKILL", "SIGKILL", "SIGTERM", "SIGHUP", "SIGTERM+SIGKILL"))
+        first, _, second = which.partition("+")
+        if not life.kill(signal.Signals[first]):
+            self.tally.ends.append(f"{self.name}: a life ended by itself with {life.status}, before {when}")
+            if len(self.tally.ends) > PATIENCE:
+                raise RuntimeError(f"too many lives end by themselves, see {life.log}: {self.tally.ends}")
+            return
+        self.tally.kills[f"engine {which}, {when}"] += 1
+        if second:
+            life.wait(self.draw.uniform(0.0, 0.3))
+            life.kill(signal.SIGKILL)
+        if not life.wait(lives.END_SECONDS):
+            self.tally.ends.append(f"{self.name}: deaf to {which} at {when} for {lives.END_SECONDS:g} s")
+
+    def _strike(self, life: Life, kills: int) -> None:
+        """Kill some processes of its trials, then the engine itself."""
+        lives.wait_for_life(self.name, life)
+        for _ in range(self.draw.randint(2, 5)):
+            if self.tally.count < kills and not life.is_over:
+                self._strike_once(life)
+        if self.tally.count < kills:
+            self._kill(life, "any moment")
+
+    def _strike_once(self, life: Life) -> None:
+        deadline, wanted = time.monotonic() + 30, self.draw.choice(("program", "worker", "keeper"))
+        while time.monotonic() < deadline and not life.is_over:
+            found = lives.relatives(Ledger.open(self.name), self.draw)
+            if wanted in found:
+                process, number = found[wanted]
+                which = self.draw.choice((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
+                try:
+                    process.send_signal(which)
+                except psutil.NoSuchProcess:
+                    continue
+                self.tally.kills[f"{wanted} {which.name}"] += 1
+                self.tally.struck.add(number)
+                life.wait(self.draw.uniform(0.0, 1.5))
+                return
+            time.sleep(0.02)
+
+    def _trials(self) -> int:
+        """Finished trials, the baseline left out."""
+        return max(len(lives.history(self.name)) - 1, 0)
+
+    def _look(self) -> None:
+        """Compare what is stored with what was stored before."""
+        if not Ledger.exists(self.name):
+            return
+        ledger = Ledger.open(self.name)
+        now = {trial.number: said(trial) for trial in ledger.history()}
+        self.tally.lost |= {number for number, said in self._stored.items() if now.get(number) != said}
+        self._stored |= now
+        for number in range(len(now) + self.parallel + 1):
+            marks = lives.marks(ledger, number)
+            config = marks["its workspace"]
+            if not config.is_file() or not lives.whole(marks["result of train"]):
+                continue
+            stamp = (config.stat().st_ino, config.stat().st_mtime_ns)
+            if self._trained.setdefault(config, stamp) != stamp:
+                self.tally.doubled.add(f"trial {number}")
+
+
+def twice_in_mlflow(database: Path) -> list[str]:
+    """Keys of trials that have more than one run."""
+    with closing(sqlite3.connect(database)) as rows:
+        query = "SELECT value FROM tags WHERE key = 'idempotency_key' GROUP BY value HAVING COUNT(*) > 1"
+        return [str(value) for (value,) in rows.execute(query)]
+
+
+def slots_held(home: Path) -> int:
+    """Slots of this home's that cannot be had: somebody holds the lock, or is still behind the fence."""
+    slots, held = Slots(home), 0
+    for name in (lock for part in slots.parts for lock in part.locks):
+        if not (slots.folder / f"{name}.lock").exists():  # nobody ever had it
+            continue
+        lock = fences.take(slots.folder / f"{name}.lock")
+        fence = fences.open_fence(slots.folder / f"{name}.fence")
+        held += lock is None or not fences.put_up(fence)
+        os.close(fence)
+        if lock is not None:
+            fences.release(lock)
+    return held
+
+
+def measure(kills: int, setup: Setup) -> tuple[Figures, list[Chaos]]:
+    """Everything, and the campaigns that it was measured with."""
+    struck = 0 if setup.short else round(kills * STRUCK_SHARE)
+    shares: dict[Campaign, int] = {"night": kills - struck, "struck": struck}
+    chaoses = [Chaos(name, setup) for name, share in shares.items() if share]
+    for chaos in chaoses:
+        chaos.run(shares[chaos.name])
+    equal = [compared(chaos) for chaos in chaoses]
+    tallies, home = [chaos.tally for chaos in chaoses], setup.folder / "home"
+    resumes = [seconds for tally in tallies for seconds in tally.resumes]
+    twice = [] if setup.short else twice_in_mlflow(home / "mlflow.db")
+    return {
+        "kills": sum(tally.count for tally in tallies),
+        "lost": sum(len(tally.lost) for tally in tallies),
+        "doubled": sum(len(tally.doubled) for tally in tallies) + len(twice),
+        "orphans": sum(lives.left_over(Ledger.open(chaos.name)) for chaos in chaoses),
+        "slots_held": slots_held(home),
+        "ledger_equal": all(equal),
+        "mean_resume_seconds": round(statistics.fmean(resumes), 2),
+    }, chaoses
+
+
+@contextmanager
+def settled(options: argparse.Namespace, folder: Path) -> Iterator[Setup]:
+    """A home of its own in `folder`, and a server."""
+    for name in FOREIGN:
+        os.environ.pop(name, None)
+    os.environ["NIGHTSHIFT_HOME"] = str(folder / "home")
+    lives.load(folder / "home", mlflow=not options.short)
+    draw = random.Random(options.seed)
+    more = draw, options.parallel, options.seed, options.short
+    if options.server:
+        yield Setup(folder, options.server, None, *more)
+        return
+    server = Server.start(folder / "server", free_port(FIRST_PORT))
+    try:
+        server.wait()
+        yield Setup(folder, server.url, server, *more)
+    finally:
+        server.kill()
+
+
+def compared(chaos: Chaos) -> bool:
+    """Whether a campaign's ledger is what an undisturbed one would have been."""
+    night = lives.history(chaos.name)
+    if not is_in_order(night):
+        return False
+    if chaos.parallel > 1 and chaos.name == "night":  # what is proposed depends on what ended first
+        return True
+    calm = f"{chaos.name}-calm"
+    chaos.finish(calm, len(night) - 1)
+    if chaos.name == "struck":
+        return is_equal_but(night, lives.history(calm), chaos.tally.struck)
+    return is_equal(night, lives.history(calm))
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the server is ended, too
+    parser = argparse.ArgumentParser(description="A campaign that is killed again and again.")
+    parser.add_argument("--kills", type=int, default=200, help="of everything together (200)")
+    parser.add_argument("--parallel", type=int, default=1, help="trials at once (1)")
+    parser.add_argument("--seed", type=int, default=0, help="of the kills and of the campaigns (0)")
+    parser.add_argument("--short", action="store_true", help="what a test has time for")
+    parser.add_argument("--server", help="the API of a Prefect server that stays; without it, one of its own")
+    parser.add_argument("--keep", type=Path, help="a new folder to run in, which stays")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="nightshift-chaos-") as folder:
+        if options.keep:
+            options.keep.mkdir(parents=True)
+        with settled(options, options.keep or Path(folder)) as setup:
+            figures, chaoses = measure(options.kills, setup)
+    print(json.dumps(figures, indent=2)) if options.json else show(figures, chaoses)
+    strange = [words for chaos in chaoses for words in chaos.tally.ends]
+    sys.exit("\n".join(strange) or None)
+
+
+def show(figures: Figures, chaoses: list[Chaos]) -> None:
+    console, table = Console(highlight=False), Table("figure", "")
+    for key, value in figures.items():
+        table.add_row(key, str(value))
+    console.print(table)
+    kills = Table("campaign", "killed", "times")
+    for chaos in chaoses:
+        for which, times in sorted(chaos.tally.kills.items()):
+            kills.add_row(chaos.name, which, str(times))
+    console.print(kills)
+    for chaos in chaoses:
+        for what, which in {"lost": chaos.tally.lost, "doubled": chaos.tally.doubled}.items():
+            if which:
+                console.print(f"{chaos.name}, {what}: {', '.join(map(str, which))}", style="red")
+
+
+if __name__ == "__main__":
+    main()

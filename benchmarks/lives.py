@@ -1,0 +1,355 @@
+"""The lives of a small campaign, for benchmarks that end them: how one is begun, watched, and killed.
+
+A life is the command itself. `begin` starts it as a process of its own, with all that takes; `fork` makes one of this
+process, which has loaded everything before, so that a kill falls into the campaign and not into its imports.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from flows import server as servers
+from flows.daemon import HOST
+from tasks.ledger import Ledger
+from tasks.trial import History
+from tasks.walls import keeper, orphans
+
+FILES = {
+    "fit.py": """\
+import argparse, json, pathlib, subprocess, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--x", type=float)
+parser.add_argument("--out", type=pathlib.Path)
+parser.add_argument("--seconds", type=float)
+parser.add_argument("--worker", action="store_true")
+given = parser.parse_args()
+if not given.worker:
+    sys.exit(subprocess.run([sys.executable, *sys.argv, "--worker"]).returncode != 0)
+time.sleep(given.seconds)
+(given.out / "model.json").write_text(json.dumps({"x": given.x}))
+""",
+    "judge.py": """\
+import json, pathlib, sys
+x = json.loads(pathlib.Path(sys.argv[1], "model.json").read_text())["x"]
+pathlib.Path(sys.argv[2]).write_text(json.dumps({"score": (x - 1) ** 2}))
+""",
+    "environment.toml": """\
+title = "Quadratic"
+metric = "loss"
+direction = "minimize"
+trainer = "command"
+program = ["fit.py"]
+train_cmd = "python fit.py --x {x} --out {out} --seconds SECONDS"
+budget_seconds = 20
+startup_seconds = 2
+grace_seconds = 0.5
+deterministic = true
+allow_untrained = true
+judge = "command"
+command.eval_cmd = "python judge.py {out} {result}"
+limits.least_seconds = 0
+space.x = { type = "float", low = -3.0, high = 3.0, default = 2.5 }
+""",
+}
+"""Minimise (x - 1)^2. A worker, the program's child, makes the model; the same x has the same score every time."""
+SERVER_SECONDS = 180.0
+END_SECONDS = 90.0
+"""How long a life that was asked to end may take, on a busy machine."""
+POLL_SECONDS = 0.002
+
+
+def write_problem(folder: Path, *, seconds: float, proposer: str, seed: int) -> Path:
+    """An environment whose trainings sleep for so many seconds, and a spec.toml for a campaign in it."""
+    folder.mkdir(parents=True)
+    for name, text in FILES.items():
+        (folder / name).write_text(text.replace("SECONDS", f"{seconds:g}"))
+    spec = folder / "spec.toml"
+    spec.write_text(
+        f'environment = "."\nproposer = "{proposer}"\nrule = "greedy"\nseed = {seed}\nadvanced.crash_share = 1.0\n'
+    )
+    return spec
+
+
+@dataclass
+class Server:
+    """A Prefect server of the benchmark's own, that can be killed and started again at the same address."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes]
+
+    @classmethod
+    def start(cls, folder: Path, port: int) -> Server:
+        folder.mkdir(exist_ok=True)
+        with (folder / "server.log").open("ab") as log:
+            command = [
+                sys.executable,
+                "-m",
+                "prefect",
+                "server",
+                "start",
+                "--host",
+                HOST,
+                "--port",
+                str(port),
+            ]
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return cls(folder, port, process)
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}/api"
+
+    def wait(self) -> None:
+        """Return once it answers.
+
+        Raises:
+            TimeoutError: it does not.
+        """
+        deadline = time.monotonic() + SERVER_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(httpx.TransportError):
+                if httpx.get(f"{self.url}/health", timeout=5).is_success:
+                    return
+            time.sleep(0.2)
+        raise TimeoutError(f"no answer from {self.url} in {SERVER_SECONDS:g} s: see {self.folder}/server.log")
+
+    def kill(self) -> None:
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def restart(self) -> None:
+        self.kill()
+        self.process = Server.start(self.folder, self.port).process
+        self.wait()
+
+
+class Life:
+    """One process that runs a campaign."""
+
+    def __init__(self, pid: int, is_command: bool, log: Path) -> None:
+        self.pid = pid
+        self.is_command = is_command
+        """Whether it is a process of the command's own, not a fork of this one."""
+        self.log = log
+        self.began = time.time()
+        self.status: int | None = None
+        """Its exit code, or minus the signal that ended it, once it has ended."""
+
+    @property
+    def is_over(self) -> bool:
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.status = os.waitstatus_to_exitcode(status) if pid else None
+        return self.status is not None
+
+    def kill(self, number: signal.Signals) -> bool:
+        """Send it a signal; False when it had ended before."""
+        if self.is_over:
+            return False
+        os.kill(self.pid, number)
+        return True
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended within so many seconds."""
+        return _until(lambda: self.is_over, seconds)
+
+
+def begin(arguments: list[str], log: Path) -> Life:
+    """Start the command in a process of its own, as a user does."""
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.cli", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    process.returncode = 0  # who waits for it is Life, not subprocess
+    return Life(process.pid, True, log)
+
+
+def load(home: Path, mlflow: bool) -> None:
+    """Load here what every life needs, so that a fork of this process has it; MLflow only where it is used."""
+    servers.settle_in(home)
+    if mlflow:
+        importlib.import_module("mlflow")
+    import optuna  # noqa: F401
+    import scipy.stats  # type: ignore[import-untyped]  # noqa: F401
+
+    import flows.campaign
+    import flows.cli
+    import flows.running  # noqa: F401
+    import tasks.picture  # noqa: F401
+
+    servers.settle_in = lambda home: None  # it has, and would refuse to do it once more
+
+
+def fork(arguments: list[str], log: Path) -> Life:
+    """Run the command in a fork of this process, which has to have called `load`, and must have no threads."""
+    if pid := os.fork():
+        return Life(pid, False, log)
+    code = 70
+    try:
+        os.setsid()
+        with log.open("ab", buffering=0) as output, Path(os.devnull).open("rb") as nothing:
+            for number, file in enumerate((nothing, output, output)):
+                os.dup2(file.fileno(), number)
+        sys.argv = ["nightshift", *arguments]
+        from flows.cli import main
+
+        main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code)
+
+
+def history(campaign: str) -> History:
+    return Ledger.open(campaign).history() if Ledger.exists(campaign) else ()
+
+
+def events(ledger: Ledger) -> list[dict[str, Any]]:
+    return list(ledger.events())
+
+
+def wait_for_life(campaign: str, life: Life) -> float | None:
+    """When the event `life` of this process came, in seconds after its start; None when it ended before."""
+    found: list[float] = []
+
+    def lives() -> bool:
+        if Ledger.exists(campaign):
+            found.extend(
+                event["time"]
+                for event in Ledger.open(campaign).events()
+                if event["event"] == "life" and event["pid"] == life.pid and event["time"] >= life.began - 1
+            )
+        return bool(found) or life.is_over
+
+    _until(lives, END_SECONDS, every=0.02)
+    return found[0] - life.began if found else None
+
+
+def marks(ledger: Ledger, number: int) -> dict[str, Path]:
+    """What a trial leaves one after another, by what a kill right then is called."""
+    results = ledger.results / str(ledger.at(number))
+    place = ledger.place(number)
+    return {
+        "a result is begun": results,  # the folder changes when a file is made, before anything stands in it
+        "proposal.json": place.proposal,
+        "result of propose": results / "propose",
+        "its workspace": place.config,
+        "its model": place.out / "model.json",
+        "result of train": results / "train",
+        "result of evaluate": results / "evaluate",
+        "its commit": ledger.path / f"lineage.git/refs/trials/{number:04d}",
+        "diff.patch": place.diff,
+        "trial.json": place.trial,
+        "results.tsv": ledger.path / "results.tsv",
+        "MLflow's receipt": place.path / "tracked.json",
+    }
+
+
+MARKS = (
+    "a result is begun", "proposal.json", "result of propose", "its workspace", "its model", "result of train",
+    "result of evaluate", "its commit", "diff.patch", "trial.json", "results.tsv", "MLflow's receipt",
+)  # fmt: skip
+
+
+def wait_for_mark(ledger: Ledger, life: Life, mark: str, parallel: int, seconds: float = 60.0) -> bool:
+    """Return the moment a trial that was not finished leaves this mark; whether one did before the life ended."""
+    finished = sum(path.is_file() for path in ledger.trials.glob("[0-9][0-9][0-9][0-9]/trial.json"))
+    paths = [marks(ledger, number)[mark] for number in range(finished, finished + parallel + 1)]
+    before = [_stamp(path) for path in paths]
+
+    def changed() -> bool:
+        now = [_stamp(path) for path in paths]
+        return any(new and new != old for new, old in zip(now, before, strict=True)) or life.is_over
+
+    return _until(changed, seconds, POLL_SECONDS) and not life.is_over
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What tells a file from one that stood there before; None while there is none, or nothing in it."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return (found.st_ino, found.st_mtime_ns) if found.st_size else None
+
+
+def relatives(ledger: Ledger, draw: random.Random) -> dict[str, tuple[psutil.Process, int]]:
+    """Processes of a trial in training, other than the baseline, by what they are, and the trial's number."""
+    found: dict[str, tuple[psutil.Process, int]] = {}
+    for process in _shuffled(orphans.marked(ledger.campaign.campaign_id), draw):
+        with contextlib.suppress(psutil.Error, ValueError):
+            number = int(process.environ()[orphans.MARKER].split("/")[1])
+            command = process.cmdline()
+            if number == 0 or not any(part.endswith("fit.py") for part in command):
+                continue
+            if Path(command[0]).name != "bwrap":
+                found["worker" if "--worker" in command else "program"] = process, number
+            for other in process.parents():
+                if keeper.__file__ in other.cmdline():
+                    found["keeper"] = other, number
+    return found
+
+
+def left_over(ledger: Ledger) -> int:
+    """Processes of a campaign's trials that are alive, their keepers among them."""
+    marked = {process.pid for process in orphans.marked(ledger.campaign.campaign_id)}
+    own = ledger.campaign.campaign_id.encode().hex()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            command = process.cmdline()
+            if keeper.__file__ in command and own in command[-1]:
+                marked.add(process.pid)
+    return len(marked)
+
+
+def _shuffled(processes: list[psutil.Process], draw: random.Random) -> Iterator[psutil.Process]:
+    draw.shuffle(processes)
+    yield from processes
+
+
+def _until(is_true: Callable[[], bool], seconds: float, every: float = 0.01) -> bool:
+    """Wait until it is true; False when it is not within so many seconds."""
+    deadline = time.monotonic() + seconds
+    while not is_true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(every)
+    return True
+
+
+def whole(path: Path) -> bool:
+    """Whether a result file was written to its end."""
+    try:
+        json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""The Prefect Block that says how a machine is divided into slots, in each of which one training runs at a time.
+
+Saved once, read by every campaign that starts:
+
+    Machine(gpus=[[0, 1], [2, 3]], cpu_slots=4).save("nightshift", overwrite=True)
+
+Fields are only ever appended: their order is part of the schema that saved blocks are checked against.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from prefect.blocks.core import Block
+from pydantic import Field, model_validator
+
+
+class Machine(Block):
+    """How a machine is divided into slots, in each of which one training runs at a time.
+
+    Example:
+        Load a stored Machine block:
+
+        ```python
+        from blocks.machine import Machine
+
+        machine = Machine.load("BLOCK_NAME")
+        ```
+    """
+
+    _block_type_name = "Nightshift machine"
+    _block_type_slug = "nightshift-machine"
+    _description = "How a machine is divided into slots, in each of which one training runs at a time."
+
+    gpus: list[list[int]] = Field(
+        default_factory=list,
+        description="Groups of GPUs, by the numbers that nvidia-smi gives them; one training uses a whole group. "
+        "Left empty, every GPU is a slot by itself.",
+        examples=[[[0, 1], [2, 3]]],
+    )
+    cpu_slots: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="Trainings at once without a GPU; as many as there are usable cores when left out.",
+        examples=[4],
+    )
+
+    @model_validator(mode="after")
+    def _shares_nothing(self) -> Self:
+        named = [gpu for group in self.gpus for gpu in group]
+        if not all(self.gpus):
+            raise ValueError(f"gpus = {self.gpus}: a group is empty: name at least one GPU in each")
+        if min(named, default=0) < 0:
+            raise ValueError(f"gpus = {self.gpus}: GPUs count from 0, as nvidia-smi shows them")
+        if len(set(named)) < len(named):
+            raise ValueError(f"gpus = {self.gpus}: a GPU is named twice: each belongs to one group")
+        return self

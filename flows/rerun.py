@@ -1,0 +1,144 @@
+"""`nightshift rerun`: a trial of a campaign that has ended once more, and what that changes (flows/redo.py)."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+from prefect import State, flow, runtime
+from prefect.states import Completed, Failed
+from pydantic import Field
+from rich.console import Console
+
+from environments.plugins import Refused
+from flows import certify, guards
+from flows import server as servers
+from flows.bench import Bench
+from flows.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
+from flows.redo import complete
+from flows.running import report, run_flow
+from flows.showcase import Showcase
+from flows.spec import CampaignSpec
+from flows.status import stored_spec
+from flows.watch import Watch
+from tasks import attempts
+from tasks import life as lives
+from tasks.ledger import Ledger, home, machine
+from tasks.life import Life
+from tasks.outbox import Outbox
+from tasks.record import reconcile
+from tasks.trial import History, Trial, is_from
+
+Number = Annotated[int, Field(ge=0, description="Of the trial; it must be finished.")]
+
+
+@flow(name="rerun", flow_run_name="{name} {trial}", persist_result=True, result_serializer="json")
+def rerun(name: str, trial: Number) -> State[str]:
+    """Train, judge and decide a trial of a campaign once more, and give every later verdict anew."""
+    ledger, run = Ledger.open(name), runtime.flow_run
+    spec = CampaignSpec.of(**stored_spec(ledger))
+    wait_for_the_other(ledger, run.id)
+    with Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life, Presence(run.id):
+        check_progress(ledger, run.id)
+        crash_the_dead(ledger, run.id)
+        finished = reconcile(ledger)
+        _begin(ledger, finished, trial, run.id)
+        slots = spec.slots(ledger.environment)
+        history = complete(spec, ledger, slots, finished)
+        outbox = Outbox(ledger, spec.tracking, run.id, history)
+        with Showcase(ledger, run.id) as showcase:
+            showcase.show(history)
+            end = _end(spec, ledger, history, life.spent)
+            if end.state == "finished":
+                end = end if certify.at_the_end(Bench(spec, ledger, history, slots)) else guards.ASKED
+                showcase.show(history)
+        outbox.close(end.state)
+        ledger.event("end", state=end.state, reason=end.reason)
+    message = f"{name}: trial {trial} again; {end.reason}"
+    return Failed(message=message) if end.state == "failed" else Completed(message=message, data=name)
+
+
+def run_again(name: str, number: int, server: str | None, as_json: bool) -> int:
+    """Run a trial again from the terminal; the command's exit code."""
+    ledger = Ledger.open(name)
+    if lives.is_running(ledger):
+        raise Refused(
+            f"campaign {name!r} is running ({lives.describe(ledger)}): wait for its end, or `nightshift stop {name}`"
+        )
+    check(ledger, ledger.history(), number)
+    ledger.verify()
+    api = servers.stated_server(server, home())
+    console = Console(highlight=False, quiet=as_json)
+    try:
+        with Watch(name, console), servers.prefect_server(api, home()) as url:
+            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
+            run_flow(rerun, {"name": name, "trial": number}, url, console)
+    except KeyboardInterrupt:
+        print(
+            f"\nnightshift: interrupted; nothing finished is lost: nightshift rerun {name} {number} goes on",
+            file=sys.stderr,
+        )
+        return 130
+    return report(Ledger.open(name), as_json)
+
+
+def check(ledger: Ledger, finished: History, number: int) -> None:
+    """Refuse a trial that cannot be run again."""
+    name, numbers = ledger.campaign.name, sorted(trial.number for trial in finished)
+    if number in numbers:
+        _check_machine(ledger, next(trial for trial in finished if trial.number == number))
+        return
+    if number >= 0 and ledger.place(number).path.is_dir():
+        raise Refused(
+            f"trial {number} of campaign {name!r} is not finished: nightshift resume {name} goes on with it"
+        )
+    has = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "none is finished yet"
+    raise Refused(f"campaign {name!r} has no trial {number}: {has}")
+
+
+def _check_machine(ledger: Ledger, trial: Trial) -> None:
+    """Refuse a trial of another machine: verdicts on later ones compare with it there (tasks/comparable.py)."""
+    was, here = trial.runs[-1].machine if trial.runs else "", machine()
+    if stored_spec(ledger).get("launch", "here") == "here" and not is_from(was, here):
+        raise Refused(
+            f"trial {trial.number} of campaign {ledger.campaign.name!r} ran on {was}, and this machine is {here}: "
+            "its score is compared with others of there, so run it again there"
+        )
+
+
+def _begin(ledger: Ledger, finished: History, number: int, flow_run_id: str | None) -> None:
+    """Begin another attempt at a trial, unless it is this request's already.
+
+    It is where a life that was asked for one was cut off, however far it had come, and where this flow run is retried.
+    """
+    check(ledger, finished, number)
+    mine = cut_off = False
+    for event in ledger.events():
+        if event["event"] == "end":
+            cut_off = False
+        elif event["event"] == "rerun" and event["trial"] == number:
+            cut_off, mine = True, mine or event["flow_run_id"] == flow_run_id
+    if not (mine or cut_off or number in attempts.pending(ledger.path)):
+        attempts.begin(ledger.path, number, ledger.attempt(number) + 1)
+    if not mine:
+        ledger.event("rerun", trial=number, attempt=ledger.attempt(number), flow_run_id=flow_run_id)
+
+
+def _end(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> guards.Stop:
+    """How the campaign stands after it: as before, unless it had failed or been cut off, or fails now."""
+    found = guards.stop(spec, ledger.environment, history, spent, asked=False)
+    before = _before(ledger)
+    if before.get("state") in ("finished", "stopped") and not (found and found.state == "failed"):
+        return guards.Stop(before["state"], before["reason"])
+    return found or guards.Stop("stopped", "a trial was run again before the others were done")
+
+
+def _before(ledger: Ledger) -> dict[str, Any]:
+    """How the campaign had ended before it was asked for reruns; empty where it was cut off."""
+    last: dict[str, Any] = {}
+    for event in ledger.events():
+        if event["event"] == "life" and "rerun" not in event:
+            last = {}
+        elif event["event"] == "end":
+            last = event
+    return last
