@@ -27,6 +27,8 @@ from flows.daemon import Daemon, Note, free_port, identity
 from flows.server import FIRST_PORT, prefect_server, stated_server
 
 NOWHERE = "http://127.0.0.1:9/api"
+OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
+"""Where our own server was before, in a note of it."""
 
 
 @pytest.fixture
@@ -236,7 +238,7 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
 
     Port 4200 is taken, and server.json names somebody else's process.
     """
-    theirs = {"url": NOWHERE, "pid": foreign.pid, "started": psutil.Process(foreign.pid).create_time() - 60}
+    theirs = {"url": OURS, "pid": foreign.pid, "started": psutil.Process(foreign.pid).create_time() - 60}
     (settled / ".prefect/server.json").write_text(json.dumps(theirs))
     with listening(FIRST_PORT), owner_of_a_server() as (owner, url):
         assert int(re.fullmatch(r"http://127.0.0.1:(\d+)/api", url)[1]) > FIRST_PORT  # type: ignore[index]
@@ -261,7 +263,7 @@ def test_whoever_starts_our_own_server_stops_it_where_nobody_else_uses_it(settle
     """It starts although server.json names a process that is gone."""
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
-    dead = {"url": NOWHERE, "pid": gone.pid, "started": 1.0}
+    dead = {"url": OURS, "pid": gone.pid, "started": 1.0}
     (settled / ".prefect/server.json").write_text(json.dumps(dead))
     with prefect_server(None, settled) as url:
         family = processes(settled)
