@@ -69,7 +69,7 @@ def up(auth: bool, on_postgres: bool = False, database: str | None = None) -> in
         with ThreadPoolExecutor() as side:  # each takes ten seconds and more, most of them for its imports
             page = side.submit(_mlflow, directory)
             server = _server(directory, auth, on_postgres, database)
-            dead = _recover(server)
+            dead, forgotten = _recover(server)
             _worker(directory, server)
         page.result()
         now = {daemon.name: daemon.living() for daemon in _all(directory)}
@@ -86,6 +86,8 @@ def up(auth: bool, on_postgres: bool = False, database: str | None = None) -> in
         console.print(f"  {what:<8} {where:<28} [dim]{how}[/]")
     for name in dead:
         console.print(f"  {name}: its process was gone; it is marked Crashed, and resumed if it is to be")
+    for name in forgotten:
+        console.print(f"  {name}: it had crashed and nobody heard; it is resumed")
     if not on_postgres and production.Cluster(directory).data.exists():
         console.print("  the runs of `nightshift up --production` are in its own database, not in this one")
     _what_next(server, console)
@@ -186,8 +188,8 @@ def _server(directory: Path, auth: bool, on_postgres: bool, database: str | None
     return note
 
 
-def _recover(server: Note) -> list[str]:
-    """Have the server resume what crashes, and mark what died while nobody looked; the names of those runs.
+def _recover(server: Note) -> tuple[list[str], list[str]]:
+    """Have the server resume what crashes; the names of runs that died while nobody looked, and of those resumed now.
 
     Raises:
         Refused: the server did not take the automations.
@@ -195,7 +197,7 @@ def _recover(server: Note) -> list[str]:
     who = servers.credentials(server.url, home())
     try:
         automations.put(server.url, who)
-        return sweep.sweep(server.url, who)
+        return sweep.sweep(server.url, who), sweep.resume_forgotten(server.url, who)
     except httpx.HTTPError as why:
         raise Refused(f"the Prefect server at {_page(server)} does not take automations.yaml: {why}") from why
 

@@ -1,7 +1,8 @@
-"""The start-up sweep: runs that the Prefect server still shows as under way, and whose process on this machine is gone.
+"""The start-up sweep: runs that died, and of which the Prefect server or its automations have not heard.
 
 A run that nobody reports as dead stays `Running` for ever: after a reboot, or when its worker and its server were
-killed along with it. Marked Crashed, it is resumed (automations.yaml).
+killed along with it. Marked Crashed, it is resumed (automations.yaml). And one whose crash was reported while a server
+was only just starting may stay Crashed: the server's automations listen a moment later than its API.
 """
 
 from __future__ import annotations
@@ -15,11 +16,19 @@ from typing import Any
 import psutil
 
 from flows.api import Api
+from flows.status import ended
 from tasks.ledger import Ledger, campaigns
+from tasks.life import is_running
 
 UNDER_WAY = ("RUNNING", "CANCELLING")
 BEGIN_SECONDS = 300.0
 """How long a run that is Running may take until it holds its campaign, and has said so in the ledger."""
+RESUME_SECONDS = 60.0
+"""How long the automations have for a run that has crashed, which takes them a second."""
+FORGET_SECONDS = 24 * 3600.0
+"""A run that crashed longer ago is left to people."""
+RESUMED = "autoresume"
+"""The tag of runs that are to be resumed."""
 MESSAGE = "its process is gone, as after a reboot or a kill; found when Nightshift looked"
 Life = Mapping[str, Any]
 """What the ledger notes when a life begins: `time`, `pid`, `host` and `flow_run_id`."""
@@ -40,6 +49,35 @@ def sweep(url: str, auth: tuple[str, str] | None) -> list[str]:
             state = {"type": "CRASHED", "name": "Crashed", "message": MESSAGE}
             api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state})
     return [str(run["name"]) for run in dead]
+
+
+def resume_forgotten(url: str, auth: tuple[str, str] | None) -> list[str]:
+    """Have runs of this home's campaigns resumed that are to be, crashed, and were not; their names.
+
+    Raises:
+        httpx.HTTPError: the server does not answer.
+    """
+    with Api(url, auth) as api:
+        tagged = {"state": {"type": {"any_": ["CRASHED"]}}, "tags": {"all_": [RESUMED]}}
+        runs = api.ask("POST", "/flow_runs/filter", {"flow_runs": tagged})
+        lives = _unfinished() if runs else {}
+        forgotten = [
+            run
+            for run in runs
+            if run["id"] in lives and RESUME_SECONDS < time.time() - _since(run) < FORGET_SECONDS
+        ]
+        for run in forgotten:
+            state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "it had crashed unheard"}
+            api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
+    return [str(run["name"]) for run in forgotten]
+
+
+def _unfinished() -> set[str]:
+    """The runs with which campaigns of this home were under way when they were cut off."""
+    found = (Ledger.open(name) for name in campaigns())
+    cut_off = [ledger for ledger in found if not is_running(ledger) and ended(ledger) == {}]
+    lives = [[event for event in ledger.events() if event["event"] == "life"] for ledger in cut_off]
+    return {str(mine[-1].get("flow_run_id")) for mine in lives if mine}
 
 
 def is_dead(life: Life, since: float) -> bool:

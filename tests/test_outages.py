@@ -27,6 +27,7 @@ from toy import GREEDY, nightshift, quadratic, slow, start, status
 from environments.plugins import Refused
 from flows import approval as forms
 from flows import guards, outage, sync
+from flows.services import LIGHT
 from tasks import approval, workspace
 from tasks.approval import Asked
 from tasks.ledger import Ledger
@@ -185,7 +186,7 @@ class Service:
             self._process = subprocess.Popen(
                 self._command,
                 cwd=self._folder,
-                env={**os.environ, "PREFECT_HOME": str(self._folder), "PREFECT_SERVER_UI_ENABLED": "false"},
+                env={**os.environ, **LIGHT, "PREFECT_HOME": str(self._folder), "PREFECT_SERVER_UI_ENABLED": "false"},
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         try:

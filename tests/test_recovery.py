@@ -146,6 +146,24 @@ def test_the_sweep_marks_a_run_whose_process_is_gone_and_no_other(server: str, t
         set_state(server, run, "CRASHED")
 
 
+def test_a_crash_that_nobody_heard_is_resumed_once_and_only_where_it_is_to_be(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, over, untagged = (running_on(server) for _ in range(3))
+    for name, run in (("left", left), ("over", over), ("untagged", untagged)):
+        created(tmp_path, name).event("life", flow_run_id=run, pid=1, host="gone")
+    created(tmp_path, "over").event("end", state="finished", reason="all 3 trials done")
+    for run, tags in ((left, [sweep.RESUMED]), (over, [sweep.RESUMED]), (untagged, [])):
+        ask(server, "PATCH", f"/flow_runs/{run}", tags=tags)
+        set_state(server, run, "CRASHED")
+    assert sweep.resume_forgotten(server, None) == [], "the automations have a minute"
+    monkeypatch.setattr(sweep, "RESUME_SECONDS", 0.0)
+    assert len(sweep.resume_forgotten(server, None)) == 1
+    assert [state_of(server, run) for run in (left, over, untagged)] == ["SCHEDULED", "CRASHED", "CRASHED"]
+    assert sweep.resume_forgotten(server, None) == []
+    set_state(server, left, "CANCELLED")
+
+
 def test_a_number_that_somebody_else_has_now_is_no_life(tmp_path: Path) -> None:
     before = {"host": platform.node(), "pid": os.getpid(), "time": 1e9}
     assert sweep.is_dead(before, since=1e9 - 1)

@@ -242,7 +242,7 @@ def test_two_hosts_share_a_campaign_and_neither_a_lost_host_nor_a_killed_parent_
         (death,) = until(lambda: launches(night, "died"))
         assert (death["run"], death["launch"]) == (run, 1) and "no sign of life" in death["reason"]
 
-        until(lambda: under_way(night).keys() - {run})
+        until(lambda: under_way(night)[run][0] == str(tmp_path / "two" / "runs"))  # launched again, elsewhere
         os.killpg(parent.pid, signal.SIGKILL)
         parent.communicate()
         resume(big_server)
