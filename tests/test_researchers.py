@@ -115,6 +115,7 @@ def _answers(name: str) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.slow
 def test_an_idea_from_outside_is_tried_next_and_one_that_cannot_be_is_refused_at_once(
     tmp_path: Path, home: Path, server: str
 ) -> None:
@@ -158,6 +159,7 @@ def test_a_model_that_is_not_there_is_refused_before_the_first_trial(
     assert not (home / "none/campaign.json").exists()
 
 
+@pytest.mark.slow
 def test_where_nothing_else_is_left_to_try_an_outage_stops_the_night_and_a_resume_asks_again(
     tmp_path: Path, home: Path, server: str
 ) -> None:
