@@ -12,8 +12,9 @@ ALONE := env -u PREFECT_API_URL -u PREFECT_API_KEY -u PREFECT_API_AUTH_STRING -u
 	-u MLFLOW_TRACKING_URI -u MLFLOW_REGISTRY_URI -u MLFLOW_TRACKING_TOKEN -u MLFLOW_EXPERIMENT_NAME \
 	-u MLFLOW_EXPERIMENT_ID -u MLFLOW_RUN_ID
 
-# Most of a test's time is waiting for some process, so three files run at a time, whatever the number of cores.
-SIDE_BY_SIDE := -n 3 --dist loadfile
+# Most of a test's time is waiting for some process, so three files run at a time, whatever the number of cores. In their
+# order: sorted by their number of tests, the files of whole campaigns, which have few, would come last and alone.
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 export PYTHON TORCH_INDEX
 
