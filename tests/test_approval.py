@@ -62,6 +62,7 @@ def until(name: str, what: str, found: Any) -> dict[str, Any]:
     pytest.fail(f"{name} never came to: {what}; {json.dumps(status(name)['waiting'])}")
 
 
+@pytest.mark.slow
 def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_told(
     tmp_path: Path, home: Path, server: str
 ) -> None:

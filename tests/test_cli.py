@@ -104,6 +104,7 @@ def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(tmp_path: P
     assert [path.name for path in home.iterdir() if not path.name.startswith(".")] == []
 
 
+@pytest.mark.slow
 def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     tmp_path: Path, home: Path, server: str
 ) -> None:
