@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from functools import partial
 from types import TracebackType
 from typing import TypeVar
@@ -73,6 +73,8 @@ def side_by_side(work: Callable[..., T], each: Sequence[Sequence[object]], hands
         calls = [partial(contextvars.copy_context().run, work, *arguments) for arguments in each]
         futures = [pool.submit(call) for call in calls]
         try:
+            for ended in wait(futures, return_when=FIRST_EXCEPTION).done:
+                ended.result()  # of what went wrong, before those that still run are waited for
             return [future.result() for future in futures]
         except BaseException:
             with interrupt.asked():

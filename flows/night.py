@@ -20,6 +20,7 @@ from tasks.decide import weigh
 from tasks.ledger import Ledger
 from tasks.outbox import Outbox
 from tasks.record import record
+from tasks.rules import Tried
 from tasks.slots import Slots
 from tasks.trial import History, Proposal, Trial, Verdict
 
@@ -62,26 +63,17 @@ class Night:
                 bench = replace(bench, history=self._history)
                 wanted = weigh(bench.history, self.ledger.environment, self.spec.loaded_rule, tried)
                 if isinstance(wanted, Verdict):
-                    verdict, at, settle = bench.decide(tried), self.ledger.at(number), len(bench.history)
-                    took = clock() - began
-                    trial = Trial(
-                        number,
-                        at.attempt,
-                        settle,
-                        proposal,
-                        tried.runs,
-                        tried.score,
-                        verdict,
-                        took,
-                        tried.reruns,
-                    )
-                    self._record(trial)
+                    self._record(bench, tried, bench.decide(tried), clock() - began)
                     return
             tried = bench.more(tried, wanted)
 
-    def _record(self, trial: Trial) -> None:
-        at = self.ledger.at(trial.number)
-        recorded = record(at, self.ledger, self.outbox, whole(self._history), whole(trial))
+    def _record(self, bench: Bench, tried: Tried, verdict: Verdict, seconds: float) -> None:
+        at = self.ledger.at(tried.number)
+        trial = Trial(
+            tried.number, at.attempt, len(bench.history), tried.proposal, tried.runs, tried.score, verdict, seconds,
+            tried.reruns,
+        )  # fmt: skip
+        recorded = record(at, self.ledger, self.outbox, whole(bench.history), whole(trial))
         self._history += (recorded,)
         self._show(self._history)
 

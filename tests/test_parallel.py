@@ -84,6 +84,14 @@ def test_side_by_side_ends_with_what_goes_wrong() -> None:
             raise ValueError("the first")
         interrupt.wait(10)
 
+    def last(number: int) -> None:
+        if number == 2:
+            raise ValueError("the second")
+        interrupt.wait(60)
+
+    with pytest.raises(ValueError, match="the second"):
+        side_by_side(last, [(1,), (2,)], 2)  # which ends the first, and does not wait a minute for it
+
     for hands in (1, 2):
         begun.clear()
         with pytest.raises(ValueError, match="the first"):

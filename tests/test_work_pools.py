@@ -71,7 +71,7 @@ def test_a_container_sees_two_gpus_and_has_room_for_what_they_exchange() -> None
 def test_a_job_of_kubernetes_has_two_gpus_and_shared_memory() -> None:
     from prefect.utilities.templating import apply_values
 
-    template = json.loads((CHECKOUT / "work-pools/kubernetes.json").read_text())
+    template = json.loads((CHECKOUT / "docker/kubernetes.json").read_text())
     defaults = {name: known.get("default") for name, known in template["variables"]["properties"].items()}
     asked_for = set(re.findall(r"{{ (\w+) }}", json.dumps(template["job_configuration"])))
     assert asked_for <= set(defaults) and set(deployed("gpu-pair-kubernetes")) <= set(defaults)
