@@ -38,19 +38,30 @@ UNPRIVILEGED = "postgres"
 """Whom our own cluster runs as where we are root, which PostgreSQL refuses to be. Never `nobody`: trials are that."""
 
 
-def address(directory: Path, stated: str | None) -> str:
+def address(directory: Path, given: str | None) -> str:
     """The database that the Prefect server is to use; our own cluster is started for it, if none is stated.
 
     Raises:
         Refused: it cannot be used, or there is no PostgreSQL to start.
     """
-    where = "--database" if stated else VARIABLE
-    url = stated or os.environ.get(VARIABLE)
-    if url:
-        if not url.startswith(SCHEME):
-            raise Refused(f"{where} must begin with {SCHEME} (then user:password@host:port/name)")
-    else:
-        where, url = "our own PostgreSQL", Cluster(directory).start()
+    if url := stated(given):
+        return url
+    url = Cluster(directory).start()
+    check(url, "our own PostgreSQL")
+    return url
+
+
+def stated(given: str | None) -> str | None:
+    """The database that is stated, on the command line or else in the environment; None where none is.
+
+    Raises:
+        Refused: it cannot be used.
+    """
+    where, url = ("--database", given) if given else (VARIABLE, os.environ.get(VARIABLE))
+    if not url:
+        return None
+    if not url.startswith(SCHEME):
+        raise Refused(f"{where} must begin with {SCHEME} (then user:password@host:port/name)")
     check(url, where)
     return url
 

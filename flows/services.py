@@ -61,7 +61,7 @@ def up(auth: bool, on_postgres: bool = False, database: str | None = None) -> in
     """
     servers.settle_in(home())
     directory, console = home() / ".prefect", Console(highlight=False, soft_wrap=True)
-    on_postgres = on_postgres or bool(database or os.environ.get(production.VARIABLE))
+    on_postgres = production.stated(database) is not None or on_postgres  # refused before anything starts
     with servers.exclusively(directory / "up.lock"), console.status("starting ..."):
         before = {daemon.name: daemon.living() for daemon in _all(directory)}
         for daemon in _all(directory):

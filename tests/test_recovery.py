@@ -220,6 +220,12 @@ def test_a_database_that_does_not_answer_is_refused_without_a_word_of_its_passwo
     assert "hunter2" not in str(refused.value)
 
 
+def test_up_with_a_database_that_cannot_be_used_starts_nothing(home: Path) -> None:
+    done = nightshift("up", "--database", "mysql://x")
+    assert (done.returncode, done.stderr.count("--database must begin with")) == (2, 1)
+    assert [path.name for path in (home / ".prefect").glob("*.json")] == []
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="who is not root runs PostgreSQL as himself")
 def test_root_whose_home_nobody_else_can_pass_is_told_what_to_do_about_postgresql(tmp_path: Path) -> None:
     directory = tmp_path / "runs/.prefect"
