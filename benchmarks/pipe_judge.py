@@ -43,7 +43,7 @@ from rich.table import Column, Table
 
 import environments
 from environments import Environment
-from environments.judges import Candidate
+from environments.judges import Candidate, Exam
 from environments.judges.control import Control
 from environments.score import Score
 from environments.space import Value
@@ -134,9 +134,9 @@ class Watched(Control):
     def witness(self) -> Witness:
         return self._witness
 
-    def score(self, candidate: Candidate, seed: int, higher_is_better: bool) -> Score:
+    def score(self, candidate: Candidate, exam: Exam) -> Score:
         self._witness = Witness(candidate, self.episodes)
-        return super().score(self._witness, seed, higher_is_better)
+        return super().score(self._witness, exam)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,7 @@ from environments.guards import Guard
 from environments.judges import Judge
 from environments.limits import Limits
 from environments.plugins import Refused
+from environments.recipe import Recipe
 from environments.score import METRIC
 from environments.space import Choice, Float, Space, Value, is_finite
 
@@ -57,6 +58,8 @@ class Environment(BaseModel):
 
     name: str
     folder: Path
+    prepared: Path | None = None
+    """What its recipe makes, for whoever runs it; None where it has none (`tasks.preparing`)."""
     title: str = ""
     metric: str = Field(pattern=METRIC)
     """The objective's name."""
@@ -92,6 +95,8 @@ class Environment(BaseModel):
     """Whether a program that is good without training may be shipped."""
     cancel: dict[str, dict[str, Value]] = Field(default_factory=dict)
     """Options of cancellers that fit this problem, by canceller: how soon progress says something of the end."""
+    prepare: Recipe | None = None
+    """What is made once, before the first run."""
     limits: Limits = Limits()
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Value] = Field(default_factory=dict)
@@ -167,10 +172,13 @@ class Environment(BaseModel):
         Raises:
             Refused: files that are missing, a problem that its judge cannot judge.
         """
-        for path in self.program:
+        own = [("program", name) for name in self.program]
+        if self.prepare:
+            own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
+        for key, path in own:
             inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
             if not inside or ".." in Path(path).parts or not (self.folder / path).exists():
-                raise Refused(f"{self.folder / FILE}: program: {path!r} is not in the environment's folder")
+                raise Refused(f"{self.folder / FILE}: {key}: {path!r} is not in the environment's folder")
         self._check_readable()
         try:
             self.judge.check()
@@ -252,11 +260,14 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
         _lay_over(table, key, value)
     for key in {"name", "folder"} & set(table):
         raise Refused(f"{source}: {key}: unknown key: an environment is called as its folder is")
+    if "prepared" in table:
+        raise Refused(f"{source}: prepared: unknown key: what is made beforehand is said in [prepare]")
     judge = _judge(table, source)
     try:
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
-        known = (*Environment.model_fields, *Float.model_fields, *Choice.model_fields, *Guard.model_fields)
+        models = (Environment, Float, Choice, Guard, Recipe)
+        known = [field for model in models for field in model.model_fields]
         raise plugins.explain(error, source, known) from error
 
 

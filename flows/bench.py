@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from environments import Environment
+from environments.judges import Use
 from environments.score import Score
 from flows import launching
 from flows.crew import side_by_side
@@ -18,7 +19,6 @@ from tasks.evaluate import evaluate
 from tasks.ledger import Ledger
 from tasks.plausible import believed
 from tasks.rules import Again, Tried
-from tasks.seeds import Purpose
 from tasks.slots import NOWHERE, Slot, Slots
 from tasks.storage import RESULTS, Asked, Step
 from tasks.train import train
@@ -141,7 +141,7 @@ class Bench:
         number: int,
         proposal: Proposal,
         part: str,
-        purpose: Purpose,
+        purpose: Use,
         siblings: tuple[Run, ...] = (),
         early: bool = False,
         place: TrialDir | None = None,
@@ -185,7 +185,7 @@ class Bench:
                 run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
             if not (results / f"{at}/evaluate").is_file():
                 ledger.verify()  # what judges is what was frozen
-            return run, kept(evaluate, results)(at, problem, walls, place, run, seed, whole(slot))
+            return run, kept(evaluate, results)(at, problem, walls, place, run, seed, purpose, whole(slot))
 
     def _slot(self, at: At, place: TrialDir, last: str) -> AbstractContextManager[Slot]:
         """A slot for a run up to its `last` task; none where what that found is known already."""

@@ -27,7 +27,7 @@ from flows.showcase import Showcase
 from flows.spec import CampaignSpec, checked_environment
 from flows.status import ended, stored_spec
 from flows.watch import Watch
-from tasks import fingerprint
+from tasks import fingerprint, preparing
 from tasks import life as lives
 from tasks.ledger import Ledger, freeze, home
 from tasks.life import Life
@@ -143,7 +143,7 @@ def _frozen(ledger: Ledger, environment: Environment) -> Environment:
             )
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    return environments.load(path / "environment", {}, environment.name)
+    return preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)
 
 
 def _spec(ledger: Ledger) -> CampaignSpec:

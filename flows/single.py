@@ -16,6 +16,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from tasks import trees
 from tasks.ledger import freeze, home
+from tasks.preparing import laid
 from tasks.trial import Params, Proposal, Run
 from tasks.workspace import TrialDir
 
@@ -105,7 +106,7 @@ def frozen(environment: Environment, folder: Path, program: Path | None = None) 
     if program:
         trees.remove(folder / "program")
         shutil.copytree(program, folder / "program")
-    return environment.model_copy(update={"folder": folder / "environment"})
+    return laid(environment.model_copy(update={"folder": folder / "environment"}), home())
 
 
 def next_in(folder: Path) -> Path:

@@ -23,7 +23,7 @@ from flows.bench import Bench
 from flows.child import NOT_SHARED
 from flows.spec import CampaignSpec
 from flows.status import stored_spec
-from tasks import interrupt
+from tasks import interrupt, preparing
 from tasks.checkpoint import history_digest
 from tasks.clock import clock
 from tasks.ledger import FORMAT, Campaign, Ledger, home
@@ -120,4 +120,7 @@ def _history(ledger: Ledger, asked: Asked) -> History:
 
 
 def _elsewhere(path: Path, name: str) -> Environment | None:
-    return environments.load(path / "certificates" / f"on-{name}" / "environment", {}, name) if name else None
+    if not name:
+        return None
+    folder = path / "certificates" / f"on-{name}" / "environment"
+    return preparing.laid(environments.load(folder, {}, name), path.parent)

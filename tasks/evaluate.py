@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from environments import FILE, Environment, judge_name
-from environments.judges import Misbehaved
+from environments.judges import Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
 from tasks import fingerprint, interrupt, trees, workspace
@@ -32,17 +32,18 @@ from tasks.workspace import TrialDir
 
 @stored("evaluate")
 def evaluate(
-    at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int, slot: Slot
-) -> Score:
+    at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int, use: Use,
+    slot: Slot,
+) -> Score:  # fmt: skip
     """The judged score of a finished run; a crashed one has none, and a finished trial is never judged again."""
     if known := workspace.settled(place, at.part):
         return known[1]
-    return judge_run(at.marker, environment, isolation, place, run, seed, slot)
+    return judge_run(at.marker, environment, isolation, place, run, seed, slot, use)
 
 
 def judge_run(
     marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
-    slot: Slot = NOWHERE,
+    slot: Slot = NOWHERE, use: Use = "search",
 ) -> Score:  # fmt: skip
     """Judge one run on units drawn from `seed`. Whatever the candidate does, the answer is a Score.
 
@@ -56,10 +57,11 @@ def judge_run(
     if run.isolation != isolation.level:  # it may have been another user's, under another umask
         trees.open_to_all(place.out)
     judge = environment.judge
+    exam = Exam(seed, environment.higher_is_better, use, environment.prepared)
     trees.remove(place.judged)
     place.judged.mkdir()
     confine.give(place.judged, isolation.level)
-    command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed))
+    command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use))
     directory = place.workspace if judge.runs_in == "workspace" else environment.folder
     try:
         with Program(
@@ -68,7 +70,7 @@ def judge_run(
         ) as program:  # fmt: skip
             try:
                 candidate = PipedCandidate(program, place.result)
-                score = judge.score(candidate, seed, environment.higher_is_better)
+                score = judge.score(candidate, exam)
             except Misbehaved as wrong:
                 program.kill()
                 score = Score.missing(f"{wrong}\n{program.tail()}".rstrip(), environment.higher_is_better)
@@ -116,17 +118,20 @@ def _view(environment: Environment, place: TrialDir) -> View:
     judge = environment.judge
     if judge.runs_in == "workspace":
         return replace(confine.of(environment, (place.workspace, place.out), ()), network=False)
-    reads = (environment.folder / path for path in judge.reads)
-    view = confine.of(environment, (environment.folder, place.out, *reads), (place.judged,))
+    reads = [environment.folder / path for path in judge.reads]
+    made = [environment.prepared] if environment.prepared else []
+    view = confine.of(environment, (environment.folder, place.out, *made, *reads), (place.judged,))
     return replace(view, network=judge.online)
 
 
-def judge_placeholders(environment: Environment, place: TrialDir, seed: int) -> dict[str, object]:
+def judge_placeholders(
+    environment: Environment, place: TrialDir, seed: int, use: Use = "search"
+) -> dict[str, object]:
     """What a judge's command line may name."""
     named = placeholders(
         environment, {}, place.out, seed % 2**31
     )  # what a command's libraries take as a seed
-    return {**named, "result": str(place.result.absolute())}
+    return {**named, "result": str(place.result.absolute()), "use": use}
 
 
 def check(environment: Environment) -> None:

@@ -40,7 +40,7 @@ import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import attempts, fingerprint, workspace
+from tasks import attempts, fingerprint, preparing, workspace
 from tasks.ablation import Ablation
 from tasks.certificate import Certificate, Looks
 from tasks.checkpoint import At, spec_digest
@@ -229,9 +229,10 @@ class Ledger:
     @cached_property
     def environment(self) -> Environment:
         """The frozen environment."""
-        return environments.load(
+        frozen = environments.load(
             self.path / "environment", self.campaign.overrides, self.campaign.environment
         )
+        return preparing.laid(frozen, self.path.parent)
 
     @property
     def program(self) -> Path:

@@ -25,10 +25,10 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
+from environments.judges import Use
 from tasks import interrupt, workspace
 from tasks.checkpoint import At, is_kept
 from tasks.clock import clock
-from tasks.seeds import Purpose
 from tasks.trial import Proposal, Run
 
 BEAT_SECONDS = 1.0
@@ -60,7 +60,7 @@ class Asked:
     """Trials of the history that it may know."""
     history: str
     """The digest of these, which has to be the same there."""
-    purpose: Purpose = "search"
+    purpose: Use = "search"
     siblings: tuple[Run, ...] = ()
     """Other runs of the proposal that no trial of the history holds yet; of `untrained`: the one that was trained."""
     early: bool = False

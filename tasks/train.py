@@ -136,6 +136,7 @@ def placeholders(environment: Environment, params: Params, out: Path, seed: int)
         "budget_steps": environment.budget_steps,
         "device": environment.device,
         "environment": str(environment.folder.absolute()),
+        "prepared": str(environment.prepared or ""),
     }
 
 

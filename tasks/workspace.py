@@ -28,6 +28,7 @@ from pydantic import TypeAdapter
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
+from environments.recipe import DATA
 from environments.score import Score
 from tasks import fingerprint, trees
 from tasks.edits import apply_edit
@@ -123,7 +124,8 @@ def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
         source = environment.folder / name
         for file in environments.files(source) if source.is_dir() else [source]:
             yield file, file.relative_to(environment.folder).as_posix()
-    if not environment.program and environment.trainer != "command":
+    own = "train.py" in environment.program or environment.train_cmd != "python train.py"
+    if environment.trainer != "command" and not (environment.program and own):
         yield plugins.folder(TRAINERS) / f"{environment.trainer}.py", "train.py"
 
 
@@ -144,6 +146,7 @@ def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: 
         "resume": None,
         "init": None,
         "problem": environment.judge.problem(),
+        "data": str(environment.prepared / DATA) if environment.prepared else None,
     }
 
 

@@ -37,11 +37,12 @@ pathlib.Path(sys.argv[2]).write_text(json.dumps({"score": round((x - 1) ** 2, 6)
 PROGRAM = """\
 import glob, json, os, pathlib, sys, time
 attack, out = sys.argv[1], pathlib.Path(sys.argv[2])
-home, began = MINE, time.monotonic()
+home = MINE
 
 def train(seconds):
     with (out / "progress.jsonl").open("w", buffering=1) as progress:
         progress.write('{"ready": true}\\n')
+        began = time.monotonic()
         while time.monotonic() - began < seconds:
             time.sleep(0.02)
     return 1.6 + int.from_bytes(os.urandom(4)) / 1e18

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from policies import PRELUDE, PipeCandidate, at_step
 
 from environments import plugins
-from environments.judges import Judge, Misbehaved, _leaves
+from environments.judges import Exam, Judge, Misbehaved, _leaves
 from environments.judges.command import RESULT_BYTES, Command
 from environments.judges.control import Control
 from environments.score import Score
@@ -204,7 +204,7 @@ def judged(body: str, folder: Path, seed: int = 7, prelude: str = PRELUDE, **fie
     """The score of one act program by a control judge with 8 lanes."""
     judge = Control(**{"id": "Drift-v0", "episodes": 8, "other_episodes": 0, "start_seconds": 30, **fields})
     with PipeCandidate.of(body, folder, prelude) as candidate:
-        return judge.score(candidate, seed, higher_is_better=True)
+        return judge.score(candidate, Exam(seed))
 
 
 # Every judge
@@ -233,7 +233,7 @@ def test_a_candidate_that_just_ends_has_no_score(name: str, status: int, tmp_pat
     judge = plugins.load("environments.judges", name, Judge)(**SETTINGS[name])
     command = [sys.executable, "-I", "-c", f"print('score: 500'); raise SystemExit({status})"]
     with PipeCandidate(command, tmp_path) as candidate, pytest.raises(Misbehaved):
-        judge.score(candidate, 7, higher_is_better=True)
+        judge.score(candidate, Exam(7))
 
 
 def test_a_judge_is_read_without_the_heavy_packages() -> None:
@@ -780,7 +780,7 @@ def run_command(program: str, folder: Path, seconds: float = 20, **fields: Any) 
     judge.check()
     command = shlex.split(judge.command().replace("{result}", str(folder / "result.json")))
     with PipeCandidate(command, folder) as candidate:
-        return judge.score(candidate, 7, higher_is_better=False)
+        return judge.score(candidate, Exam(7, higher_is_better=False))
 
 
 @pytest.mark.parametrize(

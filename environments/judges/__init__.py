@@ -10,12 +10,28 @@ To add one: a file in this folder with one public subclass of `Judge`; the file'
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
 from environments.score import Score
+
+Use = Literal["search", "control", "confirm", "report"]
+"""What a judgement is for. Its questions or episodes are never those of another; `control` asks as `search` does."""
+
+
+@dataclass(frozen=True)
+class Exam:
+    """One judgement: what is asked, and what for."""
+
+    seed: int
+    """What its units are drawn from."""
+    higher_is_better: bool = True
+    use: Use = "search"
+    prepared: Path | None = None
+    """What the environment's recipe has made (`environments.recipe`); None where it has none."""
 
 
 class Misbehaved(Exception):
@@ -83,8 +99,8 @@ class Judge(BaseModel, ABC):
         return {}
 
     @abstractmethod
-    def score(self, candidate: Candidate, seed: int, higher_is_better: bool) -> Score:
-        """Judge one candidate on units drawn from `seed`.
+    def score(self, candidate: Candidate, exam: Exam) -> Score:
+        """Judge one candidate.
 
         Raises:
             Misbehaved: the candidate cannot be scored, and why.

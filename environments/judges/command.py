@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from environments import plainly
-from environments.judges import Candidate, Judge, Misbehaved
+from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.plainly import NotPlain
 from environments.score import METRIC, Score
 
@@ -83,13 +83,13 @@ class Command(Judge):
                 'the file to write {"score": number} to'
             )
 
-    def score(self, candidate: Candidate, seed: int, higher_is_better: bool) -> Score:
-        """The mean of the units or sources that the command wrote; `seed` reaches it through its command line."""
+    def score(self, candidate: Candidate, exam: Exam) -> Score:
+        """The mean of the units or sources that the command wrote; the seed reaches it through its command line."""
         status = candidate.wait(self.total_seconds)
         if status != 0:
             raise Misbehaved(f"the evaluation command exited with status {status}")
         result = _read(candidate.result)
-        score = self._scored(candidate.result, result, higher_is_better)
+        score = self._scored(candidate.result, result, exam.higher_is_better)
         also = _also(candidate.result, result)
         if twice := sorted(also.keys() & score.also.keys()):
             raise Misbehaved(

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from environments.judges import Candidate, Judge, Misbehaved
+from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.judges._conversation import Conversation
 from environments.judges._leaves import (
     Column,
@@ -192,13 +192,13 @@ class Control(Judge):
             }
         return problem
 
-    def score(self, candidate: Candidate, seed: int, higher_is_better: bool) -> Score:
+    def score(self, candidate: Candidate, exam: Exam) -> Score:
         """Play one episode per lane, average the returns of those that count, and show both modes beside it.
 
-        The seeds of the episodes and of the policy are separate children of `seed`. A program that could try
+        The seeds of the episodes and of the policy are separate children of the exam's. A program that could try
         all seeds there may be would find its own, and with it the episodes': draw from a wide range.
         """
-        for_episodes, for_policy, for_sources = np.random.SeedSequence(seed).spawn(3)
+        for_episodes, for_policy, for_sources = np.random.SeedSequence(exam.seed).spawn(3)
         # 31 bits, because some environments hand their seed to a C int.
         modes = [self.deterministic] * self.episodes + [not self.deterministic] * self.other_episodes
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
@@ -213,11 +213,12 @@ class Control(Judge):
             }
             talk.greet(json.dumps(hello).encode() + b"\n", self.start_seconds)
             counted = _play(lanes, talk, seeds[: self.episodes], first=0)
-            scores = {self.deterministic: self._scored(counted, plays[: self.episodes], higher_is_better)}
+            better = exam.higher_is_better
+            scores = {self.deterministic: self._scored(counted, plays[: self.episodes], better)}
             with suppress(Misbehaved):
                 if others := _play(lanes, talk, seeds[self.episodes :], first=self.episodes):
                     rest = plays[self.episodes :]
-                    scores[not self.deterministic] = self._scored(others, rest, higher_is_better)
+                    scores[not self.deterministic] = self._scored(others, rest, better)
         shown = {_MODES[mode]: score.value for mode, score in scores.items() if score.value is not None}
         score = scores[self.deterministic]
         return replace(score, also=shown | score.also)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from environments import Environment
+from environments.recipe import DATA
 from tasks.walls import seccomp
 from tasks.walls.keeper import FILTER_DESCRIPTOR, LANDLOCK_CREATE_RULESET
 
@@ -157,7 +158,10 @@ def listed(environment: Environment) -> tuple[Path, ...]:
 
 def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Path, ...]) -> View:
     """The view of an environment's program: what is given here, and what the environment lists."""
-    return View((*readable, *listed(environment)), writable, environment.network, environment.device != "cpu")
+    made = (environment.prepared / DATA,) if environment.prepared else ()
+    return View(
+        (*readable, *made, *listed(environment)), writable, environment.network, environment.device != "cpu"
+    )
 
 
 def _settings(network: bool) -> list[Path]:
