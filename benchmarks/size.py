@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import psutil
@@ -38,15 +39,15 @@ from benchmarks.problems import NOISE, SPACE, rugged
 from environments.score import Score
 from environments.space import Float, Int
 from flows import server
-from flows.spec import CampaignSpec
 from flows.status import document
 from tasks import fingerprint, workspace
-from tasks.decide import weigh
 from tasks.ledger import Ledger, machine
 from tasks.outbox import Outbox
-from tasks.record import reconcile, settle
 from tasks.rules import Again, Tried
 from tasks.trial import History, Params, Proposal, Rerun, Run, Trial, Verdict
+
+if TYPE_CHECKING:  # what loads Prefect, which reads its settings then, is loaded when they are made
+    from flows.spec import CampaignSpec
 
 FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
 COMMAND = [sys.executable, "-m", "flows.cli"]
@@ -122,6 +123,9 @@ def write_environment(folder: Path) -> Path:
 
 def make(problem: Path, name: str, count: int) -> tuple[Ledger, Figures]:
     """A campaign with so many decided trials besides its baseline, and what it took to settle the last of them."""
+    from flows.spec import CampaignSpec
+    from tasks.record import settle
+
     spec = CampaignSpec.of(
         environment=str(problem), name=name, seed=0, tracking="off", trials=count, hours=1000
     )
@@ -140,6 +144,8 @@ def make(problem: Path, name: str, count: int) -> tuple[Ledger, Figures]:
 
 def decided(ledger: Ledger, history: History, number: int, draw: random.Random, spec: CampaignSpec) -> Trial:
     """A trial as training, judging and deciding leave it."""
+    from tasks.decide import weigh
+
     rng = np.random.default_rng(draw.randrange(2**32))
     drawn: Params = {name: one.sample(rng) for name, one in SPACE.items()}
     params = drawn if number else ledger.environment.defaults
@@ -230,6 +236,8 @@ def processor_seconds(pid: int) -> float:
 
 def read(ledger: Ledger) -> Figures:
     """What looking at it takes."""
+    from tasks.record import reconcile
+
     return {
         "history_seconds": timed(lambda: Ledger.open(ledger.campaign.name).history()),
         "reconcile_seconds": timed(lambda: reconcile(Ledger.open(ledger.campaign.name))),

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from environments import plainly
+from tasks.scrub import capped, clean
 from tasks.trial import TWENTIETHS, Curve
 
 MOST_STEPS = 2**53
 """No report of more is taken in: nothing that draws or stores a number holds it exactly."""
 PROGRESS_LIMIT = 16 * 2**20
 """Bytes of progress.jsonl beyond which a program is stopped: at 5 reports a second, days."""
+REASON_CHARACTERS = 500
+"""Of a reason that a program gives: enough for a fact, a value and a remedy."""
 
 
 class BadProgress(Exception):
     """A line of progress.jsonl that is not a report."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a program says that it cannot go on: `{"failed": "out of GPU memory: ...", "retry": false}`."""
+
+    reason: str
+    """One line, without secrets and control characters."""
+    retry: bool = False
+    """Whether it takes the machine for the cause, so that the same may work in a while; a claim like the rest."""
 
 
 class Progress:
@@ -34,6 +48,8 @@ class Progress:
         self.ready = False
         self.steps: int | None = None
         self.reported: float | None = None
+        self.failure: Failure | None = None
+        """What was said last of that; a program says so once, before it ends."""
         self.curve: Curve = ()
 
     def passed(self, twentieths: int) -> None:
@@ -69,6 +85,10 @@ class Progress:
         if report is None:
             shown = line[:80].decode(errors="replace")
             raise BadProgress(f"out/progress.jsonl line {self._line} is not a report: {shown!r}")
+        if isinstance(said := report.get("failed"), str):
+            reason = " ".join(" ".join(clean(said)).split()) or "failed, and gave no reason"
+            self.failure = Failure(capped(reason, REASON_CHARACTERS), report.get("retry") is True)
+            return
         self.ready = True  # a program that reports without having said so is ready all the same
         step = report.get("step")
         if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < MOST_STEPS:
@@ -79,7 +99,7 @@ class Progress:
 
 
 def parse_report(line: bytes) -> dict[str, object] | None:
-    """One report: `{"ready": true}`, or an object with a numeric `elapsed` or `step`; None when it is neither."""
+    """One report: `{"ready": true}`, `{"failed": "..."}`, or an object with a numeric `elapsed` or `step`; else None."""
     try:
         report = json.loads(line)
     except (ValueError, RecursionError):
@@ -88,7 +108,8 @@ def parse_report(line: bytes) -> dict[str, object] | None:
         return None
     numbers = [report.get("elapsed"), report.get("step")]
     numeric = any(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers)
-    return report if report.get("ready") is True or numeric else None
+    said = report.get("ready") is True or isinstance(report.get("failed"), str)
+    return report if said or numeric else None
 
 
 def value_of(report: dict[str, object], metric: str, otherwise: float | None) -> float | None:

@@ -24,9 +24,10 @@ from tasks.checkpoint import At, stored
 from tasks.clock import clock
 from tasks.comparable import comparable
 from tasks.edits import EditFailed
+from tasks.gpu_memory import Sampler
 from tasks.ledger import machine
-from tasks.progress import BadProgress, Progress
-from tasks.sandbox import Program, Stopped
+from tasks.progress import BadProgress, Failure, Progress
+from tasks.sandbox import CannotStart, Program, Stopped
 from tasks.scrub import clean
 from tasks.source.reachable import missing_calls
 from tasks.trial import TWENTIETHS, Curve, Due, History, Params, Proposal, Run
@@ -50,6 +51,8 @@ NAMED = 3
 """Processes that a reason names; of the others it tells the number."""
 POLL_SECONDS = 0.05
 NO_CHECKPOINT = "left no checkpoint in out/"
+DATA = frozenset({".cfg", ".ini", ".json", ".md", ".toml", ".txt", ".yaml", ".yml"})
+"""Suffixes of files that are settings and no code."""
 CANCEL = "cancel"
 """The file in a program's workspace that asks it to end at once, without a checkpoint, and says why."""
 
@@ -162,7 +165,8 @@ def run_program(
         spared: Then note the reason alone, and let the run go on to its end.
 
     Raises:
-        CannotStart: no process could be started, or confined.
+        CannotStart: no process could be started, or confined; or the program says that the machine is at fault, and
+            is one that no edit can have made say so.
     """
     started, before = time.time(), clock()
     session = _Session(environment, isolation.level, place, slot, cut, look, spared)
@@ -176,6 +180,9 @@ def run_program(
         session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
+    failure = session.failure
+    if failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment):
+        raise CannotStart(f"{failure.reason} (log: {place.log})")
     return Run(
         dir=f"{place.path.parent.name}/{place.path.name}",
         seed=seed,
@@ -183,6 +190,7 @@ def run_program(
         status=session.status,
         error=session.error,
         peak_memory=session.peak_memory,
+        gpu_memory=session.gpu_memory,
         steps=session.progress.steps,
         started=started,
         wall_seconds=round(clock() - before, 3),
@@ -216,7 +224,10 @@ class _Session:
         self.seconds = 0.0
         self.startup: float | None = None
         self.peak_memory: int | None = None
+        self.gpu_memory: tuple[int, ...] | None = None
         self.error: str | None = None
+        self.failure: Failure | None = None
+        """What it says itself of why it failed, where the engine did not have to stop it."""
         self.due: Due | None = None
         self._looked = 0
 
@@ -231,13 +242,16 @@ class _Session:
         with Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
             limits=self.environment.limits, slot=self.slot,
-        ) as program:  # fmt: skip
+        ) as program, Sampler(self.slot.gpus) as sampler:  # fmt: skip
             try:
                 reason = self._watch(program) or self._leftovers(program)
+                self.failure = self.progress.failure
+                reason = self.failure.reason if self.failure else reason
             except (BadProgress, Stopped) as wrong:
                 reason = str(wrong)
             program.kill()
             self.peak_memory = program.peak_memory
+            self.gpu_memory = sampler.peaks
             tail = program.tail()
         if self.status == "cancelled":  # how it took that, and what it left, no longer matters
             return
@@ -335,6 +349,12 @@ class _Session:
             if any(entry.name != "progress.jsonl" for entry in entries):
                 return None
         return NO_CHECKPOINT
+
+
+def _is_beyond_edits(environment: Environment) -> bool:
+    """Whether an edit can change nothing that runs, only settings: then what runs is the environment's own."""
+    words = {Path(word).name for word in environment.train_cmd.split()}
+    return all(Path(name).suffix in DATA and Path(name).name not in words for name in environment.editable)
 
 
 def _hint(level: Level, tail: str) -> str:

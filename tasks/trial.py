@@ -115,6 +115,8 @@ class Run:
     """Why it crashed, with the last lines of its log; None otherwise."""
     peak_memory: int | None = None
     """Largest resident set of all of its processes together, in bytes, sampled twice a second."""
+    gpu_memory: tuple[int, ...] | None = None
+    """Most memory in use of each GPU of its slot, in the slot's order, in bytes (tasks/gpu_memory.py); None: not known."""
     steps: int | None = None
     """Steps as last reported by the program; a claim, not a measurement."""
     started: float = 0.0

@@ -412,6 +412,7 @@ def test_only_what_passed_here_is_taken_apart_and_only_where_that_was_asked(
     assert not (ledger.path / "ablations").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_campaign_ends_with_its_certificate_and_its_ablation_and_a_resumed_one_adds_what_is_missing(
     tmp_path: Path, home: Path, server: str

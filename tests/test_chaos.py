@@ -38,6 +38,7 @@ def survived(kills: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_killed_at_four_moments_a_campaign_is_what_it_would_have_been(tmp_path: Path, server: str) -> None:
     assert chaos(server, tmp_path / "chaos", 4, "--short", "--seed", "3") == survived(4)

@@ -31,6 +31,7 @@ def block(page: str, language: str, containing: str) -> str:
     return found
 
 
+@pytest.mark.slow
 def test_the_ten_lines_of_the_readme_run_an_existing_script(tmp_path: Path, home: Path, server: str) -> None:
     toml = block("README.md", "toml", "train_cmd")
     assert len(toml.splitlines()) <= 10

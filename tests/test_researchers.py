@@ -55,6 +55,7 @@ def night(tmp_path: Path, edits: list[str | Reply], *options: str) -> Iterator[t
         yield server, ["run", str(folder), "--seed", "3", *GREEDY, *given, *options]
 
 
+@pytest.mark.slow
 def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     tmp_path: Path, home: Path, server: str
 ) -> None:

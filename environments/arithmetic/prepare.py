@@ -1,0 +1,183 @@
+"""Makes the questions, and the base model that training starts from: `python prepare.py FOLDER`.
+
+FOLDER/settings.json says how (`Settings`). A question is a sum of one-digit numbers, "3+7+5+2". The base is a
+language model of some 100,000 weights that was shown worked answers, "10,15=17", each running sum and then the total.
+A share of what it saw were lazy guesses, "=21", and now and then a worked sum slipped by one. So it has learned to add,
+and bad habits with it: what reinforcement can bring out.
+
+On one machine the same settings give the same model, bit for bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+SPLITS = ("search", "confirm", "report")
+"""Of the judge: a tenth of all questions each; training has the rest."""
+USER, ASSISTANT, END, PAD, UNKNOWN = "<user>", "<assistant>", "<end>", "<pad>", "<unknown>"
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'user' %}<user>{{ message['content'] }}"
+    "{% elif message['role'] == 'assistant' %}<assistant>{{ message['content'] }}<end>{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+IGNORED = -100
+"""The label of a token that the loss leaves out."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What settings.json may say."""
+
+    terms: int = 4
+    """Numbers in a sum."""
+    lazy: float = 0.35
+    """Share of answers that guess without working it out."""
+    slips: float = 0.06
+    """How often a running sum is off by one, for each of them."""
+    steps: int = 300
+    """Optimiser steps of the supervised warm-up, on a cosine schedule."""
+    batch_size: int = 128
+    """Answers per step."""
+    learning_rate: float = 4e-3
+    seed: int = 0
+
+
+def identity(question: str) -> str:
+    """16 hexadecimal digits, of the question without spaces."""
+    return hashlib.sha256("".join(question.split()).encode()).hexdigest()[:16]
+
+
+def questions(terms: int) -> Iterator[dict[str, str]]:
+    """Every sum of so many one-digit numbers."""
+    for numbers in product(range(10), repeat=terms):
+        text = "+".join(map(str, numbers))
+        yield {"id": identity(text), "question": text, "answer": str(sum(numbers))}
+
+
+def split(rows: Iterator[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
+    """The questions of each split, told apart by their identity alone, in its order."""
+    parts: dict[str, list[dict[str, str]]] = {name: [] for name in (*SPLITS, "train")}
+    for row in rows:
+        tenth = int(row["id"], 16) % 10
+        parts[SPLITS[tenth] if tenth < len(SPLITS) else "train"].append(row)
+    return {name: sorted(part, key=lambda row: row["id"]) for name, part in parts.items()}
+
+
+def demonstration(question: str, draw: random.Random, settings: Settings) -> str:
+    """An answer as the base is shown it: worked out, with slips, or guessed."""
+    first, *others = map(int, question.split("+"))
+    most = 9 * settings.terms
+    if draw.random() < settings.lazy:
+        return f"={draw.randint(0, most):02d}"
+    total, sums = first, []
+    for number in others:
+        total += number
+        if draw.random() < settings.slips:
+            total = min(max(total + draw.choice((-1, 1)), 0), most)
+        sums.append(f"{total:02d}")
+    return ",".join(sums[:-1]) + "=" + sums[-1]
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """A token for each character."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    tokens = (PAD, UNKNOWN, END, USER, ASSISTANT, *"0123456789", *"+,=")
+    table = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, UNKNOWN))
+    table.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    table.decoder = decoders.Fuse()
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=table, pad_token=PAD, unk_token=UNKNOWN, eos_token=END,
+        additional_special_tokens=[USER, ASSISTANT], padding_side="left", model_max_length=64,
+    )  # fmt: skip
+    made.chat_template = TEMPLATE
+    return made
+
+
+def untrained(words: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """A Qwen2 of two layers. Its heads are 32 wide: narrower ones, vLLM does not take."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=len(words), hidden_size=64, intermediate_size=192, num_hidden_layers=2,
+        num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=64, tie_word_embeddings=True,
+        pad_token_id=words.pad_token_id, eos_token_id=words.eos_token_id, bos_token_id=None,
+    )  # fmt: skip
+    return Qwen2ForCausalLM(config)
+
+
+def warm_up(model: PreTrainedModel, words: PreTrainedTokenizerFast, asked: list[str], how: Settings) -> None:
+    """Show the model `how.steps` batches of answers; only answers count in the loss."""
+    import torch
+
+    draw = random.Random(how.seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=how.learning_rate, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, how.steps)
+    model.train()
+    for _ in range(how.steps):
+        rows = [_example(words, question, draw, how) for question in draw.choices(asked, k=how.batch_size)]
+        longest = max(len(tokens) for tokens, _ in rows)
+        ids = torch.tensor([row + [words.pad_token_id] * (longest - len(row)) for row, _ in rows])
+        labels = torch.tensor([[IGNORED] * at + row[at:] + [IGNORED] * (longest - len(row)) for row, at in rows])
+        # Padding comes last, where nothing that counts can see it: no attention mask is needed.
+        loss = model(input_ids=ids, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+    model.eval()
+
+
+def _example(
+    words: PreTrainedTokenizerFast, question: str, draw: random.Random, how: Settings
+) -> tuple[list[int], int]:
+    """The tokens of one question and its answer, and where the answer begins."""
+    asked: list[int] = words.encode(f"{USER}{question}{ASSISTANT}")
+    said: list[int] = words.encode(demonstration(question, draw, how) + END)
+    return asked + said, len(asked)
+
+
+def base(folder: Path, asked: list[str], how: Settings) -> None:
+    """Train the base model on questions of training alone, and save it as a Hugging Face folder."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(how.seed)
+    words = tokenizer()
+    model = untrained(words)
+    warm_up(model, words, asked, how)
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def main(folder: Path) -> None:
+    how = Settings(**json.loads((folder / "settings.json").read_text()))
+    parts = split(questions(how.terms))
+    write(folder / "data" / "train.jsonl", parts["train"])
+    for name in SPLITS:
+        write(folder / "judge" / f"{name}.jsonl", parts[name])
+    base(folder / "data" / "base", [row["question"] for row in parts["train"]], how)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,84 @@
+"""How much memory of each GPU is in use while a program runs, as NVIDIA's management library (NVML) tells it.
+
+The package `nvidia-ml-py` (module `pynvml`) is optional, and so is the driver: without either nothing is measured. What is
+read is the memory of the whole GPU, the driver's own part included: a slot's GPUs belong to one training at a time.
+Calls: nvmlDeviceGetHandleByUUID, which takes parts of a GPU (MIG) too, and nvmlDeviceGetMemoryInfo, in bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+SECONDS = 1.0
+"""Between two looks. A peak that is shorter than that may be missed."""
+END_SECONDS = 2.0
+"""How long the last look may take; a driver that hangs is left alone."""
+
+Reader = Callable[[], tuple[int, ...]]
+"""What is in use of each GPU now, in bytes; raises OSError when that cannot be told."""
+
+
+def nvml(uuids: Sequence[str]) -> Reader | None:
+    """A reader of these GPUs; None without any of them, the package or a driver that knows them all."""
+    if not uuids:
+        return None
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
+    except pynvml.NVMLError:
+        return None
+
+    def read() -> tuple[int, ...]:
+        try:
+            return tuple(int(pynvml.nvmlDeviceGetMemoryInfo(handle).used) for handle in handles)
+        except pynvml.NVMLError as fault:
+            raise OSError(f"NVML: {fault}") from fault
+
+    return read
+
+
+class Sampler:
+    """The largest use of each GPU between its start and its end, looked at in a thread of its own.
+
+    A thread, since a driver may take its time, and the clock of a training must not wait for it.
+    """
+
+    def __init__(
+        self,
+        uuids: Sequence[str],
+        find: Callable[[Sequence[str]], Reader | None] = nvml,
+        seconds: float = SECONDS,
+    ) -> None:
+        self._read = find(uuids)
+        self._seconds = seconds
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="gpu-memory", daemon=True)
+        self.peaks: tuple[int, ...] | None = None
+        """Bytes per GPU, in the order of the UUIDs; None while nothing was measured."""
+
+    def __enter__(self) -> Sampler:
+        if self._read:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._over.set()
+        if self._read:
+            self._thread.join(END_SECONDS)
+
+    def _watch(self) -> None:
+        assert self._read is not None
+        while True:
+            try:
+                now = self._read()
+            except OSError:  # a GPU that fell off the bus: what was seen until then stays
+                return
+            self.peaks = tuple(map(max, now, self.peaks or now))
+            if self._over.wait(self._seconds):
+                return
