@@ -77,6 +77,8 @@ class Environment(BaseModel):
     grace_seconds: float = Field(default=5.0, gt=0, le=600)
     """Between SIGTERM at the end of the budget and the kill: time to save a checkpoint."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    gpus: int = Field(default=1, ge=1, le=64)
+    """GPUs that one run needs, where it runs on GPUs."""
     program: tuple[str, ...] = ()
     """Files or folders of the environment that make up its program; empty = the trainer's own file, as train.py."""
     train_cmd: str = "python train.py"

@@ -87,7 +87,7 @@ def stage(
     check_given(isolation.level, home(), listed(environment))
     if edited and not isolation.may_run("an edit"):
         raise Refused(UNSANDBOXED)
-    slots = here(home(), environment.device)
+    slots = here(home(), environment)
     return Stage(environment, isolation, root, f"{verb}-{secrets.token_hex(4)}", slots)
 
 

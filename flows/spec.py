@@ -137,7 +137,7 @@ class CampaignSpec(BaseModel):
         """
         if self.launch != "here":  # the slots are those of the machines that it is launched on
             return Slots(home())
-        return here(home(), environment.device, saved_layout())
+        return here(home(), environment, saved_layout())
 
     def certificate_runs(self, environment: Environment) -> int:
         """Runs of each arm of the certificate; 0 where the rule does without."""

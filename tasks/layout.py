@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from environments import Environment
 from environments.plugins import Refused
 from tasks import gpus
 from tasks.asking import Unanswered
@@ -35,25 +36,33 @@ class Layout:
         return [list(group) for group in self.gpus]
 
 
-def here(home: Path, device: str, layout: Layout = Layout()) -> Slots:
-    """The slots for programs on `device` (an environment's): GPUs if it may be one and there are any, else the CPU.
+def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slots:
+    """The slots for an environment's programs: GPUs if its device may be one and there are any, else the CPU.
 
     GPUs that CUDA_VISIBLE_DEVICES hides from this process are not ours to give.
 
     Raises:
-        Refused: the layout names a GPU that is not there, or device is cuda and the driver does not answer.
+        Refused: the layout names a GPU that is not there, a run needs more than there are, or device is cuda and the
+            driver does not answer.
     """
     on_cpu = Slots(home, cpu_slots=layout.cpu_slots)
-    if device == "cpu" or not gpus.can_be_asked():  # GPUs of another make are nobody's to lock
+    if environment.device == "cpu" or not gpus.can_be_asked():  # GPUs of another make are nobody's to lock
         return on_cpu
     try:
         found, words = gpus.ask_gpus()
     except (Unanswered, OSError) as silent:
         found, words = [], [str(silent)]
-    if not found and words and device == "cuda":
+    if not found and words and environment.device == "cuda":
         raise Refused(f"device = 'cuda', but {'; '.join(words)}: see `nightshift doctor`")
-    groups = _grouped(layout, found, gpus.visible(found, os.environ.get(VISIBLE)))
-    return Slots(home, groups) if groups else on_cpu
+    groups = _grouped(layout, found, gpus.visible(found, os.environ.get(VISIBLE)), environment.gpus)
+    fitting = tuple(group for group in groups if len(group) >= environment.gpus)
+    if groups and not fitting:
+        has = ", ".join("-".join(str(gpu.index) for gpu in group) for group in groups)
+        raise Refused(
+            f"a run of {environment.name} needs {environment.gpus} GPUs, and the slots of this machine are of GPU "
+            f"{has}: see {VISIBLE} and the Machine block"
+        )
+    return Slots(home, fitting) if fitting else on_cpu
 
 
 def saved_layout() -> Layout:
@@ -94,10 +103,13 @@ def host() -> str:
     return re.sub(r"[^a-z0-9]+", "-", platform.node().lower()).strip("-")
 
 
-def _grouped(layout: Layout, found: Sequence[Gpu], seen: Sequence[Gpu]) -> tuple[tuple[Gpu, ...], ...]:
-    """The groups that a layout states, as far as all of their GPUs are seen; every GPU by itself if it states none."""
+def _grouped(
+    layout: Layout, found: Sequence[Gpu], seen: Sequence[Gpu], each: int
+) -> tuple[tuple[Gpu, ...], ...]:
+    """The groups that a layout states, as far as all of their GPUs are seen; if it states none, so many in each."""
     if not layout.gpus or not found:
-        return tuple((gpu,) for gpu in seen)
+        whole = [tuple(seen[at : at + each]) for at in range(0, len(seen), each)]
+        return tuple(group for group in whole if len(group) == each) or tuple(whole)
     by_index = {gpu.index: gpu for gpu in found}
     for index in (index for group in layout.gpus for index in group):
         if index not in by_index:

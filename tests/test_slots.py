@@ -19,7 +19,9 @@ import pytest
 from test_doctor import nvidia_smi, told
 from toy import FIT, GREEDY, nightshift, quadratic, start
 
+import environments
 from blocks.machine import Machine
+from environments import Environment
 from environments.limits import Limits
 from environments.plugins import Refused
 from flows.gpus import slots as doctors_slots
@@ -35,6 +37,7 @@ from tasks.walls.slot import NOWHERE, VISIBLE, Slot
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
+CARTPOLE = environments.load(environments.find("cartpole"))
 FOUR = [Gpu(index, f"GPU-{letter * 4}", "NVIDIA H200", None, None) for index, letter in enumerate("abcd")]
 LIST = "\n".join(f"{gpu.index}, {gpu.uuid}, 143771, 0, {gpu.name}" for gpu in FOUR)
 
@@ -332,7 +335,7 @@ def test_a_program_sees_the_gpus_of_its_slot_alone(
     monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", told(LIST)))
     monkeypatch.setenv(VISIBLE, "0,1,2,3")
     shown = f"import os\nprint(repr(os.environ.get({VISIBLE!r})))"
-    found = here(tmp_path, "cuda", Layout(((0, 1), (3, 2))))
+    found = here(tmp_path, on("cuda"), Layout(((0, 1), (3, 2))))
     pairs = Slots(tmp_path, found.groups, folder=tmp_path / "slots")
     with pairs.hold(give_up) as first, pairs.hold(give_up) as second:
         assert (first.name, second.name) == ("gpu-0-1", "gpu-3-2")
@@ -423,6 +426,10 @@ def test_a_gpu_that_somebody_else_uses_is_passed_over_while_another_is_free(
             pass
 
 
+def on(device: str, gpus: int = 1) -> Environment:
+    return CARTPOLE.model_copy(update={"device": device, "gpus": gpus})
+
+
 @pytest.mark.parametrize(
     ("device", "stated", "layout", "names"),
     [
@@ -441,7 +448,7 @@ def test_the_device_says_which_slots_there_are(
 ) -> None:  # fmt: skip
     if stated is not None:
         monkeypatch.setenv(VISIBLE, stated)
-    assert [part.name for part in here(tmp_path, device, layout).parts] == names
+    assert [part.name for part in here(tmp_path, on(device), layout).parts] == names
 
 
 @pytest.mark.usefixtures("quiet_driver")
@@ -449,10 +456,24 @@ def test_a_layout_that_this_machine_cannot_have_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(Refused, match=r"gpus = \[\[0, 4\]\], but this machine has 0, 1, 2, 3: correct it"):
-        here(tmp_path, "auto", Layout(((0, 4),)))
+        here(tmp_path, on("auto"), Layout(((0, 4),)))
     monkeypatch.setenv(VISIBLE, "0,2")
     with pytest.raises(Refused, match="CUDA_VISIBLE_DEVICES = '0,2' hides a GPU of each group"):
-        here(tmp_path, "auto", Layout(((0, 1), (2, 3))))
+        here(tmp_path, on("auto"), Layout(((0, 1), (2, 3))))
+
+
+@pytest.mark.usefixtures("quiet_driver")
+def test_a_run_that_needs_two_gpus_gets_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = on("cuda", gpus=2)
+    assert [part.name for part in here(tmp_path, pair).parts] == ["gpu-0-1", "gpu-2-3"]
+    assert [part.name for part in here(tmp_path, pair, Layout(((0,), (1, 3)))).parts] == ["gpu-1-3"]
+    monkeypatch.setenv(VISIBLE, "1,2,3")
+    assert [part.name for part in here(tmp_path, pair).parts] == ["gpu-1-2"]
+    monkeypatch.setenv(VISIBLE, "3")
+    with pytest.raises(
+        Refused, match="a run of cartpole needs 2 GPUs, and the slots of this machine are of GPU 3"
+    ):
+        here(tmp_path, pair)
 
 
 def test_a_driver_that_fails_is_refused_where_a_gpu_is_asked_for(
@@ -460,8 +481,8 @@ def test_a_driver_that_fails_is_refused_where_a_gpu_is_asked_for(
 ) -> None:
     monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", "echo 'no driver'; exit 9"))
     with pytest.raises(Refused, match="device = 'cuda', but nvidia-smi ends with status 9: no driver"):
-        here(tmp_path, "cuda")
-    assert here(tmp_path, "auto").groups == ()
+        here(tmp_path, on("cuda"))
+    assert here(tmp_path, on("auto")).groups == ()
 
 
 @pytest.mark.parametrize(
