@@ -1,11 +1,11 @@
 """What a campaign of a thousand trials costs: its resume, its next proposal, its status, and every further trial.
 
-    python -m benchmarks.size [--trials 1230] [--more 12] [--json]
+    python -m benchmarks.size [--trials 1080] [--more 12] [--json]
 
 The ledger is made without training: proposals drawn at random, a program's few files, scores of a made-up problem
 (benchmarks/problems.py) with noise, all through the writers that campaigns use, decided by rule `certify`. Its first
 resume, with one trial more, also stores the results of the newest chunk of trials, as they would be there; what is
-measured is the second one, with `--more` trials. Of 1,232 decided trials it replays 232, close to the most that a life
+measured is the second one, with `--more` trials. Of 1,082 decided trials it replays 82, close to the most that a life
 ever does (flows/chaining.py). The same is done side by side with a campaign of 25 trials.
 
 Wall time depends on what else the machine does; processor time (of the command and its children) hardly does.
@@ -81,7 +81,7 @@ Figures = dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a large campaign costs.")
     parser.add_argument(
-        "--trials", type=int, default=1230, help="finished trials of the large campaign (1230)"
+        "--trials", type=int, default=1080, help="finished trials of the large campaign (1080)"
     )
     parser.add_argument("--more", type=int, default=12, help="trials that are run on top of them (12)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")

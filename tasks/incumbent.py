@@ -17,7 +17,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,9 +38,8 @@ EFFECTS = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 4.0])
 STRIDE = 100
 
 
-@dataclass(frozen=True)
-class Seen:
-    """One result, in goodness (larger is better)."""
+class Seen(NamedTuple):
+    """One result, in goodness (larger is better). Long rows of them are looked up again and again: a tuple is quick."""
 
     kind: Literal["same", "kept", "left"]
     """`same`: the champion itself, once more. `kept`, `left`: an idea on top of it, that is followed or not."""

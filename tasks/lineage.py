@@ -49,7 +49,7 @@ def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, 
 def keep(repository: Path, number: int, attempt: int) -> None:
     """Keep the commit of an attempt, before that of the next takes the trial's reference; once it is kept it stays."""
     kept = f"refs/attempts/{number:04d}/{attempt}"
-    if number in commits(repository) and not _git(repository, "for-each-ref", kept):
+    if commits(repository, number) and not _git(repository, "for-each-ref", kept):
         _git(repository, "update-ref", kept, _ref(number))
 
 
@@ -64,14 +64,13 @@ def crown(repository: Path, number: int) -> None:
     _git(repository, "update-ref", "refs/heads/champion", _ref(number))
 
 
-def commits(repository: Path) -> dict[int, str]:
-    """The commit of every trial, by number."""
+def commits(repository: Path, number: int | None = None) -> dict[int, str]:
+    """The commit of every trial by number, or of one alone."""
     if not repository.exists():
         return {}
-    listed = _git(
-        repository, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", "refs/trials"
-    ).decode()
-    return {int(number): commit for number, commit in map(str.split, listed.splitlines())}
+    asked = "refs/trials" if number is None else _ref(number)
+    listed = _git(repository, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", asked).decode()
+    return {int(name): commit for name, commit in map(str.split, listed.splitlines())}
 
 
 def patch(repository: Path, number: int) -> str:

@@ -158,7 +158,7 @@ class Outbox:
         """Log a trial at the level that it has by now; its run."""
         believed = level(trial, own(self._campaign, certificates))
         trial = replace(trial, verdict=replace(trial.verdict, level=believed))
-        commit = lineage.commits(self.ledger.path / "lineage.git").get(trial.number)
+        commit = lineage.commits(self.ledger.path / "lineage.git", trial.number).get(trial.number)
         files = TrialFiles(self.ledger.place_of(trial).path, commit)
         return self.tracker.log_trial(self._campaign, trial, files)
 
