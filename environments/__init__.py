@@ -83,6 +83,8 @@ class Environment(BaseModel):
     """Files or folders of the environment that make up its program; empty = the trainer's own file, as train.py."""
     train_cmd: str = "python train.py"
     """How the program is started. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
+    check_cmd: str = ""
+    """How an edited program is asked whether it could start; empty: by some seconds of training."""
     editable: tuple[str, ...] = ("train.py",)
     """Files of the program that a code edit may change."""
     required_calls: tuple[str, ...] = ()
@@ -196,7 +198,8 @@ class Environment(BaseModel):
             *(("readable", path) for path in self.readable),
             *((section, p) for p in self.judge.reads),
         ]:
-            if not (self.folder / path).exists():
+            # An absolute path need only be where trials run (`tasks.walls.isolation.check_given`).
+            if not Path(path).is_absolute() and not (self.folder / path).exists():
                 raise Refused(f"{self.folder / FILE}: {key}: {str(self.folder / path)!r} does not exist")
             inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
             if not inside and not Path(path).is_absolute():

@@ -88,13 +88,13 @@ def prepare(environment: str, runs: int, settings: list[str], seed: int | None, 
     seeds = tuple(derive(drawn, "train", turn, 1) for turn in range(1, runs + 1))
     try:
         problem = single.frozen(asked, folder)
+        stage = single.stage(
+            problem, walls, allow_unsandboxed=False, edited=False, root=root, verb="calibrate"
+        )
         digest = calibration.digest(folder, problem)
         known = calibration.find(home(), digest, machine())
         if known and {one.run.seed for one in known.runs} & {*seeds}:
             raise Refused(f"--seed {seed} was run already, so its runs would count twice: leave it out")
-        stage = single.stage(
-            problem, walls, allow_unsandboxed=False, edited=False, root=root, verb="calibrate"
-        )
     except Refused:
         trees.remove(folder)
         raise

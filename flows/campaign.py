@@ -32,6 +32,7 @@ from flows.parameters import (
     Until,
 )
 from flows.proposing import FULL, WAITS, next_trial, undone
+from flows.ready import make_ready
 from flows.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
 from flows.redo import complete
 from flows.showcase import Showcase
@@ -85,6 +86,7 @@ def campaign(
         check_progress(ledger, run.id)
         spec.store(ledger)
         crash_the_dead(ledger, run.id)
+        make_ready(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
         finished = complete(spec, ledger, slots, reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, finished)

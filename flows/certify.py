@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from environments.plugins import Refused
 from flows.bench import Bench
 from flows.crew import side_by_side
-from tasks import interrupt, workspace
+from tasks import interrupt, looks, workspace
 from tasks.ablation import Ablation, Removed, parts
 from tasks.certificate import Arm, Certificate, Fresh, alpha_of, conclude, guard_noise, order, unpromising
 from tasks.ledger import ABLATION, CERTIFICATE, Ledger
@@ -122,6 +122,9 @@ def certify(bench: Bench, runs: int) -> Certificate | None:
         store(ledger, lost)
         return lost if nothing_to_certify(bench) else certify(bench, runs)
     ledger.event("certify", look=look, champion=champion, runs=declared.runs, environment=environment.name)
+    before = (
+        looks.note(environment.prepared, ledger.campaign.campaign_id, look) if environment.prepared else None
+    )
 
     def one(arm: Arm, number: int) -> Fresh | None:
         return (
@@ -142,6 +145,7 @@ def certify(bench: Bench, runs: int) -> Certificate | None:
         look, alpha, champion, environment.name, fresh, environment.guards,
         sd=level.sd if level and not bench.elsewhere else 0.0, noise=noise, elsewhere=bench.elsewhere is not None,
     )  # fmt: skip
+    certificate = replace(certificate, looked_before=before)
     store(ledger, certificate)
     return certificate
 

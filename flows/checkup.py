@@ -180,6 +180,30 @@ def disk(home: Path) -> Check:
     return Check("disk", state, f"{gib(usage.free)} of {gib(usage.total)} free at {home}", remedy, details)
 
 
+def prepared(home: Path) -> Check:
+    """What recipes have made for environments, what of that is not whole, and where they find models."""
+    from tasks.prepared import FILE
+    from tasks.preparing import FOLDER
+    from tasks.recipes import OFFLINE, is_offline, shared
+
+    whole = {path.parent.name: _size(path.parent) for path in sorted((home / FOLDER).glob(f"*/{FILE}"))}
+    making = [path.stem for path in sorted((home / FOLDER).glob("*.making"))]
+    unfinished = [name for name in making if name not in whole]
+    hub, offline = shared(os.environ)["HF_HUB_CACHE"], is_offline(os.environ)
+    details = {"bytes": whole, "unfinished": unfinished, "hub": str(hub), "offline": offline}
+    fact = f"{len(whole)} environment{'s' * (len(whole) != 1)} in {home / FOLDER}, {gib(sum(whole.values()))}"
+    fact += f"; {OFFLINE} is set: recipes have no network, and what is in {hub}" * offline
+    if unfinished:
+        fact += f"; under way, or cut off: {', '.join(unfinished)}"
+        remedy = "the next `nightshift env prepare` clears what was cut off"
+        return Check("prepared", "note", fact, remedy, details)
+    return Check("prepared", "ok", fact, details=details)
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def gib(size: float) -> str:
     """A number of bytes, for people."""
     return f"{size / GIB:.1f} GiB"

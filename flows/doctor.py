@@ -61,6 +61,7 @@ def examine() -> tuple[Check, ...]:
     at_home: Mapping[str, Callable[[], Check]] = {
         "home": partial(checkup.place, there),
         "disk": partial(checkup.disk, there),
+        "prepared": partial(checkup.prepared, there),
         "slots": partial(slots, there),
         "ports": partial(connections.ports, there),
         "prefect": partial(connections.prefect, there),

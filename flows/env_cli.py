@@ -49,18 +49,38 @@ def environments_validate(environment: str, *, set_: Settings = None, json: Json
 
     settle_in(home())
     from flows.spec import checked_environment
+    from tasks import prepared, preparing
 
     overrides = overrides_only(set_ or [])
     found = checked_environment(environment, overrides)
+    place = preparing.place(found, home())
+    made = prepared.read(place) if place else None
     facts = {
         "environment": found.name, "folder": str(found.folder), "metric": found.metric, "direction": found.direction,
         "trainer": found.trainer, "budget_seconds": found.budget_seconds, "budget_steps": found.budget_steps,
         "baseline": found.defaults, "varies": list(found.space),
+        "prepared": place and {"folder": str(place), "content": made.content if made else None},
     }  # fmt: skip
     if json:
         show.print_json(facts)
     else:
-        for key, value in facts.items():
+        there = (
+            f"{place}, content {made.content}" if made else f"not yet: nightshift env prepare {environment}"
+        )
+        for key, value in (facts | {"prepared": there if place else "needs nothing"}).items():
             print(f"{key:<16} {value}")
         print(f"valid; next: nightshift try {environment}")
     return 0
+
+
+@environments_app.command(name="prepare")
+def environments_prepare(environment: str, *, set_: Settings = None, json: Json = False) -> int:
+    """Make what ENVIRONMENT needs once, such as questions and a base model, unless it is there; campaigns do so too."""
+    from flows.server import settle_in
+    from flows.settings import overrides_only
+    from tasks.ledger import home
+
+    settle_in(home())
+    from flows import ready
+
+    return ready.prepare(environment, overrides_only(set_ or []), json)

@@ -20,6 +20,7 @@ from flows import certify as certifying
 from flows import guards
 from flows import server as servers
 from flows.bench import Bench
+from flows.ready import make_ready
 from flows.recovery import crash_the_dead
 from flows.redo import complete
 from flows.running import report, run_flow
@@ -48,11 +49,13 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
     before = ended(ledger)
     with Life(ledger, flow_run_id=run.id, page=run.ui_url) as life:
         crash_the_dead(ledger, run.id)
+        make_ready(ledger, spec.launch)
         history = complete(spec, ledger, spec.slots(ledger.environment), reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         words = []
         with Showcase(ledger, run.id) as showcase:
             for bench in _benches(spec, ledger, on):
+                make_ready(ledger, spec.launch, bench.elsewhere)
                 made = certifying.certify(bench, runs or spec.certificate_runs(bench.environment) or 3)
                 showcase.show(history)
                 if made is None or not certifying.also_ablate(bench, made):

@@ -14,6 +14,7 @@ from environments.plugins import Refused
 from flows import certify, guards
 from flows import server as servers
 from flows.bench import Bench
+from flows.ready import make_ready
 from flows.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
 from flows.redo import complete
 from flows.running import report, run_flow
@@ -41,6 +42,7 @@ def rerun(name: str, trial: Number) -> State[str]:
     with Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life, Presence(run.id):
         check_progress(ledger, run.id)
         crash_the_dead(ledger, run.id)
+        make_ready(ledger, spec.launch)
         finished = reconcile(ledger)
         _begin(ledger, finished, trial, run.id)
         slots = spec.slots(ledger.environment)

@@ -32,6 +32,7 @@ from tasks.tracking import locate
 
 STDIN = "/dev/stdin"
 """As the name of a spec.toml: one that another program writes."""
+OVERRIDES = "overrides"
 LEDGER = "the ledger has everything"
 UNREACHED = "Failed to reach API"
 """Prefect's words for a server that died before it was told of a run."""
@@ -304,5 +305,9 @@ def _lasting(reference: str, base: Path = Path()) -> str:
 
 
 def _laid_over(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Parameters with others over them, `advanced` one level down as well."""
-    return {**base, **over, "advanced": {**base.get("advanced", {}), **over.get("advanced", {})}}
+    """Parameters with others over them, `advanced` one level down as well, and what is set of the environment two."""
+    below, above = base.get("advanced", {}), over.get("advanced", {})
+    advanced = {**below, **above}
+    if OVERRIDES in advanced:
+        advanced[OVERRIDES] = {**below.get(OVERRIDES, {}), **above.get(OVERRIDES, {})}
+    return {**base, **over, "advanced": advanced}

@@ -287,6 +287,11 @@ def waiting_line(campaign: str, number: int) -> Text:
     return Text(f" > {number:>4}  {'waits':<9} for a person: {say}", no_wrap=True)
 
 
+def preparing_line(words: str) -> Text:
+    """What is made before the first trial, and how far it is."""
+    return Text(f" > {show.clean(words)}", "dim", no_wrap=True)
+
+
 def certificate_line(under_way: Certifying) -> Text:
     """For a file: that a certificate is being made."""
     each = under_way.runs // 2

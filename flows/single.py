@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import trees
+from tasks import interrupt, trees
 from tasks.ledger import freeze, home
-from tasks.preparing import laid
+from tasks.preparing import check_gpus, hold_to, laid, prepare
 from tasks.trial import Params, Proposal, Run
 from tasks.workspace import TrialDir
 
@@ -72,11 +72,11 @@ class Stage:
 def stage(
     environment: Environment, walls: str, allow_unsandboxed: bool, edited: bool, root: Path, verb: str
 ) -> Stage:
-    """The place for runs of a frozen environment.
+    """The place for runs of a frozen environment, which is prepared here unless it is already.
 
     Raises:
-        Refused: walls that this machine does not offer, an edited program that would run without any, or a GPU that
-            does not answer.
+        Refused: walls that this machine does not offer, an edited program that would run without any, a GPU that
+            does not answer, or a recipe that fails.
     """
     from tasks.layout import here
     from tasks.train import UNSANDBOXED
@@ -88,7 +88,17 @@ def stage(
     if edited and not isolation.may_run("an edit"):
         raise Refused(UNSANDBOXED)
     slots = here(home(), environment)
+    if environment.prepare:
+        check_gpus(environment, home())
+        with interrupt.deferred():
+            prepare(environment, home(), _tell)
+        hold_to(environment)
     return Stage(environment, isolation, root, f"{verb}-{secrets.token_hex(4)}", slots)
+
+
+def _tell(words: str) -> None:
+    """What goes on before the first run, where it is not in the way of what is printed for programs."""
+    print(words, file=sys.stderr)
 
 
 def _say(words: str) -> None:

@@ -26,7 +26,7 @@ from environments.space import Value
 from flows import parameters
 from flows.advanced import Advanced
 from flows.times import time_for_a_trial, time_for_the_certificate
-from tasks import calibration, evaluate, propose, train, workspace
+from tasks import calibration, evaluate, preparing, propose, train, workspace
 from tasks.cancellers import Canceller
 from tasks.certificate import runs_of
 from tasks.desk import problem_of
@@ -158,9 +158,11 @@ class CampaignSpec(BaseModel):
         if not known:
             learned_from(self.advanced.learn_from, environment)
         self.loaded_canceller(environment)
-        check_given(self.isolation.level, home(), listed(environment))
+        if self.launch == "here":
+            check_given(self.isolation.level, home(), listed(environment))
         self._check_time(environment, known)
         self._check_slots(environment)
+        preparing.check_disk(environment, home())
 
     def _check_slots(self, environment: Environment) -> None:
         """Refuse more trials at once than there are slots; known in the flow alone, whose server keeps the block."""

@@ -218,6 +218,7 @@ def _certificate(one: Certificate) -> dict[str, Any]:
             }
             for guard in one.guards
         ],
+        "looked_before": one.looked_before,
         "words": outcome(one),
         "caution": caution(one),
     }

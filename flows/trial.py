@@ -23,12 +23,14 @@ from flows.bench import Bench
 from flows.child import NOT_SHARED
 from flows.spec import CampaignSpec
 from flows.status import stored_spec
-from tasks import interrupt, preparing
+from tasks import interrupt, prepared, preparing
 from tasks.checkpoint import history_digest
 from tasks.clock import clock
 from tasks.ledger import FORMAT, Campaign, Ledger, home
 from tasks.storage import POLL_SECONDS, VISIBLE_SECONDS, Asked, Launches, NotShared
 from tasks.walls import orphans
+from tasks.walls.confine import listed
+from tasks.walls.isolation import check_given
 from tasks.workspace import TrialDir
 
 if TYPE_CHECKING:
@@ -74,7 +76,10 @@ def measure(path: Path, asked: Asked) -> None:
     ledger.verify()
     spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
     history, elsewhere = _history(ledger, asked), _elsewhere(path, asked.elsewhere)
-    slots = spec.slots(elsewhere or ledger.environment)
+    _see_prepared(elsewhere or ledger.environment)
+    problem = elsewhere or ledger.environment
+    check_given(spec.isolation.level, home(), listed(problem))
+    slots = spec.slots(problem)
     bench = Bench(spec, ledger, history, slots, elsewhere, launched=True)
     if asked.step == "untrained":
         bench.control(asked.at.number, asked.proposal, asked.siblings[0])
@@ -117,6 +122,23 @@ def _history(ledger: Ledger, asked: Asked) -> History:
                 f"{asked.seen} trials: see that both machines have the same storage, and the same version"
             )
         interrupt.wait(POLL_SECONDS)
+
+
+def _see_prepared(environment: Environment) -> None:
+    """Wait until what the environment's recipe has made can be seen here; the campaign has had it made.
+
+    Raises:
+        Refused: it cannot be seen, or is not what the campaign began with.
+    """
+    deadline = clock() + VISIBLE_SECONDS
+    while environment.prepared and prepared.read(environment.prepared) is None:
+        if clock() > deadline:
+            raise Refused(
+                f"{environment.prepared} is not there on {platform.node()}: what the recipe of {environment.name} has "
+                "made lies beside the campaigns, so share the whole directory of them"
+            )
+        interrupt.wait(POLL_SECONDS)
+    preparing.compare(environment)
 
 
 def _elsewhere(path: Path, name: str) -> Environment | None:

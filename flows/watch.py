@@ -40,6 +40,8 @@ class Watch:
         self._begun: dict[int, str] = {}
         """Which run of a trial was last said to have begun."""
         self._certifying = False
+        self._preparing: tuple[str, ...] = ()
+        """What was told of what is made before the first trial."""
         self._waits: set[int] = set()
         self._since = time.monotonic()
         self._over = threading.Event()
@@ -50,6 +52,7 @@ class Watch:
             self._follower = Follower(Ledger.open(self._name))
             history = self._follower.history
             self._told = {trial.number for trial in history}
+            self._preparing = _said_of_preparing(self._follower.ledger)
             if history:
                 show.put(self._console, show.so_far(history, self._follower.ledger.environment))
         self._thread.start()
@@ -89,6 +92,9 @@ class Watch:
             scene = self._follower.look(time.time())
         except (OSError, ValueError, Refused) as wrong:  # a directory that is moved or removed under our eyes
             return f"the campaign's directory cannot be read: {wrong}"
+        for words in self._follower.preparing[len(self._preparing) :]:
+            show.put(self._console, screen.preparing_line(words))
+        self._preparing = self._follower.preparing
         for trial in scene.history:
             if trial.number not in self._told:
                 self._told.add(trial.number)
@@ -129,6 +135,8 @@ class Follower:
         self._page: str | None = None
         self._look_at: tuple[int, int, int] | None = None
         """The certificate that was begun and is not made: its look, its champion, its runs of each arm."""
+        self.preparing: tuple[str, ...] = ()
+        """What was told of what the environment's recipe makes."""
         self._curves: dict[TrialDir, CurveFile] = {}
 
     def look(self, now: float) -> Scene:
@@ -139,6 +147,7 @@ class Follower:
         if self._is_new("events.jsonl"):
             self._page = urls(self.ledger).get("prefect")
             self._look_at = self._certificate_begun()
+            self.preparing = _said_of_preparing(self.ledger)
         under_way: list[UnderWay] = []
         since = 0.0
         places = {number: self.ledger.place(number) for number in self._open}
@@ -238,3 +247,7 @@ class Follower:
 
     def _curve_file(self, place: TrialDir) -> CurveFile:
         return CurveFile(place.progress, self.ledger.environment.metric)
+
+
+def _said_of_preparing(ledger: Ledger) -> tuple[str, ...]:
+    return tuple(event["words"] for event in ledger.events() if event["event"] == "preparing")

@@ -22,7 +22,7 @@ from scipy import special  # type: ignore[import-untyped]
 
 from environments import Environment
 from environments.score import Score
-from tasks import workspace
+from tasks import prepared, workspace
 from tasks.ledger import measure
 from tasks.statistics import CONFIDENCE, detectable, pooled, runs_needed
 from tasks.trial import TWENTIETHS, Rerun, Run
@@ -78,16 +78,22 @@ CALIBRATION = TypeAdapter(Calibration)
 
 
 def digest(path: Path, environment: Environment) -> str:
-    """What a calibration holds for: the frozen files below `path`, the judge, and the settings laid over the files.
+    """What a calibration holds for: the frozen files below `path`, the judge, the settings laid over the files, and
+    what the recipe has made.
 
     Args:
         path: A directory in which an environment is frozen (tasks/ledger.py: freeze), such as a campaign's.
         environment: The frozen one.
     """
-    settings = environment.model_dump(mode="json", exclude={"folder", "judge"})
-    return measure(
-        path, environment, {"settings": settings, "judged": environment.judge.model_dump(mode="json")}
-    )
+    left_out = {"folder", "judge", "prepared", *(() if environment.prepare else ("prepare",))}
+    parts: dict[str, object] = {
+        "settings": environment.model_dump(mode="json", exclude=left_out),
+        "judged": environment.judge.model_dump(mode="json"),
+    }
+    if environment.prepared:  # what is not there has no calibration
+        made = prepared.read(environment.prepared)
+        parts["prepared"] = made.content if made else ""
+    return measure(path, environment, parts)
 
 
 def find(home: Path, digest: str, machine: str) -> Calibration | None:

@@ -82,6 +82,8 @@ class Certificate:
     guards: tuple[Guarded, ...] = ()
     elsewhere: bool = False
     """Whether it is about another environment than the campaign's: it says what carries over, and ships nothing."""
+    looked_before: int | None = None
+    """Looks at the same report questions before this one, across campaigns; None where they are no finite pool."""
 
     @property
     def expected(self) -> float | None:

@@ -75,7 +75,7 @@ class Desk:
         return diff_of(base, {**before, **suggestion.files}) or None, number
 
     def _smoke(self, proposal: Proposal, seed: int) -> str | None:
-        """Start the edited program for some seconds; why that failed, or None.
+        """Start the edited program for some seconds, or ask it as the environment says; why that failed, or None.
 
         That it has saved nothing so early is no fault: it may do so at its end.
         """
@@ -85,15 +85,15 @@ class Desk:
         aside = TrialDir(self.place.path / "smoke")
         trees.remove(aside.path)
         aside.path.mkdir(parents=True)
-        cut = Cut(self.environment.startup_seconds, seconds)
-        run = run_program(
-            self.marker, self.environment, self.isolation, self.program, aside, proposal, seed, cut
-        )
+        problem, cut = self.environment, Cut(self.environment.startup_seconds, seconds)
+        if problem.check_cmd:  # nothing is trained, so nothing is taken from whoever has the GPUs
+            problem = problem.model_copy(update={"train_cmd": problem.check_cmd, "device": "cpu"})
+        run = run_program(self.marker, problem, self.isolation, self.program, aside, proposal, seed, cut)
         for large in (aside.out, aside.workspace):  # its log is enough to understand it by
             trees.remove(large)
         if run.status != "crash" or run.error is None or run.error.startswith(NO_CHECKPOINT):
             return None
-        return f"in a run of {seconds:g} s: {run.error}"
+        return run.error if problem.check_cmd else f"in a run of {seconds:g} s: {run.error}"
 
 
 def originals(environment: Environment, program: Path) -> dict[str, str]:

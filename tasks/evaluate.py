@@ -57,7 +57,7 @@ def judge_run(
     if run.isolation != isolation.level:  # it may have been another user's, under another umask
         trees.open_to_all(place.out)
     judge = environment.judge
-    exam = Exam(seed, environment.higher_is_better, use, environment.prepared)
+    exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder)
     trees.remove(place.judged)
     place.judged.mkdir()
     confine.give(place.judged, isolation.level)
@@ -119,7 +119,7 @@ def _view(environment: Environment, place: TrialDir) -> View:
     if judge.runs_in == "workspace":
         return replace(confine.of(environment, (place.workspace, place.out), ()), network=False)
     reads = [environment.folder / path for path in judge.reads]
-    made = [environment.prepared] if environment.prepared else []
+    made = [environment.prepared] if environment.prepared and judge.shows_prepared else []
     view = confine.of(environment, (environment.folder, place.out, *made, *reads), (place.judged,))
     return replace(view, network=judge.online)
 

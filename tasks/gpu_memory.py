@@ -1,12 +1,13 @@
 """How much memory of each GPU is in use while a program runs, as NVIDIA's management library (NVML) tells it.
 
-The package `nvidia-ml-py` (module `pynvml`) is optional, and so is the driver: without either nothing is measured. What is
-read is the memory of the whole GPU, the driver's own part included: a slot's GPUs belong to one training at a time.
+The package `nvidia-ml-py` (module `pynvml`) is optional, and so is the driver: without either nothing is measured.
+What is read is the memory of the whole GPU, the driver's own part included: a slot's GPUs belong to one training.
 Calls: nvmlDeviceGetHandleByUUID, which takes parts of a GPU (MIG) too, and nvmlDeviceGetMemoryInfo, in bytes.
 """
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -21,11 +22,9 @@ Reader = Callable[[], tuple[int, ...]]
 
 
 def nvml(uuids: Sequence[str]) -> Reader | None:
-    """A reader of these GPUs; None without any of them, the package or a driver that knows them all."""
-    if not uuids:
-        return None
+    """A reader of these GPUs; None without the package, or a driver that knows them all."""
     try:
-        import pynvml
+        pynvml = importlib.import_module("pynvml")
     except ImportError:
         return None
     try:
@@ -55,28 +54,27 @@ class Sampler:
         find: Callable[[Sequence[str]], Reader | None] = nvml,
         seconds: float = SECONDS,
     ) -> None:
-        self._read = find(uuids)
-        self._seconds = seconds
+        self._uuids, self._find, self._seconds = tuple(uuids), find, seconds
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="gpu-memory", daemon=True)
         self.peaks: tuple[int, ...] | None = None
         """Bytes per GPU, in the order of the UUIDs; None while nothing was measured."""
 
     def __enter__(self) -> Sampler:
-        if self._read:
+        if self._uuids:
             self._thread.start()
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._over.set()
-        if self._read:
+        if self._uuids:
             self._thread.join(END_SECONDS)
 
     def _watch(self) -> None:
-        assert self._read is not None
-        while True:
+        read = self._find(self._uuids)
+        while read is not None:
             try:
-                now = self._read()
+                now = read()
             except OSError:  # a GPU that fell off the bus: what was seen until then stays
                 return
             self.peaks = tuple(map(max, now, self.peaks or now))

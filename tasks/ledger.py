@@ -7,6 +7,7 @@
         trials/0007-run-2/    its other training seeds; 0007-again-1-of-0003/: trial 3, run again for it
         attempts.json   {"7": 2}, where trial 7 was run again: in trials/0007.2/ (tasks/attempts.py)
         calibration.json   runs of the baseline that were known before it began, where there are any
+        prepared.json   what the environment's recipe had made when it began, where it has one (tasks/preparing.py)
         certificates/1.json   what fresh runs say of a champion, with their directories beside it
         results.tsv     a line per finished trial               events.jsonl   what happened, as it happened
         ablations/0012.json   a champion without each of its changes, where that was asked
@@ -225,6 +226,7 @@ class Ledger:
                 f"it began (digest {campaign.digest} then, {now} now), so new scores would not compare with the old. "
                 f"Go on with Nightshift {campaign.version} as it was, or begin a new campaign"
             )
+        preparing.compare(self.environment)
 
     @cached_property
     def environment(self) -> Environment:

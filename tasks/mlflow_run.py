@@ -194,6 +194,10 @@ def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[Point]:
     if trial.runs:
         values["time/train"] = math.fsum(run.seconds for run in trial.runs)
         values["memory/peak_gb"] = max(run.peak_memory or 0 for run in trial.runs) / 2**30 or None
+        for run in trial.runs:
+            for index, peak in enumerate(run.gpu_memory or ()):
+                key = f"memory/gpu{index}_peak_gb"
+                values[key] = max(values.get(key) or 0.0, peak / 2**30)
     end = trial_times(campaign, trial)[1]
     once = [found for key, value in values.items() for found in point(key, value, end)]
     return [*once, *_trainings(trial, end)] if scored else once

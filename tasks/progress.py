@@ -99,7 +99,7 @@ class Progress:
 
 
 def parse_report(line: bytes) -> dict[str, object] | None:
-    """One report: `{"ready": true}`, `{"failed": "..."}`, or an object with a numeric `elapsed` or `step`; else None."""
+    """One report: `{"ready": true}`, `{"failed": "..."}`, or an object with a numeric `elapsed` or `step`; or None."""
     try:
         report = json.loads(line)
     except (ValueError, RecursionError):

@@ -109,10 +109,11 @@ def check(environment: Environment) -> None:
     if CANCEL in (Path(name).parts[0] for name in environment.program):
         raise Refused(f"{source}: program: {CANCEL!r} is the file that ends a training early: rename yours")
     values = placeholders(environment, environment.defaults, Path("out"), seed=0)
-    try:
-        workspace.fill(environment.train_cmd, values)
-    except Refused as wrong:
-        raise Refused(f"{source}: train_cmd: {wrong}") from wrong
+    for key in ("train_cmd", "check_cmd"):
+        try:
+            workspace.fill(getattr(environment, key) or environment.train_cmd, values)
+        except Refused as wrong:
+            raise Refused(f"{source}: {key}: {wrong}") from wrong
     _check_calls(environment)
 
 
@@ -353,8 +354,9 @@ class _Session:
 
 def _is_beyond_edits(environment: Environment) -> bool:
     """Whether an edit can change nothing that runs, only settings: then what runs is the environment's own."""
-    words = {Path(word).name for word in environment.train_cmd.split()}
-    return all(Path(name).suffix in DATA and Path(name).name not in words for name in environment.editable)
+    started = [word for word in environment.train_cmd.split() if not word.startswith("-")][:2]  # python FILE
+    names = {Path(word).name for word in started}
+    return all(Path(name).suffix in DATA and Path(name).name not in names for name in environment.editable)
 
 
 def _hint(level: Level, tail: str) -> str:

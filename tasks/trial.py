@@ -116,7 +116,7 @@ class Run:
     peak_memory: int | None = None
     """Largest resident set of all of its processes together, in bytes, sampled twice a second."""
     gpu_memory: tuple[int, ...] | None = None
-    """Most memory in use of each GPU of its slot, in the slot's order, in bytes (tasks/gpu_memory.py); None: not known."""
+    """Most memory in use of each GPU of its slot, in its order, in bytes (tasks/gpu_memory.py); None: not measured."""
     steps: int | None = None
     """Steps as last reported by the program; a claim, not a measurement."""
     started: float = 0.0

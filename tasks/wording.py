@@ -15,15 +15,21 @@ UNPROVEN = "no number here is proven yet"
 
 def outcome(certificate: Certificate) -> str:
     """What a certificate says, in a sentence; differences are in the metric's own sign."""
-    found = certificate.comparison
+    found, seen = certificate.comparison, looked_before(certificate)
     if not certificate.passed or found is None:
-        return f"not certified, because {certificate.reason}"
+        return f"not certified, because {certificate.reason}{seen}"
     counts = f"{len(certificate.scores('champion'))} v {len(certificate.scores('baseline'))} fresh runs"
     if found.df is None:
-        return f"certified: {difference(certificate, found.gain)} ({counts}, without any spread)"
+        return f"certified: {difference(certificate, found.gain)} ({counts}, without any spread){seen}"
     ends = sorted(sign_of(certificate) * end for end in (found.low, found.high))
     interval = f"{CONFIDENCE * 100:g} % interval {ends[0]:+.4g}..{ends[1]:+.4g}"
-    return f"certified: {difference(certificate, found.gain)} ({interval}, {counts}, p = {found.p:.2g})"
+    return f"certified: {difference(certificate, found.gain)} ({interval}, {counts}, p = {found.p:.2g}){seen}"
+
+
+def looked_before(certificate: Certificate) -> str:
+    """That the same report questions were looked at before, to stand after what a certificate says; empty otherwise."""
+    times = certificate.looked_before
+    return f"; its questions were looked at {times} time{'s' * (times > 1)} before" if times else ""
 
 
 def caution(certificate: Certificate) -> str:

@@ -126,7 +126,15 @@ def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
             yield file, file.relative_to(environment.folder).as_posix()
     own = "train.py" in environment.program or environment.train_cmd != "python train.py"
     if environment.trainer != "command" and not (environment.program and own):
-        yield plugins.folder(TRAINERS) / f"{environment.trainer}.py", "train.py"
+        yield from trainer_files(environment.trainer)
+
+
+def trainer_files(name: str) -> Iterator[tuple[Path, str]]:
+    """A trainer's program, which is called train.py in a workspace, and the folder `<name>_parts` where it has one."""
+    folder = plugins.folder(TRAINERS)
+    yield folder / f"{name}.py", "train.py"
+    for part in environments.files(folder / f"{name}_parts"):
+        yield part, part.relative_to(folder).as_posix()
 
 
 def program_digest(place: TrialDir) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from toy import environment, quadratic, slow, status
 
 CHECKOUT = Path(__file__).parents[1]
@@ -53,6 +54,29 @@ def worker(server: str, home: Path, tmp_path: Path) -> Iterator[None]:
         yield
         os.killpg(process.pid, signal.SIGTERM)
         process.wait(timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_both_catalogues_deploy_as_they_are_written_and_every_schedule_is_off(server: str) -> None:
+    for name, kind in (("trainers", "process"), ("gpu-pair", "process"), ("gpu-pair-docker", "docker")):
+        prefect(server, "work-pool", "create", name, "--type", kind, "--overwrite")
+    prefect(server, "deploy", "--all")
+    gpus = "gpu.prefect.yaml"
+    prefect(server, "deploy", "--prefect-file", gpus, "--name", "gpu-pair", "--name", "gpu-pair-docker")
+    stated = {
+        f"{one['entrypoint'].rpartition('.')[2]}/{one['name']}": one
+        for file in ("prefect.yaml", gpus)
+        for one in yaml.safe_load((CHECKOUT / file).read_text())["deployments"]
+    }
+    for full_name in [name for name in stated if not name.endswith(("-slurm", "-kubernetes"))]:
+        found, one = httpx.get(f"{server}/deployments/name/{full_name}").json(), stated[full_name]
+        assert found["work_pool_name"] == one["work_pool"]["name"]
+        assert found["parameters"] == one.get("parameters", {})
+        assert found["job_variables"] == one["work_pool"]["job_variables"]
+        assert [schedule["active"] for schedule in found["schedules"]] == [False] * len(
+            one.get("schedules", ())
+        )
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ from tasks.walls.orphans import MARKER
 CHECKOUT = Path(__file__).parents[1]
 NAMES = [
     "isolation", "limits", "gpus", "machine", "python", "git", "training", "language", "keys",
-    "home", "disk", "slots", "ports", "prefect", "mlflow",
+    "home", "disk", "prepared", "slots", "ports", "prefect", "mlflow",
 ]  # fmt: skip
 SECRET = "hunter2"
 ONE_GPU = "0, GPU-aa, 143771, 520, NVIDIA H200\n"

@@ -19,7 +19,7 @@ from environments.space import Value
 from flows.spec import checked_environment
 from tasks import evaluate, propose, train
 from tasks.proposers import Proposer
-from tasks.workspace import fill
+from tasks.workspace import fill, trainer_files
 
 BUNDLED = environments.bundled()
 
@@ -59,10 +59,10 @@ def test_a_bundled_environment_tells_whoever_proposes_what_it_is(name: str) -> N
 def test_the_parameters_of_a_bundled_environment_are_those_that_its_program_takes(name: str) -> None:
     """Only for a trainer of ours: it refuses what it does not know, so its source names it."""
     environment = loaded(name)
-    source = (plugins.folder("tasks.trainers") / f"{environment.trainer}.py").read_text()
-    unknown = [
-        key for key in environment.defaults if not re.search(rf"^ +{key}: \w+ = ", source, re.MULTILINE)
-    ]
+    source = "".join(path.read_text() for path, _ in trainer_files(environment.trainer))
+    # A parameter, or a short name of a key of its settings file.
+    named = r"^ +{0}: \w+( = |$)|\b{0} (trainer|orchestrator|inference)\."
+    unknown = [key for key in environment.defaults if not re.search(named.format(key), source, re.MULTILINE)]
     assert environment.trainer == "command" or unknown == []
 
 
@@ -81,8 +81,8 @@ def test_an_environment_is_found_from_where_one_is(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
-        ("cartpol", "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: bipedal_walker, cartpole,"),
-        ("zzz", "unknown environment 'zzz'. Available: bipedal_walker, cartpole,"),
+        ("cartpol", "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: arithmetic, bipedal_walker,"),
+        ("zzz", "unknown environment 'zzz'. Available: arithmetic, bipedal_walker,"),
         ("", "unknown environment ''"),
         ("./nowhere", "nowhere has no environment.toml, so it is no environment: `nightshift env new` writes one"),
         ("..", "has no environment.toml"),
@@ -109,7 +109,7 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
         ('metric = "loss"', 'metric = "lo$$"', "metric: String should match pattern"),
         ('direction = "minimize"', 'direction = "down"', "direction: Input should be 'maximize' or 'minimize'"),
         ('trainer = "command"\n', "", "trainer: is required"),
-        ('judge = "command"\n', "", "judge: is required. Available: command, control."),
+        ('judge = "command"\n', "", "judge: is required. Available: command, control, text."),
         ('judge = "command"', 'judge = "comand"', "judge: unknown judge 'comand'. Did you mean 'command'?"),
         ('judge = "command"', 'judge = "control"', "[control]: id: is required"),
         ('judge = "command"', "judge = 3", "judge: is required"),
@@ -312,7 +312,10 @@ def test_listing_plug_ins_imports_none_of_them() -> None:
     )
     root = Path(__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
-    assert done.stdout.splitlines() == ["('command', 'control') ('command', 'ppo', 'sac')", "[]"], done.stderr
+    assert done.stdout.splitlines() == [
+        "('command', 'control', 'text') ('command', 'grpo', 'ppo', 'prime_rl', 'sac')",
+        "[]",
+    ], done.stderr
 
 
 @pytest.mark.parametrize(

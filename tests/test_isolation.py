@@ -140,6 +140,13 @@ def test_on_a_processor_without_a_filter_only_the_level_without_walls_is_left(
     assert choose("auto") == "none"
 
 
+@pytest.mark.parametrize("level", ["bwrap", "landlock"])
+def test_what_is_not_on_this_machine_cannot_be_given(tmp_path: Path, level: Level) -> None:
+    """It may be on the machine that the campaign was asked for on."""
+    with pytest.raises(Refused, match=rf"readable: there is no {tmp_path}/prime-rl on {platform.node()}: "):
+        isolation.check_given(level, tmp_path / "runs", (tmp_path / "prime-rl",))
+
+
 def test_nothing_of_a_probe_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert found("none").works and findings()

@@ -169,12 +169,15 @@ def test_the_environment_in_a_specification_is_relative_to_its_file(tmp_path: Pa
 def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "night.toml").write_text(
         'environment = "cartpole"\ntrials = 3\nhours = 1\n[advanced]\npatience = 2\ncrash_share = 0.5\n'
+        '[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
     )
     found = running.stated(
         str(tmp_path / "night.toml"), trials=9, hours=None, patience=4, settings=["device=cpu"]
     )
     assert CampaignSpec.of(name="n", **found) == spec(
-        trials=9, hours=1, advanced=Advanced(patience=4, crash_share=0.5, overrides={"device": "cpu"})
+        trials=9,
+        hours=1,
+        advanced=Advanced(patience=4, crash_share=0.5, overrides={"device": "cpu", "budget_seconds": 9}),
     )
 
 

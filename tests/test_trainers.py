@@ -1,4 +1,4 @@
-"""Conformance of every trainer: a program in one file that knows nothing of the engine."""
+"""Conformance of every trainer: a program, in one file or with parts beside it, that knows nothing of the engine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from pathlib import Path
 import pytest
 
 from environments import plugins
-from tasks.workspace import TRAINERS
+from tasks.workspace import TRAINERS, trainer_files
 
 NAMES = plugins.names(TRAINERS)
+WRITERS = ("grpo", "prime_rl")
+"""Trainers of models that write, which are judged by their files."""
 OURS = {"flows", "tasks", "environments", "blocks"}
 
 
 def source(name: str) -> str:
     return (plugins.folder(TRAINERS) / f"{name}.py").read_text()
+
+
+def modules(name: str) -> dict[str, str]:
+    """All files of a trainer, by the names that they have in a workspace."""
+    return {called: path.read_text() for path, called in trainer_files(name)}
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -33,23 +40,33 @@ def imported(tree: ast.AST) -> set[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trainer_says_what_it_is(name: str) -> None:
-    said = ast.get_docstring(ast.parse(source(name)))
-    assert said and len(said.splitlines()[0]) > 20
+    for called, text in modules(name).items():
+        said = ast.get_docstring(ast.parse(text))
+        assert said and len(said.splitlines()[0]) > 20, called
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trainer_compiles(name: str) -> None:
-    compile(source(name), f"{name}.py", "exec", dont_inherit=True)
+    for called, text in modules(name).items():
+        compile(text, called, "exec", dont_inherit=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trainer_imports_nothing_of_ours(name: str) -> None:
-    assert imported(ast.parse(source(name))) & OURS == set()
+    for called, text in modules(name).items():
+        assert imported(ast.parse(text)) & OURS == set(), called
+
+
+def test_a_trainer_with_parts_finds_them_in_its_workspace_by_the_name_that_they_have_here() -> None:
+    assert "prime_rl_parts/keys.py" in modules("prime_rl") and list(modules("ppo")) == ["train.py"]
+    ours = {called.partition("/")[0] for called in modules("prime_rl") if "/" in called}
+    assert ours == {"prime_rl_parts"} <= imported(ast.parse(source("prime_rl")))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "command"])
-def test_a_trainer_of_ours_both_trains_and_plays(name: str) -> None:
-    assert "config.json" in source(name) and '"act"' in source(name)
+def test_a_trainer_of_ours_reads_its_configuration_and_plays_unless_it_writes(name: str) -> None:
+    assert "config.json" in source(name)
+    assert ('"act"' in source(name)) == (name not in WRITERS)
 
 
 def test_the_command_trainer_has_no_program_of_its_own_and_says_so(tmp_path: Path) -> None:

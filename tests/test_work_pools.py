@@ -24,6 +24,7 @@ from conftest import _free_port, _wait_until_healthy
 from toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start, status
 
 from flows.trial import trial
+from tasks import fences
 from tasks.ledger import Ledger
 from tasks.walls import orphans
 
@@ -64,8 +65,23 @@ def test_a_container_sees_two_gpus_and_has_room_for_what_they_exchange() -> None
     (gpus,) = body["DeviceRequests"]
     assert (gpus["Driver"], gpus["DeviceIDs"], gpus["Capabilities"]) == ("nvidia", ["0", "1"], [["gpu"]])
     assert (body["ShmSize"], body["IpcMode"]) == (16 * 2**30, "private")
-    assert body["Binds"] == ["/srv/nightshift/runs:/campaigns", "nightshift-machine:/machine"]
-    assert variables["env"]["NIGHTSHIFT_HOME"] == "/machine"
+    mounts = {place: source for source, place in (bind.split(":")[:2] for bind in body["Binds"])}
+    assert mounts["/campaigns"] == "/srv/nightshift/runs"
+    assert mounts["/machine"] == "nightshift-machine" and variables["env"]["NIGHTSHIFT_HOME"] == "/machine"
+    assert mounts[variables["env"]["HF_HOME"]] and variables["env"]["HF_HUB_OFFLINE"] == "1"
+    slots = f"/tmp/{fences.folder().name}"  # of the host, or both would train on one GPU
+    assert mounts[slots] == slots
+    assert "CUDA_VISIBLE_DEVICES" not in variables["env"]
+
+
+def test_a_container_lets_bubblewrap_make_its_walls() -> None:
+    from docker.models.containers import _create_container_args
+
+    stated = deployed("gpu-pair-docker")["container_create_kwargs"]
+    body = _create_container_args({**stated, "version": "1.45", "image": "i", "command": None})["host_config"]
+    assert set(body["CapAdd"]) == {"SYS_ADMIN", "NET_ADMIN"}
+    assert set(body["SecurityOpt"]) == {"seccomp=unconfined", "apparmor=unconfined"}
+    assert {limit["Name"]: limit["Hard"] for limit in body["Ulimits"]} == {"memlock": -1, "nofile": 32000}
 
 
 def test_a_job_of_kubernetes_has_two_gpus_and_shared_memory() -> None:

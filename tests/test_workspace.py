@@ -47,7 +47,23 @@ def test_a_prepared_workspace_holds_the_program_and_its_configuration(tmp_path: 
         "resume": None,
         "init": None,
         "problem": {},
+        "data": None,
     }
+
+
+def test_a_trainer_s_parts_are_laid_beside_its_program_unless_the_environment_brings_its_own(
+    tmp_path: Path,
+) -> None:
+    environment = environments.load(quadratic(tmp_path / "quad"))
+
+    def named(**changes: object) -> list[str]:
+        return [name for _, name in workspace.baseline_files(environment.model_copy(update=changes))]
+
+    beside = named(program=("prime.md",), trainer="prime_rl", train_cmd="python train.py")
+    assert beside[:2] == ["prime.md", "train.py"]
+    assert set(beside[2:]) > {"prime_rl_parts/__init__.py", "prime_rl_parts/keys.py"}
+    assert all(name.startswith("prime_rl_parts/") and name.endswith(".py") for name in beside[2:])
+    assert named(program=("train.py",), trainer="prime_rl", train_cmd="python train.py") == ["train.py"]
 
 
 def test_a_prepared_workspace_has_the_edit_applied_and_the_frozen_program_has_not(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tasks.workspace import trainer_files
+
 
 def config(out: Path, id: str, seed: int = 1, steps: int = 0, **more: Any) -> dict[str, Any]:
     """A config.json as the engine writes it."""
@@ -22,8 +24,9 @@ def program(
     trainer: ModuleType, workspace: Path, settings: dict[str, Any], *arguments: str
 ) -> subprocess.Popen[bytes]:
     """Start a copy of the program in its workspace, as the engine does."""
-    workspace.mkdir(exist_ok=True)
-    (workspace / "train.py").write_bytes(Path(str(trainer.__file__)).read_bytes())
+    for source, name in trainer_files(Path(str(trainer.__file__)).stem):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_bytes(source.read_bytes())
     (workspace / "config.json").write_text(json.dumps(settings))
     return subprocess.Popen(
         [sys.executable, "train.py", *arguments],

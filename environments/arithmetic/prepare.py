@@ -128,18 +128,21 @@ def warm_up(model: PreTrainedModel, words: PreTrainedTokenizerFast, asked: list[
     optimizer = torch.optim.AdamW(model.parameters(), lr=how.learning_rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, how.steps)
     model.train()
-    for _ in range(how.steps):
+    for step in range(how.steps):
         rows = [_example(words, question, draw, how) for question in draw.choices(asked, k=how.batch_size)]
         longest = max(len(tokens) for tokens, _ in rows)
         ids = torch.tensor([row + [words.pad_token_id] * (longest - len(row)) for row, _ in rows])
-        labels = torch.tensor([[IGNORED] * at + row[at:] + [IGNORED] * (longest - len(row)) for row, at in rows])
+        counted = [[IGNORED] * at + row[at:] + [IGNORED] * (longest - len(row)) for row, at in rows]
         # Padding comes last, where nothing that counts can see it: no attention mask is needed.
-        loss = model(input_ids=ids, labels=labels).loss
+        loss = model(input_ids=ids, labels=torch.tensor(counted)).loss
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
+        if step % 20 == 0:
+            sys.stdout.write(f"warm-up: step {step} of {how.steps}, loss {loss.item():.3f}\n")
+            sys.stdout.flush()
     model.eval()
 
 

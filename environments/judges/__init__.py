@@ -32,6 +32,8 @@ class Exam:
     use: Use = "search"
     prepared: Path | None = None
     """What the environment's recipe has made (`environments.recipe`); None where it has none."""
+    folder: Path | None = None
+    """The frozen environment's, for a judge that reads files of it."""
 
 
 class Misbehaved(Exception):
@@ -67,6 +69,8 @@ class Judge(BaseModel, ABC):
 
     runs_in: ClassVar[Literal["workspace", "environment"]]
     """Where the candidate starts: in the trial's workspace, or in the frozen copy of the environment."""
+    shows_prepared: ClassVar[bool] = True
+    """Whether a command that runs in the environment sees what its recipe has made for the judge."""
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import shutil
 import socket
 import sys
@@ -62,7 +63,7 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
 
     Raises:
         Refused: the home stands among the system's files, or among those that an environment lists as readable; or
-            one of these can be read by its owner alone.
+            one of these can be read by its owner alone, or is not there.
     """
     if level == "none":
         return
@@ -72,6 +73,10 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
             raise Refused(f"readable: {path} and {home} hold one another: programs may not read other trials")
         if given.is_relative_to("/proc") or given.is_relative_to("/dev"):
             raise Refused(f"readable: {path} is no data: it shows the processes and devices of the machine")
+        if not given.exists():
+            raise Refused(
+                f"readable: there is no {path} on {platform.node()}: put it there, or name where it is"
+            )
         needed = 0o5 if given.is_dir() else 0o4
         if owner(level) is not None and given.stat().st_mode & needed != needed:
             raise Refused(

@@ -1,0 +1,195 @@
+"""Whether prime-rl accepts what our trainer hands to it: its own configuration classes are asked. Nothing is trained.
+
+    python -m benchmarks.prime_rl_configs CHECKOUT [--draws 20] [--seed 0] [--python PYTHON] [--json]
+
+For each environment with trainer `prime_rl`: the baseline, the starting points beside it, and random draws of its
+space. For each of these the trainer writes train.toml and engine.toml as it does before a run, and the parser of `rl`
+reads them in that order, from the prime-rl in CHECKOUT (a clone; its submodules are not needed). What it has then
+understood must be what was asked, parameter by parameter. The exit status is 1 when one is not accepted.
+
+PYTHON has to have verifiers, renderers, prime-pydantic-config and tomli-w; neither torch nor vLLM nor a GPU is needed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import tomlkit
+from rich.console import Console
+from rich.table import Table
+
+import environments
+from environments import FILE, Environment, plugins
+from environments.space import Value
+from tasks.workspace import TRAINERS
+
+sys.path.append(str(plugins.folder(TRAINERS)))  # as in a workspace, where the parts are beside the program
+from prime_rl_parts.keys import DOTTED, tuned
+from prime_rl_parts.run import Run, Settings
+
+TRAINER = "prime_rl"
+PACKAGE = "packages/prime-rl-configs/src"
+ELSEWHERE = {"text.backend": "openai", "text.endpoint.base_url": "http://127.0.0.1:1/v1", "readable": []}
+"""What an environment says of its machine, and this one need not have."""
+PARSE = """\
+import contextlib, functools, io, json, sys
+from prime_rl.configs.rl import RLConfig
+from prime_rl.utils.config import cli
+
+for line in sys.stdin:
+    asked, said = json.loads(line), io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            config = cli(RLConfig, args=[*asked["arguments"], "--plain"])
+        read = {key: functools.reduce(getattr, key.split("."), config) for key in asked["keys"]}
+        print(json.dumps({"read": read}), flush=True)
+    except (SystemExit, Exception) as refused:
+        print(json.dumps({"refused": said.getvalue().strip() or str(refused)}), flush=True)
+"""
+"""The parser as a program of the other Python: files in, what it made of some keys out, a line each."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What prime-rl said to one configuration."""
+
+    environment: str
+    what: str
+    """baseline, the name of a starting point, or draw 1 and so on."""
+    params: dict[str, Value]
+    refused: str | None
+    """Why; None when it was accepted."""
+
+
+def asked(environment: Environment, draws: int, seed: int) -> Iterator[tuple[str, dict[str, Value]]]:
+    """The configurations of one environment that are tried, each with a name."""
+    yield "baseline", environment.defaults
+    for file in sorted((environment.folder / "starting_points").glob("*.json")):
+        yield file.stem, environment.complete(json.loads(file.read_text()))
+    rng = np.random.default_rng(seed)
+    for number in range(1, draws + 1):
+        drawn = {name: parameter.sample(rng) for name, parameter in environment.space.items()}
+        yield f"draw {number}", environment.complete(drawn)
+
+
+def lay_out(
+    environment: Environment, params: dict[str, Value], out: Path
+) -> tuple[list[str], dict[str, Value]]:
+    """Write the two files as the trainer does.
+
+    Returns:
+        The arguments of `rl`, and what it has to understand, by its own keys.
+    """
+    settings, tuning = Settings.split(dict(params))
+    config = {
+        "params": params,
+        "seed": 1,
+        "budget_steps": environment.budget_steps,
+        "out": str(out),
+        "data": str(out),
+    }
+    run = Run(config, settings, port=8000)
+    run.home.mkdir(parents=True)
+    text = tuned((environment.folder / "train.toml").read_text(), tuning)
+    for name, content in (("train", text), ("engine", tomlkit.dumps(run.overlay(text)))):
+        (run.home / f"{name}.toml").write_text(content)
+    files = [word for name in ("train", "engine") for word in ("@", str(run.home / f"{name}.toml"))]
+    return files, {DOTTED.get(name, name): value for name, value in tuning.items()}
+
+
+def answers(environment: Environment, checkout: Path, python: str, draws: int, seed: int) -> Iterator[Answer]:
+    """Ask prime-rl about each configuration of one environment."""
+    paths = (checkout / PACKAGE, environment.folder)  # the taskset is imported where it is named
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [python, "-c", PARSE], cwd=folder, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
+        ) as parser,
+    ):  # fmt: skip
+        assert parser.stdin is not None and parser.stdout is not None
+        for number, (what, params) in enumerate(asked(environment, draws, seed)):
+            files, wanted = lay_out(environment, params, Path(folder) / str(number))
+            print(json.dumps({"arguments": files, "keys": list(wanted)}), file=parser.stdin, flush=True)
+            said = json.loads(
+                parser.stdout.readline() or '{"refused": "the parser ended: see its error above"}'
+            )
+            yield Answer(
+                environment.name, what, params, said.get("refused") or _misread(wanted, said["read"])
+            )
+        parser.stdin.close()
+
+
+def _misread(wanted: dict[str, Value], read: dict[str, Value]) -> str | None:
+    """Which keys were understood as something else; None when none was."""
+    other = [f"{key} is {read[key]!r}, not {value!r}" for key, value in wanted.items() if read[key] != value]
+    return "; ".join(other) or None
+
+
+def commit(checkout: Path) -> str:
+    """The checkout's commit, and whether its files are as it has them."""
+    said = [
+        subprocess.run(
+            ["git", "-C", str(checkout), *words], capture_output=True, text=True, check=True
+        ).stdout
+        for words in (["log", "-1", "--format=%H of %cs"], ["status", "--porcelain", PACKAGE])
+    ]
+    return said[0].strip() + (", changed" if said[1] else "")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("checkout", type=Path)
+    parser.add_argument("--draws", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(arguments)
+    if not (args.checkout / PACKAGE).is_dir():
+        parser.error(
+            f"{args.checkout} has no {PACKAGE}: give a clone of github.com/PrimeIntellect-ai/prime-rl"
+        )
+    found: list[Answer] = []
+    for name in environments.bundled():
+        folder = environments.find(name)
+        if tomlkit.parse((folder / FILE).read_text())["trainer"] == TRAINER:
+            environment = environments.load(folder, ELSEWHERE)
+            found += answers(environment, args.checkout.absolute(), args.python, args.draws, args.seed)
+    show(found, commit(args.checkout), args.json)
+    return int(any(answer.refused for answer in found))
+
+
+def show(found: list[Answer], which: str, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"prime_rl": which, "answers": [asdict(answer) for answer in found]}, indent=2))
+        return
+    table = Table("environment", "configurations", "accepted", title=f"prime-rl {which}")
+    for name in dict.fromkeys(answer.environment for answer in found):
+        own = [answer for answer in found if answer.environment == name]
+        accepted = sum(answer.refused is None for answer in own)
+        points = [answer.what for answer in own if not answer.what.startswith("draw")]
+        table.add_row(
+            name, f"{', '.join(points)}, {len(own) - len(points)} draws", f"{accepted} of {len(own)}"
+        )
+    console = Console(highlight=False)
+    console.print(table)
+    for answer in found:
+        if answer.refused:
+            console.print(
+                f"{answer.environment}, {answer.what}: {answer.refused}\n{answer.params}", markup=False
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

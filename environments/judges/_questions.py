@@ -1,0 +1,107 @@
+"""Questions of a text judge: the pools that a recipe has made, and what is drawn from them.
+
+A pool is a file of JSON lines, `{"id": "0123456789abcdef", "question": "...", "answer": "...", "source": "..."}`, where
+`source` stands in all lines or in none. Looks of one kind share a pool. That no question is in two of them, nor among
+those that training may read, is made sure of when they are made.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from environments.judges import Use
+from environments.recipe import JUDGE
+from environments.score import METRIC
+
+
+@dataclass(frozen=True)
+class Question:
+    """One line of a pool. What is asked, and the answer, are the taskset's affair."""
+
+    id: str
+    place: int
+    """Its line in the pool, from 0."""
+    source: str = ""
+    """Empty where the pool has none."""
+
+
+def pool_file(prepared: Path, use: Use) -> Path:
+    """Where the questions for one kind of look lie; those of `control` are the search's."""
+    return prepared / JUDGE / f"{'search' if use == 'control' else use}.jsonl"
+
+
+def pool(file: Path) -> tuple[Question, ...]:
+    """The questions of a pool, in the order of its lines.
+
+    Raises:
+        ValueError: it is missing or empty, a line is no question, or one stands there twice.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except FileNotFoundError:
+        raise ValueError(f"{file.name} is missing: the recipe makes it (`nightshift env prepare`)") from None
+    lines = lines[:-1] if not lines[-1] else lines
+    questions = tuple(_question(f"{file.name}, line {at + 1}", line, at) for at, line in enumerate(lines))
+    if len({question.id for question in questions}) < len(questions) or not questions:
+        raise ValueError(f"{file.name} has a question twice, or none at all: correct the recipe")
+    if len({bool(question.source) for question in questions}) > 1:
+        raise ValueError(
+            f"{file.name} has questions with a source and without: give all of them one, or none"
+        )
+    return questions
+
+
+def draw(asked: Sequence[Question], many: int, seed: np.random.SeedSequence) -> list[Question]:
+    """`many` questions of a pool in random order, 0 for all; from several sources alike many of each, up to one.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    rng = np.random.default_rng(seed)
+    shuffled = [asked[index] for index in rng.permutation(len(asked))]
+    if many == 0:
+        return shuffled
+    sources = sorted({question.source for question in asked})
+    drawn: list[Question] = []
+    for at, source in enumerate(sources):
+        share = many // len(sources) + (at < many % len(sources))
+        own = [question for question in shuffled if question.source == source]
+        if len(own) < share:
+            which = f" of source {source!r}" if source else ""
+            raise ValueError(f"its pool has {len(own)} questions{which}, and {share} are to be asked")
+        drawn += own[:share]
+    return drawn
+
+
+def sources(asked: Iterable[Question], weights: Mapping[str, float]) -> dict[str, float]:
+    """The weight of each source of these questions, alike where none are given; empty where they have no source.
+
+    Raises:
+        ValueError: the weights are for other sources.
+    """
+    found = sorted({question.source for question in asked} - {""})
+    if weights and sorted(weights) != found:
+        raise ValueError(
+            f"its pool has the sources {', '.join(found) or 'none'}, the weights in [text.sources] are for "
+            f"{', '.join(sorted(weights))}: give a weight to every source and to nothing else"
+        )
+    return dict(weights) or dict.fromkeys(found, 1.0)
+
+
+def _question(where: str, line: str, place: int) -> Question:
+    try:
+        held = json.loads(line)
+    except (ValueError, RecursionError) as broken:
+        raise ValueError(f"{where} is not JSON ({broken})") from broken
+    name, source = (held.get("id"), held.get("source", "")) if isinstance(held, dict) else (None, "")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{where} has no id")
+    if not isinstance(source, str) or (source and not re.fullmatch(METRIC, source)):
+        raise ValueError(f"{where} has source {source!r}: a name has letters, digits, _ - . space : / @")
+    return Question(name, place, source)

@@ -1,0 +1,232 @@
+"""The text judge: a language model answers questions that training never saw, and a verifiers taskset scores them.
+
+What training leaves as `{out}/model` is a Hugging Face model directory. A generator of ours (`_generate.py`) completes
+prompts with it behind the judge's walls; questions, answers and rewards stay here. The unit is a question: the mean
+reward of its samples, drawn at `temperature`. The likeliest completion of each is scored besides, and shown as
+`pass@1/greedy`: it is no guard, for what sharpens a model's samples may well dull its mode.
+
+A question that could not be completed is no wrong answer: it costs the score, and the reason says how many did. Every
+completion with its reward is kept in answers.jsonl, beside the result.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import urllib.parse
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from environments.judges import Candidate, Exam, Judge, Misbehaved, _answers, _questions
+from environments.judges._scoring import Scorer
+from environments.judges._talk import Talk
+from environments.recipe import DATA
+from environments.score import METRIC, Score, source_metric
+
+GENERATOR, SERVER = (Path(__file__).with_name(name) for name in ("_generate.py", "_serve.py"))
+GREEDY, TOKENS, TRUNCATED = "pass@1/greedy", "tokens/mean", "truncated/share"
+MODEL, BASE = "{out}/model", "base"
+NEEDED = {"transformers": ("torch", "transformers"), "vllm": (), "openai": ()}
+"""What each backend imports, besides the taskset's verifiers."""
+
+
+class Endpoint(BaseModel):
+    """An OpenAI-compatible server that somebody else runs, and how it is asked; `vllm` is asked the same way."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    base_url: str = Field(default="", description="Its address, such as http://127.0.0.1:8000/v1.")
+    model: str = Field(
+        default=MODEL,
+        description="The model's name there. {out}: what training left; {seed}: that of the look.",
+    )
+    key_variable: str = Field(default="", description="The engine's variable that holds the key for it.")
+    concurrency: int = Field(default=64, ge=1, le=512, description="Requests that are under way at one time.")
+    retries: int = Field(default=4, ge=0, le=20, description="How often a request that failed is made again.")
+    request_seconds: float = Field(default=300, gt=0, description="How long one request may take.")
+
+
+class Text(Judge):
+    """Questions answered by the trained model, scored by the rewards of a taskset."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    runs_in: ClassVar[Literal["workspace", "environment"]] = "environment"
+    shows_prepared: ClassVar[bool] = False
+
+    taskset: str = Field(
+        default="taskset.py", description="The module with the taskset, a file of the environment."
+    )
+    questions: int = Field(
+        default=200, ge=0, le=100_000, description="Questions per look; 0: all of its pool."
+    )
+    samples: int = Field(
+        default=16, ge=1, le=1024, description="Completions of each question that are averaged."
+    )
+    temperature: float = Field(default=1.0, ge=0, le=2, description="Of sampling; 0: the likeliest token.")
+    max_tokens: int = Field(default=512, ge=1, le=1_000_000, description="Tokens of the longest completion.")
+    sources: dict[Annotated[str, Field(pattern=METRIC)], Annotated[float, Field(gt=0, le=1e6)]] = Field(
+        default={}, description="How much the mean of each source counts, by its name; absent: all alike."
+    )
+    backend: Literal["transformers", "vllm", "openai"] = Field(
+        default="transformers",
+        description="Who generates: this machine by itself, a `vllm serve` that is started for it, or `endpoint`.",
+    )
+    batch: int = Field(
+        default=256, ge=1, le=65_536, description="Completions that transformers makes at one time."
+    )
+    vllm: str = Field(
+        default="vllm", description="The `vllm` command, by name or path; it may be of another Python."
+    )
+    vllm_args: tuple[str, ...] = Field(default=(), description="Further arguments of `vllm serve`.")
+    endpoint: Endpoint = Field(default=Endpoint(), description="The server that is asked, and how.")
+    start_seconds: float = Field(default=600, gt=0, description="How long loading the model may take.")
+    answer_seconds: float = Field(
+        default=600, gt=0, description="How long it may take until the next answer."
+    )
+    total_seconds: float = Field(default=3600, gt=0, description="How long the whole evaluation may take.")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        served = (str(SERVER), *map(str, _places(self.vllm))) if self.backend == "vllm" else ()
+        return (self.taskset, str(GENERATOR), *served)
+
+    @property
+    def online(self) -> bool:
+        """For an endpoint alone: `vllm serve` is spoken to on the loopback, which walls of namespaces have inside."""
+        return self.backend == "openai"
+
+    def command(self) -> str:
+        model = self.endpoint.model if self.backend == "openai" else MODEL
+        program = shlex.quote(str(GENERATOR).replace("{", "{{").replace("}", "}}"))
+        return f"python -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
+
+    def measures(self) -> tuple[str, ...]:
+        """What a guard may name: not the greedy mean, and of the sources those that [text.sources] names."""
+        return (TOKENS, TRUNCATED, *map(source_metric, self.sources))
+
+    def problem(self) -> dict[str, object]:
+        return {"max_tokens": self.max_tokens, "temperature": self.temperature}
+
+    def check(self) -> None:
+        for package in ("verifiers", *NEEDED[self.backend]):
+            if importlib.util.find_spec(package) is None:
+                raise ValueError(
+                    f"backend {self.backend!r} needs the package {package!r}: pip install {package}"
+                )
+        if self.samples > 1 and self.temperature == 0:
+            raise ValueError(
+                f"samples = {self.samples} with temperature = 0 are as many times the same answer: "
+                "set samples = 1, or a temperature"
+            )
+        if 0 < self.questions < len(self.sources):
+            raise ValueError(
+                f"questions = {self.questions} leave some of {len(self.sources)} sources without any: ask more"
+            )
+        # A path need only be where trials run; a name has to be found here to know what it reads.
+        if self.backend == "vllm" and not Path(self.vllm).is_absolute() and shutil.which(self.vllm) is None:
+            raise ValueError(f"no command {self.vllm!r} is on PATH: install vllm, or set vllm to its path")
+        self._check_endpoint()
+
+    def _check_endpoint(self) -> None:
+        url, variable = self.endpoint.base_url, self.endpoint.key_variable
+        if self.backend != "openai" and (url or variable):
+            raise ValueError(
+                f"endpoint is asked by backend 'openai' alone, got backend {self.backend!r}: set one"
+            )
+        if self.backend == "openai":
+            parts = urllib.parse.urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError(
+                    f"endpoint.base_url must be an address such as http://127.0.0.1:8000/v1, got {url!r}"
+                )
+            if variable and variable not in os.environ:
+                raise ValueError(
+                    f"endpoint.key_variable: {variable} is not set: export the endpoint's key there"
+                )
+
+    def score(self, candidate: Candidate, exam: Exam) -> Score:
+        """Ask the questions of one look, and average the rewards.
+
+        What is drawn and how it is sampled are separate children of the exam's seed.
+        """
+        if exam.prepared is None or exam.folder is None:
+            raise Misbehaved("there are no questions: a text judge needs a [prepare] that makes them")
+        for_draw, for_samples, for_greedy = np.random.SeedSequence(exam.seed).spawn(3)
+        try:
+            file = _questions.pool_file(exam.prepared, exam.use)
+            pool = _questions.pool(file)
+            weights = _questions.sources(pool, self.sources)
+            drawn = _questions.draw(pool, self.questions, for_draw)
+            scorer = Scorer(exam.folder / self.taskset, file, [question.id for question in pool])
+            prompts = [scorer.prompt(question.place) for question in drawn]
+        except ValueError as wrong:
+            raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
+        talk = Talk(candidate, self.answer_seconds, self.total_seconds)
+        talk.start(self._how(exam.prepared / DATA / BASE), self.start_seconds)
+        made = {
+            "sampled": talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))
+        }
+        if not any(one.error for one in made["sampled"]):  # or there is no score that it could stand beside
+            made["greedy"] = talk.ask(prompts, 1, 0.0, self.max_tokens, _word(for_greedy))
+        talk.end()
+        kinds = {kind: (some, _answers.rewards(scorer, drawn, some)) for kind, some in made.items()}
+        _answers.store(candidate.result.with_name(_answers.FILE), drawn, kinds)
+        for some, _ in kinds.values():
+            _answers.refuse_failures(drawn, some)
+        scores = {
+            kind: _answers.averaged(drawn, rewards, weights, exam.higher_is_better)
+            for kind, (_, rewards) in kinds.items()
+        }
+        many = len(drawn) * self.samples
+        beside = {
+            GREEDY: scores["greedy"].value,
+            TOKENS: sum(one.tokens for one in made["sampled"]) / many,
+            TRUNCATED: sum(one.truncated for one in made["sampled"]) / many,
+        }
+        also = {name: value for name, value in beside.items() if value is not None}
+        return replace(scores["sampled"], also=also | scores["sampled"].also)
+
+    def _how(self, base: Path) -> dict[str, Any]:
+        """What the generator is told of its work; the key never stands in a command line.
+
+        Where the recipe has made a base model, its tokenizer is used and not the trained model's: a chat template is a
+        program, which could work out what is asked and put it into the prompt.
+        """
+        asked = self.endpoint
+        return {
+            "batch": self.batch,
+            "base_url": asked.base_url,
+            "key": os.environ.get(asked.key_variable, "") if asked.key_variable else "",
+            "concurrency": asked.concurrency,
+            "retries": asked.retries,
+            "request_seconds": asked.request_seconds,
+            "start_seconds": self.start_seconds,
+            "vllm": shutil.which(self.vllm) or self.vllm,
+            "vllm_args": self.vllm_args,
+            "tokenizer": str(base) if base.is_dir() else "",
+        }
+
+
+def _word(seed: np.random.SeedSequence) -> int:
+    """31 bits of it, for libraries that hand a seed to a C int."""
+    return int(seed.generate_state(1)[0]) >> 1
+
+
+def _places(vllm: str) -> tuple[Path, ...]:
+    """What the `vllm` command reads: its virtual environment and the Python of that, or the file alone."""
+    if (found := shutil.which(vllm)) is None:
+        return ()
+    command = Path(found).resolve()
+    settings = command.parent.parent / "pyvenv.cfg"
+    if not settings.is_file():
+        return (command,)
+    lines = (line.partition("=") for line in settings.read_text().splitlines())
+    homes = [Path(value.strip()).parent for key, _, value in lines if key.strip() == "home"]
+    return (settings.parent, *(home for home in homes if home.exists() and not home.is_relative_to("/usr")))

@@ -1,0 +1,218 @@
+"""What the recipes of environments with a model from the hub share: fetching, splitting, writing.
+
+The same file stands in each of them, for a recipe reads nothing outside its environment. A place is the name of
+something on the Hugging Face hub, at one revision, or the absolute path of a folder with the same files. The
+machine's own cache of the hub is looked at first, and alone where HF_HUB_OFFLINE is set.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+Row = dict[str, str]
+S = TypeVar("S")
+
+MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
+"""No weights in other formats, which can run code when they are loaded, and no programs."""
+SPLITS = ("search", "confirm", "report")
+
+
+class CannotPrepare(Exception):
+    """Why, with the remedy."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a model or a dataset comes from."""
+
+    kind: str
+    """`model` or `dataset`."""
+    setting: str
+    """The key of settings.json that names it."""
+    name: str
+    revision: str
+    """Of the hub; a folder has none."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of this machine that it is; None where it is on the hub."""
+        if not self.name.startswith(("/", "~", ".")):
+            return None
+        folder = Path(self.name).expanduser()
+        if not folder.is_absolute() or not folder.is_dir():
+            raise CannotPrepare(
+                f"prepare.settings.{self.setting} = {self.name!r} is no folder: give the absolute path of one, or a "
+                "name on the hub"
+            )
+        return folder
+
+    @property
+    def remedy(self) -> str:
+        of = "" if self.kind == "model" else " --repo-type dataset"
+        return (
+            f"run `hf download {self.name}{of} --revision {self.revision}` where there is a network and bring "
+            f"that cache here, or set prepare.settings.{self.setting} to a folder with the same files"
+        )
+
+
+def settings_of(cls: type[S], folder: Path) -> S:
+    """FOLDER/settings.json as a dataclass of settings.
+
+    Raises:
+        CannotPrepare: a key that it does not have, or a value of another type than the default's.
+    """
+    said = json.loads((folder / "settings.json").read_text())
+    defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
+    for key, value in said.items():
+        if key not in defaults:
+            raise CannotPrepare(
+                f"prepare.settings.{key}: unknown key. Available: {', '.join(sorted(defaults))}"
+            )
+        if type(value) is not type(defaults[key]):
+            raise CannotPrepare(
+                f"prepare.settings.{key} must be like {defaults[key]!r}, got {json.dumps(value)}"
+            )
+    return cls(**said)
+
+
+def identity(question: str) -> str:
+    """16 hexadecimal digits, the same for questions that differ in case and spaces alone."""
+    plain = " ".join(unicodedata.normalize("NFKC", question).casefold().split())
+    return hashlib.sha256(plain.encode()).hexdigest()[:16]
+
+
+def distinct(rows: Iterable[Row], without: Iterable[Row] = ()) -> list[Row]:
+    """One row for each identity, in the order of identities; none of those that `without` has."""
+    others = {row["id"] for row in without}
+    found = {row["id"]: row for row in reversed(list(rows)) if row["id"] not in others}
+    return [found[key] for key in sorted(found)]
+
+
+def split(rows: Sequence[Row], sizes: Mapping[str, int]) -> dict[str, list[Row]]:
+    """Distinct rows in the order of their identities, cut into the judge's three sets; a size of 0 takes the rest.
+
+    Raises:
+        CannotPrepare: there are too few, or nothing is left for a set.
+    """
+    parts, at = {}, 0
+    for name in SPLITS:
+        parts[name] = list(rows[at : at + sizes[name]] if sizes[name] else rows[at:])
+        at += len(parts[name])
+        if not parts[name] or len(parts[name]) < sizes[name]:
+            raise CannotPrepare(
+                f"{len(rows)} questions are too few for {sizes['search']} to search, {sizes['confirm']} to confirm "
+                f"and {sizes['report'] or 'the rest'} to report: set prepare.settings.search and .confirm lower"
+            )
+    return parts
+
+
+def write(folder: Path, train: Sequence[Row], judge: Mapping[str, Sequence[Row]]) -> None:
+    """data/train.jsonl and judge/NAME.jsonl, a question to a line."""
+    places = {"data/train.jsonl": train, **{f"judge/{name}.jsonl": rows for name, rows in judge.items()}}
+    for name, rows in places.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
+
+def dataset_rows(place: Place, files: Sequence[str], plain: str) -> list[dict[str, Any]]:
+    """The rows of some Parquet files of a dataset, one after the other.
+
+    Args:
+        files: Their paths in the dataset.
+        plain: The JSONL file that a folder may hold in their stead.
+    """
+    own = place.folder
+    if own and (own / plain).is_file():
+        return [json.loads(line) for line in (own / plain).read_text().splitlines() if line.strip()]
+    found = own or _fetched(place, files, lambda folder: _first_missing(folder, files))
+    if lack := _first_missing(found, files):
+        raise CannotPrepare(f"{found} holds neither {plain} nor {lack}")
+    from pyarrow import parquet
+
+    return [row for file in files for row in parquet.read_table(found / file).to_pylist()]
+
+
+def base_model(place: Place, folder: Path) -> None:
+    """Put the files of a model into `folder`: configuration, safetensors, tokenizer.
+
+    Raises:
+        CannotPrepare: it cannot be had, or is not what can be trained and asked.
+    """
+    found = place.folder or _fetched(place, MODEL_FILES, model_lacks)
+    if lack := model_lacks(found):
+        raise CannotPrepare(f"model {place.name!r} cannot be the base: {lack}")
+    if "auto_map" in json.loads((found / "config.json").read_text()):
+        raise CannotPrepare(
+            f"model {place.name!r} brings a program of its own (auto_map in its config.json), and none is run: "
+            "take one that transformers knows by itself"
+        )
+    folder.mkdir(parents=True)
+    for file in sorted({file for pattern in MODEL_FILES for file in found.glob(pattern)}):
+        shutil.copyfile(file, folder / file.name)  # what a cache holds are links
+
+
+def model_lacks(folder: Path) -> str | None:
+    """What a folder lacks to be a model that can be trained and asked; None when it has everything."""
+    if lack := _first_missing(folder, ("config.json", "tokenizer_config.json")):
+        return f"no {lack}"
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "vocab.txt")):
+        return "no tokenizer.json"
+    index = folder / "model.safetensors.index.json"
+    weights = ["model.safetensors"]
+    if index.is_file():
+        weights = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    if lack := _first_missing(folder, weights):
+        return f"no {lack}"
+    template = (folder / "chat_template.jinja").is_file()
+    if not template and not json.loads((folder / "tokenizer_config.json").read_text()).get("chat_template"):
+        return "no chat template: questions are put as a conversation, so take an instruction-tuned model"
+    return None
+
+
+def _first_missing(folder: Path, files: Iterable[str]) -> str | None:
+    return next((name for name in files if not (folder / name).is_file()), None)
+
+
+def _fetched(place: Place, files: Sequence[str], lacks: Callable[[Path], str | None]) -> Path:
+    """Its folder in the machine's cache of the hub, into which it is downloaded unless it is there already."""
+    try:
+        from httpx import HTTPError
+        from huggingface_hub import constants, snapshot_download
+        from huggingface_hub.errors import LocalEntryNotFoundError
+    except ModuleNotFoundError:
+        raise CannotPrepare(
+            f"{place.kind} {place.name!r} is on the hub, and huggingface_hub is not installed: pip install "
+            f"huggingface_hub, or set prepare.settings.{place.setting} to a folder with the same files"
+        ) from None
+    of = f"{place.kind} {place.name!r} at revision {place.revision}"
+    try:
+        known = snapshot_download(
+            place.name, repo_type=place.kind, revision=place.revision, local_files_only=True
+        )
+        lack = lacks(Path(known))
+    except LocalEntryNotFoundError:
+        lack = "nothing of it is"
+    except ValueError as wrong:
+        raise CannotPrepare(f"{of} is no name on the hub ({wrong})") from wrong
+    if lack is None:
+        return Path(known)
+    if constants.HF_HUB_OFFLINE:
+        raise CannotPrepare(
+            f"{of} is not in {constants.HF_HUB_CACHE} ({lack}), and HF_HUB_OFFLINE is set: {place.remedy}"
+        )
+    try:
+        return Path(
+            snapshot_download(
+                place.name, repo_type=place.kind, revision=place.revision, allow_patterns=list(files)
+            )
+        )
+    except (OSError, HTTPError) as failed:
+        said = (str(failed).strip().splitlines() or [type(failed).__name__])[0][:300]
+        raise CannotPrepare(f"{of} could not be fetched ({said}): {place.remedy}") from failed

@@ -1,0 +1,82 @@
+"""Makes texts to reverse, and fetches the base model: `python prepare.py FOLDER`.
+
+FOLDER/settings.json says how (`Settings`). A text is a few made-up words, "tano kelumi bo", drawn from the seed alone.
+All differ. In the order of their hashes the first are the judge's, to search, to confirm and to report with.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from making import CannotPrepare, Place, Row, base_model, distinct, identity, settings_of, split, write
+
+CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What settings.json may say; a model is a name on the hub, or the absolute path of a folder."""
+
+    model: str = "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT"
+    model_revision: str = "c97a910849ec6aa962add3dc253a0817d61c0210"
+    train: int = 4000
+    """Texts to train on; `search`, `confirm` and `report` are the judge's."""
+    search: int = 500
+    confirm: int = 200
+    report: int = 600
+    words: int = 6
+    """Of the longest text; the shortest has two."""
+    seed: int = 0
+
+
+def text(draw: random.Random, words: int) -> str:
+    """Two words or more, of one to three syllables each."""
+    return " ".join(
+        "".join(draw.choice(CONSONANTS) + draw.choice(VOWELS) for _ in range(draw.randint(1, 3)))
+        for _ in range(draw.randint(2, words))
+    )
+
+
+def texts(settings: Settings) -> list[Row]:
+    """So many texts that all differ, in the order of their hashes.
+
+    Raises:
+        CannotPrepare: there are not that many of that length.
+    """
+    if settings.words < 2:
+        raise CannotPrepare(f"prepare.settings.words must be 2 or more, got {settings.words}")
+    draw, wanted = (
+        random.Random(settings.seed),
+        settings.train + settings.search + settings.confirm + settings.report,
+    )
+    found: dict[str, Row] = {}
+    for _ in range(20 * wanted):
+        if len(found) == wanted:
+            break
+        question = text(draw, settings.words)
+        row = {"id": identity(question), "question": question, "answer": question[::-1]}
+        found[row["id"]] = row
+    if len(found) < wanted:
+        raise CannotPrepare(
+            f"{wanted} different texts of at most {settings.words} words were not found: raise prepare.settings.words"
+        )
+    return distinct(found.values())
+
+
+def main(folder: Path) -> None:
+    settings = settings_of(Settings, folder)
+    rows = texts(settings)
+    judged = len(rows) - settings.train
+    sizes = {"search": settings.search, "confirm": settings.confirm, "report": settings.report}
+    write(folder, train=rows[judged:], judge=split(rows[:judged], sizes))
+    base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except CannotPrepare as reason:
+        sys.exit(f"reverse_text cannot be prepared: {reason}")

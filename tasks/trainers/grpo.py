@@ -1,0 +1,554 @@
+"""GRPO for language models, by TRL: one file, one program, free to edit.
+
+Group relative policy optimisation: each question is answered several times, `reward` says what each answer earns, and
+answers that earn more than the others of their group become more likely. `prompt` and `reward`, first below, are the
+problem; the rest reads the configuration, keeps to the budget and saves.
+
+    python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/model
+
+Questions are read from `train.jsonl` in the folder `data` of config.json: {"id", "question", "answer"} on a line. The
+parameter `model` is "base" for the folder `base` beside them, or a path, or a model of the Hugging Face hub. What is
+left is a Hugging Face folder of safetensors and tokenizer, with the adapters of a LoRA merged in.
+
+A step is one batch of answers and what is learned from it. Training ends when the budget of seconds or of steps is
+spent, or at once on SIGTERM; each way it saves the model and exits 0. A file `cancel` beside config.json, looked for at
+each report, ends it without a model, with status 42. What it cannot train (an unknown parameter, no questions) exits 2
+with the reason on stderr; a training that failed exits 1 and says why in out/progress.jsonl. On the CPU it takes one
+thread, and a seed and a budget of steps that binds give the same model, bit for bit.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+# Loaded where they are needed: by then SIGTERM is heard, and they have been told to report to nobody.
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from trl import GRPOConfig, GRPOTrainer
+
+NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
+
+
+def prompt(question: str) -> list[dict[str, str]]:
+    """What the model is asked: messages for its chat template."""
+    return [{"role": "user", "content": question}]
+
+
+def reward(question: str, completion: str, answer: str) -> float:
+    """What one answer earns: 1 if its last number is the right one, else 0. Called once for each that differs."""
+    number = last_number(completion)
+    return float(number is not None and number == last_number(answer))
+
+
+def last_number(text: str) -> float | None:
+    """By value, so that 07 is 7 and 1,000 is 1000.0; None where there is none."""
+    numbers = NUMBER.findall(text)
+    return float(numbers[-1].replace(",", "")) if numbers else None
+
+
+CANCELLED = 42
+"""The exit status of a training that was cancelled."""
+RECENT = 1000
+"""Answers over which the reward is averaged in a report."""
+UNMOVED = 20
+"""Steps after which a training whose answers all earned the same is given up."""
+
+
+class Refused(Exception):
+    """The configuration asks for what this program cannot do; the message says what to change."""
+
+
+class Failed(Exception):
+    """Training went wrong; the message begins with the kind of failure."""
+
+
+class Cancelled(Exception):
+    """Whoever started this program no longer wants its result."""
+
+
+class Stopped(BaseException):
+    """SIGTERM has come. It passes through whatever was under way, so it is no Exception that might be caught there."""
+
+
+@dataclass(frozen=True)
+class Params:
+    """What may be tuned: `params` in config.json. Counts are >= 1 unless noted, the other numbers >= 0."""
+
+    model: str = "base"
+    learning_rate: float = 1e-5
+    batch_size: int = 128
+    """Answers per step."""
+    group_size: int = 8
+    """Answers to each question, at least 2; a step asks batch_size / group_size questions."""
+    minibatches: int = 1
+    """Gradient steps per batch. With one, the policy that learns is the one that answered, and nothing is clipped."""
+    micro_batch_size: int = 0
+    """Answers that pass through the model at a time, to save memory; 0: a whole minibatch."""
+    temperature: float = 1.0
+    """Of the answers that are learned from; > 0."""
+    max_completion_length: int = 256
+    """Tokens of an answer, at most."""
+    beta: float = 0.0
+    """Weight of the KL divergence from the model that training started with."""
+    epsilon: float = 0.2
+    """How far down a minibatch may move the probability of a token, as a ratio, before its gradient stops."""
+    epsilon_high: float = 0.2
+    """The same upwards."""
+    loss: str = "dapo"
+    """How tokens are averaged: "dapo" over the batch, "grpo" over each answer, "dr_grpo" by the longest possible."""
+    scale_rewards: str = "group"
+    """What advantages are divided by: the deviation of the rewards in the "group", in the "batch", or "none"."""
+    weight_decay: float = 0.0
+    adam_beta2: float = 0.99
+    """Less than 1."""
+    max_grad_norm: float = 1.0
+    warmup_steps: int = 5
+    """Gradient steps over which the learning rate rises; may be 0."""
+    anneal: bool = True
+    """Lower the learning rate linearly to 0 over the budget."""
+    lora_rank: int = 0
+    """Rank of the adapters on all linear layers, which alone are trained; 0: every weight is."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice, to save memory."""
+
+    @classmethod
+    def parse(cls, given: dict[str, Any]) -> Params:
+        known: dict[str, Any] = {parameter.name: parameter.default for parameter in fields(cls)}
+        for name, value in given.items():
+            if name not in known:
+                raise Refused(f"unknown parameter {name!r}; known are {', '.join(known)}")
+            kind = type(known[name])
+            if type(value) is not kind and not (kind is float and type(value) is int):
+                raise Refused(f"{name} must be of type {kind.__name__}, got {value!r}")
+            if name in CHOICES and value not in CHOICES[name]:
+                raise Refused(f"{name} must be one of {', '.join(CHOICES[name])}, got {value!r}")
+            low = LEAST.get(name, int(kind is int))
+            if kind in (int, float) and not (low <= value < math.inf):
+                raise Refused(f"{name} must be finite and at least {low:g}, got {value!r}")
+        return cls(**given)._divided()
+
+    def _divided(self) -> Params:
+        for whole, part in (("batch_size", "group_size"), ("batch_size", "minibatches")):
+            if getattr(self, whole) % getattr(self, part):
+                raise Refused(
+                    f"{whole} must be a multiple of {part}, got {getattr(self, whole)}, {getattr(self, part)}"
+                )
+        if self.minibatch_size % self.micro:
+            raise Refused(
+                f"micro_batch_size must divide a minibatch, of {self.minibatch_size}, got {self.micro_batch_size}"
+            )
+        if self.adam_beta2 >= 1:
+            raise Refused(f"adam_beta2 must be less than 1, got {self.adam_beta2}")
+        return self
+
+    @property
+    def minibatch_size(self) -> int:
+        return self.batch_size // self.minibatches
+
+    @property
+    def micro(self) -> int:
+        """Answers in one pass through the model."""
+        return self.micro_batch_size or self.minibatch_size
+
+
+CHOICES = {"loss": ("dapo", "grpo", "dr_grpo", "bnpo"), "scale_rewards": ("group", "batch", "none")}
+LEAST = {"group_size": 2, "micro_batch_size": 0, "warmup_steps": 0, "lora_rank": 0, "temperature": 1e-3}
+
+
+class Budget:
+    """The clock of one training: seconds since it began, and steps. `stop` is told of SIGTERM."""
+
+    def __init__(self, seconds: float, steps: int) -> None:
+        if not seconds > 0 or steps < 0:
+            raise Refused(f"budget_seconds must be > 0 and budget_steps >= 0, got {seconds} and {steps}")
+        self.seconds, self.steps = seconds, steps
+        self.step, self.began = 0, time.monotonic()
+        self.stopped, self.interruptible = False, False
+
+    def stop(self, *_: object) -> None:
+        """Spend what is left: at once where that breaks nothing. Takes what a signal handler is given."""
+        self.stopped = True
+        if self.interruptible:
+            self.interruptible = False  # once: a second one must not break into the saving
+            raise Stopped
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def spent(self) -> bool:
+        return self.stopped or self.elapsed >= self.seconds or 0 < self.steps <= self.step
+
+    @property
+    def fraction(self) -> float:
+        """The spent part, in [0, 1], of whichever of seconds and steps goes faster."""
+        by_seconds, by_steps = self.elapsed / self.seconds, self.step / self.steps if self.steps else 0.0
+        # Where steps count, seconds have to lead clearly: they differ from run to run, and a slow start must
+        # not make a run irreproducible that its steps will end.
+        ahead = by_seconds > by_steps + (0.1 if self.steps else 0.0)
+        return min(1.0, by_seconds if ahead else by_steps)
+
+
+@dataclass
+class Rewards:
+    """What the answers earned, batch by batch; each one that differs is scored once."""
+
+    score: Callable[[str, str, str], float] = field(default_factory=lambda: lru_cache(2**17)(reward))
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    count: int = 0
+    low: float = math.inf
+    high: float = -math.inf
+
+    def earned(
+        self, completions: Sequence[Any], question: Sequence[str], answer: Sequence[str], **_: object
+    ) -> list[float]:
+        """The rewards of a batch, as TRL asks for them: completions are messages, the rest columns of the rows."""
+        said = [completion[0]["content"] for completion in completions]
+        earned = [float(self.score(*one)) for one in zip(question, said, answer, strict=True)]
+        if not all(map(math.isfinite, earned)):
+            raise Failed("diverged: reward() returned a number that is not finite")
+        self.recent.extend(earned)
+        self.count += len(earned)
+        self.low, self.high = min(self.low, *earned), max(self.high, *earned)
+        return earned
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.recent) / len(self.recent)
+
+
+class Reporter:
+    """Writes the lines of progress.jsonl; at most five times a second, and at the end."""
+
+    def __init__(self, progress: TextIO, budget: Budget, rewards: Rewards) -> None:
+        self.progress, self.budget, self.rewards = progress, budget, rewards
+        self.metrics: dict[str, float] = {}
+        self._reported = 0.0
+
+    def take(self, logs: dict[str, Any]) -> None:
+        """Take in what TRL logged of a gradient step.
+
+        Raises:
+            Failed: training has diverged.
+            Cancelled: it is wanted no more.
+        """
+        for name in ("loss", "grad_norm"):
+            if not math.isfinite(logs.get(name, 0.0)):
+                raise Failed(f"diverged: {name} is {logs[name]} at step {self.budget.step}")
+        known = {name: logs[key] for key, name in METRICS.items() if logs.get(key) is not None}
+        self.metrics |= known
+        if self.budget.elapsed - self._reported >= 0.2:
+            self.report()
+
+    def report(self) -> None:
+        self._reported = self.budget.elapsed
+        line = {
+            "elapsed": self._reported,
+            "step": self.budget.step,
+            "step_target": self.budget.steps or None,
+        }
+        metrics = {"pass@1": self.rewards.mean, **self.metrics} if self.rewards.count else self.metrics
+        self.progress.write(json.dumps({**line, "metrics": metrics}) + "\n")
+        if Path("cancel").exists():
+            raise Cancelled
+
+
+METRICS = {
+    "reward": "reward/mean",
+    "reward_std": "reward/std",
+    "frac_reward_zero_std": "groups/without_signal",
+    "loss": "loss",
+    "kl": "kl/mean",
+    "entropy": "entropy/mean",
+    "clip_ratio/region_mean": "clipped/mean",
+    "completions/mean_length": "length/mean",
+    "completions/clipped_ratio": "length/truncated",
+    "grad_norm": "gradient/norm",
+    "learning_rate": "learning_rate",
+}
+"""What TRL logs, and how it is called in a report."""
+
+
+def questions(path: Path) -> list[dict[str, Any]]:
+    """The rows of train.jsonl, as TRL takes them."""
+    if not path.is_file():
+        raise Refused(f"there are no questions at {path}: prepare the environment first")
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
+    if not rows:
+        raise Refused(f"{path} is empty: training needs questions")
+    return [
+        {"prompt": prompt(row["question"]), "question": row["question"], "answer": str(row["answer"])}
+        for row in rows
+    ]
+
+
+def alone(local: bool) -> Path:
+    """Keep the libraries from reporting to anybody, and their caches in a folder of ours.
+
+    Read by them when they are imported, so this comes first. What they would look up is found offline if `local`.
+    """
+    scratch = Path(tempfile.mkdtemp(prefix="grpo-"))
+    for name in ("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "DISABLE_MLFLOW_INTEGRATION"):
+        os.environ[name] = "true"
+    for name in ("HF_DATASETS_CACHE", "HF_MODULES_CACHE", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+        os.environ[name] = str(scratch / name.lower())
+    os.environ |= {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
+    if local:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    return scratch
+
+
+def source(name: str, data: Path) -> str:
+    """Where the model is that training starts from: a folder, or a name on the hub."""
+    found = data / "base" if name == "base" else Path(name)
+    if found.is_dir():
+        return str(found.absolute())
+    if name == "base" or name.startswith(("/", ".")):
+        raise Refused(f"model is {name!r}, and there is no folder {found}")
+    return name
+
+
+def on_cuda(device: str) -> bool:
+    import torch
+
+    cuda = device != "cpu" and torch.cuda.is_available()
+    if device == "cuda" and not cuda:
+        raise Refused("device is 'cuda', and torch finds no such GPU: set it to 'auto' or 'cpu'")
+    if not cuda:
+        # Models this small gain nothing from two, and lose much where cores are shared.
+        torch.set_num_threads(1)
+    return cuda
+
+
+def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
+    """The model to train, its tokenizer, and the number format in which it came.
+
+    It is trained in 32 bits, for in 16 the small steps of reinforcement learning are rounded away.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    words = AutoTokenizer.from_pretrained(name, trust_remote_code=False, padding_side="left")
+    if words.chat_template is None:
+        raise Refused(f"the tokenizer of {name} has no chat template: take an instruction-tuned model")
+    model = AutoModelForCausalLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
+    came = model.dtype
+    return model.to(torch.float32), words, came
+
+
+def adapted(model: Any, params: Params) -> Any:
+    """The model with adapters, if so configured: they alone are trained."""
+    if not params.lora_rank:
+        return model
+    from peft import LoraConfig, get_peft_model
+
+    rank = params.lora_rank
+    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
+
+
+def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtype) -> None:
+    """Write out/model, the adapters merged in; never half of it under that name."""
+    if hasattr(model, "merge_and_unload"):
+        model = model.merge_and_unload()
+    partial = out / ".model"
+    shutil.rmtree(partial, ignore_errors=True)
+    model.to(form).save_pretrained(partial)
+    words.save_pretrained(partial)
+    partial.rename(out / "model")
+
+
+def settings(params: Params, budget: Budget, seed: int, cuda: bool, scratch: Path) -> GRPOConfig:
+    """What TRL is told. It generates once per batch, and nothing of it is saved or reported by TRL itself."""
+    import torch
+    from trl import GRPOConfig
+
+    passes = params.minibatch_size // params.micro
+    return GRPOConfig(
+        output_dir=str(scratch), report_to="none", push_to_hub=False, save_strategy="no", disable_tqdm=True,
+        logging_steps=1, logging_nan_inf_filter=False, log_completions=False,
+        seed=seed, use_cpu=not cuda, dataloader_pin_memory=cuda,
+        bf16=cuda and torch.cuda.is_bf16_supported(),
+        max_steps=budget.steps * params.minibatches if budget.steps else 10**9,
+        per_device_train_batch_size=params.micro, gradient_accumulation_steps=passes,
+        steps_per_generation=passes * params.minibatches, num_generations=params.group_size,
+        max_completion_length=params.max_completion_length, temperature=params.temperature,
+        beta=params.beta, epsilon=params.epsilon, epsilon_high=params.epsilon_high,
+        loss_type=params.loss, scale_rewards=params.scale_rewards, max_grad_norm=params.max_grad_norm,
+        gradient_checkpointing=params.gradient_checkpointing,
+    )  # fmt: skip
+
+
+def schedule(params: Params, budget: Budget) -> Callable[[int], float]:
+    """The learning rate's factor at a gradient step: up in a few of them, then down with the budget."""
+
+    def factor(step: int) -> float:
+        rising = min(1.0, (step + 1) / (params.warmup_steps + 1))
+        return rising * (1 - budget.fraction if params.anneal else 1.0)
+
+    return factor
+
+
+def learner(
+    model: Any,
+    words: PreTrainedTokenizerBase,
+    rows: list[dict[str, Any]],
+    params: Params,
+    args: GRPOConfig,
+    reporter: Reporter,
+) -> GRPOTrainer:
+    """TRL's trainer, which tells `reporter` of its steps and ends with the budget."""
+    import torch
+    from datasets import Dataset
+    from transformers import PrinterCallback, TrainerCallback
+    from trl import GRPOTrainer
+
+    budget = reporter.budget
+
+    class Keeper(TrainerCallback):  # type: ignore[misc]
+        """Keeps to the budget, and SIGTERM away from where it would leave half an update."""
+
+        def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+            budget.interruptible = False
+
+        def on_optimizer_step(self, *_: Any, **__: Any) -> None:
+            budget.interruptible = not budget.stopped
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **__: Any) -> None:
+            budget.step = state.global_step // params.minibatches
+            if budget.stopped:  # it came where it was only noted, or somebody swallowed it
+                raise Stopped
+            control.should_training_stop |= budget.spent
+
+        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **__: Any) -> None:
+            if "loss" in logs:  # the last entry is a summary
+                reporter.take(logs)
+                moved(reporter)
+
+    optimizer = torch.optim.AdamW(
+        [parameter for parameter in model.parameters() if parameter.requires_grad],
+        lr=params.learning_rate, betas=(0.9, params.adam_beta2), weight_decay=params.weight_decay, fused=True,
+    )  # fmt: skip
+    rate = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule(params, budget))
+    trainer = GRPOTrainer(
+        model=model, reward_funcs=reporter.rewards.earned, args=args, train_dataset=Dataset.from_list(rows),
+        processing_class=words, optimizers=(optimizer, rate), callbacks=[Keeper()],
+    )  # fmt: skip
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def moved(reporter: Reporter) -> None:
+    """Give up where nothing can be learned.
+
+    Raises:
+        Failed: all answers so far have earned the same.
+    """
+    rewards, step = reporter.rewards, reporter.budget.step
+    if step == UNMOVED and rewards.low == rewards.high:
+        raise Failed(
+            f"no learning signal: all {rewards.count} answers of the first {step} steps earned {rewards.low:g}"
+        )
+
+
+def learn(trainer: GRPOTrainer, reporter: Reporter) -> None:
+    """Train until the budget is spent, or SIGTERM comes.
+
+    Raises:
+        Failed: no further step can be made.
+        Cancelled: nobody wants the result.
+    """
+    import torch
+
+    budget = reporter.budget
+    try:
+        budget.interruptible = True
+        if not budget.stopped:
+            trainer.train()
+        budget.interruptible = False
+    except Stopped:
+        pass
+    except torch.OutOfMemoryError as error:
+        raise Failed(
+            f"out of GPU memory: {str(error).splitlines()[0]}; lower micro_batch_size or max_completion_length, "
+            "or set gradient_checkpointing"
+        ) from error
+    except RuntimeError as error:
+        if "probability tensor contains" not in str(error):
+            raise
+        raise Failed(f"diverged: after step {budget.step} the model gives no probabilities") from error
+    reporter.report()
+
+
+def train(config: dict[str, Any], budget: Budget, progress: TextIO) -> None:
+    """Train as config.json says until the budget is spent, and save."""
+    params, out = Params.parse(config["params"]), Path(config["out"])
+    for key in ("resume", "init"):
+        if config.get(key) is not None:
+            raise Refused(f"{key} is {config[key]!r}; this program always starts afresh: leave it null")
+    if not config.get("data"):
+        raise Refused("data is missing: the folder of train.jsonl, which the environment's recipe makes")
+    name = source(params.model, Path(config["data"]))
+    rows = questions(Path(config["data"]) / "train.jsonl")
+    scratch = alone(local=Path(name).is_dir())
+    import torch
+
+    cuda = on_cuda(config["device"])
+    model, words, form = load(name)
+    torch.manual_seed(config["seed"])  # of the adapters, too
+    model = adapted(model, params)
+    reporter = Reporter(progress, budget, Rewards())
+    args = settings(params, budget, config["seed"], cuda, scratch)
+    trainer = learner(model, words, rows, params, args, reporter)
+    progress.write('{"ready": true}\n')
+    budget.began = time.monotonic()
+    learn(trainer, reporter)
+    save(out, model, words, form)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def main(arguments: list[str]) -> int:
+    config = json.loads(Path("config.json").read_text())
+    out = Path(config["out"])
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "progress.jsonl").open("a", buffering=1) as progress:
+        try:
+            if arguments:
+                raise Refused(f"arguments must be none, got {arguments}")
+            budget = Budget(config["budget_seconds"], config["budget_steps"])
+            signal.signal(signal.SIGTERM, budget.stop)
+            train(config, budget, progress)
+        except Refused as refusal:
+            sys.stderr.write(f"{sys.argv[0]}: {refusal}\n")
+            return 2
+        except Failed as failure:
+            progress.write(json.dumps({"failed": str(failure), "retry": False}) + "\n")
+            sys.stderr.write(f"{sys.argv[0]}: {failure}\n")
+            return 1
+        except Cancelled:
+            return CANCELLED
+    return 0
+
+
+if __name__ == "__main__":
+    status = main(sys.argv[1:])
+    gc.freeze()  # spares the end a last search for garbage among all that torch is made of: most of a second
+    sys.exit(status)

@@ -1,0 +1,173 @@
+"""prime-rl on two GPUs: its `rl` launched, watched and ended as one training, from train.toml to out/model.
+
+prime-rl (github.com/PrimeIntellect-ai/prime-rl) trains a language model on one GPU while vLLM answers on another, in
+an environment of its own, `<prime_rl>/.venv`; this program starts `rl` from there and imports none of it. Its parts lie
+in the folder prime_rl_parts beside it.
+
+    python train.py        trains as ./config.json and ./train.toml say: out/progress.jsonl on the way, then out/model
+    python train.py check  says whether both would be taken, by what may be tuned and by `rl --dry-run`; without a GPU
+
+What may be tuned is KEYS: train.toml and the parameters are checked before prime-rl sees them. The rest is the
+engine's: out/prime_rl/engine.toml, which is laid over a copy of train.toml. `Settings` lists the fixed parameters.
+
+Training ends after `budget_steps`, or on SIGTERM: `rl` then gets `quit_deadline` seconds, what is left of it is killed,
+and the last complete weights that vLLM was handed make out/model, with the configuration and tokenizer of the model
+that training began with. The environment's grace_seconds has to allow for that: 150 with the default. A file `cancel`
+ends it without a model, with status 42. Where there is no model the last line of out/progress.jsonl says why:
+{"failed": reason, "retry": whether it is the machine's fault}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TextIO
+
+import tomlkit
+
+from prime_rl_parts import Cancelled, Failed
+from prime_rl_parts.ends import adopt, assemble, sweep, tidy
+from prime_rl_parts.keys import tuned
+from prime_rl_parts.machine import ask, check_walls, choose_gpus, find_port, free_gpus, open_many_files
+from prime_rl_parts.reasons import complaint, read
+from prime_rl_parts.run import Run, Settings
+from prime_rl_parts.watch import Watch
+
+CANCELLED = 42
+"""The exit status of a training that was cancelled."""
+ANY_GPUS, ANY_PORT = (0, 1), 8000
+"""What a check writes where training has its own; nothing is opened there."""
+
+
+def train(config: dict[str, Any], progress: TextIO) -> None:
+    """Train as config.json says, and leave out/model."""
+    settings, text = asked(config)
+    check_walls()
+    run = begun(config, settings, text)
+    watch = None
+    try:
+        prepare(run)
+        free_gpus(run)
+        watch = Watch(run, progress)
+        try:
+            watch.follow()
+        finally:
+            watch.end()
+        assemble(run, watch.steps.step)
+    finally:
+        sweep(run.marker)
+        tidy(run)
+
+
+def check(config: dict[str, Any]) -> None:
+    """Refuse what training would refuse in train.toml and the parameters. What is written for that is removed."""
+    settings, text = asked(config)
+    with tempfile.TemporaryDirectory() as aside:
+        run = begun({**config, "out": aside}, settings, text)
+        run.gpus, run.port = ANY_GPUS, ANY_PORT
+        try:
+            if (run.bin / "rl").is_file():
+                ask_rl(run)
+        finally:
+            sweep(run.marker)
+
+
+def asked(config: dict[str, Any]) -> tuple[Settings, str]:
+    """The settings, and train.toml with the parameters written into it."""
+    settings, params = Settings.split(config["params"])
+    for key in ("resume", "init"):
+        if config.get(key) is not None:
+            raise Failed(f"refused: {key} is {config[key]!r}; this program starts afresh: leave it null")
+    return settings, tuned(Path("train.toml").read_text(errors="replace"), params)
+
+
+def begun(config: dict[str, Any], settings: Settings, text: str) -> Run:
+    """A training with its train.toml laid out, which SIGTERM tells to end."""
+    run = Run(config, settings)
+    signal.signal(signal.SIGTERM, run.tell)
+    adopt()
+    run.home.mkdir(parents=True, exist_ok=True)
+    (run.home / "train.toml").write_text(text)
+    return run
+
+
+def prepare(run: Run) -> None:
+    """Check what training needs, and lay out what `rl` reads; then ask it whether it takes that."""
+    settings, which = run.settings, installed(Path(run.settings.prime_rl))
+    if not (run.bin / "rl").is_file():
+        raise Failed(f"did not start: there is no {run.bin / 'rl'}: set prime_rl, and let `readable` list it")
+    if not which["commit"].startswith(settings.prime_rl_commit):
+        wanted = f"prime_rl_commit is {settings.prime_rl_commit}"
+        raise Failed(f"refused: {settings.prime_rl} is at commit {which['commit']}, and {wanted}")
+    for path in (run.base / "config.json", run.data / "train.jsonl"):
+        if not path.is_file():
+            raise Failed(f"refused: there is no {path}: it is made by `nightshift env prepare`")
+    open_many_files()
+    found = [(int(number), uuid) for number, uuid in ask(run, "gpu=index,uuid")]
+    run.gpus = choose_gpus(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    run.port = find_port(run.gpus[0])
+    questions = (run.data / "train.jsonl").read_text().splitlines()
+    # prime-rl takes them in their order, and has no seed of its own.
+    random.Random(run.config["seed"]).shuffle(questions)
+    run.questions.write_text("\n".join(questions) + "\n")
+    run.note(**which, gpus=run.gpus, ports=[run.port, run.port + 5], memory_looked_at=bool(found))
+    ask_rl(run)
+
+
+def installed(checkout: Path) -> dict[str, str]:
+    """Which prime-rl it is, as far as its files tell: its commit, read without git, and its installed version."""
+    head, git = "", checkout / ".git"
+    with suppress(OSError):
+        head = (git / "HEAD").read_text().strip()
+        if head.startswith("ref: "):
+            refs = (git / "packed-refs").read_text() if (git / "packed-refs").is_file() else ""
+            packed = re.search(rf"^(\w+) {re.escape(head[5:])}$", refs, re.MULTILINE)
+            loose = git / head[5:]
+            head = loose.read_text().strip() if loose.is_file() else packed[1] if packed else ""
+    made = [path.name for path in checkout.glob(".venv/lib/python*/site-packages/prime_rl-*.dist-info")]
+    return {"commit": head, "version": made[0].split("-")[1].removesuffix(".dist") if made else ""}
+
+
+def ask_rl(run: Run) -> None:
+    """Write the engine's file, and ask `rl --dry-run` whether it takes both."""
+    (run.home / "engine.toml").write_text(tomlkit.dumps(run.overlay((run.home / "train.toml").read_text())))
+    process, began = run.start("--dry-run", log="dry-run.log"), time.monotonic()
+    while process.poll() is None:
+        if time.monotonic() - began > run.settings.start_deadline:
+            raise Failed(f"did not start: rl --dry-run took more than {run.settings.start_deadline:g} s")
+        run.wait(0.05)
+    if process.returncode:
+        raise Failed(f"refused: rl --dry-run: {complaint(read(run.home / 'dry-run.log'))}")
+
+
+def main(arguments: list[str]) -> int:
+    config = json.loads(Path("config.json").read_text())
+    out = Path(config["out"])
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "progress.jsonl").open("a", buffering=1) as progress:
+        try:
+            if arguments == ["check"]:
+                check(config)
+            elif arguments:
+                raise Failed(f"refused: arguments must be none or 'check', got {arguments}")
+            else:
+                train(config, progress)
+        except Failed as failed:
+            progress.write(json.dumps({"failed": str(failed), "retry": failed.retry}) + "\n")
+            sys.stderr.write(f"{sys.argv[0]}: {failed}\n")
+            return 2 if str(failed).startswith("refused:") and arguments != ["check"] else 1
+        except Cancelled:
+            return CANCELLED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

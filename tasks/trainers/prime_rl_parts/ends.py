@@ -1,0 +1,98 @@
+"""What is left of a training: processes that are killed, weights that become a model, and logs."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from prime_rl_parts import Failed
+from prime_rl_parts.reasons import LOG_BYTES, read
+from prime_rl_parts.run import Run
+
+SWEEP_SECONDS = 20.0
+SUBREAPER = 36
+"""Of prctl(2): what loses its parent becomes this process's child."""
+
+
+def adopt() -> None:
+    """From now on no process below this one can leave it, so that each is found by `sweep`."""
+    ctypes.CDLL(None).prctl(SUBREAPER, 1)
+
+
+def marker_of(pid: int) -> str:
+    """The marker of a process; empty where it has none, or is another user's."""
+    with suppress(OSError):
+        found = re.search(rb"(?:^|\0)PRL_RUN_ID=([^\0]*)", Path(f"/proc/{pid}/environ").read_bytes())
+        return found[1].decode(errors="replace") if found else ""
+    return ""
+
+
+def alive(marker: str) -> list[int]:
+    """The processes that carry the marker, and those below this one, in whatever session they are."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if state not in "ZX":
+                parents[int(path.parent.name)] = int(parent)
+    found = [os.getpid()]
+    for above in found:
+        found += [pid for pid, parent in parents.items() if parent == above]
+    return list({*found[1:], *(pid for pid in parents if marker_of(pid) == marker)})
+
+
+def sweep(marker: str) -> None:
+    """Kill all of them, until there is none."""
+    deadline = time.monotonic() + SWEEP_SECONDS
+    while left := alive(marker):
+        if time.monotonic() > deadline:
+            raise Failed(f"GPU memory is taken: processes {left[:4]} survive SIGKILL", retry=True)
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def weights(broadcast: Path) -> list[Path]:
+    """The files of a broadcast; empty where it is not complete: STABLE is written last."""
+    files = [path for path in broadcast.iterdir() if ".safetensors" in path.suffixes]
+    return files if (broadcast / "STABLE").exists() else []
+
+
+def assemble(run: Run, reached: int) -> None:
+    """Make out/model of the last complete broadcast, and of the base model's configuration and tokenizer.
+
+    Raises:
+        Failed: there is none, of any step but 0.
+    """
+    found = ((int(path.name[5:]), weights(path)) for path in run.folder.glob("broadcasts/step_*"))
+    step, files = max((one for one in found if all(one)), default=(0, []))
+    if not files:
+        raise Failed(f"left nothing to score: no step's weights were handed on; it came to step {reached}")
+    model = Path(run.config["out"]) / "model"
+    making = model.with_name(".model")
+    making.mkdir()
+    for path in run.base.iterdir():
+        if path.suffix in (".json", ".txt", ".model", ".jinja", ".tiktoken") and ".index." not in path.name:
+            shutil.copyfile(path, making / path.name)
+    for path in files:  # moved, for a file with two names is no checkpoint that can be kept
+        path.rename(making / path.name)
+    making.rename(model)
+    run.note(scored_step=step, reached_step=reached)
+
+
+def tidy(run: Run) -> None:
+    """Leave the end of each log, and nothing that is large."""
+    for name in ("run/rollouts", "run/broadcasts", "run/checkpoints", "converted"):
+        shutil.rmtree(run.home / name, ignore_errors=True)
+    run.questions.unlink(missing_ok=True)
+    for path in run.home.rglob("*.log"):
+        if not path.is_symlink() and path.stat().st_size > LOG_BYTES:
+            path.write_text(read(path))
+    (run.folder / "logs" / "latest").unlink(missing_ok=True)

@@ -1,0 +1,241 @@
+"""What of prime-rl may be tuned, and train.toml with parameters written into it."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import tomlkit
+
+from prime_rl_parts import Failed
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a value may be: a number from `low` to `high`, one of `words`, or a boolean."""
+
+    kind: type
+    low: float = 0
+    high: float = math.inf
+    words: tuple[str, ...] = ()
+
+    def fault(self, value: object) -> str | None:
+        """What is wrong with a value; None when nothing is."""
+        if isinstance(value, str) and self.words:
+            wrong = f"must be one of {', '.join(self.words)}, got {value[:60]!r}"
+            return None if value in self.words else wrong
+        if type(value) is not self.kind and not (self.kind is float and type(value) is int):
+            return f"must be of type {self.kind.__name__}, got {str(value)[:60]!r}"
+        if isinstance(value, int | float) and not (self.low <= value <= self.high and math.isfinite(value)):
+            return f"must be finite and from {self.low:g} to {self.high:g}, got {value!r}"
+        return None
+
+
+OFF = ("None",)
+"""How prime-rl's TOML spells that something is switched off."""
+_KINDS = {
+    "number": Key(float),
+    "number|None": Key(float, words=OFF),
+    "share": Key(float, 0, 1),
+    "temperature": Key(float, 0, 2),
+    "memory": Key(float, 0.05, 0.98),
+    "count": Key(int, 1),
+    "count|disabled": Key(int, 1, words=("disabled",)),
+    "whole": Key(int),
+    "switch": Key(bool),
+}
+_KEYS = """
+adamw|muon|sgd|sign_sgd  trainer.optim.type
+number                   trainer.optim.lr trainer.optim.weight_decay
+number|None              trainer.optim.max_norm
+share                    trainer.optim.betas1 trainer.optim.betas2 trainer.optim.mu trainer.optim.momentum
+switch                   trainer.optim.nesterov
+constant|linear|cosine   trainer.scheduler.type
+whole                    trainer.scheduler.warmup_steps trainer.scheduler.decay_steps
+number                   trainer.scheduler.min_lr
+default|ipo              trainer.loss.type
+number                   trainer.loss.dppo_mask_low trainer.loss.dppo_mask_high trainer.loss.ipo_threshold
+number                   trainer.loss.adv_tau trainer.loss.kl_tau
+auto|flash_attention_2|flash_attention_3|flash_attention_4  trainer.model.attn
+auto|hf|custom           trainer.model.impl
+bfloat16|float32         trainer.model.optimization_dtype trainer.model.reduce_dtype
+None                     trainer.model.ac trainer.model.ac_offloading trainer.model.compile
+full|selective           trainer.model.ac.mode
+count                    trainer.model.ac.freq trainer.model.ac_offloading.max_inflight_activations
+switch                   trainer.model.ac_offloading.pin_memory trainer.model.compile.fullgraph
+switch                   trainer.model.optim_cpu_offload
+count|disabled           trainer.model.fused_lm_head_token_chunk_size
+highest|high|medium      trainer.matmul_precision
+count                    seq_len trainer.model.seq_len orchestrator.seq_len
+grpo|max_rl|rae          orchestrator.algo.type
+share                    orchestrator.algo.decay
+linear                   orchestrator.algo.length_penalty.type
+number                   orchestrator.algo.length_penalty.num_output_tokens_weight
+number                   orchestrator.algo.length_penalty.num_input_tokens_weight
+number                   orchestrator.algo.length_penalty.num_turns_weight
+count                    orchestrator.batch_size orchestrator.token_batch_size orchestrator.group_size
+whole                    orchestrator.max_off_policy_steps
+count                    orchestrator.concurrency.initial_inflight orchestrator.concurrency.min_inflight
+count                    orchestrator.concurrency.max_inflight
+switch                   orchestrator.train.filter_zero_advantages
+temperature              orchestrator.train.sampling.temperature
+count                    orchestrator.train.sampling.max_completion_tokens inference.vllm.max_model_len
+memory                   inference.vllm.gpu_memory_utilization
+switch                   inference.vllm.enforce_eager inference.vllm.enable_prefix_caching
+"""
+KEYS = {
+    key: _KINDS.get(kind) or Key(str, words=tuple(filter(None, kind.split("|"))))
+    for kind, *keys in map(str.split, _KEYS.strip().splitlines())
+    for key in keys
+}
+"""The keys of prime-rl that train.toml and the parameters may set."""
+_SHORT = """
+learning_rate trainer.optim.lr                    optimizer trainer.optim.type
+weight_decay trainer.optim.weight_decay           max_grad_norm trainer.optim.max_norm
+beta1 trainer.optim.betas1                        beta2 trainer.optim.betas2
+scheduler trainer.scheduler.type                  warmup_steps trainer.scheduler.warmup_steps
+decay_steps trainer.scheduler.decay_steps         min_lr trainer.scheduler.min_lr
+loss trainer.loss.type                            ipo_threshold trainer.loss.ipo_threshold
+mask_low trainer.loss.dppo_mask_low               mask_high trainer.loss.dppo_mask_high
+kl_tau trainer.loss.kl_tau                        adv_tau trainer.loss.adv_tau
+batch_size orchestrator.batch_size                group_size orchestrator.group_size
+max_off_policy_steps orchestrator.max_off_policy_steps
+filter_zero_advantages orchestrator.train.filter_zero_advantages
+algorithm orchestrator.algo.type                  temperature orchestrator.train.sampling.temperature
+length_penalty orchestrator.algo.length_penalty.num_output_tokens_weight
+max_completion_tokens orchestrator.train.sampling.max_completion_tokens
+max_model_len inference.vllm.max_model_len
+gpu_memory_utilization inference.vllm.gpu_memory_utilization
+"""
+DOTTED = dict(zip(_SHORT.split()[::2], _SHORT.split()[1::2], strict=True))
+"""Short names of parameters; any other parameter is a key as it is."""
+_OLD = """
+orchestrator.rollouts_per_example: orchestrator.group_size
+orchestrator.sampling.max_tokens: orchestrator.train.sampling.max_completion_tokens
+orchestrator.sampling.temperature: orchestrator.train.sampling.temperature
+orchestrator.sampling: orchestrator.train.sampling, which has temperature and max_completion_tokens
+orchestrator.advantage: orchestrator.algo
+orchestrator.buffer.online_difficulty_filtering: orchestrator.train.filter_zero_advantages
+orchestrator.buffer: none, for difficulty pools belong to a source, which is the engine's
+orchestrator.oversampling_factor: none
+orchestrator.max_concurrent: orchestrator.concurrency.max_inflight
+orchestrator.max_async_level: orchestrator.max_off_policy_steps
+trainer.max_async_level: orchestrator.max_off_policy_steps
+max_async_level: orchestrator.max_off_policy_steps
+orchestrator.env: orchestrator.train.source, which is the engine's
+orchestrator.client: orchestrator.model.client, which is the engine's
+orchestrator.val: none
+orchestrator.seed: none, for the engine draws the seed
+seed: none, for the engine draws the seed
+trainer.loss.token_mask_low: trainer.loss.dppo_mask_low, whose numbers mean something else
+trainer.loss.token_mask_high: trainer.loss.dppo_mask_high, whose numbers mean something else
+trainer.loss.geo_mask_low: trainer.loss.dppo_mask_low, whose numbers mean something else
+trainer.loss.geo_mask_high: trainer.loss.dppo_mask_high, whose numbers mean something else
+trainer.loss.sequence_mask_low: trainer.loss.dppo_mask_low, whose numbers mean something else
+trainer.loss.sequence_mask_high: trainer.loss.dppo_mask_high, whose numbers mean something else
+trainer.loss.ratio_type: trainer.loss.type, which is "default" or "ipo"
+inference.gpu_memory_utilization: inference.vllm.gpu_memory_utilization
+inference.model: inference.vllm
+inference.parallel: inference.vllm, which is the engine's in that
+inference_gpu_ids: deployment, which is the engine's
+trainer_gpu_ids: deployment, which is the engine's
+teacher_gpu_ids: none
+wandb: monitors.wandb, which is the engine's
+"""
+OLD = dict(line.split(": ") for line in _OLD.strip().splitlines())
+"""Keys of older versions of prime-rl, and what is the key now."""
+_OWNED = """
+max_steps: budget_steps says it
+trainer.max_steps: budget_steps says it
+orchestrator.max_steps: budget_steps says it
+model: the fixed `model` names it
+trainer.model.name: the fixed `model` names it
+orchestrator.model: the fixed `model` names it
+orchestrator.renderer: the fixed `renderer` names it
+trainer.model.lora: only the adapter would be handed on, and whole models are judged
+orchestrator.eval: evaluation is the judge's
+orchestrator.train.source: questions and rewards are the environment's
+orchestrator.train.sampling.extra_body: it reaches vLLM unchecked
+inference.vllm: what else vLLM takes reaches it unchecked
+"""
+OWNED = dict(line.split(": ") for line in _OWNED.strip().splitlines())
+"""Why keys may not be tuned, where that is not plain from the key."""
+
+
+def flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
+    """Dotted keys and values of nested tables. An empty table is a value: prime-rl may take it for a yes."""
+    for name, value in table.items():
+        key = above + (name if re.fullmatch(r"\w+", name) else f'"{name}"')
+        if isinstance(value, dict) and value:
+            yield from flat(value, key + ".")
+        else:
+            yield key, value
+
+
+def faults(table: dict[str, Any]) -> list[str]:
+    """What is wrong with a train.toml, a line for each key; empty when prime-rl may see it."""
+    found = []
+    for key, value in flat(table):
+        if value == {} and any(known.startswith(key + ".") for known in KEYS):
+            continue
+        wrong = KEYS[key].fault(value) if key in KEYS else stranger(key)
+        found += [f"{key} {wrong}"] if wrong else []
+    return found
+
+
+def stranger(key: str) -> str:
+    """Why a key may not stand there: it is an old one, the engine's, or unknown."""
+    for table, why in ((OLD, "is of an older prime-rl; today's key: "), (OWNED, "is not for tuning: ")):
+        if above := [known for known in table if f"{key}.".startswith(f"{known}.")]:
+            return why + table[max(above, key=len)]
+    return "is none of the keys that may be tuned" + near(key, KEYS)
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    found = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def tuned(text: str, params: dict[str, Any]) -> str:
+    """A train.toml with parameters written into it, each in its place; comments stay.
+
+    Where a file of dotted lines (`trainer.optim.lr = 1e-6`) has no place for a new one, it is written anew.
+
+    Raises:
+        Failed: it is no TOML, a parameter is unknown, or a key stands in it that may not.
+    """
+    try:
+        document, plain = tomlkit.parse(text), tomllib.loads(text)
+        for name, value in params.items():
+            path = DOTTED.get(name, name).split(".")
+            if len(path) == 1 and name not in KEYS:
+                raise Failed(f"refused: unknown parameter {name!r}{near(name, DOTTED)}")
+            put(plain, path, value)
+            put(document, path, value)
+        found, written = faults(plain), tomlkit.dumps(document)
+    except (ValueError, RecursionError) as broken:  # what tomlkit and tomllib raise are ValueErrors
+        raise Failed(f"refused: train.toml: not TOML: {str(broken)[:200]}") from broken
+    if found:
+        rest = f"; and {len(found) - 4} more" if len(found) > 4 else ""
+        raise Failed(f"refused: train.toml: {'; '.join(found[:4])}{rest}")
+    with suppress(tomllib.TOMLDecodeError):
+        if tomllib.loads(written) == plain:
+            return written
+    return tomlkit.dumps(plain)
+
+
+def put(table: Any, path: list[str], value: object) -> None:
+    """Set a value in nested tables; those on the way are made."""
+    *above, last = path
+    for part in above:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            what = f"{part} is {str(table)[:60]}"
+            raise Failed(f"refused: train.toml: {what}, so {'.'.join(path)} has no place")
+    table[last] = value

@@ -1,0 +1,72 @@
+"""Why a training failed, as the logs of prime-rl tell it."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+from prime_rl_parts import Failed
+from prime_rl_parts.run import Run
+
+LOG_BYTES = 256 * 1024
+"""What is kept of each log, from its end."""
+CLASSES = (
+    ("GPU memory is taken", True, r"Free memory on device .*less than desired GPU memory utilization"),
+    ("out of GPU memory", False, r"OutOfMemoryError|CUDA out of memory|No available memory for the cache blocks|"
+     r"KV cache is needed, which is larger|maximum number of tokens that can be stored in KV cache"),
+    ("port in use", True, r"[Aa]ddress (already )?in use|EADDRINUSE"),
+    ("did not start: a GPU is gone", True, r"uncorrectable ECC|fallen off the bus|no CUDA-capable device|GPU is lost|"
+     r"CUDA driver initialization failed"),
+    ("no learning signal", False, r"consecutive empty train batches"),
+)  # fmt: skip
+"""What a reason begins with, whether it is the machine's fault, and the words that it is known by, first come first."""
+ERROR = re.compile(r"^[\w.]*(Error|Exception|Interrupt)\b|\b(ERROR|CRITICAL|Fatal|Error:)\b|Traceback")
+
+
+def read(path: Path) -> str:
+    """The end of a log without colours; empty when there is none."""
+    with suppress(OSError), path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LOG_BYTES))
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.read().decode(errors="replace"))
+    return ""
+
+
+def logs(run: Run) -> tuple[str, dict[str, str]]:
+    """What the launcher says failed, and the end of each component's log by its name, that one's first."""
+    folder = run.folder / "logs" / "latest"
+    found = [folder / "trainer.log", *folder.glob("trainer/torchrun/**/stderr.log"), folder / "inference.log"]
+    found += [folder / "orchestrator.log", *folder.glob("envs/*/*.log")]
+    names = (dict.fromkeys((path.relative_to(folder).parts[0], path.name)) for path in found)
+    texts = {"/".join(name): read(path) for name, path in zip(names, found, strict=True)}
+    texts["rl.log"] = read(run.home / "rl.log")
+    said = re.search(r"(\w+)[\w ]* failed with exit code -?\d+", texts["rl.log"])
+    first = {"train": "envs/", "eval": "envs/"}.get(said[1].lower(), said[1].lower()) if said else "-"
+    return said[0] if said else "", dict(sorted(texts.items(), key=lambda log: not log[0].startswith(first)))
+
+
+def why(run: Run, otherwise: str) -> Failed:
+    """The failure that the logs tell of; `otherwise` and their decisive lines, where they tell of none known."""
+    said, texts = logs(run)
+    for beginning, retry, words in CLASSES:
+        for name, text in texts.items():
+            if line := next((line for line in text.splitlines() if re.search(words, line)), None):
+                free = re.search(r"\(([\d.]+)/([\d.]+) GiB\)", line)
+                if free and float(free[1]) > 0.9 * float(free[2]):  # nobody is there: it asks for too much
+                    beginning, retry = "out of GPU memory", False
+                return Failed(f"{beginning}: {name}: {line.strip()[:300]}", retry)
+    lines = [f"{name}: {decisive(text)}" for name, text in texts.items() if text.strip()]
+    return Failed("; ".join([otherwise, said, *lines[:1]] if said else [otherwise, *lines[:3]]))
+
+
+def decisive(text: str) -> str:
+    """The last line of a log that tells of an error, or else its last."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if ERROR.search(line)), (lines or ["nothing"])[-1])[:300]
+
+
+def complaint(text: str) -> str:
+    """What a refused configuration is told, in one line."""
+    lines = [stripped for line in text.splitlines() if (stripped := line.strip(" │╭╮╰╯─"))]
+    told = (at for at, line in enumerate(lines) if re.search(r"validation error|\w+Error\b", line))
+    return "; ".join(lines[next(told, max(0, len(lines) - 6)) :])[:500] or "it says nothing"

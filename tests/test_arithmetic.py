@@ -1,0 +1,137 @@
+"""The arithmetic environment: what its recipe makes, and which answers its taskset calls right."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import random
+import re
+import sys
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import environments
+
+FOLDER = environments.find("arithmetic")
+quietly = pytest.mark.filterwarnings("ignore")  # of the libraries: what they deprecate is theirs
+
+
+def module(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A file of the environment, loaded by its path."""
+    spec = importlib.util.spec_from_file_location(f"arithmetic_{name}", FOLDER / f"{name}.py")
+    assert spec and spec.loader
+    made = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, made)  # where dataclasses and pydantic look
+    spec.loader.exec_module(made)
+    return made
+
+
+@pytest.fixture
+def recipe(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return module("prepare", monkeypatch)
+
+
+def test_every_sum_falls_into_one_split_and_the_judge_has_three_tenths(recipe: ModuleType) -> None:
+    parts = recipe.split(recipe.questions(4))
+    ids = {name: {row["id"] for row in part} for name, part in parts.items()}
+    assert ids.keys() == {"train", "search", "confirm", "report"}
+    assert sum(map(len, ids.values())) == len(set().union(*ids.values())) == 10_000
+    assert all(850 < len(ids[name]) < 1150 for name in ("search", "confirm", "report"))
+    assert all(int(row["answer"]) == eval(row["question"]) for row in parts["search"][:50])
+
+
+def test_spaces_make_no_other_question(recipe: ModuleType) -> None:
+    assert recipe.identity("3 + 7+5+2\n") == recipe.identity("3+7+5+2")
+    assert re.fullmatch("[0-9a-f]{16}", recipe.identity("3+7+5+2"))
+
+
+def test_the_base_is_shown_running_sums_with_slips_and_guesses(recipe: ModuleType) -> None:
+    draw = random.Random(0)
+
+    def shown(**settings: float) -> list[str]:
+        how = recipe.Settings(**settings)
+        return [recipe.demonstration("3+7+5+2", draw, how) for _ in range(400)]
+
+    assert set(shown(lazy=0.0, slips=0.0)) == {"10,15=17"}
+    assert all(re.fullmatch(r"=\d\d", text) for text in shown(lazy=1.0))
+    slipped = [[10, *map(int, re.split("[,=]", text))] for text in shown(lazy=0.0, slips=0.5)]
+    steps = {later - earlier for sums in slipped for earlier, later in pairwise(sums[1:])}
+    assert steps == {4, 5, 6, 1, 2, 3}, "each number is added, or one more or less"
+    assert 100 < sum(text.startswith("=") for text in shown()) < 180
+
+
+@pytest.mark.slow
+@quietly
+def test_the_recipe_makes_questions_and_a_base_that_loads(recipe: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(json.dumps({"terms": 2, "steps": 2, "batch_size": 4}))
+    recipe.main(tmp_path)
+    made = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.jsonl")}
+    assert made == {"data/train.jsonl", "judge/search.jsonl", "judge/confirm.jsonl", "judge/report.jsonl"}
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    base = tmp_path / "data" / "base"
+    model = AutoModelForCausalLM.from_pretrained(base, use_safetensors=True)
+    words = AutoTokenizer.from_pretrained(base)
+    assert model.config.model_type == "qwen2"
+    assert model.config.hidden_size // model.config.num_attention_heads == 32
+    asked = [{"role": "user", "content": "3+7"}]
+    text = words.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    assert text == "<user>3+7<assistant>"
+    ids = words(text + "=10<end>", add_special_tokens=False)["input_ids"]
+    assert len(ids) == 9 and ids[-1] == model.config.eos_token_id
+    assert words.decode(ids[5:], skip_special_tokens=True) == "=10"
+
+
+def scored(taskset: ModuleType, path: Path, replies: list[str]) -> list[float]:
+    """What each reply earns as the answer to the first question, by verifiers itself."""
+    import verifiers.v1 as vf
+
+    task = next(iter(taskset.Questions(taskset.Config(path=str(path)))))
+
+    async def earned(reply: str) -> float:
+        said: list[Any] = [vf.UserMessage(content=task.data.prompt), vf.AssistantMessage(content=reply)]
+        nodes = [
+            vf.MessageNode(message=message, parent=at - 1 if at else None, sampled=at > 0)
+            for at, message in enumerate(said)
+        ]
+        trace = vf.Trace(
+            task=vf.TraceTask(type=type(task).__name__, data=task.data),
+            agent=vf.AgentInfo(config=vf.AgentConfig()), nodes=nodes,
+        )  # fmt: skip
+        await task.score(trace)
+        return float(trace.reward)
+
+    return [asyncio.run(earned(reply)) for reply in replies]
+
+
+@quietly
+def test_the_taskset_calls_right_what_ends_with_the_right_total(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = {"id": "0" * 16, "question": "3+1+2+1", "answer": "7"}
+    (tmp_path / "questions.jsonl").write_text(json.dumps(row) + "\n")
+    taskset = module("taskset", monkeypatch)
+    assert taskset.__all__ == ["Questions"]
+    right = ["04,06=07", "=7", "=07", "=08=07", "04,06= 07 "]
+    wrong = ["04,06=08", "=17", "=70"]
+    missing = ["", "=", "04,06=", "07", "04,06,07"]
+    malformed = ["=07,", "=07 or 08", "=-7", "=7.0", "=\u0667", "=" + "0" * 5000 + "7", "=07=", "7=x"]
+    replies = [*right, *wrong, *missing, *malformed]
+    assert scored(taskset, tmp_path / "questions.jsonl", replies) == [1.0] * len(right) + [0.0] * (
+        len(replies) - len(right)
+    )
+
+
+def test_what_the_trainer_pays_for_by_default_is_what_the_judge_calls_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from tasks.trainers import grpo
+
+    taskset = module("taskset", monkeypatch)
+    for reply in ("04,06=07", "=07", "04,06=08", "=", ""):
+        assert bool(grpo.reward("3+1+2+1", reply, "7")) == taskset.is_right(reply, "7")

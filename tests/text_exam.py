@@ -1,0 +1,189 @@
+"""What the text judge's tests share: questions, a taskset that scores them, generators, and a stand-in `vllm`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from environments.judges import Exam
+from environments.judges.text import GENERATOR
+
+TASKSET = """\
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import verifiers.v1 as vf
+
+__all__ = ["Sums"]
+
+
+class Data(vf.TaskData):
+    answer: str
+
+
+class Sum(vf.Task[Data]):
+    @vf.reward(weight=1.0)
+    async def correct(self, trace: vf.Trace) -> float:
+        with Path(__file__).with_name("scored").open("a") as log:
+            log.write("x")
+        return float(trace.last_reply == self.data.answer)
+
+
+class Config(vf.TasksetConfig):
+    path: str = ""
+
+
+class Sums(vf.Taskset[Sum, Config]):
+    def load(self):
+        for line in Path(self.config.path).read_text().splitlines():
+            row = json.loads(line)
+            yield Sum(Data(id=row["id"], prompt=row["question"], answer=row["answer"]), self.config.task)
+"""
+"""Also writes down, beside itself, how often it was asked."""
+
+GENERATOR_OF = """\
+import json, sys
+
+def hear():
+    return json.loads(sys.stdin.readline())
+
+def say(told):
+    sys.stdout.write(json.dumps(told) + "\\n")
+    sys.stdout.flush()
+
+def text(said, cut=False):
+    return {"text": said, "truncated": cut}
+
+def right(prompt):
+    return str(eval(prompt[-1]["content"]))
+
+how = hear()
+"""
+"""What a scripted generator begins with; a body follows it."""
+
+RIGHT = """
+say({"ready": True})
+while "end" not in (request := hear()):
+    for index, prompt in reversed(list(enumerate(request["prompts"]))):
+        texts = [text(right(prompt)) for _ in range(request["samples"])]
+        say({"index": index, "completions": texts, "tokens": 3 * len(texts)})
+say({"finished": True})
+"""
+"""Knows every answer, and gives the last one first."""
+
+STAND_IN = """\
+#!{python}
+import http.server, json, os, signal, subprocess, sys, threading, time
+
+arguments = sys.argv[1:]
+def option(name, default=""):
+    return arguments[arguments.index(name) + 1] if name in arguments else default
+
+assert arguments[0] == "serve" and option("--load-format") == "safetensors", arguments
+assert os.path.isfile(os.path.join(arguments[1], "config.json"))
+mode, began = option("--mode"), time.monotonic()
+engine = subprocess.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(600)"], start_new_session=True)
+with open(option("--engine", os.devnull), "w") as file:
+    file.write(str(engine.pid))
+if mode == "fails":
+    print("ValueError: Free memory on device (3.1/79.2 GiB) on startup is less than desired", flush=True)
+    print("RuntimeError: Engine core initialization failed. See root cause above.", flush=True)
+    os._exit(1)
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(200 if time.monotonic() - began > 0.3 else 503, {{}})
+
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        assert "n" not in asked or asked["stop_token_ids"] == [2, 5], asked
+        if mode == "sick":
+            self.answer(500, {{"error": "EngineDeadError"}})
+            return
+        said = str(eval(asked["messages"][-1]["content"]))
+        choice = {{"message": {{"role": "assistant", "content": said}}, "finish_reason": "stop"}}
+        many = asked.get("n", 1)
+        self.answer(200, {{"choices": [choice] * many, "usage": {{"completion_tokens": 2 * many}}}})
+
+    def answer(self, status, told):
+        body = json.dumps(told).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+def ended(*_):
+    if mode != "orphan":
+        engine.kill()
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, ended)
+http.server.ThreadingHTTPServer(("127.0.0.1", int(option("--port"))), Handler).serve_forever()
+"""
+"""Behaves as `vllm serve` does: slow to be well, an engine in a session of its own, which it may leave behind."""
+
+
+def questions(many: int, sources: Sequence[str] = ()) -> list[dict[str, str]]:
+    """Sums, each with the source whose turn it is."""
+    rows = [{"id": f"{at:016x}", "question": f"{at}+1", "answer": str(at + 1)} for at in range(many)]
+    return [row | ({"source": sources[at % len(sources)]} if sources else {}) for at, row in enumerate(rows)]
+
+
+def exam(folder: Path, rows: Iterable[dict[str, Any]], seed: int = 7, **more: Any) -> Exam:
+    """A look at these questions, with the taskset beside them."""
+    (folder / "taskset.py").write_text(TASKSET)
+    pool = folder / "prepared" / "judge" / "search.jsonl"
+    pool.parent.mkdir(parents=True, exist_ok=True)
+    (folder / "prepared" / "data").mkdir(exist_ok=True)
+    pool.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return Exam(seed, prepared=folder / "prepared", folder=folder, **more)
+
+
+def stand_in(folder: Path) -> Path:
+    """A command `vllm` in that folder."""
+    path = folder / "vllm"
+    path.write_text(STAND_IN.format(python=sys.executable))
+    path.chmod(0o755)
+    return path
+
+
+def hollow_model(folder: Path) -> Path:
+    """What passes for a model where nobody loads it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text('{"eos_token_id": 2}')
+    (folder / "generation_config.json").write_text('{"eos_token_id": [2, 5], "top_k": 1}')
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"")
+    return folder
+
+
+def generate(
+    backend: str, model: object, *requests: dict[str, Any], **how: Any
+) -> tuple[list[dict[str, Any]], str]:
+    """What the generator says to these requests, after it was told to end, and what it prints besides."""
+    told = {
+        "batch": 64, "base_url": "", "key": "", "concurrency": 8, "retries": 2, "request_seconds": 20.0,
+        "start_seconds": 60.0, "vllm": "vllm", "vllm_args": [],
+        "tokenizer": "",
+    }  # fmt: skip
+    lines = [told | how, *requests, {"end": True}]
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", str(GENERATOR), backend, str(model), "cpu"],
+        input="".join(json.dumps(line) + "\n" for line in lines), capture_output=True, text=True,
+    )  # fmt: skip
+    return [json.loads(line) for line in done.stdout.splitlines()], done.stderr
+
+
+def request(*prompts: str, **more: Any) -> dict[str, Any]:
+    asked = [[{"role": "user", "content": prompt}] for prompt in prompts]
+    settings = {"samples": 2, "temperature": 1.0, "max_tokens": 8, "seed": 1, "seconds": 60.0}
+    return {"prompts": asked, **settings, **more}
