@@ -20,9 +20,7 @@ PACKAGES = ("flows", "tasks", "blocks", "environments")
 HEAVY = ("prefect", "mlflow", "torch", "gymnasium", "litellm", "pandas")
 PYPROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
 MAX_LINES = 400
-MAX_LINES_OF_A_TRAINER = (
-    600  # a trainer is one program, read from top to bottom; its parts are files
-)
+MAX_LINES_OF_A_TRAINER = 600  # a trainer is one program, read from top to bottom; its parts are files
 
 
 def run(*command: str, cwd: Path = CHECKOUT, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -29,6 +29,7 @@ def child_environment(home: str, marker: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
+        "SPT_NOENV": "1",  # or setproctitle overwrites what the marker is found in
         MARKER: marker,
     }
 
