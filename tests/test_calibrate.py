@@ -301,6 +301,7 @@ def test_an_unknown_environment_is_refused_with_the_near_miss(home: Path) -> Non
     assert not (home / ".calibrations").exists()
 
 
+@pytest.mark.slow
 def test_a_baseline_that_crashes_stores_nothing_and_says_why(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy", "raise SystemExit('no idea')\n")
     done = nightshift("calibrate", str(folder), "--json")
@@ -324,6 +325,7 @@ def test_the_command_reports_in_tables_and_words(tmp_path: Path, home: Path) -> 
         assert shown in done.stdout
 
 
+@pytest.mark.slow
 def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: Path) -> None:
     done = nightshift("calibrate", str(quadratic(tmp_path / "quad")), "--runs", "3", "--json")
     assert (done.returncode, done.stderr) == (0, "")

@@ -100,6 +100,7 @@ def test_side_by_side_ends_with_what_goes_wrong() -> None:
     interrupt.check()
 
 
+@pytest.mark.slow
 def test_a_slow_trial_holds_nobody_up_and_proposals_know_what_is_under_way(
     tmp_path: Path, home: Path, server: str
 ) -> None:
