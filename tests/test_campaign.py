@@ -310,7 +310,7 @@ def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Pat
 
 
 def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Path, server: str) -> None:
-    folder = quadratic(tmp_path / "quad", fit=slow(6.0))
+    folder = quadratic(tmp_path / "quad", fit=slow(4.0))
     with start(
         "run", str(folder), "--name", "halted", "--tracking", "off", *GREEDY, server=server
     ) as process:
