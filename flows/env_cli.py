@@ -24,9 +24,9 @@ def environments_list(*, json: Json = False) -> int:
         )
     else:
         for e in found:
-            print(
-                f"{e.name:<16} {e.title}: {e.direction} {e.metric}, {e.budget_seconds:g} s a run with {e.trainer}"
-            )
+            steps = f"{e.budget_steps:,} steps, at most " if e.budget_steps else ""
+            budget = f"{steps}{e.budget_seconds:g} s a run with {e.trainer}"
+            print(f"{e.name:<16} {e.title}: {e.direction} {e.metric}, {budget}")
     return 0
 
 
