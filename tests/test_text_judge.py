@@ -177,7 +177,7 @@ def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_pat
 )  # fmt: skip
 def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match=words):
-        judged(body, tmp_path, exam(tmp_path, questions(2)), answer_seconds=0.5)
+        judged(body, tmp_path, exam(tmp_path, questions(2)), answer_seconds=2.0)
 
 
 @pytest.mark.parametrize(

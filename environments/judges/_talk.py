@@ -40,8 +40,9 @@ class Talk:
 
     def start(self, how: Mapping[str, Any], seconds: float) -> None:
         """Say how to work, and wait until the model can be asked."""
-        self._send(how, seconds)
-        answer = self._receive(LINE_BYTES, seconds, "before it was ready")
+        where = "before it was ready"
+        self._send(how, seconds, where)
+        answer = self._receive(LINE_BYTES, seconds, where)
         if answer.get("ready") is not True:
             raise Misbehaved(f"the generator answered {_short(answer)} before it was ready")
 
@@ -53,7 +54,7 @@ class Talk:
             "prompts": prompts, "samples": samples, "temperature": temperature, "max_tokens": max_tokens, "seed": seed,
             "seconds": max(self._ends - time.monotonic(), 0.0),
         }  # fmt: skip
-        self._send(request, self._answer_seconds)
+        self._send(request, self._answer_seconds, f"after 0 of {len(prompts)} answers")
         limit = LINE_BYTES + samples * max_tokens * TOKEN_BYTES
         made: dict[int, Completed] = {}
         while len(made) < len(prompts):
@@ -70,13 +71,17 @@ class Talk:
     def end(self) -> None:
         """Have everything ended, and make sure that it has said nothing more than it was asked."""
         self._ends = max(self._ends, time.monotonic() + END_SECONDS)
-        self._send({"end": True}, END_SECONDS)
-        answer = self._receive(LINE_BYTES, END_SECONDS, "at its end")
+        where = "at its end"
+        self._send({"end": True}, END_SECONDS, where)
+        answer = self._receive(LINE_BYTES, END_SECONDS, where)
         if answer.get("finished") is not True:
             raise Misbehaved(f"the generator answered more than it was asked: {_short(answer)}")
 
-    def _send(self, told: Mapping[str, Any], seconds: float) -> None:
-        self._candidate.send(json.dumps(told).encode() + b"\n", self._at_most(seconds))
+    def _send(self, told: Mapping[str, Any], seconds: float, where: str) -> None:
+        try:
+            self._candidate.send(json.dumps(told).encode() + b"\n", self._at_most(seconds))
+        except Misbehaved as wrong:
+            raise Misbehaved(f"{where}: {wrong}") from wrong
 
     def _receive(self, limit: int, seconds: float, where: str) -> dict[str, Any]:
         try:
