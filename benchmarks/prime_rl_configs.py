@@ -34,7 +34,7 @@ from tasks.workspace import TRAINERS
 
 sys.path.append(str(plugins.folder(TRAINERS)))  # as in a workspace, where the parts are beside the program
 from prime_rl_parts.keys import DOTTED, tuned
-from prime_rl_parts.run import Run, Settings
+from prime_rl_parts.run import HARNESSES, Run, Settings
 
 TRAINER = "prime_rl"
 PACKAGE = "packages/prime-rl-configs/src"
@@ -108,7 +108,7 @@ def lay_out(
 
 def answers(environment: Environment, checkout: Path, python: str, draws: int, seed: int) -> Iterator[Answer]:
     """Ask prime-rl about each configuration of one environment."""
-    paths = (checkout / PACKAGE, environment.folder)  # the taskset is imported where it is named
+    paths = (checkout / PACKAGE, environment.folder, HARNESSES)  # plug-ins are imported where they are named
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(

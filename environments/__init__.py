@@ -179,6 +179,7 @@ class Environment(BaseModel):
         own = [("program", name) for name in self.program]
         if self.prepare:
             own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
+            self.prepare.check_helpers(self.folder)
         for key, path in own:
             inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
             if not inside or ".." in Path(path).parts or not (self.folder / path).exists():

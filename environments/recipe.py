@@ -3,6 +3,7 @@
 [prepare]
 program = "prepare.py"          # run as `python prepare.py FOLDER`; settings.json lies in FOLDER
 files = ["taskset.py"]          # of the environment, that the program reads besides
+helpers = ["making"]            # of environments/helpers, which it may import
 settings = { questions = 5000 }
 
 It writes two folders into FOLDER: `data`, which training may read, and `judge`, which only the judge can. What it has
@@ -13,16 +14,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from environments import plugins
 from environments.plugins import Refused
 
 VERSION = 1
 """Of what a recipe's folder looks like; part of every digest."""
+HELPERS = "environments.helpers"
 DATA, JUDGE, SETTINGS = "data", "judge", "settings.json"
 TRAIN, POOLS = "train", ("search", "confirm", "report")
 """Files of questions, NAME.jsonl: what training may read, in `data`; what the judge asks, in `judge`."""
@@ -37,6 +40,9 @@ class Recipe(BaseModel):
         default="prepare.py", description="File of the environment, run as `python FILE FOLDER`."
     )
     files: tuple[str, ...] = Field(default=(), description="Files of the environment that it reads besides.")
+    helpers: tuple[str, ...] = Field(
+        default=(), description="Modules of Nightshift's own that it imports, by name."
+    )
     settings: dict[str, Any] = Field(default={}, description="What it reads as settings.json.")
     seconds: float = Field(default=3600, gt=0, le=7 * 86_400, description="How long it may take.")
     disk_gb: float = Field(default=1, gt=0, le=1e6, description="Free space that it needs, in GiB.")
@@ -51,21 +57,46 @@ class Recipe(BaseModel):
             raise ValueError(f"must be what JSON can hold, for settings.json: {wrong}") from wrong
         return settings
 
-    def texts(self, folder: Path) -> Iterator[Path]:
-        """The files that it is made of."""
-        for name in (self.program, *self.files):
-            yield folder / name
+    def texts(self, folder: Path) -> Iterator[tuple[Path, str]]:
+        """The files that it is made of, and what each is called where it runs.
 
-    def digest(self, folder: Path) -> str:
-        """16 hexadecimal digits, of the recipe's files in the environment's folder and of its settings.
+        Args:
+            folder: of the environment.
+
+        Raises:
+            Refused: there is no such helper, or the environment has a file of that name.
+        """
+        self.check_helpers(folder)
+        for name in (self.program, *self.files):
+            yield folder / name, name
+        for helper in self.helpers:
+            yield plugins.folder(HELPERS) / f"{helper}.py", f"{helper}.py"
+
+    def check_helpers(self, folder: Path) -> None:
+        """
+        Raises:
+            Refused: there is no such helper, or the environment has a file of that name.
+        """
+        for helper in self.helpers:
+            plugins.require(helper, plugins.names(HELPERS), "helper", f"{folder}: [prepare] helpers")
+            if f"{helper}.py" in (self.program, *self.files):
+                raise Refused(
+                    f"{folder}: [prepare] helpers: {helper!r} would lie in place of its own {helper}.py: rename that"
+                )
+
+    def digest(self, texts: Iterable[tuple[Path, str]]) -> str:
+        """16 hexadecimal digits, of the recipe's files and of its settings.
+
+        Args:
+            texts: its files, and what each is called, as `texts` has them.
 
         Raises:
             Refused: one of them is no file.
         """
         hashed = hashlib.sha256(f"{VERSION} {json.dumps(self.settings, sort_keys=True)}".encode())
-        for path in self.texts(folder):
+        for path, name in texts:
             if not path.is_file():
                 raise Refused(f"{path}: a recipe is made of files, name each one under [prepare] files")
             text = path.read_bytes()
-            hashed.update(f"\n{path.relative_to(folder).as_posix()} {len(text)}\n".encode() + text)
+            hashed.update(f"\n{name} {len(text)}\n".encode() + text)
         return hashed.hexdigest()[:16]

@@ -76,7 +76,7 @@ def measure(path: Path, asked: Asked) -> None:
     ledger.verify()
     spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
     history, elsewhere = _history(ledger, asked), _elsewhere(path, asked.elsewhere)
-    _see_prepared(elsewhere or ledger.environment)
+    see_prepared(elsewhere or ledger.environment)
     problem = elsewhere or ledger.environment
     check_given(spec.isolation.level, home(), listed(problem))
     slots = spec.slots(problem)
@@ -124,7 +124,7 @@ def _history(ledger: Ledger, asked: Asked) -> History:
         interrupt.wait(POLL_SECONDS)
 
 
-def _see_prepared(environment: Environment) -> None:
+def see_prepared(environment: Environment) -> None:
     """Wait until what the environment's recipe has made can be seen here; the campaign has had it made.
 
     Raises:

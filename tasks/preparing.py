@@ -48,7 +48,7 @@ def place(environment: Environment, runs: Path) -> Path | None:
     """Where what its recipe makes lies, below the directory of all campaigns; None where it has no recipe."""
     if environment.prepare is None:
         return None
-    digest = environment.prepare.digest(environment.folder)
+    digest = environment.prepare.digest(environment.prepare.texts(environment.folder))
     return runs.absolute() / FOLDER / f"{environment.name}-{digest}"
 
 
@@ -180,11 +180,12 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
     orphans.end(marker)  # of an earlier life, that was killed; its folder goes too
     trees.remove(staging)
     made, texts = staging / "made", staging / "texts"
-    for path in recipe.texts(environment.folder):
-        target = texts / path.relative_to(environment.folder)
+    copies = []
+    for path, name in recipe.texts(environment.folder):
+        copies.append((target := texts / name, name))
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
-    digest = recipe.digest(texts)
+    digest = recipe.digest(copies)
     if final.name != f"{environment.name}-{digest}":
         raise Refused(f"{environment.folder}: a file of its recipe was changed just now: prepare it again")
     made.mkdir()

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -18,13 +19,14 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import making
 import pytest
 
 import environments
 from environments import Environment
 from environments.judges._scoring import Scorer
 from prime_rl_parts.keys import DOTTED, flat, tuned
-from prime_rl_parts.run import Settings
+from prime_rl_parts.run import HARNESSES, Settings
 
 NAMES = ("gsm8k", "gsm8k_math", "reverse_text")
 HERE: dict[str, Any] = {
@@ -46,12 +48,7 @@ def module(name: str, file: str) -> ModuleType:
     assert spec and spec.loader
     found = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = found
-    sys.path.insert(0, str(path.parent))
-    try:
-        spec.loader.exec_module(found)
-    finally:
-        sys.path.remove(str(path.parent))
-        sys.modules.pop("making", None)  # the next environment has its own
+    spec.loader.exec_module(found)
     return found
 
 
@@ -90,8 +87,13 @@ def prepared(name: str, folder: Path, settings: dict[str, object], **variables: 
     """Run a recipe as the engine does: where it wrote, and what it said when it failed."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "settings.json").write_text(json.dumps(settings))
+    recipe, texts = loaded(name).prepare, folder.with_name(f"{folder.name}-texts")
+    assert recipe is not None
+    texts.mkdir()
+    for path, called in recipe.texts(environments.find(name)):
+        shutil.copyfile(path, texts / called)
     done = subprocess.run(
-        [sys.executable, "prepare.py", str(folder)], cwd=environments.find(name), text=True, capture_output=True,
+        [sys.executable, "prepare.py", str(folder)], cwd=texts, text=True, capture_output=True,
         env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), **variables},
     )  # fmt: skip
     assert (done.returncode == 0) == (not done.stderr), done.stderr
@@ -130,7 +132,7 @@ def test_train_toml_passes_the_allow_list_with_the_baselines_parameters_written_
     settings, params = Settings.split(environment.defaults)
     written = tomllib.loads(tuned(text, params))
     assert written["trainer"]["optim"]["lr"] == environment.defaults["learning_rate"]
-    assert settings.harness == "taskset"
+    assert (HARNESSES / f"{settings.harness}.py").is_file()
     own = {key for key, _ in flat(tomllib.loads(text))}
     parameters = {DOTTED.get(param, param) for param in params}
     assert not own & parameters, "an edit of such a key would be written over without a word"
@@ -152,17 +154,10 @@ def test_the_best_starting_point_is_the_same_for_a_campaign_and_for_a_duel() -> 
     assert best.defaults == loaded("gsm8k").complete(params) != loaded("gsm8k").defaults
 
 
-def test_what_recipes_and_tasksets_share_is_the_same_in_each_of_them() -> None:
-    folders = [environments.find(name) for name in NAMES]
-    assert len({(folder / "making.py").read_text() for folder in folders}) == 1
-    tails = {(folder / "taskset.py").read_text().partition("class Chat(")[2] for folder in folders}
-    assert len(tails) == 1 and "chat/completions" in tails.pop()
-
-
 def test_the_test_part_of_gsm8k_is_cut_into_500_200_and_619() -> None:
     settings = loaded("gsm8k").prepare
-    making = module("gsm8k", "prepare.py")
-    asked = making.distinct(making.gsm8k([words(number) for number in range(1319)], "test"))
+    recipe = module("gsm8k", "prepare.py")
+    asked = making.distinct(recipe.gsm8k([words(number) for number in range(1319)], "test"))
     assert settings and (settings.settings["search"], settings.settings["confirm"]) == (500, 200)
     parts = making.split(asked, {"search": 500, "confirm": 200, "report": 0})
     assert {name: len(part) for name, part in parts.items()} == {"search": 500, "confirm": 200, "report": 619}
@@ -285,7 +280,6 @@ def test_a_recipe_that_cannot_be_followed_says_why(
     ],
 )
 def test_a_model_that_cannot_be_the_base_is_refused(tmp_path: Path, spoil: Any, why: str) -> None:
-    making = module("gsm8k", "prepare.py")
     name = model(tmp_path / "m")
     spoil(tmp_path / "m")
     with pytest.raises(making.CannotPrepare, match=why):
@@ -333,7 +327,6 @@ def test_a_hub_that_cannot_be_reached_is_named_with_the_remedy(
     hub = hub_at(tmp_path, monkeypatch)
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(hub, "ENDPOINT", "http://127.0.0.1:9")
-    making = module("gsm8k", "prepare.py")
     with pytest.raises(making.CannotPrepare) as failed:
         making.dataset_rows(
             making.Place("dataset", "dataset", "openai/gsm8k", "e" * 40), ["a.parquet"], "a.jsonl"
@@ -349,7 +342,6 @@ def test_what_the_cache_of_the_hub_has_is_taken_from_there(
 ) -> None:
     hub_at(tmp_path, monkeypatch)
     model(tmp_path / "models--some--one" / "snapshots" / ("a" * 40))
-    making = module("gsm8k", "prepare.py")
     making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "base")
     assert (tmp_path / "base" / "model.safetensors").read_bytes() == b"weights"
     (tmp_path / "models--some--one" / "snapshots" / ("a" * 40) / "tokenizer.json").unlink()
@@ -494,11 +486,12 @@ def test_training_asks_from_within_the_taskset(status: int) -> None:
         def log_message(self, *_: object) -> None:
             pass
 
-    taskset = module("gsm8k", "taskset.py")
-    data = taskset.Data(prompt="Q", system_prompt="S", answer="1")
+    ask_once = importlib.import_module("prime_rl_parts.harnesses.ask_once")  # imports verifiers, some seconds
+    vf = ask_once.vf
+    data = vf.TaskData(prompt="Q", system_prompt="S")
     with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        chat = taskset.Chat(taskset.vf.HarnessConfig(id="taskset"))
+        chat = ask_once.AskOnce(vf.HarnessConfig(id="ask_once"))
         url = f"http://127.0.0.1:{server.server_port}/v1"
         ended = asyncio.run(chat.launch(SimpleNamespace(model="m"), None, None, url, "secret", {}, data))
         server.shutdown()

@@ -20,7 +20,7 @@ from toy import SANDBOX, nightshift, quadratic
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from flows import calibrate, checkup, ready
+from flows import calibrate, checkup, ready, trial
 from flows.spec import CampaignSpec
 from tasks import calibration, looks, prepared, preparing, recipes
 from tasks.evaluate import judge_run
@@ -274,6 +274,34 @@ def test_settings_that_no_json_holds_and_files_that_are_none_are_refused(tmp_pat
         preparing.place(environments.load(tmp_path / "pool"), tmp_path)
 
 
+def test_a_helper_lies_beside_the_program_and_is_part_of_the_recipe(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = 'helpers = ["making"]\n'
+    environment = pool(
+        tmp_path / "pool", "from making import identity\nprint(identity('1+1'))\n" + RECIPE, named
+    )
+    place = make(environment, home)
+    assert beside(home) == [place.name]
+    elsewhere = tmp_path / "helpers"
+    elsewhere.mkdir()
+    (elsewhere / "making.py").write_text("def identity(question): return question\n")
+    monkeypatch.setattr("environments.helpers.__file__", str(elsewhere / "__init__.py"))
+    assert preparing.place(environment, home) != place
+
+
+def test_a_helper_that_is_unknown_or_hides_a_file_of_the_environment_is_refused(tmp_path: Path) -> None:
+    spec = pool(tmp_path / "pool", more='helpers = ["makin"]\n')
+    with pytest.raises(
+        Refused, match=r"\[prepare\] helpers: unknown helper 'makin'. Did you mean 'making'\?"
+    ):
+        spec.check()
+    (tmp_path / "pool/making.py").write_text("")
+    spec = pool(tmp_path / "pool", more='files = ["making.py"]\nhelpers = ["making"]\n')
+    with pytest.raises(Refused, match=r"would lie in place of its own making\.py: rename that$"):
+        spec.check()
+
+
 @pytest.mark.skipif(Path("/dev/kfd").exists() or Path("/dev/dxg").exists(), reason="a GPU of another make")
 def test_an_environment_that_trains_on_gpus_is_refused_where_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -480,6 +508,29 @@ def test_the_same_questions_made_anew_are_the_same(tmp_path: Path, home: Path) -
     remade(ledger.environment.prepared)
     ready.make_ready(ledger, "here")
     ledger.verify()
+
+
+def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool").folder), name="n").open()
+    ready.make_ready(ledger, "here")
+    place = ledger.environment.prepared
+    assert place is not None
+    late = place.with_name("on its way")
+    place.rename(late)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(trial.see_prepared, ledger.environment)
+        time.sleep(0.3)
+        assert not waiting.done()
+        late.rename(place)
+        waiting.result(timeout=30)
+    place.rename(late)
+    monkeypatch.setattr(trial, "VISIBLE_SECONDS", 0.1)
+    with pytest.raises(
+        Refused, match=r"is not there on .*: what the recipe of pool has made lies beside the camp"
+    ):
+        trial.see_prepared(ledger.environment)
 
 
 # Training and judging with it

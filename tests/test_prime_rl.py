@@ -26,7 +26,7 @@ from trainer_programs import progress
 
 from prime_rl_parts import Failed, ends, machine, reasons
 from prime_rl_parts.keys import DOTTED, KEYS, OLD, flat, tuned
-from prime_rl_parts.run import Run, Settings
+from prime_rl_parts.run import HARNESSES, Run, Settings
 from prime_rl_parts.watch import Steps, same_reward
 from tasks.trainers import prime_rl
 
@@ -285,7 +285,8 @@ def test_prime_rl_finds_its_own_python_first_and_none_of_ours(
         monkeypatch.setenv(name, "/ours")
     found = run.variables()
     assert found["PATH"].startswith(f"{run.bin}{os.pathsep}") and "/ours" not in found.values()
-    assert found["PYTHONPATH"] == str(Path.cwd()) and found["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert found["PYTHONPATH"] == os.pathsep.join((str(Path.cwd()), str(HARNESSES)))
+    assert HARNESSES.is_dir() and found["CUDA_VISIBLE_DEVICES"] == "0,1"
     assert found["PRL_RUN_ID"].startswith("nightshift-") and len(found["PRL_RUN_ID"]) == 27
     assert (found["HF_HUB_OFFLINE"], found["SPT_NOENV"]) == ("1", "1")
     assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "the numbers are those of nvidia-smi"

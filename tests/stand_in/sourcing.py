@@ -13,9 +13,10 @@ def main(arguments: list[str]) -> int:
     if mode_of(config["run_dir"]) == "env server dies":
         failed("RuntimeError: cannot build the environment of taskset")
         return 1
-    if importlib.util.find_spec(str(at(config, "env.taskset.id"))) is None:
-        failed(f"ModuleNotFoundError: No module named {at(config, 'env.taskset.id')!r}")
-        return 1
+    for plugin in ("env.taskset.id", "env.agent.harness.id"):
+        if importlib.util.find_spec(str(at(config, plugin))) is None:
+            failed(f"ModuleNotFoundError: No module named {at(config, plugin)!r}")
+            return 1
     questions = len(Path(at(config, "env.taskset.path")).read_text().splitlines())
     address = str(at(config, "serve.address"))
     with listen(int(address.rpartition(":")[2])):

@@ -15,6 +15,8 @@ from typing import Any
 from prime_rl_parts import Cancelled, Failed
 from prime_rl_parts.keys import Key
 
+HARNESSES = Path(__file__).with_name("harnesses")
+"""Verifiers harnesses of ours, which prime-rl's processes import by their names alone."""
 OURS = "nightshift-"
 """How the mark of a training begins: PRL_RUN_ID, which all of its processes inherit."""
 
@@ -30,8 +32,9 @@ class Settings:
     model: str = ""
     """Directory of the model to begin with; empty: data/base."""
     renderer: str = "default"
-    harness: str = "null"
-    """Who asks the model in training; "taskset" where taskset.py brings its own."""
+    harness: str = "ask_once"
+    """Who asks the model in training: a module of harnesses/, "taskset" where taskset.py brings its own, or one of
+    those of verifiers."""
     metric: str = "pass@1"
     """The name under which the mean reward in training is reported."""
     eval_interval: int = 5
@@ -126,7 +129,7 @@ class Run:
         mine = {name: value for name, value in os.environ.items() if name not in other}
         return mine | {
             "PATH": f"{self.bin}{os.pathsep}{mine.get('PATH', os.defpath)}",
-            "PYTHONPATH": str(Path.cwd()),
+            "PYTHONPATH": os.pathsep.join(map(str, (Path.cwd(), HARNESSES))),
             "PRL_RUN_ID": self.marker,
             "SPT_NOENV": "1",  # or the titles that its processes give themselves wipe that out
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus)),

@@ -1,6 +1,6 @@
-"""What the recipes of environments with a model from the hub share: fetching, splitting, writing.
+"""For recipes with a dataset and a model from the hub: fetching, splitting, writing.
 
-The same file stands in each of them, for a recipe reads nothing outside its environment. A place is the name of
+A place is the name of
 something on the Hugging Face hub, at one revision, or the absolute path of a folder with the same files. The
 machine's own cache of the hub is looked at first, and alone where HF_HUB_OFFLINE is set.
 """
