@@ -5,13 +5,13 @@
 Its recipe makes the questions and the base model, which is judged as a trial's model is, by `tasks.evaluate.judge_run`.
 That is done without walls: they cost no time to speak of, and the kernel does not always tell what was used behind
 them. A round judges once with each batch, and once a single question with a single sample, which is what starting
-costs: libraries imported, model loaded. The first judgement of a process imports verifiers besides, and is thrown away.
+costs: libraries imported, model loaded. The first judgement starts the taskset's process besides, and is thrown away.
 
 samples                  completions that are scored, the likeliest ones with them
 start_cpu_s              of the generator until it is ready
 generator_cpu_s          of the generator beyond that
 samples_per_cpu_second   completions to a second of the generator's core, its start left out
-engine_cpu_s             of the engine: asking, scoring with the taskset, keeping the answers
+engine_cpu_s             of the engine and its taskset's process: asking, scoring, keeping the answers
 scored_once              of the completions, those that were not equal to another of their question
 """
 
@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
@@ -103,11 +104,17 @@ def judged(place: TrialDir, prepared: Path, **settings: int) -> Cost:
         dir="trial", seed=1, seconds=1.0, status="finished", isolation="none",
         checkpoint=fingerprint.checkpoint(place.out), program=workspace.program_digest(place),
     )  # fmt: skip
-    before = [cpu(resource.RUSAGE_CHILDREN), cpu(resource.RUSAGE_SELF)]
+    before = [cpu(resource.RUSAGE_CHILDREN), engine_cpu()]
     score = judge_run("benchmark/text", environment, Isolation("none"), place, run, seed=20)
     assert score.error is None, score.error
     answers = [json.loads(line) for line in (place.judged / "answers.jsonl").read_text().splitlines()]
-    return Cost(cpu(resource.RUSAGE_CHILDREN) - before[0], cpu(resource.RUSAGE_SELF) - before[1], answers)
+    return Cost(cpu(resource.RUSAGE_CHILDREN) - before[0], engine_cpu() - before[1], answers)
+
+
+def engine_cpu() -> float:
+    """Of this process and those that it has running: between two judgements the taskset's alone."""
+    running = [child.cpu_times() for child in psutil.Process().children()]
+    return cpu(resource.RUSAGE_SELF) + sum(used.user + used.system for used in running)
 
 
 def cpu(whose: int) -> float:

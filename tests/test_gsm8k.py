@@ -24,7 +24,7 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.judges._scoring import Scorer
+from environments.judges._taskset import Taskset
 from prime_rl_parts.keys import DOTTED, flat, tuned
 from prime_rl_parts.run import HARNESSES, Settings
 
@@ -463,9 +463,9 @@ def test_the_judge_scores_with_each_taskset(tmp_path: Path, name: str, reply: st
         pool,
         [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer, "source": "math"} for at in range(2)],
     )
-    scorer = Scorer(environments.find(name) / "taskset.py", pool, [f"{at:016x}" for at in range(2)])
-    assert scorer.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
-    system, user = scorer.prompt(1)
+    taskset = Taskset(environments.find(name) / "taskset.py", pool, [f"{at:016x}" for at in range(2)], 30)
+    assert taskset.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
+    ((system, user),) = taskset.prompts([1])
     assert (system["role"], user) == ("system", {"role": "user", "content": "Q1"})
 
 

@@ -9,6 +9,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from toy import SANDBOX
 
 import environments
 from environments import Environment
-from environments.judges import Exam, Misbehaved
+from environments.judges import Exam, Misbehaved, _questions, _taskset
+from environments.judges._taskset import Taskset
 from environments.judges.text import Text
 from environments.plugins import Refused
 from environments.score import Score
@@ -286,6 +288,51 @@ def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str,
     taskset.write_text(taskset.read_text().replace(old, new))
     with pytest.raises(Misbehaved, match=words):
         judged(RIGHT.replace("right(prompt)", '"wrong"'), tmp_path, look)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    ["while True: pass", "import re; re.match('(a+)+b', 'a' * 60)", "import time; time.sleep(600)"],
+)
+def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(
+    endless: str, tmp_path: Path
+) -> None:
+    look = exam(tmp_path, questions(2))
+    taskset = tmp_path / "taskset.py"
+    text = taskset.read_text()
+    taskset.write_text(text.replace("        return float(", f"        {endless}\n        return float("))
+    with pytest.raises(
+        Misbehaved, match=r"the reward of question 0+\d took too long \(\[text\] reward_seconds\)"
+    ):
+        judged(RIGHT, tmp_path, look, reward_seconds=0.5)
+    taskset.write_text(text)
+    assert judged(RIGHT, tmp_path, look).value == 1.0
+
+
+def test_what_a_taskset_prints_is_no_reward(tmp_path: Path) -> None:
+    look = exam(tmp_path, questions(2))
+    taskset = tmp_path / "taskset.py"
+    noisy = "        print('{\"reward\": 7}', flush=True)\n        return float("
+    taskset.write_text(taskset.read_text().replace("        return float(", noisy))
+    assert judged(RIGHT, tmp_path, look).value == 1.0
+
+
+def test_a_look_that_is_broken_off_leaves_nothing_that_the_next_takes_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = exam(tmp_path, questions(3))
+    pool = _questions.pool_file(tmp_path / "prepared", "search")
+    taskset = Taskset(tmp_path / "taskset.py", pool, [f"{at:016x}" for at in range(3)], 30)
+    assert taskset.rewards([(0, "x")]) == [0.0]
+
+    def broken_off(line: str) -> object:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_taskset, "json", SimpleNamespace(dumps=json.dumps, loads=broken_off))
+        with pytest.raises(KeyboardInterrupt):
+            taskset.rewards([(at, "y") for at in range(3)])
+    assert judged(RIGHT, tmp_path, look).value == 1.0
 
 
 def test_a_look_without_prepared_questions_is_no_score(tmp_path: Path) -> None:

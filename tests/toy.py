@@ -80,7 +80,7 @@ def slow(seconds: float) -> str:
 def nightshift(*arguments: str, server: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a user does, in a process of its own."""
     return subprocess.run(
-        command(*arguments), env=environment(server, **more), capture_output=True, text=True, timeout=110
+        command(*arguments), env=environment(server, **more), capture_output=True, text=True, timeout=220
     )
 
 

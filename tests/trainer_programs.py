@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,7 @@ def program(
     return subprocess.Popen(
         [sys.executable, "train.py", *arguments],
         cwd=workspace,
+        env={"TMPDIR": str(workspace), **os.environ},  # one that is killed leaves its scratch folder
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

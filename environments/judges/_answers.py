@@ -10,14 +10,14 @@ from pathlib import Path
 
 from environments.judges import Misbehaved
 from environments.judges._questions import Question
-from environments.judges._scoring import Scorer
 from environments.judges._talk import Completed
+from environments.judges._taskset import Taskset
 from environments.score import Score
 
 FILE = "answers.jsonl"
 
 
-def rewards(scorer: Scorer, drawn: Sequence[Question], made: Sequence[Completed]) -> list[list[float]]:
+def rewards(taskset: Taskset, drawn: Sequence[Question], made: Sequence[Completed]) -> list[list[float]]:
     """The reward of each completion, by question; none where there are no completions.
 
     Raises:
@@ -25,7 +25,7 @@ def rewards(scorer: Scorer, drawn: Sequence[Question], made: Sequence[Completed]
     """
     pairs = [(question.place, text) for question, one in zip(drawn, made, strict=True) for text in one.texts]
     try:
-        scored = iter(scorer.rewards(pairs))
+        scored = iter(taskset.rewards(pairs))
     except ValueError as wrong:
         raise Misbehaved(str(wrong)) from wrong
     return [[next(scored) for _ in one.texts] for one in made]

@@ -1,28 +1,42 @@
 """Scoring completions with a verifiers taskset: its `Task.score`, on a trace of two turns that is built here.
 
-The module is loaded from a file by its path and trusted as the judge is. It needs no harness, no runtime and no
-network; a reward that asks for a runtime cannot be had here. Importing verifiers takes some seconds, once per process.
+    python -P -B _scoring.py
+
+A program by itself, which `_taskset.py` starts and speaks to in lines of JSON. Each names a `taskset`, a `pool` and its
+`ids`, as `Scorer` has them:
+
+    <- {..., "places": [2, 0]}                                      which lines of the pool to ask
+    -> {"prompts": [[{"role": "user", "content": "3+4"}], ...]}
+    <- {..., "answered": [[2, "7"], [0, "5"]], "seconds": 30}       completions of them, and how long one may take
+    -> {"reward": 1.0}                                              for each, in their order
+    -> {"wrong": "..."}                                             in place of any of these, and nothing after it
+
+It ends itself when that is too long, whatever it does meanwhile. The taskset is loaded from its file and trusted as the
+judge is. It needs no harness, no runtime and no network; a reward that asks for a runtime cannot be had here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import faulthandler
 import hashlib
 import importlib
 import importlib.util
 import inspect
+import json
 import math
+import os
 import sys
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 Task = Any  # vf.Task: verifiers is not typed
-REWARD_SECONDS = 30.0
-"""How long a reward may wait for something; nothing here can interrupt one that computes."""
+LOAD_SECONDS = 300.0
+"""How long a taskset may take to load, verifiers with it: on a busy machine a minute is not enough."""
 
 
 class Scorer:
@@ -53,7 +67,6 @@ class Scorer:
         for task in self._tasks[:1]:
             _check_rewards(taskset.name, task)
         self._ids = ids
-        self._known: dict[tuple[int, str], float] = {}
 
     def prompt(self, place: int) -> list[dict[str, str]]:
         """What is asked in the line of that number, as the messages of a chat.
@@ -72,37 +85,28 @@ class Scorer:
             )
         return [*system, *messages]
 
-    def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:
-        """The reward of each completion of the question in that line, in their order; equal ones are scored once.
+    async def reward(self, place: int, completion: str) -> float:
+        """The reward of a completion of the question in that line.
 
         Raises:
-            ValueError: a reward cannot be computed, or is not finite.
+            ValueError: it cannot be computed, or is not finite.
         """
-        asked = list(answered)
-        with ThreadPoolExecutor(1) as thread:  # whoever calls may run in a loop of its own
-            thread.submit(
-                asyncio.run, self._score([pair for pair in asked if pair not in self._known])
-            ).result()
-        return [self._known[pair] for pair in asked]
-
-    async def _score(self, pairs: Iterable[tuple[int, str]]) -> None:
-        for place, completion in dict.fromkeys(pairs):
-            task = self._tasks[place]
-            trace = _trace(task, self.prompt(place), completion)
-            try:
-                await asyncio.wait_for(task.score(trace), REWARD_SECONDS)
-            except Exception as wrong:  # whatever a foreign reward raises
-                fault = f"{type(wrong).__name__}: {wrong}"
-                raise ValueError(f"the reward of question {self._ids[place]} failed ({fault})") from wrong
-            if not trace.rewards or None in trace.rewards.values() or not math.isfinite(trace.reward):
-                given = trace.reward if trace.rewards else "none"
-                raise ValueError(f"the reward of question {self._ids[place]} is {given}, not a finite number")
-            self._known[place, completion] = trace.reward
+        task = self._tasks[place]
+        trace = _trace(task, self.prompt(place), completion)
+        try:
+            await task.score(trace)
+        except Exception as wrong:  # whatever a foreign reward raises
+            fault = f"{type(wrong).__name__}: {wrong}"
+            raise ValueError(f"the reward of question {self._ids[place]} failed ({fault})") from wrong
+        if not trace.rewards or None in trace.rewards.values() or not math.isfinite(trace.reward):
+            given = trace.reward if trace.rewards else "none"
+            raise ValueError(f"the reward of question {self._ids[place]} is {given}, not a finite number")
+        return float(trace.reward)
 
 
 def _taskset(file: Path, pool: Path) -> Iterable[Task]:
     vf, generic = (importlib.import_module(f"verifiers.v1{part}") for part in ("", ".utils.generic"))
-    module = _module(file, hashlib.sha256(file.read_bytes()).hexdigest()[:16])
+    module = _module(file, _digest(file))
     exported = [getattr(module, name) for name in getattr(module, "__all__", ())]
     found = [thing for thing in exported if isinstance(thing, type) and issubclass(thing, vf.Taskset)]
     if len(found) != 1:
@@ -110,6 +114,10 @@ def _taskset(file: Path, pool: Path) -> Iterable[Task]:
     config = generic.concrete_type(found[0], vf.TasksetConfig, origin=vf.Taskset) or vf.TasksetConfig
     tasks: Iterable[Task] = found[0](config(path=str(pool)))
     return tasks
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=8)
@@ -149,3 +157,48 @@ def _trace(task: Task, prompt: list[dict[str, str]], completion: str) -> Any:
     return vf.Trace(
         task=about, agent=vf.AgentInfo(config=vf.AgentConfig()), nodes=nodes, is_completed=True, ok=True
     )
+
+
+def main() -> None:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out, asyncio.Runner() as runner:
+        os.dup2(2, 1)  # what a taskset prints is no reply
+        for line in sys.stdin:
+            try:
+                for reply in _replies(runner, json.loads(line)):
+                    out.write(json.dumps(reply) + "\n")
+                    out.flush()
+            except ValueError as wrong:
+                out.write(json.dumps({"wrong": str(wrong)}) + "\n")
+                out.flush()
+
+
+def _replies(runner: asyncio.Runner, told: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    taskset = Path(told["taskset"])
+    with _within(LOAD_SECONDS):
+        scorer = _scorer(taskset, _digest(taskset), Path(told["pool"]), tuple(told["ids"]))
+    if "places" in told:
+        yield {"prompts": [scorer.prompt(place) for place in told["places"]]}
+    for place, completion in told.get("answered", ()):
+        with _within(told["seconds"]):
+            reward = runner.run(scorer.reward(place, completion))
+        yield {"reward": reward}
+
+
+@contextlib.contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Have this process end when it is not done then. It needs no interpreter, which a reward may keep to itself."""
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@lru_cache(maxsize=4)
+def _scorer(taskset: Path, digest: str, pool: Path, ids: tuple[str, ...]) -> Scorer:
+    """Made once for each content: several looks share a pool."""
+    return Scorer(taskset, pool, ids)
+
+
+if __name__ == "__main__":
+    main()

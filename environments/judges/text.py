@@ -24,8 +24,8 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from environments.judges import Candidate, Exam, Judge, Misbehaved, _answers, _questions
-from environments.judges._scoring import Scorer
 from environments.judges._talk import Talk
+from environments.judges._taskset import Taskset
 from environments.recipe import DATA
 from environments.score import METRIC, Score, source_metric
 
@@ -90,6 +90,7 @@ class Text(Judge):
     answer_seconds: float = Field(
         default=600, gt=0, description="How long it may take until the next answer."
     )
+    reward_seconds: float = Field(default=30, gt=0, description="How long scoring one completion may take.")
     total_seconds: float = Field(default=3600, gt=0, description="How long the whole evaluation may take.")
 
     @property
@@ -164,8 +165,9 @@ class Text(Judge):
             pool = _questions.pool(file)
             weights = _questions.sources(pool, self.sources)
             drawn = _questions.draw(pool, self.questions, for_draw)
-            scorer = Scorer(exam.folder / self.taskset, file, [question.id for question in pool])
-            prompts = [scorer.prompt(question.place) for question in drawn]
+            ids = [question.id for question in pool]
+            taskset = Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds)
+            prompts = taskset.prompts([question.place for question in drawn])
         except ValueError as wrong:
             raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
         talk = Talk(candidate, self.answer_seconds, self.total_seconds)
@@ -176,7 +178,7 @@ class Text(Judge):
         if not any(one.error for one in made["sampled"]):  # or there is no score that it could stand beside
             made["greedy"] = talk.ask(prompts, 1, 0.0, self.max_tokens, _word(for_greedy))
         talk.end()
-        kinds = {kind: (some, _answers.rewards(scorer, drawn, some)) for kind, some in made.items()}
+        kinds = {kind: (some, _answers.rewards(taskset, drawn, some)) for kind, some in made.items()}
         _answers.store(candidate.result.with_name(_answers.FILE), drawn, kinds)
         for some, _ in kinds.values():
             _answers.refuse_failures(drawn, some)
