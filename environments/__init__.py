@@ -42,7 +42,7 @@ from environments.guards import Guard
 from environments.judges import Judge
 from environments.limits import Limits
 from environments.plugins import Refused
-from environments.recipe import Recipe
+from environments.recipe import FROZEN, Recipe
 from environments.score import METRIC
 from environments.space import Choice, Float, Space, Value, is_finite
 
@@ -170,6 +170,12 @@ class Environment(BaseModel):
                     raise Refused(f"parameter {name!r} {wrong}") from wrong
         return complete
 
+    def content(self) -> dict[str, Path]:
+        """What a campaign freezes, by its name there: the files of the folder, and our helpers that the recipe uses."""
+        helpers = self.prepare.helper_files(self.folder) if self.prepare else ()
+        own = {file.relative_to(self.folder).as_posix(): file for file in files(self.folder)}
+        return own | {f"{FROZEN}/{helper}.py": path for helper, path in helpers}
+
     def check(self) -> None:
         """Everything that can be known wrong before anything starts.
 
@@ -179,7 +185,7 @@ class Environment(BaseModel):
         own = [("program", name) for name in self.program]
         if self.prepare:
             own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
-            self.prepare.check_helpers(self.folder)
+            list(self.prepare.helper_files(self.folder))
         for key, path in own:
             inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
             if not inside or ".." in Path(path).parts or not (self.folder / path).exists():

@@ -25,7 +25,8 @@ from environments.plugins import Refused
 
 VERSION = 1
 """Of what a recipe's folder looks like; part of every digest."""
-HELPERS = "environments.helpers"
+HELPERS, FROZEN = "environments.helpers", "helpers"
+"""Where helpers are: of ours, and in the folder of a frozen environment."""
 DATA, JUDGE, SETTINGS = "data", "judge", "settings.json"
 TRAIN, POOLS = "train", ("search", "confirm", "report")
 """Files of questions, NAME.jsonl: what training may read, in `data`; what the judge asks, in `judge`."""
@@ -66,23 +67,31 @@ class Recipe(BaseModel):
         Raises:
             Refused: there is no such helper, or the environment has a file of that name.
         """
-        self.check_helpers(folder)
         for name in (self.program, *self.files):
             yield folder / name, name
-        for helper in self.helpers:
-            yield plugins.folder(HELPERS) / f"{helper}.py", f"{helper}.py"
+        for helper, path in self.helper_files(folder):
+            yield path, self._beside(helper)
 
-    def check_helpers(self, folder: Path) -> None:
-        """
+    def helper_files(self, folder: Path) -> Iterator[tuple[str, Path]]:
+        """Each helper by name, and where it is: the copy that was frozen with the environment, or else ours.
+
         Raises:
             Refused: there is no such helper, or the environment has a file of that name.
         """
         for helper in self.helpers:
-            plugins.require(helper, plugins.names(HELPERS), "helper", f"{folder}: [prepare] helpers")
-            if f"{helper}.py" in (self.program, *self.files):
+            if not (path := folder / FROZEN / f"{helper}.py").is_file():
+                plugins.require(helper, plugins.names(HELPERS), "helper", f"{folder}: [prepare] helpers")
+                path = plugins.folder(HELPERS) / f"{helper}.py"
+            if Path(self._beside(helper)) in map(Path, (self.program, *self.files)):
                 raise Refused(
-                    f"{folder}: [prepare] helpers: {helper!r} would lie in place of its own {helper}.py: rename that"
+                    f"{folder}: [prepare] helpers: {helper!r} would lie in place of its own {self._beside(helper)}: "
+                    "rename that"
                 )
+            yield helper, path
+
+    def _beside(self, helper: str) -> str:
+        """What a helper is called, so that its program can import it."""
+        return (Path(self.program).parent / f"{helper}.py").as_posix()
 
     def digest(self, texts: Iterable[tuple[Path, str]]) -> str:
         """16 hexadecimal digits, of the recipe's files and of its settings.

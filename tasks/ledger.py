@@ -344,15 +344,15 @@ def freeze(environment: Environment, path: Path) -> None:
     Raises:
         Refused: the folder is too large to be copied into every campaign.
     """
-    content = list(environments.files(environment.folder))
-    size = sum(file.stat().st_size for file in content)
+    content = environment.content()
+    size = sum(file.stat().st_size for file in content.values())
     if size > FREEZE_LIMIT:
         raise Refused(
             f"{environment.folder} holds {size / 2**20:.0f} MiB, and every campaign copies it (limit "
             f"{FREEZE_LIMIT // 2**20} MiB): keep data elsewhere, and list its path under readable"
         )
-    for file in content:
-        _copy(file, path / "environment" / file.relative_to(environment.folder))
+    for name, file in content.items():
+        _copy(file, path / "environment" / name)
     for source, name in workspace.baseline_files(environment):
         _copy(source, path / "program" / name)
     (path / "program").mkdir(exist_ok=True)

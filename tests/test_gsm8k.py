@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 from functools import cache
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -463,14 +464,20 @@ def test_the_judge_scores_with_each_taskset(tmp_path: Path, name: str, reply: st
         pool,
         [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer, "source": "math"} for at in range(2)],
     )
-    taskset = Taskset(environments.find(name) / "taskset.py", pool, [f"{at:016x}" for at in range(2)], 30)
+    taskset = Taskset(
+        environments.find(name) / "taskset.py",
+        pool,
+        [f"{at:016x}" for at in range(2)],
+        30,
+        time.monotonic() + 600,
+    )
     assert taskset.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
     ((system, user),) = taskset.prompts([1])
     assert (system["role"], user) == ("system", {"role": "user", "content": "Q1"})
 
 
 @pytest.mark.parametrize("status", [200, 400])
-def test_training_asks_from_within_the_taskset(status: int) -> None:
+def test_training_asks_each_question_once_from_within_its_process(status: int) -> None:
     """Only what it says to the endpoint: verifiers itself is not run."""
     asked: list[tuple[str, str | None, dict[str, Any]]] = []
 

@@ -290,6 +290,27 @@ def test_a_helper_lies_beside_the_program_and_is_part_of_the_recipe(
     assert preparing.place(environment, home) != place
 
 
+def test_a_campaign_keeps_the_helpers_that_it_began_with(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = "from making import identity\n" + RECIPE
+    environment = pool(tmp_path / "pool", more='helpers = ["making"]\n')
+    (tmp_path / "pool/recipes").mkdir()
+    (tmp_path / "pool/recipes/prepare.py").write_text(recipe)
+    toml = tmp_path / "pool/environment.toml"
+    toml.write_text(toml.read_text() + 'program = "recipes/prepare.py"\n')
+    ledger = CampaignSpec.of(environment=str(environment.folder), name="n").open()
+    ready.make_ready(ledger, "here")
+    place = ledger.environment.prepared
+    elsewhere = tmp_path / "helpers"
+    elsewhere.mkdir()
+    (elsewhere / "making.py").write_text("def identity(question): return question\n")
+    monkeypatch.setattr("environments.helpers.__file__", str(elsewhere / "__init__.py"))
+    assert Ledger.open("n").environment.prepared == place
+    ledger.verify()
+    assert preparing.place(environments.load(tmp_path / "pool"), home) != place
+
+
 def test_a_helper_that_is_unknown_or_hides_a_file_of_the_environment_is_refused(tmp_path: Path) -> None:
     spec = pool(tmp_path / "pool", more='helpers = ["makin"]\n')
     with pytest.raises(

@@ -7,11 +7,13 @@ import os
 import shlex
 import shutil
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import tiny_model
 from fake_llm import FakeLLM, Reply, broken
@@ -279,6 +281,9 @@ def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
         ("return float(", "return 1 / float(", "the reward of question 0+. failed .*division by zero"),
         ("@vf.reward(weight=1.0)", "@vf.metric", "the reward of question 0+. is none"),
         ("trace: vf.Trace)", "trace: vf.Trace, runtime)", "reward 'correct' needs a runtime"),
+        ("import json", "raise SystemExit('needs a token')", "cannot be used .SystemExit: needs a token"),
+        ("return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0"),
+        ("return float(", "import os; os._exit(3); return float(", "question 0+. ended the process that computes it, with status 3"),
     ],
 )  # fmt: skip
 def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str, tmp_path: Path) -> None:
@@ -292,7 +297,12 @@ def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str,
 
 @pytest.mark.parametrize(
     "endless",
-    ["while True: pass", "import re; re.match('(a+)+b', 'a' * 60)", "import time; time.sleep(600)"],
+    [
+        "while True: pass",
+        "import re; re.match('(a+)+b', 'a' * 60)",
+        "import os, time; os.fork() or time.sleep(600); os.wait()",
+        "import subprocess; subprocess.run(['sleep', '600'])",
+    ],
 )
 def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(
     endless: str, tmp_path: Path
@@ -302,9 +312,13 @@ def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(
     text = taskset.read_text()
     taskset.write_text(text.replace("        return float(", f"        {endless}\n        return float("))
     with pytest.raises(
-        Misbehaved, match=r"the reward of question 0+\d took too long \(\[text\] reward_seconds\)"
+        Misbehaved, match=r"the reward of question 0+\d took more than 0\.5 s: raise \[text\] rew"
     ):
         judged(RIGHT, tmp_path, look, reward_seconds=0.5)
+    left = [
+        one for one in psutil.process_iter() if one.status() != psutil.STATUS_ZOMBIE and one.name() == "sleep"
+    ]
+    assert not [one for one in left if one.cmdline() == ["sleep", "600"]]
     taskset.write_text(text)
     assert judged(RIGHT, tmp_path, look).value == 1.0
 
@@ -322,7 +336,8 @@ def test_a_look_that_is_broken_off_leaves_nothing_that_the_next_takes_for_its_ow
 ) -> None:
     look = exam(tmp_path, questions(3))
     pool = _questions.pool_file(tmp_path / "prepared", "search")
-    taskset = Taskset(tmp_path / "taskset.py", pool, [f"{at:016x}" for at in range(3)], 30)
+    ids = [f"{at:016x}" for at in range(3)]
+    taskset = Taskset(tmp_path / "taskset.py", pool, ids, seconds=30, ends=time.monotonic() + 60)
     assert taskset.rewards([(0, "x")]) == [0.0]
 
     def broken_off(line: str) -> object:
@@ -333,6 +348,26 @@ def test_a_look_that_is_broken_off_leaves_nothing_that_the_next_takes_for_its_ow
         with pytest.raises(KeyboardInterrupt):
             taskset.rewards([(at, "y") for at in range(3)])
     assert judged(RIGHT, tmp_path, look).value == 1.0
+
+
+def test_scoring_ends_with_the_time_for_everything(tmp_path: Path) -> None:
+    exam(tmp_path, questions(9))
+    taskset = tmp_path / "taskset.py"
+    text = taskset.read_text()
+    taskset.write_text(
+        text.replace("        return float(", "        import time; time.sleep(9)\n        return float(")
+    )
+    pool, ids = _questions.pool_file(tmp_path / "prepared", "search"), [f"{at:016x}" for at in range(9)]
+    Taskset(taskset, pool, ids, 30, time.monotonic() + 60).prompts([0])
+    with pytest.raises(ValueError, match="out of time"):
+        Taskset(taskset, pool, ids, 30, time.monotonic() + 1).rewards([(0, "1")])
+
+
+def test_a_taskset_that_is_not_there_is_named(tmp_path: Path) -> None:
+    look = exam(tmp_path, questions(2))
+    (tmp_path / "taskset.py").unlink()
+    with pytest.raises(Misbehaved, match=r"taskset\.py cannot be used .*No such file"):
+        judged(RIGHT, tmp_path, look)
 
 
 def test_a_look_without_prepared_questions_is_no_score(tmp_path: Path) -> None:

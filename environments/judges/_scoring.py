@@ -3,16 +3,17 @@
     python -P -B _scoring.py
 
 A program by itself, which `_taskset.py` starts and speaks to in lines of JSON. Each names a `taskset`, a `pool` and its
-`ids`, as `Scorer` has them:
+`ids`, as `Scorer` has them, and how long loading these may take, `load_seconds`:
 
     <- {..., "places": [2, 0]}                                      which lines of the pool to ask
     -> {"prompts": [[{"role": "user", "content": "3+4"}], ...]}
     <- {..., "answered": [[2, "7"], [0, "5"]], "seconds": 30}       completions of them, and how long one may take
     -> {"reward": 1.0}                                              for each, in their order
     -> {"wrong": "..."}                                             in place of any of these, and nothing after it
+    -> {"wrong": "...", "last": true}                               the same, and it ends
 
-It ends itself when that is too long, whatever it does meanwhile. The taskset is loaded from its file and trusted as the
-judge is. It needs no harness, no runtime and no network; a reward that asks for a runtime cannot be had here.
+What takes too long ends it with status 1, whatever that does meanwhile. The taskset is loaded from its file and trusted
+as the judge is. It needs no harness, no runtime and no network; a reward that asks for a runtime cannot be had here.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 Task = Any  # vf.Task: verifiers is not typed
-LOAD_SECONDS = 300.0
-"""How long a taskset may take to load, verifiers with it: on a busy machine a minute is not enough."""
+FIRST_TO_GO = 900
+"""When memory runs out: before the engine and before anything that trains."""
 
 
 class Scorer:
@@ -54,7 +55,7 @@ class Scorer:
         """
         try:
             self._tasks = list(_taskset(taskset, pool))
-        except Exception as wrong:  # whatever a foreign module raises
+        except BaseException as wrong:  # whatever a foreign module raises
             raise ValueError(f"{taskset.name} cannot be used ({type(wrong).__name__}: {wrong})") from wrong
         own = [task.data.id for task in self._tasks]
         if len(own) != len(ids) or any(
@@ -95,7 +96,7 @@ class Scorer:
         trace = _trace(task, self.prompt(place), completion)
         try:
             await task.score(trace)
-        except Exception as wrong:  # whatever a foreign reward raises
+        except BaseException as wrong:  # whatever a foreign reward raises
             fault = f"{type(wrong).__name__}: {wrong}"
             raise ValueError(f"the reward of question {self._ids[place]} failed ({fault})") from wrong
         if not trace.rewards or None in trace.rewards.values() or not math.isfinite(trace.reward):
@@ -160,28 +161,60 @@ def _trace(task: Task, prompt: list[dict[str, str]], completion: str) -> Any:
 
 
 def main() -> None:
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out, asyncio.Runner() as runner:
-        os.dup2(2, 1)  # what a taskset prints is no reply
-        for line in sys.stdin:
-            try:
-                for reply in _replies(runner, json.loads(line)):
-                    out.write(json.dumps(reply) + "\n")
-                    out.flush()
-            except ValueError as wrong:
-                out.write(json.dumps({"wrong": str(wrong)}) + "\n")
-                out.flush()
+    asked, out = _pipes()
+    with contextlib.suppress(OSError):  # not Linux
+        Path("/proc/self/oom_score_adj").write_text(str(FIRST_TO_GO))
+    runner, last = asyncio.Runner(), False
+    while not last and (line := asked.readline()):
+        try:
+            for reply in _replies(runner, json.loads(line)):
+                _say(out, reply)
+        except ValueError as wrong:
+            _say(out, {"wrong": str(wrong)})
+        except BaseException as wrong:  # noqa: BLE001 (an exit, say, after which the loop is no good)
+            _say(out, {"wrong": f"{type(wrong).__name__}: {wrong}", "last": (last := True)})
+    os._exit(0)  # not waiting for threads that a reward has left
+
+
+def _pipes() -> tuple[TextIO, TextIO]:
+    """Standard input and output, which neither a taskset nor what it starts may read, write or hold open."""
+    asked, out = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    for pipe in (asked, out):
+        os.register_at_fork(after_in_child=partial(os.close, pipe.fileno()))
+    return asked, out
+
+
+def _say(out: TextIO, reply: dict[str, Any]) -> None:
+    out.write(json.dumps(reply) + "\n")
+    out.flush()
 
 
 def _replies(runner: asyncio.Runner, told: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    taskset = Path(told["taskset"])
-    with _within(LOAD_SECONDS):
-        scorer = _scorer(taskset, _digest(taskset), Path(told["pool"]), tuple(told["ids"]))
+    with _within(told["load_seconds"]):
+        scorer = _scorer(Path(told["taskset"]), Path(told["pool"]), told["ids"])
     if "places" in told:
         yield {"prompts": [scorer.prompt(place) for place in told["places"]]}
     for place, completion in told.get("answered", ()):
         with _within(told["seconds"]):
             reward = runner.run(scorer.reward(place, completion))
         yield {"reward": reward}
+
+
+def _scorer(taskset: Path, pool: Path, ids: Sequence[str]) -> Scorer:
+    try:
+        return _made(taskset, _digest(taskset), pool, _digest(pool), tuple(ids))
+    except OSError as wrong:
+        raise ValueError(f"{taskset.name} cannot be used ({wrong})") from wrong
+
+
+@lru_cache(maxsize=4)
+def _made(taskset: Path, digest: str, pool: Path, content: str, ids: tuple[str, ...]) -> Scorer:
+    """Made once for each content: several looks share a pool."""
+    return Scorer(taskset, pool, ids)
 
 
 @contextlib.contextmanager
@@ -192,12 +225,6 @@ def _within(seconds: float) -> Iterator[None]:
         yield
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-@lru_cache(maxsize=4)
-def _scorer(taskset: Path, digest: str, pool: Path, ids: tuple[str, ...]) -> Scorer:
-    """Made once for each content: several looks share a pool."""
-    return Scorer(taskset, pool, ids)
 
 
 if __name__ == "__main__":

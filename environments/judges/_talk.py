@@ -33,10 +33,11 @@ class Completed:
 class Talk:
     """The generator at the other end of the pipe, under a deadline for each answer and one for everything."""
 
-    def __init__(self, candidate: Candidate, answer_seconds: float, total_seconds: float) -> None:
+    def __init__(self, candidate: Candidate, answer_seconds: float, ends: float) -> None:
+        """`ends` is when everything must be done, on the monotonic clock."""
         self._candidate = candidate
         self._answer_seconds = answer_seconds
-        self._ends = time.monotonic() + total_seconds
+        self._ends = ends
 
     def start(self, how: Mapping[str, Any], seconds: float) -> None:
         """Say how to work, and wait until the model can be asked."""

@@ -1,36 +1,52 @@
 """The taskset of a text judge, in a process of its own (`_scoring.py`).
 
-A reward that never ends, or takes all memory, is the end of that process, and no score. All judgements of this process
-share one, since verifiers takes seconds to import.
+A reward that never ends is the end of that process, and no score. All judgements of this process share one, since
+verifiers takes seconds to import.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
+import select
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 PROGRAM = Path(__file__).with_name("_scoring.py")
+LOAD_SECONDS = 300.0
+"""How long a taskset may take to load, verifiers with it: on a busy machine a minute is not enough."""
+LOOK_SECONDS = 0.2
+"""Between two looks whether the process is still there."""
+TOO_LATE = 1
+"""The status with which it ends when something takes too long."""
 
 
 class Taskset:
     """The questions of one pool, and what their completions are worth."""
 
-    def __init__(self, file: Path, pool: Path, ids: Sequence[str], seconds: float) -> None:
+    def __init__(self, file: Path, pool: Path, ids: Sequence[str], seconds: float, ends: float) -> None:
         """
         Args:
             file: a module that exports one taskset, whose config has a `path`.
             pool: the file of questions that it is given as `path`.
             ids: of the questions in that file, in its order.
             seconds: how long one reward may take.
+            ends: when everything must be done, on the monotonic clock.
         """
-        self._about = {"taskset": str(file), "pool": str(pool), "ids": list(ids)}
-        self._ids, self._seconds = ids, seconds
+        self._file, self._ids, self._seconds, self._ends = file, ids, seconds, ends
+        self._about = {
+            "taskset": str(file),
+            "pool": str(pool),
+            "ids": list(ids),
+            "load_seconds": LOAD_SECONDS,
+        }
         self._known: dict[tuple[int, str], float] = {}
 
     def prompts(self, places: Sequence[int]) -> list[list[dict[str, str]]]:
@@ -39,7 +55,10 @@ class Taskset:
         Raises:
             ValueError: the file has no taskset of these questions, or one of them is not made of text.
         """
-        (told,) = _talk({**self._about, "places": list(places)}, ["loading it"])
+        asked = {**self._about, "places": list(places)}
+        (told,) = _talk(
+            asked, [f"loading {self._file.name}"], f"took more than {LOAD_SECONDS:g} s", self._ends
+        )
         prompts: list[list[dict[str, str]]] = told["prompts"]
         return prompts
 
@@ -53,60 +72,105 @@ class Taskset:
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._known]
         if new:
             what = [f"the reward of question {self._ids[place]}" for place, _ in new]
-            told = _talk({**self._about, "answered": new, "seconds": self._seconds}, what)
+            asked = {**self._about, "answered": new, "seconds": self._seconds}
+            late = f"took more than {self._seconds:g} s: raise [text] reward_seconds, or have it end"
+            told = _talk(asked, what, late, self._ends)
             self._known |= {pair: float(one["reward"]) for pair, one in zip(new, told, strict=True)}
         return [self._known[pair] for pair in pairs]
 
 
+class _Ended(Exception):
+    """The process has; with its status."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class _Process:
+    """`_scoring.py`, running. It ends when its standard input does: with this process, however that ends."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-P", "-B", str(PROGRAM)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            start_new_session=True,  # a terminal's Ctrl-C is for the engine, which ends when it is done
+        )  # fmt: skip
+        self._held = b""
+
+    @property
+    def runs(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, told: dict[str, Any]) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it is seen when a reply is due
+            self._process.stdin.write(json.dumps(told).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def receive(self, ends: float) -> dict[str, Any]:
+        """Its next reply.
+
+        Raises:
+            _Ended: there is none to come.
+            ValueError: it is not there when everything must be done.
+        """
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        while b"\n" not in self._held:
+            ended = not self.runs
+            if select.select([pipe], [], [], 0.0 if ended else LOOK_SECONDS)[0]:
+                if not (more := os.read(pipe, 2**16)):
+                    raise _Ended(self._process.wait())
+                self._held += more
+            elif ended:  # and something that it has started keeps the pipe open
+                raise _Ended(self._process.wait())
+            elif time.monotonic() > ends:
+                raise ValueError("out of time")
+        line, _, self._held = self._held.partition(b"\n")
+        reply: dict[str, Any] = json.loads(line)
+        return reply
+
+    def end(self) -> None:
+        """End it, and what it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with contextlib.suppress(BrokenPipeError), self._process:  # closes the pipes
+            pass
+
+
 _one_at_a_time = threading.Lock()
-_running: list[subprocess.Popen[str]] = []
-"""The process, once there is one. It ends when its standard input does: with this one, however that ends."""
+_running: list[_Process] = []
+"""The process, once there is one."""
 
 
-def _talk(request: dict[str, Any], what: Sequence[str]) -> list[dict[str, Any]]:
-    """A reply for each of `what`, of which there is one at least.
+def _talk(request: dict[str, Any], what: Sequence[str], late: str, ends: float) -> list[dict[str, Any]]:
+    """A reply for each of `what`, of which there is one at least; `late` is said of one that takes too long.
 
     Raises:
-        ValueError: one of these went wrong, or was the end of the process.
+        ValueError: one of these went wrong, took too long, or was the end of the process.
     """
     with _one_at_a_time:
-        process, replies = _process(), list[dict[str, Any]]()
-        assert process.stdin is not None and process.stdout is not None
+        if _running and not _running[0].runs:
+            _running.pop().end()
+        if not _running:
+            _running.append(_Process())
+        replies: list[dict[str, Any]] = []
         try:
-            with contextlib.suppress(BrokenPipeError):  # it is seen below that it has ended
-                process.stdin.write(json.dumps(request) + "\n")
-                process.stdin.flush()
-            for each in what:
-                if not (line := process.stdout.readline()):
-                    ended = f"the process ended with status {process.wait()}"
-                    raise ValueError(f"{each} took too long ([text] reward_seconds), or all memory: {ended}")
-                replies.append(json.loads(line))
+            _running[0].send(request)
+            for _ in what:
+                replies.append(_running[0].receive(ends))
                 if "wrong" in replies[-1]:
                     break
-        except BaseException:
-            _end()  # or what it has yet to say would be taken for the reply to the next request
-            raise
-    if replies and "wrong" in replies[-1]:
+        except BaseException as fault:
+            _running.pop().end()  # or what it has yet to say would be taken for the reply to the next request
+            if not isinstance(fault, _Ended):
+                raise
+            ended = f"ended the process that computes it, with status {fault.status}"
+            raise ValueError(f"{what[len(replies)]} {late if fault.status == TOO_LATE else ended}") from fault
+        if "last" in replies[-1]:
+            _running.pop().end()
+            raise ValueError(f"{what[len(replies) - 1]} failed ({replies[-1]['wrong']})")
+    if "wrong" in replies[-1]:
         raise ValueError(replies[-1]["wrong"])
     return replies
-
-
-def _process() -> subprocess.Popen[str]:
-    if _running and _running[0].poll() is not None:
-        _end()
-    if not _running:
-        command = [sys.executable, "-P", "-B", str(PROGRAM)]
-        _running.append(
-            subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8",
-                start_new_session=True,  # a terminal's Ctrl-C is for the engine, which ends when it is done
-            )
-        )  # fmt: skip
-    return _running[0]
-
-
-def _end() -> None:
-    process = _running.pop()
-    process.kill()
-    with contextlib.suppress(BrokenPipeError), process:  # closes the pipes
-        pass

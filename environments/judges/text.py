@@ -1,7 +1,7 @@
 """The text judge: a language model answers questions that training never saw, and a verifiers taskset scores them.
 
 What training leaves as `{out}/model` is a Hugging Face model directory. A generator of ours (`_generate.py`) completes
-prompts with it behind the judge's walls; questions, answers and rewards stay here. The unit is a question: the mean
+prompts with it behind the judge's walls, where no answer and no reward is. The unit is a question: the mean
 reward of its samples, drawn at `temperature`. The likeliest completion of each is scored besides, and shown as
 `pass@1/greedy`: it is no guard, for what sharpens a model's samples may well dull its mode.
 
@@ -15,6 +15,7 @@ import importlib.util
 import os
 import shlex
 import shutil
+import time
 import urllib.parse
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +91,9 @@ class Text(Judge):
     answer_seconds: float = Field(
         default=600, gt=0, description="How long it may take until the next answer."
     )
-    reward_seconds: float = Field(default=30, gt=0, description="How long scoring one completion may take.")
+    reward_seconds: float = Field(
+        default=30, gt=0, le=86_400, description="How long scoring one completion may take."
+    )
     total_seconds: float = Field(default=3600, gt=0, description="How long the whole evaluation may take.")
 
     @property
@@ -159,6 +162,7 @@ class Text(Judge):
         """
         if exam.prepared is None or exam.folder is None:
             raise Misbehaved("there are no questions: a text judge needs a [prepare] that makes them")
+        ends = time.monotonic() + self.total_seconds
         for_draw, for_samples, for_greedy = np.random.SeedSequence(exam.seed).spawn(3)
         try:
             file = _questions.pool_file(exam.prepared, exam.use)
@@ -166,11 +170,11 @@ class Text(Judge):
             weights = _questions.sources(pool, self.sources)
             drawn = _questions.draw(pool, self.questions, for_draw)
             ids = [question.id for question in pool]
-            taskset = Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds)
+            taskset = Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends)
             prompts = taskset.prompts([question.place for question in drawn])
         except ValueError as wrong:
             raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
-        talk = Talk(candidate, self.answer_seconds, self.total_seconds)
+        talk = Talk(candidate, self.answer_seconds, ends)
         talk.start(self._how(exam.prepared / DATA / BASE), self.start_seconds)
         made = {
             "sampled": talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))
