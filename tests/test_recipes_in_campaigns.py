@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import tomlkit
+from noisy import settled
 from toy import GREEDY, nightshift
 
 import environments
@@ -70,6 +71,7 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_duel_and_anothe
     (duel,) = (home / ".duels/sums").iterdir()
     assert json.loads((duel / "prepared.json").read_text())["content"] == made
 
+    settled(ledger, {"learning_rate": 1e-4})  # or two steps may be no better, and nothing kept
     carried = nightshift("certify", "n", "--on", str(there), "--runs", "2", "--json", server=server)
     assert carried.returncode == 0, carried.stderr
     (transfer,) = json.loads(carried.stdout)["transfers"]
