@@ -310,10 +310,9 @@ def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Pat
 
 
 def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Path, server: str) -> None:
-    folder = quadratic(tmp_path / "quad", fit=slow(4.0))
-    with start(
-        "run", str(folder), "--name", "halted", "--tracking", "off", *GREEDY, server=server
-    ) as process:
+    folder = quadratic(tmp_path / "quad", fit=slow(12.0))  # on a busy machine `stop` takes seconds to come
+    more = ("--tracking", "off", "--set", "budget_seconds=60", *GREEDY)
+    with start("run", str(folder), "--name", "halted", *more, server=server) as process:
         wait_for_trial(home, "halted", 0, "log.txt")
         assert nightshift("stop", "halted").returncode == 0
         process.communicate(timeout=60)
