@@ -30,6 +30,10 @@ def short(folder: Path, terms: int) -> Path:
     return folder
 
 
+def rows(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def content(folder: Path, home: Path) -> str:
     made = prepared.read(preparing.place(environments.load(folder), home) or home)
     assert made is not None
@@ -58,11 +62,11 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_duel_and_anothe
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     ledger = Ledger.open("n")
-    first = ledger.history()[1]
+    before = ledger.history()[1]
     again = nightshift("rerun", "n", "1", server=server)
     assert again.returncode == 0, again.stderr
     redone = ledger.history()[1]
-    assert redone.score.value == first.score.value, "the same seeds, questions and base"
+    assert redone.score.value == before.score.value, "the same seeds, questions and base"
 
     made = content(here, home)
     fought = nightshift("duel", "n/1", RAISED, "--runs", "2", "--seed", "3", "--json")
@@ -79,11 +83,8 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_duel_and_anothe
     frozen = ledger.path / "certificates/on-longer_sums"
     asked = json.loads((frozen / "prepared.json").read_text())
     assert asked["content"] == content(there, home) != made
-    answers = [json.loads(line) for line in next(frozen.parent.glob("1-on-*/**/answers.jsonl")).open()]
-    pool = {
-        json.loads(line)["id"]
-        for line in (preparing.place(environments.load(there), home) or home)
-        .joinpath("judge/report.jsonl")
-        .open()
-    }
-    assert {answer["question"] for answer in answers} <= pool
+    (first, *_) = frozen.parent.glob("1-on-*/**/answers.jsonl")
+    asked_there = preparing.place(environments.load(there), home)
+    assert asked_there is not None
+    pool = {row["id"] for row in rows(asked_there / "judge/report.jsonl")}
+    assert {row["question"] for row in rows(first)} <= pool
