@@ -301,7 +301,7 @@ def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str,
         "while True: pass",
         "import re; re.match('(a+)+b', 'a' * 60)",
         "import os, time; os.fork() or time.sleep(600); os.wait()",
-        "import subprocess; subprocess.run(['sleep', '600'])",
+        "import time; time.sleep(600)",
     ],
 )
 def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(
@@ -315,12 +315,33 @@ def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(
         Misbehaved, match=r"the reward of question 0+\d took more than 0\.5 s: raise \[text\] rew"
     ):
         judged(RIGHT, tmp_path, look, reward_seconds=0.5)
-    left = [
-        one for one in psutil.process_iter() if one.status() != psutil.STATUS_ZOMBIE and one.name() == "sleep"
-    ]
-    assert not [one for one in left if one.cmdline() == ["sleep", "600"]]
     taskset.write_text(text)
     assert judged(RIGHT, tmp_path, look).value == 1.0
+
+
+def test_what_a_reward_has_started_ends_with_it(tmp_path: Path) -> None:
+    look = exam(tmp_path, questions(2))
+    taskset = tmp_path / "taskset.py"
+    starts = (
+        "        import subprocess\n"
+        "        started = subprocess.Popen(['sleep', '600'])\n"
+        "        Path(__file__).with_name('pid').write_text(str(started.pid))\n"
+        "        started.wait()\n"
+    )
+    taskset.write_text(taskset.read_text().replace("        return float(", f"{starts}        return float("))
+    with pytest.raises(Misbehaved, match="took more than 3 s"):
+        judged(RIGHT, tmp_path, look, reward_seconds=3)
+    deadline, pid = time.monotonic() + 20, int((tmp_path / "pid").read_text())
+    while is_running(pid):
+        assert time.monotonic() < deadline, "it outlived the reward"
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_what_a_taskset_prints_is_no_reward(tmp_path: Path) -> None:
@@ -337,7 +358,7 @@ def test_a_look_that_is_broken_off_leaves_nothing_that_the_next_takes_for_its_ow
     look = exam(tmp_path, questions(3))
     pool = _questions.pool_file(tmp_path / "prepared", "search")
     ids = [f"{at:016x}" for at in range(3)]
-    taskset = Taskset(tmp_path / "taskset.py", pool, ids, seconds=30, ends=time.monotonic() + 60)
+    taskset = Taskset(tmp_path / "taskset.py", pool, ids, seconds=30, ends=time.monotonic() + 600)
     assert taskset.rewards([(0, "x")]) == [0.0]
 
     def broken_off(line: str) -> object:
@@ -358,7 +379,7 @@ def test_scoring_ends_with_the_time_for_everything(tmp_path: Path) -> None:
         text.replace("        return float(", "        import time; time.sleep(9)\n        return float(")
     )
     pool, ids = _questions.pool_file(tmp_path / "prepared", "search"), [f"{at:016x}" for at in range(9)]
-    Taskset(taskset, pool, ids, 30, time.monotonic() + 60).prompts([0])
+    Taskset(taskset, pool, ids, 30, time.monotonic() + 600).prompts([0])
     with pytest.raises(ValueError, match="out of time"):
         Taskset(taskset, pool, ids, 30, time.monotonic() + 1).rewards([(0, "1")])
 
