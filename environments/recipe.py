@@ -16,7 +16,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -41,7 +41,7 @@ class Recipe(BaseModel):
         default="prepare.py", description="File of the environment, run as `python FILE FOLDER`."
     )
     files: tuple[str, ...] = Field(default=(), description="Files of the environment that it reads besides.")
-    helpers: tuple[str, ...] = Field(
+    helpers: tuple[Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")], ...] = Field(
         default=(), description="Modules of Nightshift's own that it imports, by name."
     )
     settings: dict[str, Any] = Field(default={}, description="What it reads as settings.json.")

@@ -317,6 +317,8 @@ def test_a_helper_that_is_unknown_or_hides_a_file_of_the_environment_is_refused(
         Refused, match=r"\[prepare\] helpers: unknown helper 'makin'. Did you mean 'making'\?"
     ):
         spec.check()
+    with pytest.raises(Refused, match=r"helpers"):
+        pool(tmp_path / "pool", more='helpers = ["../making"]\n')
     (tmp_path / "pool/making.py").write_text("")
     spec = pool(tmp_path / "pool", more='files = ["making.py"]\nhelpers = ["making"]\n')
     with pytest.raises(Refused, match=r"would lie in place of its own making\.py: rename that$"):
