@@ -13,7 +13,7 @@ from tasks.decide import weigh
 from tasks.proposers import Brief, Proposer
 from tasks.rules import Tried
 from tasks.rules.greedy import Greedy
-from tasks.seeds import derive
+from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, best
 
 if TYPE_CHECKING:

@@ -53,10 +53,10 @@ from rich.table import Table
 from benchmarks import lives
 from benchmarks.lives import Life, Server
 from benchmarks.sameness import is_equal, is_equal_but, is_in_order, said
-from flows.daemon import free_port
-from tasks import fences
-from tasks.ledger import Ledger
-from tasks.slots import Slots
+from tasks.machine import file_locks
+from tasks.machine.slots import Slots
+from tasks.store.ledger import Ledger
+from tasks.system.daemon import free_port
 
 FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
 FIRST_PORT = 4790
@@ -272,12 +272,12 @@ def slots_held(home: Path) -> int:
     for name in (lock for part in slots.parts for lock in part.locks):
         if not (slots.folder / f"{name}.lock").exists():  # nobody ever had it
             continue
-        lock = fences.take(slots.folder / f"{name}.lock")
-        fence = fences.open_fence(slots.folder / f"{name}.fence")
-        held += lock is None or not fences.put_up(fence)
+        lock = file_locks.take(slots.folder / f"{name}.lock")
+        fence = file_locks.open_fence(slots.folder / f"{name}.fence")
+        held += lock is None or not file_locks.put_up(fence)
         os.close(fence)
         if lock is not None:
-            fences.release(lock)
+            file_locks.release(lock)
     return held
 
 

@@ -3,7 +3,8 @@
     python -m benchmarks.decisions --landscape FILE.json --rule certify --runs 60 --campaigns 1000 --json
 
 Everything that decides is the code that campaigns run (tasks/decide.py, tasks/rules, tasks/cancellers,
-tasks/certificate.py); only training and judging are simulated (benchmarks/simulated.py), without Prefect. All runs are
+tasks/deciding/certificate.py); only training and judging are simulated (benchmarks/simulated.py), without Prefect.
+All runs are
 charged: the baseline's, reruns, certificates, and cancelled ones by the share that was run. Without --landscape the
 bundled ones of benchmarks/landscapes are run and a table is printed. Figures are in the landscape's own unit of score.
 """
@@ -29,10 +30,19 @@ from environments.judges.command import Command
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.cancellers import Canceller
-from tasks.certificate import RUNS, Certificate, Fresh, alpha_of, conclude, order, runs_of, unpromising
 from tasks.decide import weigh
+from tasks.deciding.certificate import (
+    RUNS,
+    Certificate,
+    Fresh,
+    alpha_of,
+    conclude,
+    order,
+    runs_of,
+    unpromising,
+)
+from tasks.deciding.standing import standing
 from tasks.rules import BASELINE_RUNS, Again, Rule, Tried
-from tasks.standing import standing
 from tasks.trial import TWENTIETHS, Due, History, Proposal, Rerun, Run, Trial, Verdict, best
 
 LOOK = 0.4

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from benchmarks.programs import Rng, edited, program
-from tasks.edits import diff_of
+from tasks.editing.edits import diff_of
 
 NAME = "train.py"
 

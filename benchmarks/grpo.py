@@ -39,7 +39,7 @@ from rich.table import Column, Table
 
 import environments
 from environments import plugins
-from tasks.workspace import TRAINERS
+from tasks.store.workspace import TRAINERS
 
 WARM_UP = 100
 """Optimiser steps: enough for answers of an ordinary length."""

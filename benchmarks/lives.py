@@ -23,11 +23,12 @@ from typing import Any
 import httpx
 import psutil
 
-from flows import server as servers
-from flows.daemon import HOST
-from tasks.ledger import Ledger
+from flows.server import connect
+from tasks.sandbox import supervisor
+from tasks.store.ledger import Ledger
+from tasks.system import orphans
+from tasks.system.daemon import HOST
 from tasks.trial import History
-from tasks.walls import keeper, orphans
 
 FILES = {
     "fit.py": """\
@@ -193,18 +194,14 @@ def begin(arguments: list[str], log: Path) -> Life:
 
 def load(home: Path, mlflow: bool) -> None:
     """Load here what every life needs, so that a fork of this process has it; MLflow only where it is used."""
-    servers.settle_in(home)
+    connect.settle_in(home)
     if mlflow:
         importlib.import_module("mlflow")
     import optuna  # noqa: F401
     import scipy.stats  # type: ignore[import-untyped]  # noqa: F401
-
-    import flows.campaign
-    import flows.cli
-    import flows.running  # noqa: F401
     import tasks.picture  # noqa: F401
 
-    servers.settle_in = lambda home: None  # it has, and would refuse to do it once more
+    connect.settle_in = lambda home: None  # it has, and would refuse to do it once more
 
 
 def fork(arguments: list[str], log: Path) -> Life:
@@ -314,7 +311,7 @@ def relatives(ledger: Ledger, draw: random.Random) -> dict[str, tuple[psutil.Pro
             if Path(command[0]).name != "bwrap":
                 found["worker" if "--worker" in command else "program"] = process, number
             for other in process.parents():
-                if keeper.__file__ in other.cmdline():
+                if supervisor.__file__ in other.cmdline():
                     found["keeper"] = other, number
     return found
 
@@ -326,7 +323,7 @@ def left_over(ledger: Ledger) -> int:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             command = process.cmdline()
-            if keeper.__file__ in command and own in command[-1]:
+            if supervisor.__file__ in command and own in command[-1]:
                 marked.add(process.pid)
     return len(marked)
 

@@ -22,10 +22,10 @@ import numpy as np
 from benchmarks.decisions import LOOK, Campaign, Outcome
 from benchmarks.simulated import Recorded
 from environments import plugins
-from tasks.calibration import CALIBRATION, Calibration
 from tasks.cancellers import Canceller
-from tasks.certificate import runs_of
+from tasks.deciding.certificate import runs_of
 from tasks.rules import Rule
+from tasks.store.calibration import CALIBRATION, Calibration
 from tasks.trial import TWENTIETHS
 
 Runs = Sequence[tuple[float, float]]

@@ -48,11 +48,11 @@ from environments.judges.control import Control
 from environments.score import Score
 from environments.space import Value
 from tasks.evaluate import judge_run
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation, findings
+from tasks.store.workspace import TrialDir, baseline_files
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tasks.walls.confine import Level
-from tasks.walls.isolation import Isolation, findings
-from tasks.workspace import TrialDir, baseline_files
 
 if TYPE_CHECKING:
     import gymnasium

@@ -30,7 +30,7 @@ from rich.table import Table
 import environments
 from environments import FILE, Environment, plugins
 from environments.space import Value
-from tasks.workspace import TRAINERS
+from tasks.store.workspace import TRAINERS
 
 sys.path.append(str(plugins.folder(TRAINERS)))  # as in a workspace, where the parts are beside the program
 from prime_rl_parts.keys import DOTTED, tuned

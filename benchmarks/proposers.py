@@ -46,7 +46,7 @@ from benchmarks.problems import DEFAULTS, NOISE, PROBLEMS, SPACE, bump
 from environments import Environment, plugins
 from environments.score import Score
 from tasks.proposers import Brief
-from tasks.seeds import derive
+from tasks.store.seeds import derive
 from tasks.trial import History, Params, Run
 
 NUMERIC = ("random_search", "tpe", "cmaes", "gp", "learned")

@@ -22,10 +22,10 @@ import environments
 from benchmarks.champions import asker, champions
 from environments import Environment
 from environments.score import Score
-from flows import single
-from tasks.seeds import derive
+from flows.cli.running import single_run
+from tasks.store.seeds import derive
+from tasks.store.workspace import TrialDir
 from tasks.trial import Params, Proposal, Run
-from tasks.workspace import TrialDir
 
 NAME = "cartpole"
 STEPS = 5000
@@ -65,19 +65,23 @@ def shortened() -> Environment:
     return environments.load(environments.find(NAME), changes)
 
 
-def _stage(folder: Path) -> single.Stage:
-    problem = single.frozen(shortened(), folder)
-    return single.stage(problem, "auto", allow_unsandboxed=False, edited=False, root=folder, verb="benchmark")
+def _stage(folder: Path) -> single_run.Stage:
+    problem = single_run.frozen(shortened(), folder)
+    return single_run.stage(
+        problem, "auto", allow_unsandboxed=False, edited=False, root=folder, verb="benchmark"
+    )
 
 
-def _trained(stage: single.Stage, repetition: int | str, number: int, params: Params) -> tuple[Run, Score]:
+def _trained(
+    stage: single_run.Stage, repetition: int | str, number: int, params: Params
+) -> tuple[Run, Score]:
     """One training and its judgement."""
-    place = TrialDir(single.next_in(stage.root / "tries") / "trial")
+    place = TrialDir(single_run.next_in(stage.root / "tries") / "trial")
     train, search = derive(repetition, "train", number, 1), derive(repetition, "search", number, 1)
     return stage.measure(stage.root / "program", place, Proposal(params), train, search)
 
 
-def _truth(stage: single.Stage, params: Params, repetition: int) -> float:
+def _truth(stage: single_run.Stage, params: Params, repetition: int) -> float:
     """The mean score of fresh trainings; a crash counts as nothing."""
     again = (_trained(stage, f"{FRESH_SEEDS}/{repetition}", number, params)[1] for number in range(FRESH))
     return statistics.fmean(score.value or 0.0 for score in again)

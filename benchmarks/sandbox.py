@@ -3,7 +3,8 @@
     python -m benchmarks.sandbox [--rounds 40] [--json]
 
 The programs do nothing, so that all of their time is the start's and the end's. `plain` is `subprocess.Popen` and
-`wait`; the others are `tasks.sandbox.Program` at every level of isolation that works here, with keeper, control group
+`wait`; the others are `tasks.sandbox.program.Program` at every level of isolation that works here, with keeper,
+control group
 and log. Each round runs all of them once in an order of its own, so that other load falls on all alike; `more` is a
 level's time less that of the plain start of the same round. All times begin with the start of the program:
 
@@ -39,11 +40,11 @@ from rich.table import Table
 from benchmarks.trial_overhead import Figures, shown, spread
 from environments.limits import Limits
 from tasks.evaluate import PipedCandidate
-from tasks.sandbox import Program, child_environment
+from tasks.sandbox import cgroup
+from tasks.sandbox.confinement import Level, View, give
+from tasks.sandbox.isolation import findings
+from tasks.sandbox.program import Program, child_environment
 from tasks.train import POLL_SECONDS
-from tasks.walls import cgroup
-from tasks.walls.confine import Level, View, give
-from tasks.walls.isolation import findings
 
 LOADED = ("prefect", "mlflow", "mlflow.store.tracking.sqlalchemy_store", "optuna", "flows.campaign")
 ECHO = "import os; os.write(1, os.read(0, 1)); os.read(0, 1)"

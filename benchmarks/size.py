@@ -6,7 +6,7 @@ The ledger is made without training: proposals drawn at random, a program's few 
 (benchmarks/problems.py) with noise, all through the writers that campaigns use, decided by rule `certify`. Its first
 resume, with one trial more, also stores the results of the newest chunk of trials, as they would be there; what is
 measured is the second one, with `--more` trials. Of 1,082 decided trials it replays 82, close to the most that a life
-ever does (flows/chaining.py). The same is done side by side with a campaign of 25 trials.
+ever does (flows/engine/chaining.py). The same is done side by side with a campaign of 25 trials.
 
 Wall time depends on what else the machine does; processor time (of the command and its children) hardly does.
 """
@@ -38,16 +38,18 @@ from rich.table import Table
 from benchmarks.problems import NOISE, SPACE, rugged
 from environments.score import Score
 from environments.space import Float, Int
-from flows import server
-from flows.status import document
-from tasks import fingerprint, workspace
-from tasks.ledger import Ledger, machine
-from tasks.outbox import Outbox
+from flows.server import connect
+from flows.views.status import document
 from tasks.rules import Again, Tried
+from tasks.sandbox import outputs
+from tasks.store import workspace
+from tasks.store.ledger import Ledger, machine
+from tasks.system.files import write_atomic
+from tasks.tracking.outbox import Outbox
 from tasks.trial import History, Params, Proposal, Rerun, Run, Trial, Verdict
 
 if TYPE_CHECKING:  # what loads Prefect, which reads its settings then, is loaded when they are made
-    from flows.spec import CampaignSpec
+    from flows.spec.campaign_spec import CampaignSpec
 
 FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
 COMMAND = [sys.executable, "-m", "flows.cli"]
@@ -96,11 +98,11 @@ def measure(folder: Path, trials: int, more: int) -> dict[str, Figures]:
     for name in FOREIGN:
         os.environ.pop(name, None)
     os.environ["NIGHTSHIFT_HOME"] = str(folder / "home")
-    server.settle_in(folder / "home")
+    connect.settle_in(folder / "home")
     problem = write_environment(folder / "made-up")
     ledgers = {count: make(problem, f"of-{count}", count) for count in (SMALL, trials)}
     figures: dict[str, Figures] = {}
-    with server.prefect_server(None, folder / "home") as url:
+    with connect.prefect_server(None, folder / "home") as url:
         for count, (ledger, made) in ledgers.items():
             resumed(ledger, count + 1, url)
             figures[str(count)] = made | resumed(ledger, count + 1 + more, url) | read(ledger)
@@ -123,7 +125,7 @@ def write_environment(folder: Path) -> Path:
 
 def make(problem: Path, name: str, count: int) -> tuple[Ledger, Figures]:
     """A campaign with so many decided trials besides its baseline, and what it took to settle the last of them."""
-    from flows.spec import CampaignSpec
+    from flows.spec.campaign_spec import CampaignSpec
     from tasks.record import settle
 
     spec = CampaignSpec.of(
@@ -153,7 +155,7 @@ def decided(ledger: Ledger, history: History, number: int, draw: random.Random, 
         params, rationale="drawn at random", seen=number, proposer="random_search", seconds=0.1
     )
     place = ledger.place(number)
-    workspace.write(place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
+    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
     run, score = trained(ledger, number, proposal, draw, "")
     tried = Tried(number, proposal, (run,), score)
     wanted = weigh(history, ledger.environment, spec.loaded_rule, tried)
@@ -181,7 +183,7 @@ def trained(
     run = Run(
         f"trials/{place.path.name}", seed, 5.0, "finished", steps=20, started=time.time(), wall_seconds=5.5,
         reported=curve[-1], startup=0.3, isolation="bwrap", program=digest,
-        checkpoint=fingerprint.checkpoint(place.out), curve=curve, machine=machine(),
+        checkpoint=outputs.checkpoint(place.out), curve=curve, machine=machine(),
     )  # fmt: skip
     luck = draw.gauss(0, NOISE)
     units = [level + luck + draw.gauss(0, NOISE) for _ in range(UNITS)]

@@ -35,11 +35,12 @@ from rich.table import Table
 
 import environments
 from environments import Environment
-from tasks import fingerprint, workspace
 from tasks.evaluate import judge_run
+from tasks.sandbox import outputs
+from tasks.sandbox.isolation import Isolation
+from tasks.store import workspace
+from tasks.store.workspace import TrialDir
 from tasks.trial import Run
-from tasks.walls.isolation import Isolation
-from tasks.workspace import TrialDir
 
 Figures = dict[str, Any]
 
@@ -102,7 +103,7 @@ def judged(place: TrialDir, prepared: Path, **settings: int) -> Cost:
     environment = environment.model_copy(update={"prepared": prepared})
     run = Run(
         dir="trial", seed=1, seconds=1.0, status="finished", isolation="none",
-        checkpoint=fingerprint.checkpoint(place.out), program=workspace.program_digest(place),
+        checkpoint=outputs.checkpoint(place.out), program=workspace.program_digest(place),
     )  # fmt: skip
     before = [cpu(resource.RUSAGE_CHILDREN), engine_cpu()]
     score = judge_run("benchmark/text", environment, Isolation("none"), place, run, seed=20)

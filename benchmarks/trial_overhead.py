@@ -36,9 +36,9 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from flows import server
-from flows.watch import Watch
-from tasks.walls.handed import child_environment
+from flows.server import connect
+from flows.views.follow import Watch
+from tasks.sandbox.child_environment import child_environment
 
 FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
 FILES = {
@@ -116,10 +116,10 @@ def measure(trials: int) -> Figures:
         for name in FOREIGN:
             os.environ.pop(name, None)
         os.environ["NIGHTSHIFT_HOME"] = str(home)
-        server.settle_in(home)
+        connect.settle_in(home)
         bare = partial(run_bare, problem, child_environment(str(home), "bare"))
         alone = start_up() | {"bare_pair_ms/before": spread([bare() for _ in range(20)])}
-        with server.prefect_server(None, home) as url:
+        with connect.prefect_server(None, home) as url:
             (stopwatch := Stopwatch(bare)).attach()
             run = partial(run_campaign, stopwatch, url, str(problem))
             run("warm-up", None, 8)
@@ -154,8 +154,8 @@ def run_campaign(watch: Stopwatch, url: str, problem: str, name: str, to: str | 
     watch.laps = []
     with Watch(name, Console(quiet=True)):
         end = campaign(problem, name, rule="greedy", trials=trials, tracking=to, seed=0, return_state=True)
-    server.drain()
-    server.wait_for_rows(url, str(end.state_details.flow_run_id))
+    connect.drain()
+    connect.wait_for_rows(url, str(end.state_details.flow_run_id))
     if not end.is_completed() or len(watch.laps) != trials + 1:
         raise RuntimeError(f"{name}: timed {len(watch.laps)} of {trials + 1} trials; {end!r}")
     return summary(watch.laps[1:])

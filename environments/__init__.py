@@ -38,9 +38,9 @@ from pydantic import (
 )
 
 from environments import plugins
-from environments.guards import Guard
 from environments.judges import Judge
 from environments.limits import Limits
+from environments.metric_guards import Guard
 from environments.plugins import Refused
 from environments.recipe import FROZEN, Recipe
 from environments.score import METRIC
@@ -59,7 +59,7 @@ class Environment(BaseModel):
     name: str
     folder: Path
     prepared: Path | None = None
-    """What its recipe makes, for whoever runs it; None where it has none (`tasks.preparing`)."""
+    """What its recipe makes, for whoever runs it; None where it has none (`tasks.recipes.preparing`)."""
     title: str = ""
     metric: str = Field(pattern=METRIC)
     """The objective's name."""
@@ -205,7 +205,7 @@ class Environment(BaseModel):
             *(("readable", path) for path in self.readable),
             *((section, p) for p in self.judge.reads),
         ]:
-            # An absolute path need only be where trials run (`tasks.walls.isolation.check_given`).
+            # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`).
             if not Path(path).is_absolute() and not (self.folder / path).exists():
                 raise Refused(f"{self.folder / FILE}: {key}: {str(self.folder / path)!r} does not exist")
             inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())

@@ -7,7 +7,8 @@ helpers = ["making"]            # of environments/helpers, which it may import
 settings = { questions = 5000 }
 
 It writes two folders into FOLDER: `data`, which training may read, and `judge`, which only the judge can. What it has
-made is kept under the hash of the recipe, and made once for all campaigns (tasks/preparing.py says where and how).
+made is kept under the hash of the recipe, and made once for all campaigns (tasks/recipes/preparing.py says where and
+how).
 """
 
 from __future__ import annotations

@@ -25,14 +25,15 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Completed, Paused, Running
 from pydantic import Field
 
-from flows.markdown import code, in_markdown
-from tasks import approval, workspace
-from tasks.approval import Answer, Asked, Parked
-from tasks.ledger import Ledger
-from tasks.mlflow_run import inert, plain
-from tasks.scrub import clean
+from flows.views.markdown import code, in_markdown
+from tasks.describe import short_value
+from tasks.store import approval
+from tasks.store.approval import Answer, Asked, Parked
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+from tasks.system.redact import clean
+from tasks.tracking.trial_run import inert, plain
 from tasks.trial import Params, Proposal
-from tasks.wording import short_value
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -67,7 +68,7 @@ def ask(ledger: Ledger, number: int, proposal: Proposal, minutes: float) -> None
         run = _suspended(ledger, number, proposal, 60 * minutes)
     except Exception as fault:  # noqa: BLE001 (whatever the server says, the terminal can still answer)
         ledger.event("approval", trial=number, asked="terminal", problem=clean(str(fault))[:1])
-    workspace.write(ledger.place(number).diff, proposal.edit or "")
+    write_atomic(ledger.place(number).diff, proposal.edit or "")
     approval.ask(ledger.place(number), Asked(time.time(), until, run))
     ledger.event("approval", trial=number, asked="prefect" if run else "terminal", minutes=minutes)
 

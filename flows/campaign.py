@@ -10,13 +10,18 @@ from __future__ import annotations
 from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
 
-from flows import certify, chaining, guards, launching
-from flows.advanced import Advanced
-from flows.crew import Crew
-from flows.naming import campaign_name, flow_run_name, tag
-from flows.night import Night
-from flows.outage import wait_for_the_server
-from flows.parameters import (
+from flows.engine import chaining, launching, run_certificate, stopping
+from flows.engine.campaign_state import Night
+from flows.engine.next_trial import FULL, WAITS, next_trial, undone
+from flows.engine.outage import wait_for_the_server
+from flows.engine.preparation import make_ready
+from flows.engine.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
+from flows.engine.redecide import complete
+from flows.engine.worker_pool import Crew
+from flows.spec.advanced import Advanced
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.naming import campaign_name, flow_run_name, tag
+from flows.spec.parameters import (
     Cancel,
     Environment,
     Hours,
@@ -31,16 +36,11 @@ from flows.parameters import (
     Trials,
     Until,
 )
-from flows.proposing import FULL, WAITS, next_trial, undone
-from flows.ready import make_ready
-from flows.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
-from flows.redo import complete
-from flows.showcase import Showcase
-from flows.spec import CampaignSpec
-from tasks.life import Life
-from tasks.outbox import Outbox
+from flows.views.artifacts import Showcase
 from tasks.proposers import Left
 from tasks.record import reconcile
+from tasks.store.life import Life
+from tasks.tracking.outbox import Outbox
 
 LOOK_SECONDS = 2.0
 """Between two looks at whether a person has answered."""
@@ -97,7 +97,7 @@ def campaign(
             for number, proposal in undone(night, finished):
                 night.trial(number, proposal)
             with Crew(spec.parallel) as crew:
-                while not isinstance(coming := next_trial(night, crew, life, full), guards.Stop):
+                while not isinstance(coming := next_trial(night, crew, life, full), stopping.Stop):
                     if coming == FULL:
                         outbox.drain()
                         return chaining.hand_over(spec, ledger, len(night.history))
@@ -106,7 +106,7 @@ def campaign(
                     else:
                         crew.start(night.trial, *coming)
             if coming.state == "finished":
-                coming = coming if certify.at_the_end(night.bench) else guards.ASKED
+                coming = coming if run_certificate.at_the_end(night.bench) else stopping.ASKED
                 showcase.show(night.history)
         outbox.close(coming.state)  # takes the certificate and the last picture along
         ledger.event("end", state=coming.state, reason=coming.reason)

@@ -1,209 +1,159 @@
-"""The certificate of a campaign: its champion and its baseline, trained afresh and compared (tasks/certificate.py)."""
+"""`nightshift certify`: look at a campaign's champion later, again, or in other environments."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import os
+import shutil
+import sys
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter
+from prefect import State, flow, runtime
+from prefect.states import Completed
+from pydantic import Field
+from rich.console import Console
 
+import environments
+from environments import Environment
 from environments.plugins import Refused
-from flows.bench import Bench
-from flows.crew import side_by_side
-from tasks import interrupt, looks, workspace
-from tasks.ablation import Ablation, Removed, parts
-from tasks.certificate import Arm, Certificate, Fresh, alpha_of, conclude, guard_noise, order, unpromising
-from tasks.ledger import ABLATION, CERTIFICATE, Ledger
-from tasks.record import rewrite
-from tasks.standing import standing
-from tasks.trial import History, best
-from tasks.workspace import TrialDir
+from flows.cli.running.foreground import report, run_flow
+from flows.engine import run_certificate, stopping
+from flows.engine.preparation import make_ready
+from flows.engine.recovery import crash_the_dead
+from flows.engine.redecide import complete
+from flows.engine.runner import Bench
+from flows.server import connect
+from flows.spec.campaign_spec import CampaignSpec, checked_environment
+from flows.views.artifacts import Showcase
+from flows.views.follow import Watch
+from flows.views.status import ended, stored_spec
+from tasks.recipes import preparing
+from tasks.record import reconcile
+from tasks.sandbox import outputs
+from tasks.store import life as lives
+from tasks.store.ledger import Ledger, freeze
+from tasks.store.life import Life
+from tasks.system.home import home
+from tasks.tracking.outbox import Outbox
+
+On = Annotated[list[str], Field(description="Other environments to run in; none: the campaign's own.")]
+Runs = Annotated[
+    int | None, Field(ge=2, le=100, description="Fresh runs of each arm; none: as a campaign's end has.")
+]
 
 
-@dataclass(frozen=True)
-class Look:
-    """A look as it was declared before its first run: what is seen on the way changes neither."""
-
-    champion: int
-    runs: int
-    """Of each arm."""
-
-
-LOOK = TypeAdapter(Look)
-
-
-def at_the_end(bench: Bench) -> bool:
-    """Look at the champion of a campaign that has ended, if that is worth it; False when somebody asked to stop."""
-    if not bench.spec.loaded_rule.certifies:
-        return True
-    made = known(bench)
-    if made is None:
-        if reason := why_not(bench):
-            bench.ledger.event("uncertified", reason=reason)
-            return True
-        made = certify(bench, bench.spec.certificate_runs(bench.environment))
-    return made is not None and also_ablate(bench, made)
-
-
-def also_ablate(bench: Bench, made: Certificate) -> bool:
-    """Run what passed without each of its changes, where that was asked; False when somebody asked to stop."""
-    due = made.passed and not made.elsewhere and bench.spec.advanced.ablation
-    if not due or bench.ledger.ablation(made.champion):
-        return True
-    return ablate(bench, made) is not None
+@flow(name="certify", flow_run_name="{name}", persist_result=True, result_serializer="json")
+def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B006 (Prefect shows the default)
+    """Train a campaign's champion and its baseline afresh, and say what that proves."""
+    ledger, run = Ledger.open(name), runtime.flow_run
+    spec = _spec(ledger)
+    before = ended(ledger)
+    with Life(ledger, flow_run_id=run.id, page=run.ui_url) as life:
+        crash_the_dead(ledger, run.id)
+        make_ready(ledger, spec.launch)
+        history = complete(spec, ledger, spec.slots(ledger.environment), reconcile(ledger))
+        outbox = Outbox(ledger, spec.tracking, run.id, history)
+        words = []
+        with Showcase(ledger, run.id) as showcase:
+            for bench in _benches(spec, ledger, on):
+                make_ready(ledger, spec.launch, bench.elsewhere)
+                made = run_certificate.certify(bench, runs or spec.certificate_runs(bench.environment) or 3)
+                showcase.show(history)
+                if made is None or not run_certificate.also_ablate(bench, made):
+                    words.append("asked to stop")
+                    break
+                words.append(f"{bench.environment.name}: {'passed' if made.passed else made.reason}")
+        found = stopping.stop(spec, ledger.environment, history, life.spent, asked=False)
+        over = found or stopping.Stop("stopped", "certified before its trials were done")
+        state = before.get("state", over.state)
+        outbox.close(state)
+        ledger.event("end", state=state, reason=before.get("reason", over.reason))
+    return Completed(message="; ".join(words), data=name)
 
 
-def why_not(bench: Bench) -> str | None:
-    """Why a campaign does not look at its champion by itself; None when it does."""
-    return nothing_to_certify(bench) or unpromising(bench.history)
-
-
-def nothing_to_certify(bench: Bench) -> str | None:
-    """Why nobody can look at the champion; None when one can."""
-    if reason := no_champion(bench.history):
-        return reason
-    if not alpha_of(next_look(bench), bench.ledger.campaign.looks):
-        return (
-            "the campaign declared one look before it began, and took it; a campaign that is begun with "
-            "looks = several may take more, and `nightshift duel` compares two programs at any time"
+def prove(name: str, on: str | None, runs: int | None, server: str | None, as_json: bool) -> int:
+    """Certify a campaign from the terminal; the command's exit code."""
+    ledger = Ledger.open(name)
+    if lives.is_running(ledger):
+        raise Refused(
+            f"campaign {name!r} is running ({lives.describe(ledger)}): its end takes a certificate by itself"
         )
-    return None
+    if runs is not None and not 2 <= runs <= 100:
+        raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
+    elsewhere = [_lasting(one) for one in on.split(",") if one] if on else []
+    ledger.verify()
+    for one in elsewhere:
+        _check_fits(ledger.environment, checked_environment(one, {}))
+    if reason := run_certificate.no_champion(ledger.history()):
+        raise Refused(f"campaign {name!r} cannot be certified: {reason}")
+    for bench in _benches(_spec(ledger), ledger, elsewhere):
+        if reason := run_certificate.nothing_to_certify(bench):
+            raise Refused(f"campaign {name!r} cannot be certified: {reason}")
+    api = connect.stated_server(server, home())
+    console = Console(highlight=False, quiet=as_json)
+    try:
+        with Watch(name, console), connect.prefect_server(api, home()) as url:
+            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
+            run_flow(certify, {"name": name, "on": elsewhere, "runs": runs}, url, console)
+    except KeyboardInterrupt:
+        print(
+            f"\nnightshift: interrupted; no finished run is lost: nightshift certify {name}", file=sys.stderr
+        )
+        return 130
+    return report(Ledger.open(name), as_json)
 
 
-def no_champion(history: History) -> str | None:
-    """Why there is no champion but the baseline; None when there is one."""
-    champion = best(history)
-    if champion is None:
-        return "no trial has a score"
-    return "nothing that was tried was kept" if champion.number == history[0].number else None
+def _benches(spec: CampaignSpec, ledger: Ledger, on: list[str]) -> list[Bench]:
+    """Where the champion is to be looked at."""
+    history, slots = ledger.history(), spec.slots(ledger.environment)
+    if not on:
+        return [Bench(spec, ledger, history, slots)]
+    return [Bench(spec, ledger, history, slots, _frozen(ledger, checked_environment(one, {}))) for one in on]
 
 
-def known(bench: Bench) -> Certificate | None:
-    """The newest certificate of the champion as it is, one that passed if any did; None without."""
-    champion = best(bench.history)
-    own = [one for one in bench.ledger.certificates() if not one.elsewhere]
-    mine = [one for one in own if champion and one.champion == champion.number]
-    return next((one for one in reversed(mine) if one.passed), mine[-1] if mine else None)
+def _check_fits(own: Environment, environment: Environment) -> None:
+    """Refuse an environment in which a campaign's champion cannot be run, or has been all the time."""
+    if environment.name == own.name:
+        raise Refused(f"--on {environment.name}: that is the campaign's own environment: leave --on out")
+    if environment.trainer != own.trainer:
+        raise Refused(
+            f"--on {environment.name}: it trains with {environment.trainer!r}, the campaign with {own.trainer!r}: "
+            "name an environment with the same trainer"
+        )
+    if environment.program or own.program:
+        whose = environment.name if environment.program else own.name
+        raise Refused(
+            f"--on {environment.name}: {whose} has a program of its own, which is made for it alone: only champions of "
+            "a trainer's program can be run elsewhere"
+        )
 
 
-def next_look(bench: Bench) -> int:
-    """The number of the next certificate in the bench's environment."""
-    here = bench.elsewhere is not None, bench.environment.name
-    return 1 + len([one for one in bench.ledger.certificates() if (one.elsewhere, one.environment) == here])
-
-
-def certify(bench: Bench, runs: int) -> Certificate | None:
-    """Take the next look at the champion, with `runs` fresh runs of each arm; None when somebody asked to stop.
-
-    A look is declared before its first run, and one that was begun goes on as it was declared: no run that is done is
-    done again. If there is another champion by now, it counts as taken, and did not pass.
+def _frozen(ledger: Ledger, environment: Environment) -> Environment:
+    """Another environment, frozen in the campaign's directory at the first look.
 
     Raises:
-        Refused: there is nothing to look at, or no look left.
+        Refused: it does not fit, or has changed since the first look in it.
     """
-    if reason := nothing_to_certify(bench):
-        raise Refused(f"campaign {bench.ledger.campaign.name!r} cannot be certified: {reason}")
-    ledger, look, environment = bench.ledger, next_look(bench), bench.environment
-    champion, alpha = _champion(bench), alpha_of(look, ledger.campaign.looks)
-    name = f"certificate-{look}{_on(bench)}"
-    declared = _declared(bench, look, Look(champion, runs))
-    if declared.champion != champion:
-        why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
-        lost = Certificate(
-            look,
-            alpha,
-            declared.champion,
-            environment.name,
-            (),
-            False,
-            why,
-            elsewhere=bench.elsewhere is not None,
-        )
-        store(ledger, lost)
-        return lost if nothing_to_certify(bench) else certify(bench, runs)
-    ledger.event("certify", look=look, champion=champion, runs=declared.runs, environment=environment.name)
-    before = (
-        looks.note(environment.prepared, ledger.campaign.campaign_id, look) if environment.prepared else None
-    )
-
-    def one(arm: Arm, number: int) -> Fresh | None:
-        return (
-            None
-            if _asked_to_stop(ledger)
-            else bench.fresh(name, f"{look}{_on(bench)}", champion, arm, number)
-        )
-
-    runs_in_order = order(declared.runs, ledger.seed("order", ledger.at(champion, name)))
-    done = side_by_side(one, runs_in_order, bench.spec.parallel)
-    fresh = [run for run in done if run is not None]
-    if len(fresh) < len(done):
-        return None
-    level = standing(bench.history)
-    # What the noise is elsewhere nobody knows.
-    noise = {} if bench.elsewhere else guard_noise(environment.guards, bench.history)
-    certificate = conclude(
-        look, alpha, champion, environment.name, fresh, environment.guards,
-        sd=level.sd if level and not bench.elsewhere else 0.0, noise=noise, elsewhere=bench.elsewhere is not None,
-    )  # fmt: skip
-    certificate = replace(certificate, looked_before=before)
-    store(ledger, certificate)
-    return certificate
+    _check_fits(ledger.environment, environment)
+    path = ledger.path / "certificates" / f"on-{environment.name}"
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    freeze(environment, fresh)
+    try:
+        if not path.is_dir():
+            fresh.rename(path)
+        elif outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
+            raise Refused(
+                f"{environment.folder} is not what the first look in {environment.name} froze: {path}"
+            )
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)
 
 
-def _champion(bench: Bench) -> int:
-    champion = best(bench.history)
-    assert champion is not None, "there is something to certify"
-    return champion.number
+def _spec(ledger: Ledger) -> CampaignSpec:
+    return CampaignSpec.of(**stored_spec(ledger))
 
 
-def _declared(bench: Bench, look: int, asked: Look) -> Look:
-    """The look as it was declared when it was begun, or now."""
-    path = bench.ledger.path / "certificates" / f"{look}{_on(bench)}.begun"
-    if not path.is_file():
-        workspace.write(path, LOOK.dump_json(asked).decode() + "\n")
-    return LOOK.validate_json(path.read_bytes())
-
-
-def _asked_to_stop(ledger: Ledger) -> bool:
-    interrupt.check()
-    return (ledger.path / "stop").exists()
-
-
-def _on(bench: Bench) -> str:
-    return f"-on-{bench.environment.name}" if bench.elsewhere else ""
-
-
-def ablate(bench: Bench, certificate: Certificate) -> Ablation | None:
-    """Run a certified champion without each of its changes, once; None when somebody asked to stop."""
-    champion, level, ledger = best(bench.history), standing(bench.history), bench.ledger
-    assert champion is not None and level is not None, "it was certified"
-    removed = []
-    for number, (change, proposal) in enumerate(parts(champion, bench.history[0]), 1):
-        if _asked_to_stop(ledger):
-            return None
-        place = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{number}")
-        part = f"ablation-{number}"
-        removed.append(
-            Removed(change, *bench.measure(champion.number, proposal, part, "confirm", place=place))
-        )
-    scores = [score.goodness for score in certificate.scores("champion")]
-    mean = sum(scores) / len(scores)
-    made = Ablation(champion.number, mean, len(scores), level.sd, tuple(removed))
-    path = ledger.path / "ablations" / f"{champion.number:04d}.json"
-    workspace.write(path, ABLATION.dump_json(made, indent=2).decode() + "\n")
-    ledger.event("ablated", trial=champion.number, changes=[one.change for one in removed])
-    return made
-
-
-def store(ledger: Ledger, certificate: Certificate) -> None:
-    """Write a certificate down, as a whole."""
-    workspace.write(
-        path_of(ledger, certificate), CERTIFICATE.dump_json(certificate, indent=2).decode() + "\n"
-    )
-    rewrite(ledger)
-    ledger.event("certified", look=certificate.look, trial=certificate.champion, passed=certificate.passed)
-
-
-def path_of(ledger: Ledger, certificate: Certificate) -> Path:
-    elsewhere = f"-on-{certificate.environment}" if certificate.elsewhere else ""
-    return ledger.path / "certificates" / f"{certificate.look}{elsewhere}.json"
+def _lasting(reference: str) -> str:
+    """An environment's reference that means the same from any directory."""
+    return reference if reference in environments.bundled() else str(Path(reference).expanduser().resolve())

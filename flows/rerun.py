@@ -1,4 +1,5 @@
-"""`nightshift rerun`: a trial of a campaign that has ended once more, and what that changes (flows/redo.py)."""
+"""`nightshift rerun`: a trial of a campaign that has ended once more, and what that changes
+(flows/engine/redecide.py)."""
 
 from __future__ import annotations
 
@@ -11,23 +12,24 @@ from pydantic import Field
 from rich.console import Console
 
 from environments.plugins import Refused
-from flows import certify, guards
-from flows import server as servers
-from flows.bench import Bench
-from flows.ready import make_ready
-from flows.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
-from flows.redo import complete
-from flows.running import report, run_flow
-from flows.showcase import Showcase
-from flows.spec import CampaignSpec
-from flows.status import stored_spec
-from flows.watch import Watch
-from tasks import attempts
-from tasks import life as lives
-from tasks.ledger import Ledger, home, machine
-from tasks.life import Life
-from tasks.outbox import Outbox
+from flows.cli.running.foreground import report, run_flow
+from flows.engine import run_certificate, stopping
+from flows.engine.preparation import make_ready
+from flows.engine.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
+from flows.engine.redecide import complete
+from flows.engine.runner import Bench
+from flows.server import connect
+from flows.spec.campaign_spec import CampaignSpec
+from flows.views.artifacts import Showcase
+from flows.views.follow import Watch
+from flows.views.status import stored_spec
 from tasks.record import reconcile
+from tasks.store import attempts
+from tasks.store import life as lives
+from tasks.store.ledger import Ledger, machine
+from tasks.store.life import Life
+from tasks.system.home import home
+from tasks.tracking.outbox import Outbox
 from tasks.trial import History, Trial, is_from
 
 Number = Annotated[int, Field(ge=0, description="Of the trial; it must be finished.")]
@@ -52,7 +54,9 @@ def rerun(name: str, trial: Number) -> State[str]:
             showcase.show(history)
             end = _end(spec, ledger, history, life.spent)
             if end.state == "finished":
-                end = end if certify.at_the_end(Bench(spec, ledger, history, slots)) else guards.ASKED
+                end = (
+                    end if run_certificate.at_the_end(Bench(spec, ledger, history, slots)) else stopping.ASKED
+                )
                 showcase.show(history)
         outbox.close(end.state)
         ledger.event("end", state=end.state, reason=end.reason)
@@ -69,10 +73,10 @@ def run_again(name: str, number: int, server: str | None, as_json: bool) -> int:
         )
     check(ledger, ledger.history(), number)
     ledger.verify()
-    api = servers.stated_server(server, home())
+    api = connect.stated_server(server, home())
     console = Console(highlight=False, quiet=as_json)
     try:
-        with Watch(name, console), servers.prefect_server(api, home()) as url:
+        with Watch(name, console), connect.prefect_server(api, home()) as url:
             console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
             run_flow(rerun, {"name": name, "trial": number}, url, console)
     except KeyboardInterrupt:
@@ -99,7 +103,8 @@ def check(ledger: Ledger, finished: History, number: int) -> None:
 
 
 def _check_machine(ledger: Ledger, trial: Trial) -> None:
-    """Refuse a trial of another machine: verdicts on later ones compare with it there (tasks/comparable.py)."""
+    """Refuse a trial of another machine: verdicts on later ones compare with it there
+    (tasks/deciding/comparable.py)."""
     was, here = trial.runs[-1].machine if trial.runs else "", machine()
     if stored_spec(ledger).get("launch", "here") == "here" and not is_from(was, here):
         raise Refused(
@@ -126,13 +131,13 @@ def _begin(ledger: Ledger, finished: History, number: int, flow_run_id: str | No
         ledger.event("rerun", trial=number, attempt=ledger.attempt(number), flow_run_id=flow_run_id)
 
 
-def _end(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> guards.Stop:
+def _end(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> stopping.Stop:
     """How the campaign stands after it: as before, unless it had failed or been cut off, or fails now."""
-    found = guards.stop(spec, ledger.environment, history, spent, asked=False)
+    found = stopping.stop(spec, ledger.environment, history, spent, asked=False)
     before = _before(ledger)
     if before.get("state") in ("finished", "stopped") and not (found and found.state == "failed"):
-        return guards.Stop(before["state"], before["reason"])
-    return found or guards.Stop("stopped", "a trial was run again before the others were done")
+        return stopping.Stop(before["state"], before["reason"])
+    return found or stopping.Stop("stopped", "a trial was run again before the others were done")
 
 
 def _before(ledger: Ledger) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The trial: train and judge one run of a campaign, as a flow of its own. It is what a work pool of GPUs runs.
 
 A campaign with `launch = "gpu-pair"` has its runs done by the deployment `trial/gpu-pair`, on whichever machine its
-worker is (flows/launching.py). What is to be done, and what comes of it, are files in the campaign's directory, which
+worker is (flows/engine/launching.py). What is to be done, and what comes of it, are files in the campaign's
+directory, which
 both machines see; nothing that counts travels through Prefect. This flow never takes the campaign's lock and writes
 nothing but that run: its directory, and the results of its tasks.
 """
@@ -19,19 +20,20 @@ from prefect.states import Completed, Failed
 
 import environments
 from environments.plugins import Refused
-from flows.bench import Bench
-from flows.child import NOT_SHARED
-from flows.spec import CampaignSpec
-from flows.status import stored_spec
-from tasks import interrupt, prepared, preparing
+from flows.engine.deployment_run import NOT_SHARED
+from flows.engine.runner import Bench
+from flows.spec.campaign_spec import CampaignSpec
+from flows.views.status import stored_spec
 from tasks.checkpoint import history_digest
-from tasks.clock import clock
-from tasks.ledger import FORMAT, Campaign, Ledger, home
-from tasks.storage import POLL_SECONDS, VISIBLE_SECONDS, Asked, Launches, NotShared
-from tasks.walls import orphans
-from tasks.walls.confine import listed
-from tasks.walls.isolation import check_given
-from tasks.workspace import TrialDir
+from tasks.recipes import output, preparing
+from tasks.sandbox.confinement import listed
+from tasks.sandbox.isolation import check_given
+from tasks.store.launch_files import POLL_SECONDS, VISIBLE_SECONDS, Asked, Launches, NotShared
+from tasks.store.ledger import FORMAT, Campaign, Ledger
+from tasks.store.workspace import TrialDir
+from tasks.system import interrupt, orphans
+from tasks.system.clock import clock
+from tasks.system.home import home
 
 if TYPE_CHECKING:
     from environments import Environment
@@ -131,7 +133,7 @@ def see_prepared(environment: Environment) -> None:
         Refused: it cannot be seen, or is not what the campaign began with.
     """
     deadline = clock() + VISIBLE_SECONDS
-    while environment.prepared and prepared.read(environment.prepared) is None:
+    while environment.prepared and output.read(environment.prepared) is None:
         if clock() > deadline:
             raise Refused(
                 f"{environment.prepared} is not there on {platform.node()}: what the recipe of {environment.name} has "

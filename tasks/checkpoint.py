@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
-from tasks.sandbox import CannotStart
+from tasks.sandbox.program import CannotStart
 from tasks.trial import History
 
 if TYPE_CHECKING:

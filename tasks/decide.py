@@ -2,7 +2,7 @@
 
 What holds under every rule stands here: a crash is no score, a guarded metric may not fall, a champion has to have
 learned what it can, a simpler program may stay although it is not better, and scores of one machine are compared with
-scores of that machine alone (tasks/comparable.py). What counts as better is the rule's (tasks/rules).
+scores of that machine alone (tasks/deciding/comparable.py). What counts as better is the rule's (tasks/rules).
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import statistics
 from collections.abc import Mapping
 
 from environments import Environment
-from environments.guards import Guard
-from tasks.certificate import guard_noise
+from environments.metric_guards import Guard
 from tasks.checkpoint import At, stored
-from tasks.comparable import STRAYS, compared, strays, unmeasured
+from tasks.deciding.certificate import guard_noise
+from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
+from tasks.deciding.simplicity import is_simpler, kept_in_a_row
+from tasks.deciding.standing import goodness, reference, standing
 from tasks.rules import Again, Rule, Tried, Weighed
-from tasks.simplicity import is_simpler, kept_in_a_row
-from tasks.standing import goodness, reference, standing
 from tasks.trial import History, Trial, Verdict, best, measured
 
 UNTRAINED_SHARE = 0.5

@@ -16,18 +16,19 @@ from environments import FILE, Environment, judge_name
 from environments.judges import Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import fingerprint, interrupt, trees, workspace
 from tasks.checkpoint import At, stored
-from tasks.clock import clock
-from tasks.sandbox import Program
+from tasks.sandbox import confinement, outputs
+from tasks.sandbox.child_environment import NotAProgram
+from tasks.sandbox.confinement import View
+from tasks.sandbox.isolation import Isolation
+from tasks.sandbox.program import Program
+from tasks.store import workspace
+from tasks.store.workspace import TrialDir
+from tasks.system import file_trees, interrupt
+from tasks.system.clock import clock
+from tasks.system.slot import NOWHERE, Slot
 from tasks.train import placeholders
 from tasks.trial import Run
-from tasks.walls import confine
-from tasks.walls.confine import View
-from tasks.walls.handed import NotAProgram
-from tasks.walls.isolation import Isolation
-from tasks.walls.slot import NOWHERE, Slot
-from tasks.workspace import TrialDir
 
 
 @stored("evaluate")
@@ -55,12 +56,12 @@ def judge_run(
     if changed := _changed(place, run):
         return Score.missing(changed, environment.higher_is_better)
     if run.isolation != isolation.level:  # it may have been another user's, under another umask
-        trees.open_to_all(place.out)
+        file_trees.open_to_all(place.out)
     judge = environment.judge
     exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder)
-    trees.remove(place.judged)
+    file_trees.remove(place.judged)
     place.judged.mkdir()
-    confine.give(place.judged, isolation.level)
+    confinement.give(place.judged, isolation.level)
     command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use))
     directory = place.workspace if judge.runs_in == "workspace" else environment.folder
     try:
@@ -104,7 +105,7 @@ def _unguarded(score: Score, environment: Environment) -> str | None:
 
 def _changed(place: TrialDir, run: Run) -> str | None:
     """Why what lies there now is not what was trained; None when it is."""
-    if run.checkpoint != fingerprint.checkpoint(place.out):
+    if run.checkpoint != outputs.checkpoint(place.out):
         return "out/ has changed since the training ended"
     if run.program != workspace.program_digest(place):
         return (
@@ -117,10 +118,10 @@ def _view(environment: Environment, place: TrialDir) -> View:
     """What the candidate may see: a trial's program all that is the trial's, and the evaluation the environment."""
     judge = environment.judge
     if judge.runs_in == "workspace":
-        return replace(confine.of(environment, (place.workspace, place.out), ()), network=False)
+        return replace(confinement.of(environment, (place.workspace, place.out), ()), network=False)
     reads = [environment.folder / path for path in judge.reads]
     made = [environment.prepared] if environment.prepared and judge.shows_prepared else []
-    view = confine.of(environment, (environment.folder, place.out, *made, *reads), (place.judged,))
+    view = confinement.of(environment, (environment.folder, place.out, *made, *reads), (place.judged,))
     return replace(view, network=judge.online)
 
 

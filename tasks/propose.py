@@ -1,7 +1,8 @@
 """Brief -> Proposal: the baseline first, then what the proposer says, checked before it costs any compute.
 
     propose   asks the proposer, has what it suggests checked, and asks again with the reason when that fails
-    desk      what there is to check by: parameters, what was tried before, and a run of seconds (tasks/desk.py)
+    desk      what there is to check by: parameters, what was tried before, and a run of seconds
+    (tasks/proposing/validation.py)
 
 A proposer that asks somebody outside (a language model, a coding agent) may come back with nothing that can be tried.
 Then another proposer takes the turn, and the proposal says so: which it was that could not, and why.
@@ -15,14 +16,15 @@ from typing import Any
 
 from environments import plugins
 from environments.plugins import Refused
-from tasks import inbox, workspace
 from tasks.checkpoint import At, stored
-from tasks.clock import clock
-from tasks.desk import Desk
-from tasks.edits import EditFailed
+from tasks.editing.edits import EditFailed
 from tasks.proposers import Brief, Proposer, Refusal, Suggestion, Unavailable, Unusable
 from tasks.proposers.random_search import RandomSearch
-from tasks.seeds import derive
+from tasks.proposing.validation import Desk
+from tasks.store import inbox, workspace
+from tasks.store.seeds import derive
+from tasks.system.clock import clock
+from tasks.system.files import write_atomic
 from tasks.trial import NOTHING_BOUGHT, Proposal
 
 PROPOSERS = "tasks.proposers"
@@ -44,7 +46,7 @@ def propose(at: At, desk: Desk, proposer: Proposer, fallback: Proposer, brief: B
     proposal = from_inbox(desk, brief) or next_proposal(desk, proposer, fallback, brief)
     if isinstance(proposal, Proposal):
         proposal = replace(proposal, seconds=round(clock() - began, 3))
-        workspace.write(stored_at, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
+        write_atomic(stored_at, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
     return proposal
 
 

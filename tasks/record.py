@@ -11,12 +11,13 @@ from prefect.cache_policies import NO_CACHE
 
 import environments
 from environments import Environment, judge_name
-from tasks import lineage, workspace
-from tasks.certificate import level
 from tasks.checkpoint import At, run_name
-from tasks.comparable import is_elsewhere
-from tasks.ledger import Ledger
-from tasks.outbox import Outbox
+from tasks.deciding.certificate import level
+from tasks.deciding.comparable import is_elsewhere
+from tasks.store import lineage, workspace
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+from tasks.tracking.outbox import Outbox
 from tasks.trial import History, Level, Trial, best, is_from, machine_of
 
 COLUMNS = (
@@ -43,8 +44,8 @@ def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
     commit = lineage.commit(repository, place, trial, program_files(ledger))
     if trial.verdict.kind == "keep" and (champion := best((*history, trial))):
         lineage.crown(repository, champion.number)
-    workspace.write(place.diff, lineage.patch(repository, trial.number))
-    workspace.write(place.trial, _text(trial))
+    write_atomic(place.diff, lineage.patch(repository, trial.number))
+    write_atomic(place.trial, _text(trial))
     before, now = machine_of(history), machine_of((*history, trial))
     if is_from(before, now):
         with (ledger.path / "results.tsv").open("a") as file:
@@ -60,24 +61,25 @@ def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
 def resettle(ledger: Ledger, before: History, now: History) -> None:
     """Write down trials that were decided anew, and mark what changed. What a kill left half done is done again.
 
-    The record of a new attempt comes last: while it is missing, the attempt is pending (tasks/attempts.py), and whoever
+    The record of a new attempt comes last: while it is missing, the attempt is pending (tasks/store/attempts.py),
+    and whoever
     has the campaign next decides all of it once more.
     """
     repository, old = ledger.path / "lineage.git", {trial.number: trial for trial in before}
     again = [trial for trial in now if trial.attempt != old[trial.number].attempt]
     for trial in now:
         if trial not in again and trial != old[trial.number]:
-            workspace.write(ledger.place_of(trial).trial, _text(trial))
+            write_atomic(ledger.place_of(trial).trial, _text(trial))
     for trial in again:
         lineage.keep(repository, trial.number, old[trial.number].attempt)
         place = ledger.place_of(trial)
         lineage.commit(repository, place, trial, program_files(ledger))
-        workspace.write(place.diff, lineage.patch(repository, trial.number))
+        write_atomic(place.diff, lineage.patch(repository, trial.number))
     if champion := best(now):
         lineage.crown(repository, champion.number)
     _tell(ledger, now, again)
     for trial in again:
-        workspace.write(ledger.place_of(trial).trial, _text(trial))
+        write_atomic(ledger.place_of(trial).trial, _text(trial))
     rewrite(ledger)
 
 
@@ -116,7 +118,7 @@ def rewrite(ledger: Ledger) -> History:
     own = [one for one in ledger.certificates() if not one.elsewhere]
     commit, here = commits.get, machine_of(history)
     rows = (row(environment, trial, commit(trial.number, ""), level(trial, own), here) for trial in history)
-    workspace.write(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
+    write_atomic(ledger.path / "results.tsv", "\t".join(COLUMNS) + "\n" + "".join(rows))
     return history
 
 

@@ -18,25 +18,25 @@ from typing import Literal
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
-from tasks import fingerprint, workspace
 from tasks.cancellers import Canceller
 from tasks.checkpoint import At, stored
-from tasks.clock import clock
-from tasks.comparable import comparable
-from tasks.edits import EditFailed
-from tasks.gpu_memory import Sampler
-from tasks.ledger import machine
-from tasks.progress import BadProgress, Failure, Progress
-from tasks.sandbox import CannotStart, Program, Stopped
-from tasks.scrub import clean
-from tasks.source.reachable import missing_calls
+from tasks.deciding.comparable import comparable
+from tasks.editing.edits import EditFailed
+from tasks.editing.required_calls import missing_calls
+from tasks.machine.gpu_memory import Sampler
+from tasks.sandbox import confinement, outputs
+from tasks.sandbox.child_environment import NotAProgram
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation
+from tasks.sandbox.program import CannotStart, Program, Stopped
+from tasks.sandbox.progress import BadProgress, Failure, Progress
+from tasks.store import workspace
+from tasks.store.ledger import machine
+from tasks.store.workspace import TRAINERS, TrialDir
+from tasks.system.clock import clock
+from tasks.system.redact import clean
+from tasks.system.slot import NOWHERE, Slot
 from tasks.trial import TWENTIETHS, Curve, Due, History, Params, Proposal, Run
-from tasks.walls import confine
-from tasks.walls.confine import Level
-from tasks.walls.handed import NotAProgram
-from tasks.walls.isolation import Isolation
-from tasks.walls.slot import NOWHERE, Slot
-from tasks.workspace import TRAINERS, TrialDir
 
 UNSANDBOXED = (
     "the edit is refused: it would run without walls, at isolation none (`nightshift doctor` says what this machine "
@@ -176,7 +176,7 @@ def run_program(
         if not isolation.may_run(proposal.edit):
             raise EditFailed(UNSANDBOXED)
         digest = workspace.prepare(place, program, environment, proposal, seed)
-        confine.give(place.out, isolation.level)
+        confinement.give(place.out, isolation.level)
         values = placeholders(environment, proposal.params, place.out, seed)
         session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
@@ -200,7 +200,7 @@ def run_program(
         isolation=isolation.level,
         network=environment.network,
         program=digest,
-        checkpoint=fingerprint.checkpoint(place.out) if session.status == "finished" else None,
+        checkpoint=outputs.checkpoint(place.out) if session.status == "finished" else None,
         curve=session.progress.curve,
         due=session.due,
         machine=machine(),
@@ -239,7 +239,7 @@ class _Session:
         return "crash" if self.error else "finished"
 
     def run(self, command: list[str], marker: str) -> None:
-        view = confine.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
+        view = confinement.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
         with Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
             limits=self.environment.limits, slot=self.slot,
@@ -257,9 +257,7 @@ class _Session:
         if self.status == "cancelled":  # how it took that, and what it left, no longer matters
             return
         out, limits = self.place.out, self.environment.limits
-        reason = (
-            reason or fingerprint.fault(out) or fingerprint.excess(out, limits) or self._missing_checkpoint()
-        )
+        reason = reason or outputs.fault(out) or outputs.excess(out, limits) or self._missing_checkpoint()
         if reason:
             self.error = f"{reason}\n{tail}".rstrip() + _hint(self.level, tail)
 

@@ -116,7 +116,8 @@ class Run:
     peak_memory: int | None = None
     """Largest resident set of all of its processes together, in bytes, sampled twice a second."""
     gpu_memory: tuple[int, ...] | None = None
-    """Most memory in use of each GPU of its slot, in its order, in bytes (tasks/gpu_memory.py); None: not measured."""
+    """Most memory in use of each GPU of its slot, in its order, in bytes (tasks/machine/gpu_memory.py); None: not
+    measured."""
     steps: int | None = None
     """Steps as last reported by the program; a claim, not a measurement."""
     started: float = 0.0
@@ -128,7 +129,7 @@ class Run:
     startup: float | None = None
     """Seconds from its start until it said that it was ready; None when it never did."""
     isolation: str = ""
-    """The level that it ran at (tasks/walls/isolation.py); empty when nothing was started."""
+    """The level that it ran at (tasks/sandbox/isolation.py); empty when nothing was started."""
     network: bool = False
     """Whether it could use the network."""
     program: str | None = None
@@ -140,7 +141,7 @@ class Run:
     due: Due | None = None
     """The first time that it should have been cancelled; None when it never should."""
     machine: str = ""
-    """The machine that it ran on (tasks.ledger.machine); empty before that was noted."""
+    """The machine that it ran on (tasks.store.ledger.machine); empty before that was noted."""
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,15 @@ from pathlib import Path
 
 from environments import Environment
 from environments.score import Score
-from tasks import trees, workspace
 from tasks.checkpoint import At, stored
 from tasks.evaluate import judge_run
+from tasks.sandbox.isolation import Isolation
+from tasks.store import workspace
+from tasks.store.workspace import TrialDir
+from tasks.system import file_trees
+from tasks.system.slot import Slot
 from tasks.train import Cut, run_program
 from tasks.trial import Control, Proposal, Run
-from tasks.walls.isolation import Isolation
-from tasks.walls.slot import Slot
-from tasks.workspace import TrialDir
 
 SHARE = 0.01
 """Of the time that it trained for: one update at most, for a program that looks at the clock only then."""
@@ -57,7 +58,7 @@ def untrained(
         )
         score = judge_run(at.marker, environment, isolation, aside, run, seed, slot)
         for large in (aside.out, aside.workspace):  # its logs are enough to understand it by
-            trees.remove(large)
+            file_trees.remove(large)
         return score
 
     score = scored("untrained", proposal)

@@ -9,11 +9,11 @@ from toy import SANDBOX
 
 from environments import Environment
 from tasks import propose
-from tasks.desk import Desk, champions_files, problem_of
 from tasks.proposers import Brief, Proposer
 from tasks.proposers.tpe import Tpe
+from tasks.proposing.validation import Desk, champions_files, problem_of
+from tasks.store.workspace import TrialDir
 from tasks.trial import History, Proposal
-from tasks.workspace import TrialDir
 
 NOWHERE = TrialDir(Path("/nonexistent/trials/0001"))
 

@@ -6,24 +6,12 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from environments.guards import Guard
+from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.certificate import Certificate, Fresh, conclude
+from tasks.deciding.certificate import Certificate, Fresh, conclude
 from tasks.rules import Tried, Weighed
 from tasks.rules.greedy import Greedy
-from tasks.trial import (
-    Due,
-    History,
-    Level,
-    Params,
-    Proposal,
-    Rerun,
-    Run,
-    Trial,
-    Verdict,
-    VerdictKind,
-    best,
-)
+from tasks.trial import Due, History, Level, Params, Proposal, Rerun, Run, Trial, Verdict, VerdictKind, best
 
 
 def scored(

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from toy import SANDBOX
 
-from flows.spec import CampaignSpec
-from tasks import workspace
+from flows.spec.campaign_spec import CampaignSpec
 from tasks.evaluate import judge_run
-from tasks.ledger import Ledger
+from tasks.store import workspace
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
 from tasks.train import run_program
 from tasks.trial import Params, Proposal, Trial, Verdict
 
@@ -103,5 +104,5 @@ def settled(ledger: Ledger, params: Params, edit: str | None = None, kind: str =
     )
     score = judge_run("noisy", ledger.environment, SANDBOX, place, run, 1)
     trial = Trial(number, 1, number, proposal, (run,), score, Verdict(kind, "as a test says"))  # type: ignore[arg-type]
-    workspace.write(place.trial, workspace.TRIAL.dump_json(trial).decode())
+    write_atomic(place.trial, workspace.TRIAL.dump_json(trial).decode())
     return trial

@@ -24,11 +24,11 @@ import environments
 from environments import Environment
 from environments.score import Score
 from tasks.evaluate import judge_run
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation, findings
+from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run, Value
-from tasks.walls.confine import Level
-from tasks.walls.isolation import Isolation, findings
-from tasks.workspace import TrialDir
 
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
 """Every level that this machine offers."""

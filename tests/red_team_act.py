@@ -14,13 +14,13 @@ from pathlib import Path
 import environments
 from environments.score import Score
 from environments.space import Value
-from tasks import fingerprint, workspace
 from tasks.evaluate import judge_run
+from tasks.sandbox import confinement, outputs
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation
+from tasks.store import workspace
+from tasks.store.workspace import TrialDir
 from tasks.trial import Proposal, Run
-from tasks.walls import confine
-from tasks.walls.confine import Level
-from tasks.walls.isolation import Isolation
-from tasks.workspace import TrialDir
 
 SEED = 4_611_686_018_427_387_847
 """The judge's; long, so that a program that knew it would be seen to."""
@@ -120,8 +120,8 @@ def trained(
     place = TrialDir(folder / "trials/0007")
     digest = workspace.prepare(place, folder / "program", environment, Proposal({}), TRAINING_SEED)
     (place.out / "model.bin").write_bytes(b"weights\n")
-    confine.give(place.out, level)
-    checkpoint = fingerprint.checkpoint(place.out)
+    confinement.give(place.out, level)
+    checkpoint = outputs.checkpoint(place.out)
     return (
         environment,
         place,

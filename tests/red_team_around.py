@@ -23,7 +23,7 @@ from pathlib import Path
 import psutil
 from red_team import Ground
 
-from tasks.walls import cgroup
+from tasks.sandbox import cgroup
 
 VICTIM = """
 import ctypes, os, signal, sys

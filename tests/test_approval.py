@@ -13,17 +13,18 @@ import pytest
 from toy import GREEDY, nightshift, quadratic, start, status
 
 from environments.plugins import Refused
-from flows.status import document
-from tasks import approval
-from tasks.approval import Answer, Asked
-from tasks.ledger import Ledger
+from flows.views.status import document
+from tasks.store import approval
+from tasks.store.approval import Answer, Asked
+from tasks.store.ledger import Ledger
+from tasks.store.workspace import PROPOSAL, TrialDir
+from tasks.system.files import write_atomic
 from tasks.trial import Proposal
-from tasks.workspace import PROPOSAL, TrialDir, write
 
 
 def waiting(folder: Path, number: int = 3) -> TrialDir:
     place = TrialDir(folder / f"{number:04d}")
-    write(place.proposal, PROPOSAL.dump_json(Proposal({"x": 1.0}, rationale="try it")).decode())
+    write_atomic(place.proposal, PROPOSAL.dump_json(Proposal({"x": 1.0}, rationale="try it")).decode())
     approval.ask(place, Asked(10.0, 20.0))
     return place
 
@@ -151,7 +152,7 @@ def _soon(seconds: float) -> str:
 
 
 def test_an_answer_to_nothing_names_what_waits(tmp_path: Path, home: Path) -> None:
-    from flows import ideas
+    from flows.cli.deciding import propose
 
     with pytest.raises(Refused, match="unknown campaign 'nights'"):
-        ideas.say("nights", None, True, "", False)
+        propose.say("nights", None, True, "", False)

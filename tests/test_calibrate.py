@@ -15,11 +15,11 @@ from toy import nightshift, quadratic
 
 from environments.plugins import Refused
 from environments.score import Score
-from flows import calibrate
 from flows.cli import app
-from tasks import calibration
-from tasks.calibration import Calibration, Measured, findings, foresight, interval, replicates, reruns
-from tasks.ledger import machine
+from flows.cli.deciding import calibrate
+from tasks.store import calibration
+from tasks.store.calibration import Calibration, Measured, findings, foresight, interval, replicates, reruns
+from tasks.store.ledger import machine
 from tasks.trial import TWENTIETHS, Run
 
 

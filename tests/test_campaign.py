@@ -18,7 +18,7 @@ import pytest
 from noisy import DRAW, noisy
 from toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status
 
-from tasks.walls import orphans
+from tasks.system import orphans
 
 LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
 """The columns of results.tsv that a deterministic trainer makes the same every time; times and commits are not."""
@@ -378,7 +378,7 @@ def test_a_changed_frozen_file_is_refused_because_scores_would_not_compare(campa
 @pytest.fixture
 def campaign(tmp_path: Path, home: Path) -> str:
     """A campaign that was created, and cut off before its first trial."""
-    from flows.spec import CampaignSpec
+    from flows.spec.campaign_spec import CampaignSpec
 
     CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="fixed", seed=7).open()
     return "fixed"

@@ -11,12 +11,12 @@ from toy import SANDBOX, quadratic
 import environments
 from environments import plugins
 from environments.plugins import Refused
-from tasks.progress import Progress
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation, findings
+from tasks.sandbox.progress import Progress
+from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.train import Look, check, run_program
 from tasks.trial import TWENTIETHS, Curve, Due, Proposal, Run
-from tasks.walls.confine import Level
-from tasks.walls.isolation import Isolation, findings
-from tasks.workspace import TRAINERS, TrialDir
 
 START = """\
 import json, pathlib, sys, time

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.capped_log import LINE_CHARACTERS, LOG_KEPT_HEAD, LOG_KEPT_TAIL, CappedLog
+from tasks.sandbox.capped_log import LINE_CHARACTERS, LOG_KEPT_HEAD, LOG_KEPT_TAIL, CappedLog
 
 KEY = b"sk-canary-0123456789"
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from nights import certified, scored, tried
 
-from environments.guards import Guard
+from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.certificate import (
+from tasks.deciding.certificate import (
     ALPHA,
     RUNS,
     Arm,
@@ -26,7 +26,7 @@ from tasks.certificate import (
     runs_of,
     shipped,
 )  # fmt: skip
-from tasks.statistics import CONFIDENCE
+from tasks.deciding.statistics import CONFIDENCE
 from tasks.trial import Run
 
 BETTER, WORSE = (110.0, 120.0, 104.0), (80.0, 91.0, 77.0)

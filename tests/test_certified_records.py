@@ -14,20 +14,20 @@ from test_ledger import created
 from test_outbox import Shelf, night, notes, outbox_of
 from test_tracking import BEGIN, artifacts_of, client_of, make_files, make_trial, points_of, runs_of
 
-from environments.guards import Guard
+from environments.metric_guards import Guard
 from environments.score import Score
-from tasks import workspace
-from tasks.certificate import Arm, Certificate, Fresh, conclude
-from tasks.ledger import CERTIFICATE, Ledger
-from tasks.mlflow_campaign import standing_note, summary_points
-from tasks.mlflow_certificate import certificate_points, certificate_tags, words
-from tasks.mlflow_registry import model_name
-from tasks.mlflow_run import trial_scalars, trial_tags, trial_times
-from tasks.outbox import Outbox, unsent, waiting
+from tasks.deciding.certificate import Arm, Certificate, Fresh, conclude
+from tasks.describe import caution
 from tasks.record import COLUMNS, reconcile, rewrite, settle
-from tasks.tracking import CampaignRecord, Mlflow, TrialFiles
+from tasks.store.ledger import CERTIFICATE, Ledger
+from tasks.system.files import write_atomic
+from tasks.tracking.campaign_run import standing_note, summary_points
+from tasks.tracking.certificates import certificate_points, certificate_tags, words
+from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles
+from tasks.tracking.outbox import Outbox, unsent, waiting
+from tasks.tracking.registry import model_name
+from tasks.tracking.trial_run import trial_scalars, trial_tags, trial_times
 from tasks.trial import Due, History, Rerun, Run, Trial, Verdict
-from tasks.wording import caution
 
 BETTER, SAME = (310.0, 320.0, 330.0), (205.0, 195.0, 200.0)
 """Fresh scores of a champion, and of a baseline that it beats."""
@@ -90,7 +90,7 @@ def prove(ledger: Ledger, one: Certificate) -> Certificate:
     """Store a certificate as the campaign does."""
     elsewhere = f"-on-{one.environment}" if one.elsewhere else ""
     path = ledger.path / "certificates" / f"{one.look}{elsewhere}.json"
-    workspace.write(path, CERTIFICATE.dump_json(one).decode())
+    write_atomic(path, CERTIFICATE.dump_json(one).decode())
     return one
 
 

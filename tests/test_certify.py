@@ -20,19 +20,20 @@ from toy import nightshift, quadratic, start, status
 
 import environments
 from environments.plugins import Refused
-from flows import certify as certifying
-from flows import proving
-from flows.bench import Bench
-from flows.certify import LOOK, Look, nothing_to_certify, path_of, store, why_not
-from flows.spec import CampaignSpec
-from flows.status import document
-from tasks import workspace
-from tasks.ablation import Ablation, Removed, parts
-from tasks.certificate import ALPHA, Certificate
-from tasks.ledger import Ledger
-from tasks.slots import Slots
+from flows import certify
+from flows.engine import run_certificate
+from flows.engine.run_certificate import LOOK, Look, nothing_to_certify, path_of, store, why_not
+from flows.engine.runner import Bench
+from flows.spec.campaign_spec import CampaignSpec
+from flows.views.status import document
+from tasks.deciding.ablation import Ablation, Removed, parts
+from tasks.deciding.certificate import ALPHA, Certificate
+from tasks.machine.slots import Slots
+from tasks.store import workspace
+from tasks.store.ledger import Ledger
+from tasks.store.workspace import TrialDir, finished
+from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
-from tasks.workspace import TrialDir, finished
 
 BASELINE = tried((), 0.1, -0.2, 0.4)
 GOOD: History = (BASELINE, tried((BASELINE,), 60.0))
@@ -53,7 +54,7 @@ def night(folder: Path, name: str = "night", **asked: Any) -> Ledger:
 def begun(ledger: Ledger, champion: int, runs: int) -> Path:
     """Declare the first look, as a life does that is killed thereafter."""
     path = ledger.path / "certificates/1.begun"
-    workspace.write(path, LOOK.dump_json(Look(champion, runs)).decode())
+    write_atomic(path, LOOK.dump_json(Look(champion, runs)).decode())
     return path
 
 
@@ -95,7 +96,7 @@ def test_without_a_score_there_is_nothing_to_certify(tmp_path: Path) -> None:
     assert nothing_to_certify(bench(ledger, ())) == "no trial has a score"
     assert nothing_to_certify(bench(ledger, (tried((), None),))) == "no trial has a score"
     with pytest.raises(Refused, match="'night' cannot be certified: no trial has a score"):
-        certifying.certify(bench(ledger, ()), 2)
+        run_certificate.certify(bench(ledger, ()), 2)
     assert not (ledger.path / "certificates").exists(), "no look was declared"
 
 
@@ -120,8 +121,8 @@ def test_what_carries_over_takes_no_look_of_the_campaigns_own(tmp_path: Path) ->
     ledger = campaign(noisy(tmp_path / "noisy"))
     store(ledger, certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5), on="other"))
     assert nothing_to_certify(bench(ledger, GOOD)) is None
-    assert certifying.next_look(bench(ledger, GOOD)) == 1
-    assert certifying.known(bench(ledger, GOOD)) is None
+    assert run_certificate.next_look(bench(ledger, GOOD)) == 1
+    assert run_certificate.known(bench(ledger, GOOD)) is None
 
 
 @pytest.mark.timeout(200)
@@ -132,7 +133,7 @@ def test_with_several_looks_the_next_one_has_half_of_what_the_first_had(tmp_path
     store(ledger, luck())
     assert nothing_to_certify(bench(ledger)) is None
     with prefect_at(server):
-        made = certifying.certify(bench(ledger), 2)
+        made = run_certificate.certify(bench(ledger), 2)
     assert made is not None and made.passed, made
     assert (made.look, made.alpha, made.champion) == (2, ALPHA / 4, 1)
     assert path_of(ledger, made) == ledger.path / "certificates/2.json"
@@ -151,7 +152,7 @@ def test_what_hardly_anything_is_expected_of_is_not_looked_at_and_the_status_say
     reason = why_not(bench(ledger, history))
     assert reason is not None and reason.endswith("fresh runs would not show it")
     assert nothing_to_certify(bench(ledger, history)) is None, "by hand it may be looked at"
-    assert certifying.at_the_end(bench(ledger, history))
+    assert run_certificate.at_the_end(bench(ledger, history))
     assert not (ledger.path / "certificates").exists()
     assert status("night")["uncertified"] == reason
     ledger.event("life")
@@ -164,7 +165,7 @@ def test_a_champion_of_which_much_is_expected_is_worth_a_look(tmp_path: Path) ->
 
 def test_a_rule_that_certifies_nothing_ends_without_a_look(tmp_path: Path) -> None:
     ledger = night(noisy(tmp_path / "noisy"), rule="greedy")
-    assert certifying.at_the_end(bench(ledger, GOOD))
+    assert run_certificate.at_the_end(bench(ledger, GOOD))
     assert document(ledger)["uncertified"] is None
     assert not (ledger.path / "certificates").exists()
 
@@ -181,15 +182,15 @@ def test_a_look_goes_on_as_it_was_declared_and_runs_nothing_twice(tmp_path: Path
     declared = path.read_text()
     (ledger.path / "stop").touch()
     with prefect_at(server):
-        assert certifying.certify(bench(ledger), 2) is None
-        assert not certifying.at_the_end(bench(ledger)), "the campaign was stopped, not finished"
+        assert run_certificate.certify(bench(ledger), 2) is None
+        assert not run_certificate.at_the_end(bench(ledger)), "the campaign was stopped, not finished"
         assert directories(path.parent) == [], "no run was begun"
         assert ledger.certificates() == () and nothing_to_certify(bench(ledger)) is None
         (ledger.path / "stop").unlink()
-        made = certifying.certify(bench(ledger), 2)
+        made = run_certificate.certify(bench(ledger), 2)
         assert made is not None and made.passed, made
         path_of(ledger, made).unlink()  # as if the last life was killed before it wrote that down
-        again = certifying.certify(bench(ledger), 2)
+        again = run_certificate.certify(bench(ledger), 2)
     assert path.read_text() == declared
     assert len(made.scores("champion")) == len(made.scores("baseline")) == 3
     assert again == made
@@ -205,7 +206,7 @@ def test_a_look_counts_as_taken_when_another_trial_is_champion_before_it_is_over
     ledger = campaign(noisy(tmp_path / "noisy"))
     begun(ledger, champion=1, runs=3)
     history = (*GOOD, tried(GOOD, 90.0))
-    made = certifying.certify(bench(ledger, history), 3)
+    made = run_certificate.certify(bench(ledger, history), 3)
     assert made is not None
     assert (made.look, made.champion, made.passed, made.runs, made.alpha) == (1, 1, False, (), ALPHA)
     assert made.reason.startswith(
@@ -214,7 +215,7 @@ def test_a_look_counts_as_taken_when_another_trial_is_champion_before_it_is_over
     assert ledger.certificates() == (made,)
     reason = nothing_to_certify(bench(ledger, history))
     assert reason is not None and "took it" in reason
-    assert certifying.at_the_end(bench(ledger, history))
+    assert run_certificate.at_the_end(bench(ledger, history))
     found = document(ledger)["certificate"]
     assert (found["trial"], found["passed"], found["gain"], found["runs"]) == (1, False, None, 0)
 
@@ -227,12 +228,12 @@ def test_with_several_looks_the_new_champion_gets_the_next_one(tmp_path: Path, s
     settled(ledger, {"x": 40.0})
     begun(ledger, champion=1, runs=3)
     with prefect_at(server):
-        made = certifying.certify(bench(ledger), 2)
+        made = run_certificate.certify(bench(ledger), 2)
     assert made is not None and made.passed, made
     assert (made.look, made.champion, made.alpha, len(made.runs)) == (2, 2, ALPHA / 4, 4)
     lost, kept = ledger.certificates()
     assert (lost.champion, lost.passed, lost.runs, lost.alpha) == (1, False, (), ALPHA / 2)
-    assert kept == made == certifying.known(bench(ledger))
+    assert kept == made == run_certificate.known(bench(ledger))
 
 
 # The command
@@ -274,7 +275,7 @@ def test_a_campaign_without_a_certificate_gets_one_later_once_and_stops_between_
 def test_fewer_than_two_runs_of_each_arm_are_refused(tmp_path: Path) -> None:
     campaign(noisy(tmp_path / "noisy"))
     with pytest.raises(Refused, match="--runs 1: give 2 to 100 runs of each arm"):
-        proving.prove("night", None, 1, None, False)
+        certify.prove("night", None, 1, None, False)
 
 
 # Elsewhere
@@ -293,7 +294,7 @@ def test_where_a_champion_cannot_be_taken_is_refused(tmp_path: Path, on: str, wo
     noisy(tmp_path / "other")
     asked = on if on in environments.bundled() else str(tmp_path / on)
     with pytest.raises(Refused) as refused:
-        proving.prove("night", asked, None, None, False)
+        certify.prove("night", asked, None, None, False)
     assert str(refused.value).startswith(words)
     assert not (ledger.path / f"certificates/on-{on}").exists()
 
@@ -383,14 +384,14 @@ def test_an_ablation_that_was_cut_off_is_done_in_the_next_life(tmp_path: Path, s
     settled(ledger, {"x": 30.0}, BETTER)
     store(ledger, replace(certified(1, (80.0, 81.0, 79.0), (0.1, -0.2, 0.4)), environment="noisy"))
     (ledger.path / "stop").touch()
-    assert not certifying.at_the_end(bench(ledger))
+    assert not run_certificate.at_the_end(bench(ledger))
     assert ledger.ablation(1) is None and directories(ledger.path / "ablations") == []
     (ledger.path / "stop").unlink()
     with prefect_at(server):
-        assert certifying.at_the_end(bench(ledger))
+        assert run_certificate.at_the_end(bench(ledger))
         found = ledger.ablation(1)
         (ledger.path / "ablations/0001.json").unlink()
-        assert certifying.at_the_end(bench(ledger))
+        assert run_certificate.at_the_end(bench(ledger))
     assert found is not None and ledger.ablation(1) == found, "what had been run was not run again"
     assert (found.champion, found.mean, found.runs) == (1, 80.0, 3)
     assert [one.change for one in found.removed] == ["x", "its edit"]
@@ -408,7 +409,7 @@ def test_only_what_passed_here_is_taken_apart_and_only_where_that_was_asked(
     ledger = night(noisy(tmp_path / "noisy"), advanced={"ablation": case != "not asked"})
     made = certified(1, (80.0, 81.0, 79.0), (0.1, -0.2, 0.4), on="other" if case == "elsewhere" else None)
     made = replace(made, passed=case != "not passed")
-    assert certifying.also_ablate(bench(ledger, GOOD), made)
+    assert run_certificate.also_ablate(bench(ledger, GOOD), made)
     assert not (ledger.path / "ablations").exists()
 
 
@@ -454,7 +455,7 @@ def test_a_decided_trial_gives_each_of_its_runs_with_its_own_score(tmp_path: Pat
     trial = Trial(3, 1, 3, Proposal({}), runs, each, Verdict("keep", "as a test says"), reruns=(again,))
     place = TrialDir(tmp_path / "0003")
     assert [workspace.settled(place, part) for part in ("", "run-2", "again-1")] == [None] * 3
-    workspace.write(place.trial, workspace.TRIAL.dump_json(trial).decode())
+    write_atomic(place.trial, workspace.TRIAL.dump_json(trial).decode())
     assert finished(place) == trial
     found = {
         part: workspace.settled(TrialDir(tmp_path / f"0003{f'-{part}' if part else ''}"), part)
@@ -468,5 +469,5 @@ def test_a_decided_trial_gives_each_of_its_runs_with_its_own_score(tmp_path: Pat
         None,
     ]
     alone = replace(trial, runs=runs[:1], score=scored(1.0), reruns=())
-    workspace.write(place.trial, workspace.TRIAL.dump_json(alone).decode())
+    write_atomic(place.trial, workspace.TRIAL.dump_json(alone).decode())
     assert workspace.settled(place, "") == (runs[0], scored(1.0))

@@ -12,10 +12,10 @@ import pytest
 from test_confine import run
 
 from environments.limits import Limits
-from tasks.walls import cgroup
-from tasks.walls.cgroup import STEM, Cgroups
-from tasks.walls.confine import NOBODY, Level
-from tasks.walls.isolation import findings
+from tasks.sandbox import cgroup
+from tasks.sandbox.cgroup import STEM, Cgroups
+from tasks.sandbox.confinement import NOBODY, Level
+from tasks.sandbox.isolation import findings
 
 GROUPS = cgroup.find()
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]

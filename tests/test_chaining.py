@@ -19,10 +19,10 @@ import pytest
 from toy import GREEDY, environment, nightshift, quadratic, status
 
 from environments import load
-from flows import chaining
-from tasks.ledger import Ledger, Settings
+from flows.engine import chaining
+from tasks.store.ledger import Ledger, Settings
 
-SMALL = "import flows.chaining\nflows.chaining.CHUNK = 3\n"
+SMALL = "import flows.engine.chaining\nflows.chaining.CHUNK = 3\n"
 COMMAND = f"{SMALL}from flows.cli import main\nmain()\n"
 SETTINGS = Settings(overrides={}, proposer="tpe", options={}, seed=1, rule="greedy")
 

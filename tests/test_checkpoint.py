@@ -14,13 +14,13 @@ import pytest
 from test_proposers import decided
 from toy import QUADRATIC, quadratic
 
-from flows.advanced import Advanced
-from flows.spec import CampaignSpec
+from flows.spec.advanced import Advanced
+from flows.spec.campaign_spec import CampaignSpec
 from tasks.checkpoint import At, history_digest, key, spec_digest
 from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.propose import propose
-from tasks.seeds import Purpose, derive
+from tasks.store.seeds import Purpose, derive
 from tasks.train import train
 from tasks.trial import History
 

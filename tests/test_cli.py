@@ -20,12 +20,12 @@ from test_proposers import decided
 from toy import GREEDY, command, environment, nightshift, quadratic, slow, start, status
 
 from environments.plugins import Refused
-from flows import detached
 from flows.cli import app
-from flows.spec import CampaignSpec, checked_environment
-from flows.template import write_environment
-from tasks.ledger import Ledger, free_name
+from flows.cli.problems.env_template import write_environment
+from flows.cli.running import detached
+from flows.spec.campaign_spec import CampaignSpec, checked_environment
 from tasks.record import reconcile, settle
+from tasks.store.ledger import Ledger, free_name
 
 VERBS = (
     "run", "resume", "watch", "stop", "try", "duel", "calibrate", "list", "status", "logs", "up", "down", "doctor", "env",

@@ -16,10 +16,10 @@ from toy import QUADRATIC, quadratic
 
 import environments
 from environments.limits import Limits
-from tasks.sandbox import Program
-from tasks.walls import confine, seccomp
-from tasks.walls.confine import NOBODY, Level, View
-from tasks.walls.isolation import findings
+from tasks.sandbox import confinement, seccomp
+from tasks.sandbox.confinement import NOBODY, Level, View
+from tasks.sandbox.isolation import findings
+from tasks.sandbox.program import Program
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 WALLS: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
@@ -46,7 +46,7 @@ def run(
     workspace, out = place / "workspace", place / "out"
     for folder in (workspace, out):
         folder.mkdir(exist_ok=True)
-    confine.give(out, level)
+    confinement.give(out, level)
     (workspace / "code.py").write_text(code)
     view = view or View((), ())
     given = View((workspace, *view.readable), (out, *view.writable), view.network, view.gpu)
@@ -70,7 +70,7 @@ def command(monkeypatch: pytest.MonkeyPatch, view: View, user: int = SOMEBODY) -
     """The command line of bubblewrap that this user would give."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
     try:
-        return confine.bwrap(view, cwd=Path("/a/workspace"), scratch_bytes=4096)
+        return confinement.bwrap(view, cwd=Path("/a/workspace"), scratch_bytes=4096)
     finally:
         monkeypatch.undo()
 
@@ -131,7 +131,7 @@ def test_folders_change_hands_only_where_the_program_has_another_user(
     monkeypatch: pytest.MonkeyPatch, user: int, level: Level, expected: int | None
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    assert confine.owner(level) == expected
+    assert confinement.owner(level) == expected
 
 
 @pytest.mark.parametrize("user", [ROOT, SOMEBODY])
@@ -143,7 +143,7 @@ def test_nothing_of_the_checkout_of_the_home_or_of_the_users_home_is_given(
     workspace, out = home / "night/trials/0001/workspace", home / "night/trials/0001/out"
     view = View((workspace,), (out,), network, gpu)
     given = [Path(path) for _, path in bound(command(monkeypatch, view, user))]
-    given += [Path(path) for path, _ in confine.landlock(view, home / "night/trials/0001/log.tmp")]
+    given += [Path(path) for path, _ in confinement.landlock(view, home / "night/trials/0001/log.tmp")]
     prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix)}
     interpreter = {path for path in given if any(path.is_relative_to(prefix) for prefix in prefixes)}
     for closed in (CHECKOUT, home, home / "night", home / "night/trials/0001", Path.home()):
@@ -222,7 +222,7 @@ def environment(tmp_path: Path, more: str) -> environments.Environment:
 @pytest.mark.parametrize("level", WALLS)
 def test_what_an_environment_lists_is_readable_and_nothing_beside_it(tmp_path: Path, level: Level) -> None:
     listed = environment(tmp_path, f"readable = ['data', '{tmp_path / 'shared/rows'}']\n")
-    view = confine.of(listed, (), ())
+    view = confinement.of(listed, (), ())
     assert view.readable == (tmp_path / "env/data", tmp_path / "shared/rows")
     paths = ["env/data/rows", "shared/rows", "env/judge.py", "env/environment.toml", "env/fit.py"]
     code = (
@@ -242,7 +242,7 @@ def test_an_environment_decides_about_network_and_gpu(
 ) -> None:
     listed = environment(tmp_path, f"device = {device!r}\nnetwork = {str(network).lower()}\n")
     read, write = tmp_path / "read", tmp_path / "write"
-    assert confine.of(listed, (read,), (write,)) == View((read,), (write,), network, gpu)
+    assert confinement.of(listed, (read,), (write,)) == View((read,), (write,), network, gpu)
 
 
 @pytest.fixture
@@ -278,16 +278,16 @@ def test_a_virtual_environment_around_a_folder_with_secrets_does_not_show_them(
 
 
 def test_without_a_gpu_in_the_view_no_device_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confine, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU))
-    closed = confine.landlock(View((), ()), Path("/scratch"))
+    monkeypatch.setattr(confinement, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU))
+    closed = confinement.landlock(View((), ()), Path("/scratch"))
     assert not {(str(path), True) for path in SYSTEM_GPU} & set(closed)
-    assert "--dev-bind" not in confine.bwrap(View((), ()), cwd=Path("/"), scratch_bytes=1)
+    assert "--dev-bind" not in confinement.bwrap(View((), ()), cwd=Path("/"), scratch_bytes=1)
 
 
 def test_the_folder_of_a_gpu_is_not_given_only_the_devices_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confine, "GPU_DEVICES", ("shm", "nu*", "fd/*"))
+    monkeypatch.setattr(confinement, "GPU_DEVICES", ("shm", "nu*", "fd/*"))
     given = [
-        path for path, writable in confine.landlock(View((), (), gpu=True), Path("/scratch")) if writable
+        path for path, writable in confinement.landlock(View((), (), gpu=True), Path("/scratch")) if writable
     ]
     assert "/dev/null" in given
     assert "/dev/shm" not in given
@@ -299,7 +299,7 @@ def test_the_folder_of_a_gpu_is_not_given_only_the_devices_in_it(monkeypatch: py
 def test_a_gpu_is_there_behind_walls_only_when_it_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool
 ) -> None:
-    monkeypatch.setattr(confine, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU))
+    monkeypatch.setattr(confinement, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU))
     code = f"import json, os\nprint(json.dumps([os.path.exists(path) for path in {[str(p) for p in SYSTEM_GPU]}]))"
     there = answers(tmp_path, "bwrap", code, view=View((), (), gpu=gpu))
     assert there == [gpu] * len(SYSTEM_GPU)
@@ -308,17 +308,17 @@ def test_a_gpu_is_there_behind_walls_only_when_it_is_given(
 @pytest.mark.parametrize("level", WALLS)
 def test_a_plan_carries_the_filter_of_its_level_and_the_depth_of_the_program(level: Level) -> None:
     argv = ["/bin/true"]
-    made = confine.plan(level, View((), ()), argv, cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1)
+    made = confinement.plan(level, View((), ()), argv, cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1)
     if level == "bwrap":
         assert made["filter"] == seccomp.behind_namespaces(False).hex()
         assert made["argv"][-1:] == argv and made["inner"] == 3 and made["landlock"] is None
     else:
-        assert made["filter"] == seccomp.without_namespaces(False, confine.landlock_version()).hex()
+        assert made["filter"] == seccomp.without_namespaces(False, confinement.landlock_version()).hex()
         assert made["argv"] == argv and made["inner"] == 1 and ("/s", True) in made["landlock"]["rules"]
 
 
 def test_the_level_without_walls_confines_nothing() -> None:
-    made = confine.plan(
+    made = confinement.plan(
         "none", View((), ()), ["/bin/true"], cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1
     )
     assert made == {"argv": ["/bin/true"], "inner": 1, "landlock": None, "filter": ""}

@@ -13,15 +13,15 @@ from nights import scored, tried
 from test_proposers import undemanding
 
 from environments import Environment, plugins
-from environments.guards import Guard
+from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.decide import SIMPLER_KEEPS, Untrained, Wanted, weigh
+from tasks.deciding.simplicity import is_simpler, kept_in_a_row, size
+from tasks.deciding.standing import goodness, standing
 from tasks.rules import Again, Rule, Tried
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.rules.race import Race
-from tasks.simplicity import is_simpler, kept_in_a_row, size
-from tasks.standing import goodness, standing
 from tasks.trial import (
     Control,
     Due,

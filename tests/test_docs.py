@@ -15,9 +15,9 @@ import environments
 from environments import plugins
 from tasks.evaluate import judge_run
 from tasks.proposers import Proposer
+from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal
-from tasks.workspace import TrialDir
 
 CHECKOUT = Path(__file__).parents[1]
 PAGES = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").glob("*.md")])

@@ -24,14 +24,14 @@ from test_watch import terminal
 from toy import nightshift
 
 from blocks.tracking import Tracking
-from flows import checkup, connections, doctor
-from flows.checkup import Check
-from flows.daemon import Daemon, Note, identity
-from flows.gpus import gpus, judged
-from tasks.asking import Unanswered, ask, command_of
-from tasks.gpus import GIB, MIB, Gpu, Holder, known, parse_gpus, parse_processes
-from tasks.walls.isolation import Finding
-from tasks.walls.orphans import MARKER
+from flows.cli.doctor import machine, report, services
+from flows.cli.doctor.gpus import gpus, judged
+from flows.cli.doctor.machine import Check
+from tasks.machine.gpus import GIB, MIB, Gpu, Holder, known, parse_gpus, parse_processes
+from tasks.sandbox.isolation import Finding
+from tasks.system.commands import Unanswered, ask, command_of
+from tasks.system.daemon import Daemon, Note, identity
+from tasks.system.orphans import MARKER
 
 CHECKOUT = Path(__file__).parents[1]
 NAMES = [
@@ -44,7 +44,7 @@ ONE_GPU = "0, GPU-aa, 143771, 520, NVIDIA H200\n"
 
 @pytest.fixture(autouse=True)
 def nobodys_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (*checkup.KEYS, "PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI"):
+    for name in (*machine.KEYS, "PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -295,7 +295,7 @@ def test_a_check_that_hangs_or_fails_is_bad_and_the_others_are_told() -> None:
         raise PermissionError(13, "Permission denied", "/somewhere")
 
     fine = Check("fine", "ok", "well")
-    hangs, fails, well = doctor.all_at_once({"hangs": hang, "fails": fail, "fine": lambda: fine}, seconds=0.3)
+    hangs, fails, well = report.all_at_once({"hangs": hang, "fails": fail, "fine": lambda: fine}, seconds=0.3)
     forever.set()
     assert (hangs.state, hangs.fact) == ("bad", "does not come back within 0.3 s")
     assert fails.state == "bad" and "/somewhere" in fails.fact
@@ -325,9 +325,9 @@ def level(*works: bool) -> tuple[Finding, ...]:
 def test_the_level_of_isolation_is_told_with_why_it_is_no_better(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: tuple[Finding, ...], state: str, words: list[str]
 ) -> None:
-    monkeypatch.setattr("tasks.walls.isolation.findings", lambda: found)
+    monkeypatch.setattr("tasks.sandbox.isolation.findings", lambda: found)
     monkeypatch.setenv("PATH", str(tmp_path))
-    check = checkup.isolation()
+    check = machine.isolation()
     assert check.state == state
     assert [word for word in words if word not in check.fact] == []
     assert ("apt install bubblewrap" in check.remedy) == (state != "ok")
@@ -335,48 +335,48 @@ def test_the_level_of_isolation_is_told_with_why_it_is_no_better(
 
 def test_the_versions_of_python_are_those_of_the_project() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    first, end = (".".join(map(str, v)) for v in (checkup.FIRST_PYTHON, checkup.FIRST_PYTHON_TOO_NEW))
+    first, end = (".".join(map(str, v)) for v in (machine.FIRST_PYTHON, machine.FIRST_PYTHON_TOO_NEW))
     assert project["requires-python"] == f">={first},<{end}"
-    assert checkup.python().state == "ok"
+    assert machine.python().state == "ok"
 
 
 def test_another_python_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkup, "FIRST_PYTHON_TOO_NEW", checkup.FIRST_PYTHON)
-    assert checkup.python().state == "bad"
+    monkeypatch.setattr(machine, "FIRST_PYTHON_TOO_NEW", machine.FIRST_PYTHON)
+    assert machine.python().state == "bad"
 
 
 def test_a_missing_git_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert re.fullmatch(r"git \d+\.\d+.*", checkup.git().fact)
+    assert re.fullmatch(r"git \d+\.\d+.*", machine.git().fact)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert (checkup.git().state, checkup.git().remedy) == ("bad", "install it: `apt install git`")
+    assert (machine.git().state, machine.git().remedy) == ("bad", "install it: `apt install git`")
 
 
 def test_what_trainers_need_is_a_note_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkup, "TRAINING", {"torch": ("no-such-torch",), "numpy": ("no-such", "numpy")})
-    check = checkup.training()
+    monkeypatch.setattr(machine, "TRAINING", {"torch": ("no-such-torch",), "numpy": ("no-such", "numpy")})
+    check = machine.training()
     assert check.state == "note" and "without torch no bundled trainer runs; installed: numpy" in check.fact
     assert ".[ppo]" in check.remedy
 
 
 def test_of_a_key_only_the_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert checkup.keys().state == "note"
+    assert machine.keys().state == "note"
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("GROQ_API_KEY", " ")
-    assert doctor.document(checkup.keys()) == {
+    assert report.document(machine.keys()) == {
         "name": "keys", "state": "ok", "fact": "set: OPENAI_API_KEY", "remedy": "", "keys": ["OPENAI_API_KEY"],
     }  # fmt: skip
 
 
 def test_a_home_that_others_can_enter_is_a_note_and_one_that_cannot_be_written_is_bad(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    assert (checkup.place(tmp_path).state, checkup.place(tmp_path).remedy) == (
+    assert (machine.place(tmp_path).state, machine.place(tmp_path).remedy) == (
         "note",
         f"`chmod 700 {tmp_path}`",
     )
     tmp_path.chmod(0o700)
-    assert checkup.place(tmp_path).state == "ok"
+    assert machine.place(tmp_path).state == "ok"
     assert list(tmp_path.iterdir()) == []
-    assert checkup.place(Path("/proc")).state == "bad"
+    assert machine.place(Path("/proc")).state == "bad"
 
 
 @pytest.mark.parametrize(
@@ -385,9 +385,9 @@ def test_a_home_that_others_can_enter_is_a_note_and_one_that_cannot_be_written_i
 def test_a_disk_with_little_room_is_a_note_and_a_full_one_is_bad(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little: int, none: int, state: str
 ) -> None:
-    monkeypatch.setattr(checkup, "LITTLE_DISK", little)
-    monkeypatch.setattr(checkup, "NO_DISK", none)
-    assert checkup.disk(tmp_path).state == state
+    monkeypatch.setattr(machine, "LITTLE_DISK", little)
+    monkeypatch.setattr(machine, "NO_DISK", none)
+    assert machine.disk(tmp_path).state == state
 
 
 # Prefect and MLflow
@@ -400,32 +400,32 @@ def test_a_port_is_free_ours_or_held_by_a_program_that_is_named(
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        monkeypatch.setattr(connections, "SERVICES", (("server", "Prefect", port),))
-        held = connections.ports(home)
+        monkeypatch.setattr(services, "SERVICES", (("server", "Prefect", port),))
+        held = services.ports(home)
         assert held.state == "note" and f"{port} is held by python" in held.fact
         assert f"(pid {os.getpid()})" in held.fact and "`nightshift up` starts Prefect on" in held.remedy
         (home / ".prefect").mkdir(parents=True)
         url = f"http://127.0.0.1:{port}/api"
         Daemon(home / ".prefect", "server").write(Note(url, os.getpid(), time.time(), identity(os.getpid())))
-        ours = connections.ports(home)
+        ours = services.ports(home)
         assert (ours.state, ours.fact) == ("ok", f"Prefect of this home runs at http://127.0.0.1:{port}")
     (home / ".prefect/server.json").unlink()
-    free = connections.ports(home)
+    free = services.ports(home)
     assert (free.state, free.fact) == ("ok", f"{port} is free for Prefect")
 
 
 def test_where_no_server_is_stated_a_campaign_starts_its_own(home: Path) -> None:
-    assert connections.prefect(home).state == "ok"
+    assert services.prefect(home).state == "ok"
 
 
 def test_the_server_of_this_home_is_used_if_it_answers(home: Path, api: Any, closed: str) -> None:
     (home / ".prefect").mkdir(parents=True)
     daemon = Daemon(home / ".prefect", "server")
     daemon.write(Note(api[0], os.getpid(), time.time(), identity(os.getpid())))
-    check = connections.prefect(home)
+    check = services.prefect(home)
     assert (check.state, check.details["version"]) == ("ok", "3.8.8") and api[0] in check.fact
     daemon.write(Note(f"http://{closed}/api", os.getpid(), time.time(), identity(os.getpid())))
-    assert connections.prefect(home).state == "note", "the next command starts it anew"
+    assert services.prefect(home).state == "note", "the next command starts it anew"
 
 
 def test_a_stated_prefect_server_answers_asks_who_we_are_or_is_none(
@@ -433,35 +433,35 @@ def test_a_stated_prefect_server_answers_asks_who_we_are_or_is_none(
 ) -> None:
     url, answers = api
     monkeypatch.setenv("PREFECT_API_URL", f"{url}/")
-    check = connections.prefect(home)
+    check = services.prefect(home)
     assert (check.state, check.details) == ("ok", {"url": url, "version": "3.8.8"})
     answers["/api/admin/version"] = (401, {})
-    assert "PREFECT_API_AUTH_STRING" in connections.prefect(home).remedy
+    assert "PREFECT_API_AUTH_STRING" in services.prefect(home).remedy
     answers["/api/admin/version"] = (200, {"a": "page"})
-    check = connections.prefect(home)
+    check = services.prefect(home)
     assert check.state == "bad" and "no Prefect API" in check.fact
 
 
 def test_where_the_saved_block_is_asked_for_is_where_a_server_keeps_it() -> None:
-    assert f"/slug/{Tracking.get_block_type_slug()}/block_documents/name/nightshift" in connections.BLOCK
+    assert f"/slug/{Tracking.get_block_type_slug()}/block_documents/name/nightshift" in services.BLOCK
 
 
 def test_the_saved_block_comes_before_the_variable_and_the_variable_before_the_home(
     home: Path, api: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, answers = api
-    assert connections.where_recorded(home) == (f"sqlite:///{home}/mlflow.db", "")
+    assert services.where_recorded(home) == (f"sqlite:///{home}/mlflow.db", "")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "off")
     monkeypatch.setenv("PREFECT_API_URL", url)
-    assert connections.where_recorded(home) == ("off", "MLFLOW_TRACKING_URI")
-    answers[f"/api{connections.BLOCK}"] = (
+    assert services.where_recorded(home) == ("off", "MLFLOW_TRACKING_URI")
+    answers[f"/api{services.BLOCK}"] = (
         200,
         {"data": {"uri": url.removesuffix("/api"), "token": "********"}},
     )
-    check = connections.mlflow(home)
+    check = services.mlflow(home)
     assert check.state == "ok" and "as the saved block nightshift says" in check.fact
-    answers[f"/api{connections.BLOCK}"] = (500, {})
-    check = connections.mlflow(home)
+    answers[f"/api{services.BLOCK}"] = (500, {})
+    check = services.mlflow(home)
     assert check.state == "note" and "where trials are recorded is not known" in check.fact
 
 
@@ -488,9 +488,9 @@ def test_where_mlflow_cannot_record_is_bad_and_no_password_is_told(
     monkeypatch.setattr(
         os, "access", lambda path, mode: Path(path) != Path("/proc")
     )  # root may write anywhere
-    check = connections.mlflow(tmp_path)
+    check = services.mlflow(tmp_path)
     assert check.state == "bad" and why in check.fact
-    assert SECRET not in json.dumps(doctor.document(check))
+    assert SECRET not in json.dumps(report.document(check))
 
 
 def test_a_database_that_listens_and_a_file_that_is_not_there_yet_will_do(
@@ -500,11 +500,11 @@ def test_a_database_that_listens_and_a_file_that_is_not_there_yet_will_do(
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         where = f"127.0.0.1:{listener.getsockname()[1]}"
-        assert connections.problem(f"mysql://me:{SECRET}@{where}/db", tmp_path) == ""
-    assert connections.problem(f"sqlite:///{tmp_path}/a/b.db", tmp_path) == ""
+        assert services.problem(f"mysql://me:{SECRET}@{where}/db", tmp_path) == ""
+    assert services.problem(f"sqlite:///{tmp_path}/a/b.db", tmp_path) == ""
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "off")
-    assert connections.mlflow(tmp_path).state == "ok"
+    assert services.mlflow(tmp_path).state == "ok"
 
 
 @pytest.mark.parametrize(
@@ -519,7 +519,7 @@ def test_a_database_that_listens_and_a_file_that_is_not_there_yet_will_do(
     ],
 )
 def test_an_address_is_shown_without_what_may_be_secret(uri: str, shown: str) -> None:
-    assert connections.public(uri) == shown
+    assert services.public(uri) == shown
 
 
 # The terminal
@@ -529,7 +529,7 @@ def test_an_address_is_shown_without_what_may_be_secret(uri: str, shown: str) ->
 def test_no_line_on_a_terminal_reaches_its_edge_and_nothing_is_cut_off(width: int) -> None:
     fact, remedy = "a long fact " * 12, "a remedy with \x1b[31mcolour " * 6
     with terminal(width) as (console, written):
-        doctor.tell(Check("isolation", "bad", fact, remedy), console, 9)
+        report.tell(Check("isolation", "bad", fact, remedy), console, 9)
     plain = re.sub(r"\x1b\[[\d;]*m", "", b"".join(written).decode())
     lines = plain.split("\r\n")[:-1]
     assert max(map(len, lines)) < width and "\x1b" not in "".join(lines)
@@ -542,5 +542,5 @@ def test_no_line_on_a_terminal_reaches_its_edge_and_nothing_is_cut_off(width: in
 
 def test_a_file_gets_one_line_for_a_check() -> None:
     console = Console(file=(file := io.StringIO()), width=40)
-    doctor.tell(Check("disk", "note", "a long fact " * 12, "make room"), console, 9)
+    report.tell(Check("disk", "note", "a long fact " * 12, "make room"), console, 9)
     assert file.getvalue() == f" note  disk       {'a long fact ' * 12}→ make room\n"

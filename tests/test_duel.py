@@ -12,15 +12,15 @@ from toy import nightshift, quadratic
 
 from environments.plugins import Refused
 from environments.score import Score
-from flows import contenders
 from flows.cli import app
-from flows.duel import DUEL, Bout, compare, in_words, prepare, two_sided
-from tasks import trees
+from flows.cli.deciding import duel_sides
+from flows.cli.deciding.duel import DUEL, Bout, compare, in_words, prepare, two_sided
+from tasks.system import file_trees
 
 
 def ready(a: str, b: str, on: Path | None = None, runs: int | None = 3, seed: int | None = 7) -> Bout:
     """A duel of two sides, laid out and not yet run."""
-    sides = (contenders.parse(a), contenders.parse(b))
+    sides = (duel_sides.parse(a), duel_sides.parse(b))
     return prepare(sides, str(on) if on else None, runs, [], seed, "auto", allow_unsandboxed=True)
 
 
@@ -219,7 +219,7 @@ def test_a_trial_whose_program_is_gone_or_never_was_is_refused(tmp_path: Path, h
     (ledger.place(0).workspace / "draw.py").write_text("something else")
     with pytest.raises(Refused, match="no longer holds the program that night/0 ran"):
         ready("night/0", "night/baseline")
-    trees.remove(ledger.place(0).workspace)
+    file_trees.remove(ledger.place(0).workspace)
     with pytest.raises(Refused, match="no longer holds the program that night/0 ran"):
         ready("night/0", "night/baseline")
     assert list((home / ".duels/noisy").iterdir()) == [], "nothing is left of what was refused"
@@ -246,14 +246,14 @@ def test_a_side_that_is_none_is_refused_with_what_there_is(tmp_path: Path, a: st
     settled(campaign(folder), {}, kind="crash")
     campaign(folder, "young")
     with pytest.raises(Refused, match=re.escape(why)):
-        contenders.parse(a)
+        duel_sides.parse(a)
 
 
 def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     settled(campaign(folder), {})
     (tmp_path / "bad.diff").write_text(BETTER.replace("bonus = 0.0", "bonus = 7.0"))
-    sides = (contenders.parse("night"), contenders.parse("baseline"))
+    sides = (duel_sides.parse("night"), duel_sides.parse("baseline"))
     with pytest.raises(
         Refused, match="--set needs --on ENVIRONMENT: the environment of a campaign is frozen"
     ):
@@ -275,7 +275,7 @@ def test_an_edited_program_does_not_run_without_walls_unless_that_is_allowed(
     tmp_path: Path, home: Path
 ) -> None:
     (tmp_path / "good.diff").write_text(BETTER)
-    sides = (contenders.parse("baseline"), contenders.parse(str(tmp_path / "good.diff")))
+    sides = (duel_sides.parse("baseline"), duel_sides.parse(str(tmp_path / "good.diff")))
     on = str(noisy(tmp_path / "noisy"))
     with pytest.raises(Refused, match="the edit is refused: it would run without walls"):
         prepare(sides, on, 2, [], 1, "none", allow_unsandboxed=False)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.edits import EditFailed, diff_of, patched
+from tasks.editing.edits import EditFailed, diff_of, patched
 from tasks.formats import NoEdit, changed
 
 ODD = [

@@ -13,7 +13,7 @@ from toy import QUADRATIC, quadratic
 import environments
 from environments import Environment
 from tasks import trainers
-from tasks.edits import EDIT_LIMIT, FILE_LIMIT, EditFailed, apply_edit, git_environment
+from tasks.editing.edits import EDIT_LIMIT, FILE_LIMIT, EditFailed, apply_edit, git_environment
 
 PROGRAM = "".join(f"line = {number}\n" for number in range(1, 13))
 GOOD = """\

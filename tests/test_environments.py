@@ -16,10 +16,10 @@ import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
-from flows.spec import checked_environment
+from flows.spec.campaign_spec import checked_environment
 from tasks import evaluate, propose, train
 from tasks.proposers import Proposer
-from tasks.workspace import fill, trainer_files
+from tasks.store.workspace import fill, trainer_files
 
 BUNDLED = environments.bundled()
 

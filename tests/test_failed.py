@@ -10,11 +10,11 @@ import pytest
 from toy import FIT, QUADRATIC, SANDBOX, quadratic
 
 import environments
-from tasks.progress import REASON_CHARACTERS, Failure, Progress
-from tasks.sandbox import CannotStart
+from tasks.sandbox.program import CannotStart
+from tasks.sandbox.progress import REASON_CHARACTERS, Failure, Progress
+from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tasks.workspace import TrialDir
 
 SETTINGS = QUADRATIC.replace('program = ["fit.py"]', 'program = ["fit.py", "train.toml"]').replace(
     'editable = ["fit.py"]', 'editable = ["train.toml"]'

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from environments import plainly
+from environments import safe_open
 from environments.limits import Limits
-from environments.plainly import NotPlain
-from tasks import fingerprint
-from tasks.fingerprint import DEPTH, Survey
+from environments.safe_open import NotPlain
+from tasks.sandbox import outputs
+from tasks.sandbox.outputs import DEPTH, Survey
 
 
 @pytest.fixture
@@ -69,10 +69,10 @@ def as_nobody() -> Iterator[Path]:
 
 def everything(out: Path) -> None:
     """Look at a tree in every way."""
-    fingerprint.survey(out)
-    fingerprint.fault(out)
-    fingerprint.checkpoint(out)
-    fingerprint.newest(out)
+    outputs.survey(out)
+    outputs.fault(out)
+    outputs.checkpoint(out)
+    outputs.newest(out)
 
 
 def open_descriptors() -> int:
@@ -80,16 +80,16 @@ def open_descriptors() -> int:
 
 
 def test_a_plain_checkpoint_has_no_fault_and_the_digest_of_its_names_and_contents(out: Path) -> None:
-    assert fingerprint.fault(out) is None
+    assert outputs.fault(out) is None
     content = hashlib.sha256(b"weights").hexdigest().encode()
-    assert fingerprint.checkpoint(out) == hashlib.sha256(b"weights/policy.pt\0" + content + b"\n").hexdigest()
+    assert outputs.checkpoint(out) == hashlib.sha256(b"weights/policy.pt\0" + content + b"\n").hexdigest()
 
 
 def test_the_digest_of_a_folder_follows_names_contents_and_where_links_point(out: Path) -> None:
     (out / "policy").write_text("1")
     (out / "best").symlink_to("policy")
     (out / "__pycache__").mkdir()
-    found = [fingerprint.digest(out)]
+    found = [outputs.digest(out)]
     for change in (
         lambda: (out / "policy").write_text("2"),
         lambda: (out / "policy").rename(out / "model"),
@@ -98,9 +98,9 @@ def test_the_digest_of_a_folder_follows_names_contents_and_where_links_point(out
         lambda: (out / "progress.jsonl").write_text("{}"),
     ):
         change()
-        found.append(fingerprint.digest(out))
+        found.append(outputs.digest(out))
     assert len(set(found)) == 6
-    assert fingerprint.checkpoint(out) == fingerprint.digest(out, without=b"progress.jsonl")
+    assert outputs.checkpoint(out) == outputs.digest(out, without=b"progress.jsonl")
 
 
 @pytest.mark.parametrize(
@@ -118,17 +118,17 @@ def test_the_digest_of_a_folder_follows_names_contents_and_where_links_point(out
 def test_the_digest_changes_with_the_checkpoint_and_with_nothing_else(
     change: Callable[[Path], object], same: bool, out: Path
 ) -> None:
-    before = fingerprint.checkpoint(out)
+    before = outputs.checkpoint(out)
     change(out)
 
-    assert (fingerprint.checkpoint(out) == before) is same
+    assert (outputs.checkpoint(out) == before) is same
 
 
 def test_a_tree_with_nothing_but_reports_and_folders_holds_no_checkpoint(out: Path) -> None:
     (out / "weights/policy.pt").unlink()
 
-    assert fingerprint.checkpoint(out) is None
-    assert fingerprint.newest(out) == 0
+    assert outputs.checkpoint(out) is None
+    assert outputs.newest(out) == 0
 
 
 def test_the_newest_file_is_told_by_its_own_time_and_the_reports_do_not_count(out: Path) -> None:
@@ -136,7 +136,7 @@ def test_the_newest_file_is_told_by_its_own_time_and_the_reports_do_not_count(ou
     (out / "older").write_text("")
     os.utime(out / "older", (5e8, 5e8))
 
-    assert fingerprint.newest(out) == 1e9
+    assert outputs.newest(out) == 1e9
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_the_newest_file_is_told_by_its_own_time_and_the_reports_do_not_count(ou
 def test_a_link_that_stays_inside_is_fine(target: str, out: Path) -> None:
     (out / "weights/loop").symlink_to(target)
 
-    assert fingerprint.fault(out) is None
+    assert outputs.fault(out) is None
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_link_that_may_lead_out_is_a_fault(target: str, out: Path) -> None:
     (out / "weights/latest").symlink_to(target)
 
     words = rf"link in out/ that may lead out .*'weights/latest' -> '{re.escape(target)}'.* save a copy"
-    assert re.search(words, fingerprint.fault(out) or "")
+    assert re.search(words, outputs.fault(out) or "")
 
 
 def test_a_link_that_leads_out_by_way_of_another_link_is_a_fault(out: Path) -> None:
@@ -165,22 +165,22 @@ def test_a_link_that_leads_out_by_way_of_another_link_is_a_fault(out: Path) -> N
     (out.parent / "trial.json").write_text("another's")
     assert (out / "weights/away").read_text() == "another's"
 
-    assert "'weights/away' -> 'up/../trial.json'" in (fingerprint.fault(out) or "")
+    assert "'weights/away' -> 'up/../trial.json'" in (outputs.fault(out) or "")
 
 
 def test_a_link_is_never_followed_whatever_it_points_to(out: Path, tmp_path: Path) -> None:
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "file").write_text("x" * 100_000)
-    before, newest = fingerprint.survey(out), fingerprint.newest(out)
+    before, newest = outputs.survey(out), outputs.newest(out)
     (out / "folder").symlink_to(tmp_path / "outside")
     (out / "file").symlink_to(tmp_path / "outside" / "file")
-    digest = fingerprint.checkpoint(out)
+    digest = outputs.checkpoint(out)
     (tmp_path / "outside" / "file").write_text("another")
     os.utime(tmp_path / "outside" / "file", (4e9, 4e9))
 
-    assert (fingerprint.checkpoint(out), fingerprint.newest(out)) == (digest, newest)
-    assert fingerprint.survey(out).files == before.files + 2
-    assert fingerprint.survey(out).bytes < before.bytes + 50_000
+    assert (outputs.checkpoint(out), outputs.newest(out)) == (digest, newest)
+    assert outputs.survey(out).files == before.files + 2
+    assert outputs.survey(out).bytes < before.bytes + 50_000
 
 
 def bind(path: Path) -> None:
@@ -213,8 +213,8 @@ def test_what_is_no_plain_file_or_folder_is_a_fault(
 ) -> None:
     leave(out / "odd")
 
-    assert re.search(words, fingerprint.fault(out) or "")
-    assert fingerprint.checkpoint(out)
+    assert re.search(words, outputs.fault(out) or "")
+    assert outputs.checkpoint(out)
     if (out / "odd").is_dir():
         (out / "odd").chmod(0o700)
 
@@ -224,10 +224,10 @@ def test_a_device_is_a_fault_and_is_not_opened(out: Path) -> None:
         os.mknod(out / "zero", 0o600 | 0o020000, os.makedev(1, 5))
     except PermissionError:
         pytest.skip("only root may make a device here")
-    before = fingerprint.checkpoint(out)
+    before = outputs.checkpoint(out)
 
-    assert "'zero' in out/, which is a device" in (fingerprint.fault(out) or "")
-    assert fingerprint.checkpoint(out) == before
+    assert "'zero' in out/, which is a device" in (outputs.fault(out) or "")
+    assert outputs.checkpoint(out) == before
 
 
 @pytest.mark.parametrize(
@@ -243,10 +243,10 @@ def test_a_name_that_is_no_text_is_a_fault_and_is_shown_escaped_and_cut(
 ) -> None:
     Path(os.fsdecode(bytes(out) + b"/" + name)).write_text("")
 
-    message = fingerprint.fault(out) or ""
+    message = outputs.fault(out) or ""
     assert re.search(shown, message)
     assert message.isprintable()
-    assert fingerprint.checkpoint(out)
+    assert outputs.checkpoint(out)
 
 
 def test_folders_may_be_nested_up_to_a_depth(out: Path) -> None:
@@ -255,32 +255,32 @@ def test_folders_may_be_nested_up_to_a_depth(out: Path) -> None:
         path = path / "d"
     path.mkdir(parents=True)
     (path / "file").write_text("")
-    assert fingerprint.fault(out) is None
-    assert fingerprint.survey(out).hidden is None
+    assert outputs.fault(out) is None
+    assert outputs.survey(out).hidden is None
 
     (path / "d").mkdir()
-    assert fingerprint.fault(out) is None
+    assert outputs.fault(out) is None
     (path / "d/file").write_text("")
-    assert re.search(r"nested folders deeper than 64 in out/ \('d/d/.*\): keep", fingerprint.fault(out) or "")
+    assert re.search(r"nested folders deeper than 64 in out/ \('d/d/.*\): keep", outputs.fault(out) or "")
 
 
 def test_thousands_of_nested_folders_are_a_fault_and_not_our_end(abyss: Path) -> None:
     before = open_descriptors()
 
-    assert "nested folders deeper than 64" in (fingerprint.fault(abyss) or "")
-    assert "nested folders deeper than 64" in (fingerprint.excess(abyss, Limits()) or "")
-    assert fingerprint.checkpoint(abyss) is None
-    assert fingerprint.newest(abyss) == 0
+    assert "nested folders deeper than 64" in (outputs.fault(abyss) or "")
+    assert "nested folders deeper than 64" in (outputs.excess(abyss, Limits()) or "")
+    assert outputs.checkpoint(abyss) is None
+    assert outputs.newest(abyss) == 0
     assert open_descriptors() == before
 
 
 def test_a_survey_counts_entries_and_the_larger_of_length_and_space(out: Path) -> None:
-    before = fingerprint.survey(out)
+    before = outputs.survey(out)
     with (out / "hole").open("wb") as file:
         file.truncate(2**40)
     with (out / "full").open("wb") as file:
         file.write(bytes(2**20))
-    after = fingerprint.survey(out)
+    after = outputs.survey(out)
 
     assert before.files == 3
     assert after.files == 5
@@ -292,10 +292,10 @@ def test_a_survey_ends_at_its_bounds(out: Path) -> None:
     for number in range(3000):
         (out / str(number)).write_bytes(b"x" * 10)
 
-    assert fingerprint.survey(out, most_files=100).files == 101
-    assert fingerprint.survey(out, most_bytes=0).files == 1
+    assert outputs.survey(out, most_files=100).files == 101
+    assert outputs.survey(out, most_bytes=0).files == 1
     started = time.monotonic()
-    assert fingerprint.survey(out).files == 3003
+    assert outputs.survey(out).files == 3003
     assert time.monotonic() - started < 2
 
 
@@ -309,7 +309,7 @@ def test_a_survey_ends_at_its_bounds(out: Path) -> None:
     ],
 )
 def test_what_is_too_much_is_said_with_its_limit(limits: Limits, words: str | None, out: Path) -> None:
-    found = fingerprint.excess(out, limits)
+    found = outputs.excess(out, limits)
 
     assert found is None if words is None else re.search(words, found or "")
 
@@ -323,8 +323,8 @@ def test_a_folder_that_cannot_be_read_hides_nothing_from_the_survey() -> None:
             list((folder / "out" / "shut").iterdir())
 
         words = "left 'shut' in out/ with permissions 000: let its owner read it"
-        assert fingerprint.excess(folder / "out", Limits()) == words
-        assert fingerprint.fault(folder / "out") == words
+        assert outputs.excess(folder / "out", Limits()) == words
+        assert outputs.fault(folder / "out") == words
         everything(folder / "out")
 
 
@@ -332,11 +332,11 @@ def test_a_file_that_cannot_be_read_is_a_fault_and_breaks_no_digest() -> None:
     with as_nobody() as folder:
         (folder / "out").mkdir()
         (folder / "out" / "a").write_text("a")
-        alone = fingerprint.checkpoint(folder / "out")
+        alone = outputs.checkpoint(folder / "out")
         (folder / "out" / "b").touch(0o000)
 
-        assert fingerprint.checkpoint(folder / "out") == alone
-        assert "left 'b' in out/ with permissions 000" in (fingerprint.fault(folder / "out") or "")
+        assert outputs.checkpoint(folder / "out") == alone
+        assert "left 'b' in out/ with permissions 000" in (outputs.fault(folder / "out") or "")
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a file", "a link", "a pipe"])
@@ -349,23 +349,23 @@ def test_an_out_that_is_no_folder_any_more_is_a_fault(instead: str, out: Path, t
     elif instead == "a pipe":
         os.mkfifo(out)
 
-    assert "replaced the folder out/" in (fingerprint.fault(out) or "")
-    assert fingerprint.survey(out) == Survey(0, 0)
-    assert fingerprint.checkpoint(out) is None
-    assert fingerprint.newest(out) == 0
+    assert "replaced the folder out/" in (outputs.fault(out) or "")
+    assert outputs.survey(out) == Survey(0, 0)
+    assert outputs.checkpoint(out) is None
+    assert outputs.newest(out) == 0
 
 
 def test_a_tree_that_changes_while_it_is_read_neither_breaks_nor_deceives(out: Path, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     allowed = set()
     name, stop = out / "model", threading.Event()
-    allowed.add(fingerprint.checkpoint(out))
+    allowed.add(outputs.checkpoint(out))
     name.write_text("model")
-    allowed.add(fingerprint.checkpoint(out))
+    allowed.add(outputs.checkpoint(out))
     name.unlink()
     for target in (tmp_path / "secret", tmp_path):
         name.symlink_to(target)
-        allowed.add(fingerprint.checkpoint(out))
+        allowed.add(outputs.checkpoint(out))
         name.unlink()
     name.mkdir()
 
@@ -391,7 +391,7 @@ def test_a_tree_that_changes_while_it_is_read_neither_breaks_nor_deceives(out: P
     try:
         until = time.monotonic() + 1
         while time.monotonic() < until:
-            seen.add(fingerprint.checkpoint(out))
+            seen.add(outputs.checkpoint(out))
             everything(out)
     finally:
         stop.set()
@@ -407,16 +407,16 @@ def test_a_file_counts_up_to_its_length_so_that_one_without_end_has_one() -> Non
     )  # its files have no length, and `uuid` never reads the same twice
     assert (endless / "uuid").read_text() != (endless / "uuid").read_text()
 
-    assert fingerprint.checkpoint(endless) == fingerprint.checkpoint(endless)
+    assert outputs.checkpoint(endless) == outputs.checkpoint(endless)
 
 
 def test_a_file_is_opened_plainly_and_nothing_else_is(out: Path) -> None:
     (out / "link").symlink_to("weights/policy.pt")
     os.mkfifo(out / "pipe")
     bind(out / "socket")
-    folder = plainly.open_folder(out / "weights")
+    folder = safe_open.open_folder(out / "weights")
     try:
-        with plainly.open_file("policy.pt", folder) as file:
+        with safe_open.open_file("policy.pt", folder) as file:
             assert file.read() == b"weights"
     finally:
         os.close(folder)
@@ -424,10 +424,10 @@ def test_a_file_is_opened_plainly_and_nothing_else_is(out: Path) -> None:
 
     for name, kind in {"pipe": NotPlain, "weights": NotPlain, "link": OSError, "socket": OSError}.items():
         with pytest.raises(kind) as refused:
-            plainly.open_file(out / name)
-        assert plainly.is_programs_doing(refused.value)
+            safe_open.open_file(out / name)
+        assert safe_open.is_programs_doing(refused.value)
     for name in ("pipe", "link", "weights/policy.pt", "missing"):
         with pytest.raises((NotADirectoryError, FileNotFoundError)) as refused:
-            plainly.open_folder(out / name)
-        assert plainly.is_programs_doing(refused.value)
+            safe_open.open_folder(out / name)
+        assert safe_open.is_programs_doing(refused.value)
     assert open_descriptors() == before

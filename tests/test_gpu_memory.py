@@ -14,13 +14,14 @@ from nights import tried
 from toy import FIT, SANDBOX, quadratic
 
 import environments
-from tasks import gpu_memory, train
-from tasks.gpu_memory import Reader, Sampler, nvml
-from tasks.mlflow_run import trial_scalars
-from tasks.tracking import CampaignRecord
+from tasks import train
+from tasks.machine import gpu_memory
+from tasks.machine.gpu_memory import Reader, Sampler, nvml
+from tasks.store.workspace import TRIAL, TrialDir
+from tasks.system.slot import NOWHERE, Slot
+from tasks.tracking.client import CampaignRecord
+from tasks.tracking.trial_run import trial_scalars
 from tasks.trial import Proposal, Trial
-from tasks.walls.slot import NOWHERE, Slot
-from tasks.workspace import TRIAL, TrialDir
 
 PAIR = ("GPU-bbbb", "GPU-aaaa")
 GIB = 2**30

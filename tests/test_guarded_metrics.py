@@ -13,13 +13,13 @@ from toy import QUADRATIC, SANDBOX, quadratic
 
 import environments
 from environments import Environment
-from environments.guards import Guard
+from environments.metric_guards import Guard
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.evaluate import judge_run
+from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal
-from tasks.workspace import TrialDir
 
 GUARDED = (
     QUADRATIC

@@ -16,11 +16,11 @@ from toy import QUADRATIC, quadratic
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from flows import guards
-from flows.advanced import Advanced
-from flows.guards import Stop, stop
-from flows.spec import CampaignSpec
-from flows.times import besides_training, time_for_a_trial, time_for_the_certificate
+from flows.engine import stopping
+from flows.engine.stopping import Stop, stop
+from flows.spec.advanced import Advanced
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.time_budget import besides_training, time_for_a_trial, time_for_the_certificate
 from tasks.trial import History, Rerun
 
 HOUR = 3600.0
@@ -266,7 +266,7 @@ def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(
 
 
 def test_a_proposer_with_nothing_left_ends_a_campaign_well() -> None:
-    assert Stop("finished", "the proposer has nothing left to try") == guards.NOTHING_LEFT
+    assert Stop("finished", "the proposer has nothing left to try") == stopping.NOTHING_LEFT
 
 
 @pytest.mark.parametrize(

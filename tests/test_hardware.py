@@ -18,22 +18,22 @@ from test_ledger import created
 from toy import nightshift, quadratic, status
 
 from environments import Environment
-from environments.guards import Guard
+from environments.metric_guards import Guard
 from environments.plugins import Refused
 from flows.rerun import check
-from flows.status import document
-from flows.tables import campaign_table
-from tasks import ledger as ledgers
-from tasks import workspace
-from tasks.comparable import STRAYS, comparable, compared
+from flows.views.status import document
+from flows.views.tables import campaign_table
 from tasks.decide import decide, weigh
-from tasks.ledger import Ledger, machine
+from tasks.deciding.comparable import STRAYS, comparable, compared
+from tasks.deciding.standing import reference, standing
 from tasks.record import reconcile, settle
 from tasks.rules import Again, Rule, Tried
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.rules.race import Race
-from tasks.standing import reference, standing
+from tasks.store import ledger as ledgers
+from tasks.store import workspace
+from tasks.store.ledger import Ledger, machine
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict, best, machine_of, measured
 
 BEFORE, NOW = "linux-x86_64-8cpu", "linux-x86_64-64cpu-2x-nvidia-a100"
@@ -296,8 +296,8 @@ def test_the_name_of_a_machine_tells_its_cards(monkeypatch: pytest.MonkeyPatch) 
 
 
 ELSEWHERE = """
-import sys, tasks.ledger
-tasks.ledger.machine = lambda: "another-machine"
+import sys, tasks.store.ledger
+tasks.store.ledger.machine = lambda: "another-machine"
 sys.argv = ["nightshift", *sys.argv[1:]]
 from flows.cli import main
 main()

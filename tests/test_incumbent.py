@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from nights import scored, tried
 
-from tasks.incumbent import Estimate, Idea, Seen, estimate, first
-from tasks.standing import goodness, reference, standing
+from tasks.deciding.champion_estimate import Estimate, Idea, Seen, estimate, first
+from tasks.deciding.standing import goodness, reference, standing
 from tasks.trial import History
 
 BASELINE = (80.0, 95.0, 71.0)

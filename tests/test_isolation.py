@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from tasks.walls import isolation
-from tasks.walls.confine import LEVELS, Level
-from tasks.walls.isolation import Finding, Isolation, choose, findings
+from tasks.sandbox import isolation
+from tasks.sandbox.confinement import LEVELS, Level
+from tasks.sandbox.isolation import Finding, Isolation, choose, findings
 
 
 @pytest.fixture(autouse=True)

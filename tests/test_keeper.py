@@ -21,13 +21,13 @@ import psutil
 import pytest
 
 from environments.limits import Limits
-from tasks.sandbox import CannotStart, Program, Stopped
-from tasks.walls import confine, keeper
-from tasks.walls.confine import Level, View
-from tasks.walls.handed import child_environment
-from tasks.walls.isolation import findings
+from tasks.sandbox import confinement, supervisor
+from tasks.sandbox.child_environment import child_environment
+from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.isolation import findings
+from tasks.sandbox.program import CannotStart, Program, Stopped
 
-KEEPER = [sys.executable, "-I", "-S", "-B", keeper.__file__]
+KEEPER = [sys.executable, "-I", "-S", "-B", supervisor.__file__]
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
 LONG = 1_000_000 + os.getpid()
 """Seconds that nobody else sleeps: how the processes of these tests are told from all others."""
@@ -105,7 +105,7 @@ def alive(words: str) -> list[int]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             line = process.cmdline()
-            if words in " ".join(line) and keeper.__file__ not in line:
+            if words in " ".join(line) and supervisor.__file__ not in line:
                 found.append(process.pid)
     return found
 
@@ -184,7 +184,7 @@ def test_a_path_that_landlock_cannot_grant_keeps_the_program_from_running(tmp_pa
     if "landlock" not in WORKING:
         pytest.skip("this kernel has no Landlock")
     view = View((tmp_path / "missing",), ())
-    walls = confine.plan("landlock", view, ["/bin/true"], cwd=tmp_path, scratch=tmp_path, scratch_bytes=0)
+    walls = confinement.plan("landlock", view, ["/bin/true"], cwd=tmp_path, scratch=tmp_path, scratch_bytes=0)
     with kept(plan() | walls) as it:
         assert it.says() == {"confining": True, "why": f"No such file or directory ({tmp_path / 'missing'})"}
 
@@ -295,10 +295,10 @@ def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level
     out, scratch = tmp_path / "out", tmp_path / "scratch"
     for folder in (out, scratch):
         folder.mkdir()
-    confine.give(out, level)
+    confinement.give(out, level)
     code = f"import os, time\nopen({str(out / 'pid')!r}, 'w').write(str(os.getpid()))\n{NAP}"
     argv = [sys.executable, "-I", "-c", code]
-    walls = confine.plan(level, View((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20)
+    walls = confinement.plan(level, View((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20)
     with kept(plan(env=child_environment("/tmp", "test/kept")) | walls, cwd=out) as it:
         it.says()
         pid_file(out / "pid")

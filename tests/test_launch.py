@@ -17,16 +17,17 @@ import pytest
 from toy import quadratic
 
 from environments.plugins import Refused
-from flows import child, launching
-from flows.bench import Bench
-from flows.child import CannotLaunch, key
-from flows.spec import CampaignSpec
-from tasks import interrupt, storage, workspace
+from flows.engine import deployment_run, launching
+from flows.engine.deployment_run import CannotLaunch, key
+from flows.engine.runner import Bench
+from flows.spec.campaign_spec import CampaignSpec
 from tasks.checkpoint import At, history_digest, is_kept
-from tasks.ledger import Ledger
-from tasks.storage import Asked, Launches, NotShared
+from tasks.store import launch_files
+from tasks.store.launch_files import Asked, Launches, NotShared
+from tasks.store.ledger import Ledger
+from tasks.system import interrupt, orphans
+from tasks.system.files import write_atomic
 from tasks.trial import Proposal
-from tasks.walls import orphans
 
 AT = At("abc123", "0011223344556677", 7)
 BASELINE = Proposal({"x": 2.5})
@@ -73,10 +74,10 @@ def api(server: str) -> Iterator[httpx.Client]:
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look often, and wait for nobody for long."""
     for module, name, seconds in (
-        (child, "POLL_SECONDS", 0.05), (child, "LOST_CANCEL_SECONDS", 0.2),
-        (child, "CANCEL_SECONDS", 5.0), (child, "POOL_SECONDS", 0.0), (child, "VISIBLE_SECONDS", 0.3),
-        (storage, "VISIBLE_SECONDS", 0.3), (storage, "SILENT_SECONDS", 0.6), (storage, "BEAT_SECONDS", 0.05),
-        (storage, "POLL_SECONDS", 0.05),
+        (deployment_run, "POLL_SECONDS", 0.05), (deployment_run, "LOST_CANCEL_SECONDS", 0.2),
+        (deployment_run, "CANCEL_SECONDS", 5.0), (deployment_run, "POOL_SECONDS", 0.0), (deployment_run, "VISIBLE_SECONDS", 0.3),
+        (launch_files, "VISIBLE_SECONDS", 0.3), (launch_files, "SILENT_SECONDS", 0.6), (launch_files, "BEAT_SECONDS", 0.05),
+        (launch_files, "POLL_SECONDS", 0.05),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, seconds)
 
@@ -197,7 +198,7 @@ def test_where_locks_do_not_reach_a_beat_of_another_machine_is_waited_for(ledger
 
     def elsewhere() -> None:
         for count in range(10):
-            workspace.write(launches.folder / "beat", f"another 17 {count}\n")
+            write_atomic(launches.folder / "beat", f"another 17 {count}\n")
             time.sleep(0.1)
         order.append("its last beat")
 
@@ -276,7 +277,7 @@ def test_a_child_whose_machine_dies_gets_the_next_number(
 def test_a_child_that_falls_silent_is_lost_with_its_machine(
     api: httpx.Client, ledger: Ledger, launched: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(child, "LOST_SECONDS", 0.5)
+    monkeypatch.setattr(deployment_run, "LOST_SECONDS", 0.5)
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     (first,) = until(lambda: runs(api, what))

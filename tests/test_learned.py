@@ -22,7 +22,7 @@ from tasks.proposers._policy import (
     loss_and_gradients,
 )
 from tasks.proposers.learned import CRASH, Learned, campaigns, rewards
-from tasks.seeds import derive
+from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Verdict
 
 LINE: Space = {"x": Float(low=0.0, high=1.0, default=0.5)}

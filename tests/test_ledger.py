@@ -18,11 +18,12 @@ from test_proposers import decided
 from toy import FIT, JUDGE, quadratic
 
 from environments.plugins import Refused
-from flows.spec import CampaignSpec
-from flows.status import document
-from tasks import ledger as ledgers
-from tasks import workspace
-from tasks.ledger import FREEZE_LIMIT, Ledger, campaigns, check_name, free_name
+from flows.spec.campaign_spec import CampaignSpec
+from flows.views.status import document
+from tasks.store import workspace
+from tasks.store.ledger import FREEZE_LIMIT, Ledger, campaigns, check_name, free_name
+from tasks.system.files import write_atomic
+from tasks.system.home import home
 from tasks.trial import History
 
 
@@ -122,7 +123,7 @@ def test_many_that_ask_at_once_get_different_names() -> None:
 
 
 def test_two_processes_that_ask_at_once_get_different_names(home: Path) -> None:
-    code = "from tasks.ledger import free_name\nprint(*(free_name('quad') for _ in range(30)))"
+    code = "from tasks.store.ledger import free_name\nprint(*(free_name('quad') for _ in range(30)))"
     root = Path(__file__).parents[1]
     both = [
         subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True)
@@ -134,19 +135,19 @@ def test_two_processes_that_ask_at_once_get_different_names(home: Path) -> None:
 
 def test_the_home_is_private(home: Path) -> None:
     assert not home.exists()
-    assert ledgers.home() == home
+    assert home() == home
     assert home.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_campaigns_directory_is_private(tmp_path: Path) -> None:
     assert created(tmp_path).path.stat().st_mode & 0o777 == 0o700
-    assert (ledgers.home() / free_name("quad")).stat().st_mode & 0o777 == 0o700
+    assert (home() / free_name("quad")).stat().st_mode & 0o777 == 0o700
 
 
 def test_the_home_is_where_it_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NIGHTSHIFT_HOME", "elsewhere/runs")
-    assert ledgers.home() == tmp_path / "elsewhere/runs"
+    assert home() == tmp_path / "elsewhere/runs"
 
 
 def test_a_new_campaign_has_the_environment_and_the_program_frozen(tmp_path: Path) -> None:
@@ -316,7 +317,7 @@ def test_history_is_in_the_order_in_which_trials_were_decided(tmp_path: Path) ->
         history += (decided(history, score, {"x": 1.0}),)
     for trial, settle in zip(history, (0, 2, 1), strict=True):
         text = workspace.TRIAL.dump_json(dataclasses.replace(trial, settle=settle)).decode()
-        workspace.write(ledger.place(trial.number).trial, text)
+        write_atomic(ledger.place(trial.number).trial, text)
     ledger.place(3).workspace.mkdir(parents=True)
     assert [trial.number for trial in ledger.history()] == [0, 2, 1]
 
@@ -324,7 +325,7 @@ def test_history_is_in_the_order_in_which_trials_were_decided(tmp_path: Path) ->
 def test_a_trial_is_read_back_as_it_was_decided(tmp_path: Path) -> None:
     ledger = created(tmp_path)
     trial = decided((), 0.1 + 0.2, {"x": 1e-5, "n": 3, "act": "relu", "anneal": True, "whole": 2.0})
-    workspace.write(ledger.place(0).trial, workspace.TRIAL.dump_json(trial, indent=2).decode())
+    write_atomic(ledger.place(0).trial, workspace.TRIAL.dump_json(trial, indent=2).decode())
     (again,) = ledger.history()
     assert again == trial
     assert [type(value) for value in again.proposal.params.values()] == [float, int, str, bool, float]

@@ -14,10 +14,10 @@ from toy import QUADRATIC, quadratic
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from tasks import lessons as module
-from tasks import workspace
-from tasks.ledger import Ledger, Settings
-from tasks.lessons import LEARNED, learned_from, lessons, lessons_json
+from tasks.store import earlier_campaigns, workspace
+from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons, lessons_json
+from tasks.store.ledger import Ledger, Settings
+from tasks.system.files import write_atomic
 from tasks.trial import History
 
 SETTINGS = Settings(overrides={}, proposer="tpe", options={}, seed=1, rule="greedy")
@@ -33,7 +33,7 @@ def campaign(name: str, environment: Environment, history: History) -> Ledger:
         name, environment, source=str(environment.folder), settings=SETTINGS, isolation="none", spec=""
     )
     for trial in history:
-        workspace.write(ledger.place(trial.number).trial, workspace.TRIAL.dump_json(trial).decode())
+        write_atomic(ledger.place(trial.number).trial, workspace.TRIAL.dump_json(trial).decode())
     return ledger
 
 
@@ -61,7 +61,10 @@ def test_only_what_can_be_learned_is_kept(tmp_path: Path) -> None:
     (lesson,) = learned_from(["large"], environment)
     assert (lesson.reruns, lesson.runs[0].curve, lesson.score.runs[0].units) == ((), (), ())
     assert lesson.runs[0].error is not None
-    assert lesson.runs[0].error.endswith("the end") and len(lesson.runs[0].error) == module.ERROR_CHARACTERS
+    assert (
+        lesson.runs[0].error.endswith("the end")
+        and len(lesson.runs[0].error) == earlier_campaigns.ERROR_CHARACTERS
+    )
     assert (lesson.score.values, lesson.score.also) == ((3.0, 4.0), {"length": 2.0})
     assert lesson.runs[0].seed == trial.runs[0].seed
 
@@ -72,7 +75,7 @@ def test_of_too_many_the_newest_are_kept_and_the_baseline_that_they_compare_with
     environment = quad(tmp_path)
     for name, trials in (("oldest", 3), ("older", 6), ("newest", 4)):
         campaign(name, environment, search(trials))
-    monkeypatch.setattr(module, "MOST", 8)
+    monkeypatch.setattr(earlier_campaigns, "MOST", 8)
     found = learned_from(["newest", "older", "oldest"], environment)
     assert [trial.number for trial in found] == [0, 5, 6, 0, 1, 2, 3, 4]
 

@@ -20,10 +20,10 @@ import pytest
 from test_ledger import created
 
 from environments.plugins import Refused
-from tasks import life
-from tasks.ledger import Ledger
-from tasks.life import Life
-from tasks.walls import orphans
+from tasks.store import life
+from tasks.store.ledger import Ledger
+from tasks.store.life import Life
+from tasks.system import orphans
 
 HOLD = """\
 import subprocess, sys, time

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from test_proposers import decided
 
-from tasks import lineage
+from tasks.store import lineage
+from tasks.store.workspace import TrialDir
 from tasks.trial import History, Trial
-from tasks.workspace import TrialDir
 
 PROGRAM = ("train.py", "lib/net.py")
 

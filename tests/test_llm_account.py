@@ -14,7 +14,7 @@ from pydantic import SecretStr, ValidationError
 
 from environments.plugins import Refused
 from tasks.llm.account import Account, Stated, accounts, check
-from tasks.scrub import known_secrets, remember, scrub_text
+from tasks.system.redact import known_secrets, remember, scrub_text
 
 KEY = "sk-canary-93b2d8aa"
 

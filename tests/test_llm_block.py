@@ -10,7 +10,7 @@ from pydantic import SecretStr, ValidationError
 from blocks.llm import LLM
 from environments.plugins import Refused
 from tasks.llm.account import Account, Stated, accounts
-from tasks.scrub import scrub_text
+from tasks.system.redact import scrub_text
 
 KEY = "sk-canary-c41d70fe"
 

@@ -29,10 +29,10 @@ from fake_llm import (
 )
 from pydantic import SecretStr
 
-from tasks import interrupt, scrub
 from tasks.llm.account import Account
 from tasks.llm.chat import PATIENCE, Message, Patience, ask
 from tasks.proposers import Brief, Left, Refusal, Unavailable
+from tasks.system import interrupt, redact
 from tasks.trial import Usage
 
 KEY = "sk-canary-5f0c1e77"
@@ -379,7 +379,7 @@ def test_a_request_that_was_not_answered_is_asked_again(tmp_path: Path) -> None:
 def test_a_key_stands_in_no_trace_no_error_and_no_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    scrub.remember("LLM_KEY", KEY)
+    redact.remember("LLM_KEY", KEY)
 
     def echo(asked: Asked) -> Reply:
         return Reply(f"Incorrect API key provided: {asked.key}", status=401)

@@ -21,7 +21,7 @@ from nights import tried
 from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
 from tasks import propose
-from tasks.edits import diff_of
+from tasks.editing.edits import diff_of
 from tasks.llm import library
 from tasks.llm.reading import Idea, Misread, headed, ideas
 from tasks.proposers import (

@@ -14,9 +14,9 @@ import yaml
 from test_confine import WALLS, answers
 
 from environments.limits import Limits
-from tasks.sandbox import Program
-from tasks.walls import confine
-from tasks.walls.confine import Level, View
+from tasks.sandbox import confinement
+from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.program import Program
 
 CHECKOUT = Path(__file__).parents[1]
 DOCKER = (
@@ -105,7 +105,7 @@ def started(place: Path, code: str) -> Program:
     workspace, out = place / "workspace", place / "out"
     for folder in (workspace, out):
         folder.mkdir(parents=True)
-    confine.give(out, "bwrap")
+    confinement.give(out, "bwrap")
     (workspace / "code.py").write_text(code)
     return Program(
         ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker=f"test/{place.name}",
@@ -129,7 +129,7 @@ def test_bubblewrap_works_with_what_docker_leaves_and_the_deployment_adds_and_wi
 def best_level(capabilities: tuple[str, ...]) -> str:
     """The best level for a process that can have these capabilities at most."""
     kept = ",".join(["-all", *(f"+{name}" for name in capabilities)])
-    code = "import json; from tasks.walls.isolation import choose; print(json.dumps(choose('auto')))"
+    code = "import json; from tasks.sandbox.isolation import choose; print(json.dumps(choose('auto')))"
     done = subprocess.run(
         ["setpriv", "--inh-caps=-all", f"--bounding-set={kept}", sys.executable, "-c", code],
         cwd=CHECKOUT, capture_output=True, text=True, timeout=100,

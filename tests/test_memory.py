@@ -8,7 +8,7 @@ import pytest
 from nights import tried
 
 from environments.space import Choice, Float, Int, Space
-from tasks.memory import Category, Tried, categories, duplicate, meaning, normal
+from tasks.proposing.duplicates import Category, Tried, categories, duplicate, meaning, normal
 from tasks.trial import History, Params, Value
 
 SPACE: Space = {

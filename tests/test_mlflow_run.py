@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from environments.score import Score
-from tasks import mlflow_run
-from tasks.mlflow_campaign import standing_note, standing_points, summary_points
-from tasks.mlflow_run import CampaignRecord, curves, log_tail, metric_key, trial_note, trial_scalars
-from tasks.mlflow_views import View, nights_view, trials_view
+from tasks.tracking import trial_run
+from tasks.tracking.campaign_run import standing_note, standing_points, summary_points
+from tasks.tracking.trial_run import CampaignRecord, curves, log_tail, metric_key, trial_note, trial_scalars
+from tasks.tracking.views import View, nights_view, trials_view
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind, best
 
 NIGHT = CampaignRecord("night", "abc", "cartpole", "return/mean", True, None, 1.7e9, {}, ("lr", "gamma"))
@@ -57,7 +57,7 @@ def test_lines_that_are_no_reports_are_passed_over(tmp_path: Path) -> None:
 def test_a_long_curve_is_thinned_and_keeps_its_ends(tmp_path: Path) -> None:
     lines = (f'{{"elapsed": {i}, "step": {i}, "metrics": {{"a": {i}}}}}' for i in range(3000))
     curve = curves(write_progress(tmp_path, *lines), 0)
-    assert len(curve) == mlflow_run.CURVE_POINTS
+    assert len(curve) == trial_run.CURVE_POINTS
     assert (curve[0].step, curve[-1].step) == (0, 2999)
     assert curve == curves(tmp_path / "progress.jsonl", 0)
 
@@ -66,14 +66,14 @@ def test_many_curves_share_the_points(tmp_path: Path) -> None:
     metrics = json.dumps({f"m{k}": 1 for k in range(300)})
     lines = (f'{{"elapsed": {i}, "step": {i}, "metrics": {metrics}}}' for i in range(100))
     points = curves(write_progress(tmp_path, *lines), 0)
-    assert len({p.key for p in points}) == mlflow_run.CURVES
-    assert len(points) <= mlflow_run.POINTS
+    assert len({p.key for p in points}) == trial_run.CURVES
+    assert len(points) <= trial_run.POINTS
 
 
 def test_a_huge_report_file_is_sampled_from_end_to_end(tmp_path: Path) -> None:
     lines = [f'{{"elapsed": {i}, "step": {i}, "metrics": {{"a": {i}}}}}' for i in range(200_000)]
     curve = curves(write_progress(tmp_path, *lines), 0)
-    assert 150 < len(curve) <= mlflow_run.CURVE_POINTS
+    assert 150 < len(curve) <= trial_run.CURVE_POINTS
     assert (curve[0].step < 2000, curve[-1].step > 198_000) == (True, True)
 
 
@@ -104,7 +104,7 @@ def test_of_a_long_log_only_the_end_is_shown(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     log.write_bytes(b"first line\n" + b"x" * 99 + b"\n" * 1 + b"\xff middle\n" * 20_000 + b"the end\n")
     tail = log_tail(log)
-    assert len(tail) <= mlflow_run.LOG_BYTES
+    assert len(tail) <= trial_run.LOG_BYTES
     assert tail.startswith("\N{REPLACEMENT CHARACTER} middle\n")
     assert tail.endswith("the end\n")
 

@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from tasks.mlflow_store import Unreachable, probe_database, probe_server, without_credentials
-from tasks.tracking import CampaignRecord, locate
+from tasks.tracking.client import CampaignRecord, locate
+from tasks.tracking.connection import Unreachable, probe_database, probe_server, without_credentials
 
 CAMPAIGN = CampaignRecord("night-1", "one-id", "toy", "return/mean", True, None, 1_700_000_000.0, {})
 

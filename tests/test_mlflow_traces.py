@@ -17,13 +17,13 @@ from test_outbox import Shelf, notes, outbox_of, settled
 from test_tracking import client_of, make_files, make_trial, runs_of
 from toy import GREEDY, nightshift, quadratic, status
 
-from tasks.ledger import Ledger
 from tasks.llm import trace
 from tasks.llm.request import Message
 from tasks.llm.trace import Answer, Asked, Attempt
-from tasks.mlflow_traces import KEY, questions, span_of
-from tasks.outbox import Outbox, is_traced, waiting
-from tasks.tracking import CampaignRecord, Mlflow, Rejected, TrialFiles, Unreachable
+from tasks.store.ledger import Ledger
+from tasks.tracking.client import CampaignRecord, Mlflow, Rejected, TrialFiles, Unreachable
+from tasks.tracking.outbox import Outbox, is_traced, waiting
+from tasks.tracking.traces import KEY, questions, span_of
 from tasks.trial import History, Trial, Usage
 
 if TYPE_CHECKING:

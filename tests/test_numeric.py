@@ -22,7 +22,7 @@ from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.gp import Gp
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
-from tasks.seeds import derive
+from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal
 
 SEARCHES: tuple[type[Numeric], ...] = (Tpe, Cmaes, Gp)

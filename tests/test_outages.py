@@ -26,14 +26,16 @@ from toy import GREEDY, nightshift, quadratic, slow, start, status
 
 from environments.plugins import Refused
 from flows import approval as forms
-from flows import guards, outage, sync
-from flows.services import LIGHT
-from tasks import approval, workspace
-from tasks.approval import Asked
-from tasks.ledger import Ledger
-from tasks.life import Life
-from tasks.outbox import Outbox
+from flows.cli.machine import sync
+from flows.cli.machine.up import LIGHT
+from flows.engine import outage, stopping
 from tasks.record import reconcile, settle
+from tasks.store import approval, workspace
+from tasks.store.approval import Asked
+from tasks.store.ledger import Ledger
+from tasks.store.life import Life
+from tasks.system.files import write_atomic
+from tasks.tracking.outbox import Outbox
 from tasks.trial import History, Proposal
 
 NOBODY = "http://127.0.0.1:9/api"
@@ -58,8 +60,8 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
     """In the place of MLflow, and down."""
     found = Shelf()
     found.down = True
-    monkeypatch.setattr("tasks.outbox.locate", lambda *_: found)
-    monkeypatch.setattr("flows.server.settle_in", lambda _: None)
+    monkeypatch.setattr("tasks.tracking.outbox.locate", lambda *_: found)
+    monkeypatch.setattr("flows.server.connect.settle_in", lambda _: None)
     return found
 
 
@@ -103,17 +105,17 @@ def test_what_only_the_end_waits_for_is_sent_too(ledger: Ledger, shelf: Shelf) -
 def test_a_disk_that_is_nearly_full_stops_the_campaign_before_its_next_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guards, "ROOM", 0)
-    assert guards.full(tmp_path) is None
-    monkeypatch.setattr(guards, "ROOM", 2**62)
-    found = guards.full(tmp_path)
+    monkeypatch.setattr(stopping, "ROOM", 0)
+    assert stopping.full(tmp_path) is None
+    monkeypatch.setattr(stopping, "ROOM", 2**62)
+    found = stopping.full(tmp_path)
     assert found is not None and found.state == "stopped"
     assert f"the disk of {tmp_path} has" in found.reason and "nightshift prune" in found.reason
 
 
 def test_a_server_that_does_not_answer_is_not_asked_for_the_same_form_at_every_look(ledger: Ledger) -> None:
     place = ledger.place(1)
-    workspace.write(place.proposal, workspace.PROPOSAL.dump_json(Proposal({"x": 1.0})).decode())
+    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(Proposal({"x": 1.0})).decode())
     approval.ask(place, Asked(time.time(), time.time() + 600, "00000000-0000-0000-0000-000000000001"))
     with temporary_settings({PREFECT_API_URL: NOBODY}):
         forms.collect(ledger)

@@ -10,12 +10,13 @@ import pytest
 from test_ledger import created
 from test_proposers import decided
 
-from tasks import workspace
-from tasks.certificate import Certificate
-from tasks.ledger import Ledger, machine
-from tasks.outbox import Outbox, campaign_record, is_tracked, waiting
+from tasks.deciding.certificate import Certificate
 from tasks.record import reconcile, settle
-from tasks.tracking import CampaignRecord, Rejected, TrialFiles, Unreachable
+from tasks.store import workspace
+from tasks.store.ledger import Ledger, machine
+from tasks.system.files import write_atomic
+from tasks.tracking.client import CampaignRecord, Rejected, TrialFiles, Unreachable
+from tasks.tracking.outbox import Outbox, campaign_record, is_tracked, waiting
 from tasks.trial import History, Trial
 
 SCORES = (3.0, None, 2.0, 2.5)
@@ -264,7 +265,7 @@ def test_a_trial_that_was_decided_anew_is_sent_anew(ledger: Ledger) -> None:
     outbox.add(trial)
     outbox.drain()
     changed = decided((), 1.0, {"x": 0.0}, higher_is_better=False)
-    workspace.write(ledger.place(0).trial, workspace.TRIAL.dump_json(changed).decode())
+    write_atomic(ledger.place(0).trial, workspace.TRIAL.dump_json(changed).decode())
     assert not is_tracked(ledger, changed)
     outbox.add(changed)
     outbox.drain()
@@ -293,7 +294,7 @@ def test_a_server_that_hangs_is_not_asked_after_every_trial(
         now[0] += 3.0
         raise Unreachable("timed out")
 
-    monkeypatch.setattr("tasks.outbox.clock", lambda: now[0])
+    monkeypatch.setattr("tasks.tracking.outbox.clock", lambda: now[0])
     monkeypatch.setattr(shelf, "open_campaign", hangs)
     outbox = outbox_of(ledger, shelf, (settled(ledger, ()),))
     for _ in range(40):

@@ -13,15 +13,17 @@ from rich.console import Console
 from test_ledger import created
 from test_show import printed
 
-from environments.guards import Guard
-from flows import certificate_page, certify, show, tables
-from flows.showcase import News, artifacts, champion_page, table
-from flows.status import document, summary
-from tasks import workspace
-from tasks.certificate import Certificate
-from tasks.ledger import Ledger
+from environments.metric_guards import Guard
+from flows.engine import run_certificate
+from flows.views import certificate_page, tables, terminal
+from flows.views.artifacts import News, artifacts, champion_page, table
+from flows.views.status import document, summary
+from tasks.deciding.certificate import Certificate
+from tasks.describe import UNPROVEN, caution, headline, mean_of, outcome
+from tasks.store import workspace
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
 from tasks.trial import Due, History
-from tasks.wording import UNPROVEN, caution, headline, mean_of, outcome
 
 PASSED = certified(2, [190, 205, 182], [84, 70, 95])
 FAILED = certified(2, [120, 85, 99], [84, 70, 95])
@@ -47,9 +49,9 @@ def ended(
     ledger = created(tmp_path, name, **spec)
     for trial in history:
         place = ledger.place(trial.number)
-        workspace.write(place.trial, workspace.TRIAL.dump_json(trial).decode())
+        write_atomic(place.trial, workspace.TRIAL.dump_json(trial).decode())
     for certificate in certificates:
-        certify.store(ledger, certificate)
+        run_certificate.store(ledger, certificate)
     ledger.event("life", pid=1)
     if state:
         ledger.event("end", state=state, reason="all 2 trials done")
@@ -242,7 +244,7 @@ def test_every_status_is_strict_json(tmp_path: Path, history: History) -> None:
 
 def told(found: dict[str, Any]) -> str:
     """What the terminal says of a status, in one line."""
-    return " ".join(printed(lambda console: show.outcome(found, console), 400).split())
+    return " ".join(printed(lambda console: terminal.outcome(found, console), 400).split())
 
 
 def test_the_terminal_says_what_was_certified_and_what_that_is_worth(tmp_path: Path) -> None:
@@ -306,7 +308,7 @@ def test_what_carries_over_has_a_line_of_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_what_was_cancelled_is_said_in_a_line(due: int, spared: int, kept: int, said: str) -> None:
-    assert show.cancelled({"due": due, "spared": spared, "spared_kept": kept}) == said
+    assert terminal.cancelled({"due": due, "spared": spared, "spared_kept": kept}) == said
 
 
 def test_a_cancelled_trial_and_one_that_was_run_again_say_so_in_their_lines() -> None:
@@ -316,14 +318,14 @@ def test_a_cancelled_trial_and_one_that_was_run_again_say_so_in_their_lines() ->
     )
     again = [(4, 210.0), (2, 190.0), (4, 205.0)]
     history += (tried(history, 230.0, kind="keep", level="confirmed", reruns=again),)
-    shown = [show.trial_line(trial, history).plain for trial in history]
+    shown = [terminal.trial_line(trial, history).plain for trial in history]
 
     assert shown[0].startswith(" +    0  keep            84  the baseline  (3 runs)")
     assert shown[3].startswith(" ~    3  cancelled        -  31 at 40% of its budget")
     assert "(confirmed, 3 reruns)" in shown[4]
     known = tuple(replace(rerun, calibrated=True) for rerun in history[4].reruns)
     first = replace(tried((), 84.0), reruns=known)
-    assert "(3 more from a calibration)" in show.trial_line(first, (first,)).plain
+    assert "(3 more from a calibration)" in terminal.trial_line(first, (first,)).plain
 
 
 def test_the_table_has_levels_and_the_number_of_runs_where_there_are_several(tmp_path: Path) -> None:
@@ -401,6 +403,6 @@ def test_an_outcome_fits_a_narrow_terminal(tmp_path: Path) -> None:
     found = document(ended(tmp_path, up(), PASSED))
     console = Console(width=40, force_terminal=True)
     with console.capture() as captured:
-        show.outcome(found, console)
+        terminal.outcome(found, console)
 
     assert "certified" in captured.get()

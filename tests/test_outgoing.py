@@ -16,12 +16,12 @@ from test_ledger import created
 from test_outbox import Shelf, outbox_of, settled
 from test_tracking import artifacts_of, client_of, make_files, make_trial, runs_of
 
-from tasks import lineage, outgoing
-from tasks.mlflow_run import trial_note
-from tasks.outgoing import open_below, pack_checkpoint
-from tasks.tracking import CampaignRecord, Mlflow, TrialFiles, Unreachable
+from tasks.store import lineage, safe_read
+from tasks.store.safe_read import open_below, pack_checkpoint
+from tasks.store.workspace import TrialDir
+from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles, Unreachable
+from tasks.tracking.trial_run import trial_note
 from tasks.trial import Verdict
-from tasks.workspace import TrialDir
 
 KEY = "sk-canary-0123456789"
 
@@ -174,7 +174,7 @@ def test_files_whose_names_cannot_be_shown_are_not_sent(tmp_path: Path) -> None:
         (out / name).touch()
     told = pack_checkpoint(out, to)
     assert told.startswith("out/ without ") and told.endswith("; 1 more")
-    assert told.count("its name holds a secret, or what cannot be shown") == outgoing.NAMED
+    assert told.count("its name holds a secret, or what cannot be shown") == safe_read.NAMED
     assert told.isprintable() and KEY not in told
     assert [path.name for path in (to / "out").iterdir()] == ["fine.pt"]
 

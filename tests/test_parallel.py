@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from toy import FIT, GREEDY, nightshift, quadratic, start, status
 
-from flows.crew import Crew, side_by_side
-from tasks import interrupt, workspace
-from tasks.ledger import Ledger
+from flows.engine.worker_pool import Crew, side_by_side
+from tasks.store import workspace
+from tasks.store.ledger import Ledger
+from tasks.system import interrupt, orphans
 from tasks.trial import Proposal
-from tasks.walls import orphans
 
 NOBODY = Proposal({})
 UNEVEN = "import sys, time\ntime.sleep(6 if '-3.0' in sys.argv else 0.3)\n" + FIT

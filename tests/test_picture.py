@@ -21,11 +21,11 @@ from nights import certified, search, tried
 from PIL import Image
 
 from environments.score import Score
-from tasks.certificate import Certificate
-from tasks.heights import POINTS, champions, levels, placed, visible
-from tasks.picture import HEIGHT, MARKS, WIDTH, draw, figure
+from tasks.deciding.certificate import Certificate
+from tasks.describe import changes, headline, level_of, number
+from tasks.plots.data import POINTS, champions, levels, placed, visible
+from tasks.plots.progress import HEIGHT, MARKS, WIDTH, draw, figure
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind, best
-from tasks.wording import changes, headline, level_of, number
 
 NAME = "lunar_lander-3"
 Outcome = float | VerdictKind | tuple[VerdictKind, float]
@@ -386,7 +386,7 @@ def test_it_draws_without_pyplot() -> None:
 
 
 def test_the_tasks_do_not_load_matplotlib_before_they_draw() -> None:
-    code = "import sys, tasks.picture; assert 'matplotlib' not in sys.modules"
+    code = "import sys, tasks.plots.progress; assert 'matplotlib' not in sys.modules"
 
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[1]).returncode == 0
 

@@ -17,8 +17,9 @@ import environments
 from environments import Environment
 from environments.limits import Limits
 from environments.score import Score
-from tasks import fingerprint, plausible
-from tasks.plausible import Earlier, Left
+from tasks.deciding import run_checks
+from tasks.deciding.run_checks import Earlier, Left
+from tasks.sandbox import outputs
 from tasks.trial import Params, Proposal, Run, Trial, Verdict
 
 STARTED = 1.7e9
@@ -73,7 +74,7 @@ def report(folder: Path, run: Run, returns: list[Any], metric: str = "loss", **m
 
 
 def test_an_ordinary_run_is_believed(environment: Environment) -> None:
-    assert plausible.of_one(environment, FINE, WRITTEN) is None
+    assert run_checks.of_one(environment, FINE, WRITTEN) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +94,7 @@ def test_an_ordinary_run_is_believed(environment: Environment) -> None:
 def test_no_time_spent_is_no_training(
     run: Run, limits: dict[str, float], words: str | None, environment: Environment
 ) -> None:
-    found = plausible.of_one(with_limits(environment, **limits), run, WRITTEN)
+    found = run_checks.of_one(with_limits(environment, **limits), run, WRITTEN)
 
     assert found is None if words is None else re.search(words, found or "")
 
@@ -104,7 +105,7 @@ def test_a_budget_of_steps_that_was_reached_may_take_no_time(
 ) -> None:
     by_steps = environment.model_copy(update={"budget_steps": 1000})
 
-    found = plausible.of_one(by_steps, but(FINE, seconds=0.001, steps=steps), WRITTEN)
+    found = run_checks.of_one(by_steps, but(FINE, seconds=0.001, steps=steps), WRITTEN)
     assert (found is None) is fine
 
 
@@ -123,7 +124,7 @@ def test_a_budget_of_steps_that_was_reached_may_take_no_time(
 def test_a_checkpoint_from_before_the_start_is_not_this_runs(
     newest: float, words: str | None, environment: Environment
 ) -> None:
-    found = plausible.of_one(environment, FINE, Left(newest))
+    found = run_checks.of_one(environment, FINE, Left(newest))
 
     assert found is None if words is None else re.search(words, found or "")
 
@@ -149,7 +150,7 @@ def test_more_steps_than_there_can_be_are_not_believed(
     steps: int, budget: int, words: str | None, environment: Environment
 ) -> None:
     by_steps = environment.model_copy(update={"budget_steps": budget})
-    found = plausible.of_one(by_steps, but(FINE, steps=steps), WRITTEN)
+    found = run_checks.of_one(by_steps, but(FINE, steps=steps), WRITTEN)
 
     assert found is None if words is None else re.search(words, found or "")
 
@@ -157,9 +158,9 @@ def test_more_steps_than_there_can_be_are_not_believed(
 def test_what_steps_a_second_can_be_believed_is_the_environments_to_say(environment: Environment) -> None:
     slow = with_limits(environment, steps_per_second=100)
 
-    assert "more than 100 a second" in (plausible.of_one(slow, but(FINE, steps=501), WRITTEN) or "")
-    assert plausible.of_one(slow, but(FINE, steps=500), WRITTEN) is None
-    assert plausible.of_one(slow, but(FINE, steps=100, seconds=0.1), WRITTEN) is None  # of a second at least
+    assert "more than 100 a second" in (run_checks.of_one(slow, but(FINE, steps=501), WRITTEN) or "")
+    assert run_checks.of_one(slow, but(FINE, steps=500), WRITTEN) is None
+    assert run_checks.of_one(slow, but(FINE, steps=100, seconds=0.1), WRITTEN) is None  # of a second at least
 
 
 @pytest.mark.parametrize(
@@ -174,7 +175,7 @@ def test_what_steps_a_second_can_be_believed_is_the_environments_to_say(environm
 def test_more_seconds_than_passed_are_not_believed(
     elapsed: float, wall: float, words: str | None, environment: Environment
 ) -> None:
-    found = plausible.of_one(environment, but(FINE, wall_seconds=wall), but(WRITTEN, elapsed=elapsed))
+    found = run_checks.of_one(environment, but(FINE, wall_seconds=wall), but(WRITTEN, elapsed=elapsed))
 
     assert found is None if words is None else re.search(words, found or "")
 
@@ -211,7 +212,7 @@ def test_a_checkpoint_that_was_seen_before_is_not_believed_of_another_run(
         earlier(3, but(FINE, checkpoint="x"), {"x": 9}),
         earlier(4, but(FINE, dir="trials/0004", **changes), params),
     )
-    found = plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
+    found = run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
 
     assert found is None if words is None else re.search(words, found or "")
 
@@ -220,7 +221,7 @@ def test_two_runs_that_left_nothing_are_not_the_same(environment: Environment, t
     nothing = but(FINE, checkpoint=None)
     others = (earlier(4, but(nothing, seed=2), {"x": 2}),)
 
-    assert plausible.against_others(environment, nothing, Proposal({}), others, tmp_path) is None
+    assert run_checks.against_others(environment, nothing, Proposal({}), others, tmp_path) is None
 
 
 EARLIER = but(FINE, dir="trials/0004", seed=2, checkpoint="d")
@@ -257,7 +258,7 @@ def test_progress_that_coincides_under_another_seed_ignores_it(
     report(tmp_path, EARLIER, there, metric, **more)
     others = (earlier(4, EARLIER, {"x": 1}),)
 
-    found = plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
+    found = run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
     if suspicious:
         words = "^ignores its seed: it reported the same progress as trial 4, number for number"
         assert re.search(words, found or "")
@@ -274,7 +275,7 @@ def test_the_same_progress_is_suspicious_only_when_the_seed_alone_differs(
     params = change.pop("params", {"x": 1})
     others = (earlier(4, but(EARLIER, **change), params),)
 
-    assert plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path) is None
+    assert run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path) is None
 
 
 def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
@@ -285,8 +286,8 @@ def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
     others = (earlier(4, but(EARLIER, checkpoint=FINE.checkpoint), {"x": 1}),)
     drawing_nothing = environment.model_copy(update={"deterministic": True})
 
-    assert plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
-    assert plausible.against_others(drawing_nothing, FINE, Proposal({"x": 1}), others, tmp_path) is None
+    assert run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
+    assert run_checks.against_others(drawing_nothing, FINE, Proposal({"x": 1}), others, tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -314,19 +315,19 @@ def test_progress_that_is_no_plain_file_of_reports_says_nothing(
         path.write_bytes(b"\xff\xfe\n\x00\n" + b"9" * 5000)
     others = (earlier(4, EARLIER, {"x": 1}),)
 
-    assert plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path) is None
+    assert run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path) is None
 
 
 def test_no_more_of_the_progress_is_read_than_a_bound(environment: Environment, tmp_path: Path) -> None:
     for run, last in ((FINE, 1), (EARLIER, 2)):
         report(tmp_path, run, RISING)
         with (tmp_path / run.dir / "out" / "progress.jsonl").open("ab") as file:
-            file.write(b" " * plausible.PROGRESS_BYTES + b"\n")
+            file.write(b" " * run_checks.PROGRESS_BYTES + b"\n")
             file.write(b'{"step": 900, "metrics": {"loss": %d}}\n' % last)
             file.truncate(2**40)
     others = (earlier(4, EARLIER, {"x": 1}),)
 
-    found = plausible.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
+    found = run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
     assert "ignores its seed" in (found or "")
 
 
@@ -336,7 +337,7 @@ def trained(folder: Path, name: str, content: str, **changes: Any) -> Run:
     out.mkdir(parents=True)
     (out / "model.json").write_text(content)
     started = time.time() - 1
-    run = but(FINE, dir=f"trials/{name}", started=started, checkpoint=fingerprint.checkpoint(out), **changes)
+    run = but(FINE, dir=f"trials/{name}", started=started, checkpoint=outputs.checkpoint(out), **changes)
     assert isinstance(run, Run)
     return run
 
@@ -346,7 +347,7 @@ def test_a_run_that_can_be_is_believed_as_it_is(environment: Environment, tmp_pa
     run = trained(tmp_path, "0001", "b")
     report(tmp_path, run, RISING)
 
-    assert plausible.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path) is run
+    assert run_checks.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path) is run
 
 
 def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(
@@ -355,7 +356,7 @@ def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(
     before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
     run = trained(tmp_path, "0001", "a")
 
-    found = plausible.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path)
+    found = run_checks.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path)
     assert found.status == "crash"
     assert (found.error or "").startswith(
         "ignores its seed: its checkpoint is that of trial 0, byte for byte"
@@ -372,7 +373,7 @@ def test_every_run_of_every_earlier_trial_counts_the_crashed_ones_too(
 
     for runs in ((crashed, other), (other, crashed)):
         several = but(trial(4, crashed, {"x": 1}), runs=runs)
-        found = plausible.believed(environment, (several,), Proposal({"x": 1}), run, tmp_path)
+        found = run_checks.believed(environment, (several,), Proposal({"x": 1}), run, tmp_path)
         assert "is that of trial 4" in (found.error or "")
 
 
@@ -382,10 +383,10 @@ def test_runs_of_the_same_proposal_are_compared_before_any_trial_holds_them(
     first, second = trained(tmp_path, "0001", "a"), trained(tmp_path, "0001-run-2", "a", seed=2)
     third = trained(tmp_path, "0001-run-3", "b", seed=3)
 
-    found = plausible.believed(environment, (), Proposal({"x": 1}), second, tmp_path, (first,))
+    found = run_checks.believed(environment, (), Proposal({"x": 1}), second, tmp_path, (first,))
     words = "ignores its seed: its checkpoint is that of another run of it, byte for byte"
     assert (found.error or "").startswith(words)
-    assert plausible.believed(environment, (), Proposal({"x": 1}), third, tmp_path, (first, second)) is third
+    assert run_checks.believed(environment, (), Proposal({"x": 1}), third, tmp_path, (first, second)) is third
 
 
 def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, tmp_path: Path) -> None:
@@ -393,7 +394,7 @@ def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, t
     os.utime(tmp_path / run.dir / "out" / "model.json", (STARTED, STARTED))
     report(tmp_path, run, RISING)
 
-    found = plausible.believed(environment, (), Proposal({}), run, tmp_path)
+    found = run_checks.believed(environment, (), Proposal({}), run, tmp_path)
     assert "left no checkpoint of its own" in (found.error or "")
 
 
@@ -407,7 +408,7 @@ def test_a_reported_time_that_did_not_pass_is_found_out(
     lines = f'{{"elapsed": NaN}}\n{{"elapsed": {elapsed}}}\n{{"elapsed": 1}}\n{{"elapsed": true}}\n'
     (tmp_path / run.dir / "out" / "progress.jsonl").write_text(lines)
 
-    found = plausible.believed(environment, (), Proposal({}), run, tmp_path)
+    found = run_checks.believed(environment, (), Proposal({}), run, tmp_path)
     assert f"reported {shown} s elapsed in a run of 6 s" in (found.error or "")
 
 
@@ -417,4 +418,4 @@ def test_a_run_that_did_not_finish_is_left_as_it_is(
 ) -> None:
     run = but(FINE, status=status, error="exited with status 1", seconds=0.0)
 
-    assert plausible.believed(environment, (), Proposal({}), run, tmp_path) is run
+    assert run_checks.believed(environment, (), Proposal({}), run, tmp_path) is run

@@ -20,16 +20,21 @@ from toy import SANDBOX, nightshift, quadratic
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from flows import calibrate, checkup, ready, trial
-from flows.spec import CampaignSpec
-from tasks import calibration, looks, prepared, preparing, recipes
+from flows import trial
+from flows.cli.deciding import calibrate
+from flows.cli.doctor import machine
+from flows.engine import preparation
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.deciding import holdout_uses
+from tasks.describe import outcome
 from tasks.evaluate import judge_run
-from tasks.ledger import Ledger
-from tasks.prepared import Unfit
+from tasks.recipes import execution, output, preparing
+from tasks.recipes.output import Unfit
+from tasks.store import calibration
+from tasks.store.ledger import Ledger
+from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal
-from tasks.wording import outcome
-from tasks.workspace import TrialDir
 
 
 def make(environment: Environment, home: Path, said: list[str] | None = None) -> Path:
@@ -56,7 +61,7 @@ def remade(place: Path) -> None:
 def test_what_a_recipe_makes_is_made_once_and_can_only_be_read(tmp_path: Path, home: Path) -> None:
     environment, said = pool(tmp_path / "pool"), list[str]()
     place = make(environment, home, said)
-    made = prepared.read(place)
+    made = output.read(place)
     assert made is not None
     assert made.questions == {"train": 3, "search": 3, "confirm": 3, "report": 3}
     assert sorted(made.files) == [
@@ -141,7 +146,7 @@ def test_a_preparation_that_is_killed_leaves_nothing_that_is_taken_for_whole(
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert prepared.read(place) is None
+    assert output.read(place) is None
     assert beside(home) == [f"{place.name}.log.tmp", f"{place.name}.making"]
     (gate / "shut").unlink()
     assert make(environment, home) == place
@@ -205,10 +210,10 @@ def test_a_recipe_with_network_shares_the_users_cache_but_not_the_token_beside_i
 
 def test_the_cache_is_where_hugging_face_has_it(tmp_path: Path) -> None:
     hub = "HF_HUB_CACHE"
-    assert recipes.shared({})[hub] == Path.home() / ".cache/huggingface/hub"
-    assert recipes.shared({"XDG_CACHE_HOME": "/c"})[hub] == Path("/c/huggingface/hub")
-    assert recipes.shared({"HF_HOME": "/h", "XDG_CACHE_HOME": "/c"})[hub] == Path("/h/hub")
-    assert recipes.shared({"HF_HOME": "/h", hub: "/models"})[hub] == Path("/models")
+    assert execution.shared({})[hub] == Path.home() / ".cache/huggingface/hub"
+    assert execution.shared({"XDG_CACHE_HOME": "/c"})[hub] == Path("/c/huggingface/hub")
+    assert execution.shared({"HF_HOME": "/h", "XDG_CACHE_HOME": "/c"})[hub] == Path("/h/hub")
+    assert execution.shared({"HF_HOME": "/h", hub: "/models"})[hub] == Path("/models")
 
 
 # What goes wrong
@@ -300,7 +305,7 @@ def test_a_campaign_keeps_the_helpers_that_it_began_with(
     toml = tmp_path / "pool/environment.toml"
     toml.write_text(toml.read_text() + 'program = "recipes/prepare.py"\n')
     ledger = CampaignSpec.of(environment=str(environment.folder), name="n").open()
-    ready.make_ready(ledger, "here")
+    preparation.make_ready(ledger, "here")
     place = ledger.environment.prepared
     elsewhere = tmp_path / "helpers"
     elsewhere.mkdir()
@@ -386,9 +391,9 @@ def written(folder: Path, **files: str) -> Path:
 def test_questions_that_a_judge_cannot_trust_are_refused(
     tmp_path: Path, name: str, text: str, why: str
 ) -> None:
-    assert prepared.check_questions(written(tmp_path / "good")) == {"search": 1, "confirm": 1, "report": 1}
+    assert output.check_questions(written(tmp_path / "good")) == {"search": 1, "confirm": 1, "report": 1}
     with pytest.raises(Unfit) as unfit:
-        prepared.check_questions(written(tmp_path / "bad", **{name: text}))
+        output.check_questions(written(tmp_path / "bad", **{name: text}))
     assert why in str(unfit.value)
 
 
@@ -396,10 +401,10 @@ def test_a_pool_without_report_questions_is_refused_and_no_pool_at_all_is_none(t
     folder = written(tmp_path / "made")
     (folder / "judge/report.jsonl").unlink()
     with pytest.raises(Unfit, match=r"judge/report\.jsonl is missing"):
-        prepared.check_questions(folder)
+        output.check_questions(folder)
     for name in ("search", "confirm"):
         (folder / f"judge/{name}.jsonl").unlink()
-    assert prepared.check_questions(folder) == {}
+    assert output.check_questions(folder) == {}
 
 
 def test_links_pipes_and_files_with_two_names_are_refused_and_hidden_files_are_left_out(
@@ -407,8 +412,8 @@ def test_links_pipes_and_files_with_two_names_are_refused_and_hidden_files_are_l
 ) -> None:
     folder = written(tmp_path / "made", **{"data/.cache/when": "now", "data/base/.gitattributes": "x"})
     (folder / "data/.cache/link").symlink_to("/etc/passwd")
-    prepared.tidy(folder)
-    plain = prepared.contents(folder)
+    output.tidy(folder)
+    plain = output.contents(folder)
     assert sorted(plain) == ["judge/confirm.jsonl", "judge/report.jsonl", "judge/search.jsonl"]
     for spoil, why in (
         (lambda path: path.symlink_to("/etc/passwd"), "data/odd is a link"),
@@ -417,11 +422,11 @@ def test_links_pipes_and_files_with_two_names_are_refused_and_hidden_files_are_l
     ):
         spoil(folder / "data/odd")
         with pytest.raises(Unfit, match=why):
-            prepared.contents(folder)
+            output.contents(folder)
         (folder / "data/odd").unlink()
     (folder / "/".join(["data", *"abcdefghij"])).mkdir(parents=True)
     with pytest.raises(Unfit, match="nested deeper than 8"):
-        prepared.tidy(folder)
+        output.tidy(folder)
 
 
 SAFETENSORS = (2).to_bytes(8, "little").decode() + "{}"
@@ -470,10 +475,10 @@ def test_a_base_model_is_weights_and_never_code(
 ) -> None:
     folder = written(tmp_path / "made", **{f"data/base/{name}": text for name, text in files.items()})
     if why is None:
-        prepared.check_base(folder)
+        output.check_base(folder)
         return
     with pytest.raises(Unfit) as unfit:
-        prepared.check_base(folder)
+        output.check_base(folder)
     assert why in str(unfit.value)
 
 
@@ -502,22 +507,22 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
 ) -> None:
     chance = RECIPE.replace("number = 0", "import os\nnumber = int.from_bytes(os.urandom(3))")
     ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool", chance).folder), name="n").open()
-    ready.make_ready(ledger, "here")
+    preparation.make_ready(ledger, "here")
     said = [event["words"] for event in ledger.events() if event["event"] == "preparing"]
     assert "prepare.py prepares it" in said[0] and "content" in said[-1]
     ledger.verify()
     place = ledger.environment.prepared
     assert place is not None
-    first = prepared.read(place)
+    first = output.read(place)
     assert (
         first is not None
-        and prepared.PREPARED.validate_json((ledger.path / "prepared.json").read_bytes()) == first
+        and output.PREPARED.validate_json((ledger.path / "prepared.json").read_bytes()) == first
     )
     digest = calibration.digest(ledger.path, ledger.environment)
     remade(place)
     ledger.verify()
     with pytest.raises(Refused, match=r"was made anew, and is not what .* began with") as refused:
-        ready.make_ready(ledger, "here")
+        preparation.make_ready(ledger, "here")
     assert first.content in str(refused.value)
     with pytest.raises(Refused, match="was made anew"):
         ledger.verify()
@@ -526,10 +531,10 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
 
 def test_the_same_questions_made_anew_are_the_same(tmp_path: Path, home: Path) -> None:
     ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool").folder), name="n").open()
-    ready.make_ready(ledger, "here")
+    preparation.make_ready(ledger, "here")
     assert ledger.environment.prepared is not None
     remade(ledger.environment.prepared)
-    ready.make_ready(ledger, "here")
+    preparation.make_ready(ledger, "here")
     ledger.verify()
 
 
@@ -537,7 +542,7 @@ def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool").folder), name="n").open()
-    ready.make_ready(ledger, "here")
+    preparation.make_ready(ledger, "here")
     place = ledger.environment.prepared
     assert place is not None
     late = place.with_name("on its way")
@@ -590,18 +595,18 @@ def test_a_program_reads_the_data_and_the_judge_its_own_questions_for_each_use(
 
 def test_a_look_counts_once_however_often_it_is_resumed(tmp_path: Path) -> None:
     place = tmp_path / "pool-1"
-    assert looks.looks(place) == ()
-    assert [looks.note(place, *one) for one in (("a", 1), ("a", 1), ("b", 1), ("a", 2), ("b", 1))] == [
+    assert holdout_uses.looks(place) == ()
+    assert [holdout_uses.note(place, *one) for one in (("a", 1), ("a", 1), ("b", 1), ("a", 2), ("b", 1))] == [
         0,
         0,
         1,
         2,
         1,
     ]
-    with looks.path_of(place).open("a") as file:
+    with holdout_uses.path_of(place).open("a") as file:
         file.write('{"campaign": "c", "lo')
-    assert looks.note(place, "c", 1) == 3
-    assert [(one.campaign, one.look) for one in looks.looks(place)] == [
+    assert holdout_uses.note(place, "c", 1) == 3
+    assert [(one.campaign, one.look) for one in holdout_uses.looks(place)] == [
         ("a", 1),
         ("b", 1),
         ("a", 2),
@@ -627,32 +632,32 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(pool(tmp_path / "pool").folder)
-    assert ready.prepare(folder, {}, as_json=False) == 0
+    assert preparation.prepare(folder, {}, as_json=False) == 0
     told = capsys.readouterr()
     assert "pool is prepared: questions 3 train" in told.out and "prepares it" in told.err
-    looks.note(preparing.place(environments.load(Path(folder)), home) or home, "abc", 1)
-    assert ready.prepare(folder, {}, as_json=True) == 0
+    holdout_uses.note(preparing.place(environments.load(Path(folder)), home) or home, "abc", 1)
+    assert preparation.prepare(folder, {}, as_json=True) == 0
     told = capsys.readouterr()
     facts = json.loads(told.out)
     assert told.err == "" and not facts["made_now"]
     assert facts["questions"]["report"] == 3 and facts["looks"][0]["campaign_id"] == "abc"
-    assert ready.prepare(folder, {}, as_json=False) == 0
+    assert preparation.prepare(folder, {}, as_json=False) == 0
     assert "was prepared already" in capsys.readouterr().out
     quad = str(quadratic(tmp_path / "quad"))
     with pytest.raises(Refused, match="quad has no recipe"):
-        ready.prepare(quad, {}, as_json=False)
+        preparation.prepare(quad, {}, as_json=False)
 
 
 def test_the_doctor_tells_what_is_prepared_and_what_is_not_whole(tmp_path: Path, home: Path) -> None:
-    assert checkup.prepared(home).fact.startswith("0 environments in")
+    assert machine.prepared(home).fact.startswith("0 environments in")
     place = make(pool(tmp_path / "pool"), home)
-    found = checkup.prepared(home)
+    found = machine.prepared(home)
     assert found.state == "ok" and found.fact.startswith("1 environment in")
     sizes = found.details["bytes"]
     assert isinstance(sizes, dict) and sizes[place.name] > 100
     (home / preparing.FOLDER / "other-1234.making").mkdir()
-    assert checkup.prepared(home).state == "note"
-    assert "other-1234" in checkup.prepared(home).fact
+    assert machine.prepared(home).state == "note"
+    assert "other-1234" in machine.prepared(home).fact
 
 
 def test_single_runs_are_prepared_before_the_first_and_say_so(
@@ -661,7 +666,7 @@ def test_single_runs_are_prepared_before_the_first_and_say_so(
     session = calibrate.prepare(str(pool(tmp_path / "pool").folder), 3, [], None, "auto")
     assert "prepare.py prepares it" in capsys.readouterr().err
     place = session.stage.environment.prepared
-    assert place is not None and prepared.read(place)
+    assert place is not None and output.read(place)
     assert (session.folder / "prepared.json").is_file()
 
 

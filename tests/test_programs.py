@@ -14,12 +14,12 @@ from toy import FIT, QUADRATIC, SANDBOX, quadratic
 
 import environments
 from tasks.evaluate import judge_run
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation, findings
+from tasks.store.workspace import TrialDir
+from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tasks.walls import orphans
-from tasks.walls.confine import Level
-from tasks.walls.isolation import Isolation, findings
-from tasks.workspace import TrialDir
 
 WORKING = [finding.level for finding in findings() if finding.works]
 SAVE = "import pathlib, sys\nout = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\n(out / 'm').write_text('x')\n"
@@ -205,8 +205,8 @@ def test_all_processes_of_a_program_die_with_its_engine(tmp_path: Path, level: L
         "import sys; sys.path.insert(0, '.')\n"
         "from pathlib import Path\n"
         "from environments.limits import Limits\n"
-        "from tasks.walls.confine import View\n"
-        "from tasks.sandbox import Program\n"
+        "from tasks.sandbox.confinement import View\n"
+        "from tasks.sandbox.program import Program\n"
         f"d = Path({str(tmp_path)!r})\n"
         f"with Program(['python', '-c', {code!r}], cwd=d, log=d / 'log.txt', marker='campaign-x/0001',\n"
         f"        level={level!r}, view=View((d,), ()), limits=Limits()) as program:\n"

@@ -15,13 +15,14 @@ from toy import FIT, QUADRATIC, quadratic
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from tasks import inbox, propose
-from tasks.inbox import Idea
+from tasks import propose
 from tasks.propose import Nothing
 from tasks.proposers import Brief, Proposer, Rejected, Suggestion, Unavailable, Unusable
 from tasks.proposers.tpe import Tpe
+from tasks.store import inbox
+from tasks.store.inbox import Idea
+from tasks.store.workspace import TrialDir
 from tasks.trial import History, Proposal, Usage, best
-from tasks.workspace import TrialDir
 
 Answer = Callable[[Brief], Suggestion]
 BOUGHT = Usage(1, 100, 20, 0.25)

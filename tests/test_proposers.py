@@ -23,7 +23,7 @@ from tasks.propose import PROPOSERS
 from tasks.proposers import Brief, Pending, Proposer
 from tasks.rules import Tried
 from tasks.rules.greedy import Greedy
-from tasks.seeds import derive
+from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
 
 NAMES = tuple(

@@ -12,15 +12,15 @@ from test_ledger import created
 from toy import GREEDY, nightshift, quadratic, status
 
 from environments.plugins import Refused
-from flows.prune import free, prune, size
-from flows.status import document
-from tasks import workspace
-from tasks.ledger import CERTIFICATE, Ledger
-from tasks.life import Life
-from tasks.outbox import Outbox
+from flows.cli.machine.prune import free, prune, size
+from flows.views.status import document
 from tasks.record import reconcile, settle
+from tasks.store.ledger import CERTIFICATE, Ledger
+from tasks.store.life import Life
+from tasks.store.workspace import TrialDir
+from tasks.system.files import write_atomic
+from tasks.tracking.outbox import Outbox
 from tasks.trial import History
-from tasks.workspace import TrialDir
 
 BLOCK = 64 * 1024
 """Bytes of each file that a run leaves."""
@@ -100,7 +100,7 @@ def test_what_passed_a_certificate_stays_and_the_runs_that_proved_it_go(ledger: 
     folder = ledger.path / "certificates"
     passed = certified(2, (9.0, 9.1, 9.2, 9.3), (1.0, 1.1, 1.2, 1.3))
     assert passed.passed
-    workspace.write(folder / "1.json", CERTIFICATE.dump_json(passed).decode())
+    write_atomic(folder / "1.json", CERTIFICATE.dump_json(passed).decode())
     fill(folder / "1-0002-champion-1")
     fill(folder / "2-0003-champion-1")
     assert free(ledger, "champions", dry=False).kept == (0, 2, 3)

@@ -12,8 +12,8 @@ from noisy import settled
 from toy import GREEDY, nightshift
 
 import environments
-from tasks import prepared, preparing
-from tasks.ledger import Ledger
+from tasks.recipes import output, preparing
+from tasks.store.ledger import Ledger
 
 RAISED = '{"learning_rate": 0.0001}'
 
@@ -35,7 +35,7 @@ def rows(path: Path) -> list[dict[str, object]]:
 
 
 def content(folder: Path, home: Path) -> str:
-    made = prepared.read(preparing.place(environments.load(folder), home) or home)
+    made = output.read(preparing.place(environments.load(folder), home) or home)
     assert made is not None
     return made.content
 

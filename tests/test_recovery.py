@@ -22,11 +22,12 @@ from test_ledger import created
 from toy import nightshift, quadratic, slow, start, status
 
 from environments.plugins import Refused
-from flows import automations, production, recovery, running, sweep, units
-from flows import server as servers
-from flows.api import Api
-from flows.daemon import Daemon, Note, identity
-from flows.recovery import DEATHS, Presence, check_progress
+from flows.cli.running import foreground
+from flows.engine import recovery
+from flows.engine.recovery import DEATHS, Presence, check_progress
+from flows.server import automations, connect, postgres, systemd, zombies
+from flows.server.api import Api
+from tasks.system.daemon import Daemon, Note, identity
 
 CHECKOUT = Path(__file__).parents[1]
 
@@ -43,7 +44,7 @@ def test_prefect_takes_every_automation_of_the_file_and_each_has_a_period() -> N
     }
     silent = found[automations.SILENT].trigger.model_dump(mode="json")
     assert set(silent["after"]) == {"prefect.flow-run.Running", "prefect.flow-run.heartbeat"}
-    beat = float(servers.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
+    beat = float(connect.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
     assert silent["within"] >= 3 * beat, "one heartbeat may be lost"
 
 
@@ -55,7 +56,7 @@ def test_every_campaign_of_the_catalogue_is_resumed_and_says_how_often_it_lives(
     assert nights and all("autoresume" in one["tags"] for one in nights)
     for one in nights:
         beat = one["work_pool"]["job_variables"]["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
-        assert beat == servers.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
+        assert beat == connect.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
 
 
 def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(server: str) -> None:
@@ -139,7 +140,7 @@ def test_the_sweep_marks_a_run_whose_process_is_gone_and_no_other(server: str, t
         (elsewhere, process.pid, "other"),
     ):
         ledger.event("life", flow_run_id=run, pid=pid, host=host)
-    sweep.sweep(server, None)
+    zombies.sweep(server, None)
     states = [state_of(server, run) for run in (gone, alive, elsewhere, stranger)]
     assert states == ["CRASHED", "RUNNING", "RUNNING", "RUNNING"]
     for run in (alive, elsewhere, stranger):
@@ -153,27 +154,27 @@ def test_a_crash_that_nobody_heard_is_resumed_once_and_only_where_it_is_to_be(
     for name, run in (("left", left), ("over", over), ("untagged", untagged)):
         created(tmp_path, name).event("life", flow_run_id=run, pid=1, host="gone")
     created(tmp_path, "over").event("end", state="finished", reason="all 3 trials done")
-    for run, tags in ((left, [sweep.RESUMED]), (over, [sweep.RESUMED]), (untagged, [])):
+    for run, tags in ((left, [zombies.RESUMED]), (over, [zombies.RESUMED]), (untagged, [])):
         ask(server, "PATCH", f"/flow_runs/{run}", tags=tags)
         set_state(server, run, "CRASHED")
-    assert sweep.resume_forgotten(server, None) == [], "the automations have a minute"
-    monkeypatch.setattr(sweep, "RESUME_SECONDS", 0.0)
-    assert len(sweep.resume_forgotten(server, None)) == 1
+    assert zombies.resume_forgotten(server, None) == [], "the automations have a minute"
+    monkeypatch.setattr(zombies, "RESUME_SECONDS", 0.0)
+    assert len(zombies.resume_forgotten(server, None)) == 1
     assert [state_of(server, run) for run in (left, over, untagged)] == ["SCHEDULED", "CRASHED", "CRASHED"]
-    assert sweep.resume_forgotten(server, None) == []
+    assert zombies.resume_forgotten(server, None) == []
     set_state(server, left, "CANCELLED")
 
 
 def test_a_number_that_somebody_else_has_now_is_no_life(tmp_path: Path) -> None:
     before = {"host": platform.node(), "pid": os.getpid(), "time": 1e9}
-    assert sweep.is_dead(before, since=1e9 - 1)
-    assert not sweep.is_dead({**before, "time": time.time()}, since=1e9)
+    assert zombies.is_dead(before, since=1e9 - 1)
+    assert not zombies.is_dead({**before, "time": time.time()}, since=1e9)
 
 
 def test_a_run_that_is_just_being_resumed_is_not_dead_yet() -> None:
     last = {"host": platform.node(), "pid": 2**22 + 1, "time": time.time() - 600}
-    assert not sweep.is_dead(last, since=time.time() - 5), "its next life has not begun"
-    assert sweep.is_dead(last, since=time.time() - sweep.BEGIN_SECONDS - 1)
+    assert not zombies.is_dead(last, since=time.time() - 5), "its next life has not begun"
+    assert zombies.is_dead(last, since=time.time() - zombies.BEGIN_SECONDS - 1)
 
 
 def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels_it(
@@ -195,7 +196,7 @@ def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels
 def test_a_second_process_of_a_run_waits_for_the_first(tmp_path: Path) -> None:
     from threading import Thread
 
-    from tasks.life import Life
+    from tasks.store.life import Life
 
     ledger = created(tmp_path)
     with Life(ledger, flow_run_id="mine"):
@@ -211,12 +212,12 @@ def test_a_second_process_of_a_run_waits_for_the_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["sqlite:///x", "postgresql://u:p@h/d", "nonsense"])
 def test_a_database_that_is_no_postgresql_is_refused(url: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"--database must begin with postgresql\+asyncpg://"):
-        production.address(tmp_path, url)
+        postgres.address(tmp_path, url)
 
 
 def test_a_database_that_does_not_answer_is_refused_without_a_word_of_its_password(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="does not let us in there") as refused:
-        production.address(tmp_path, "postgresql+asyncpg://me:hunter2@127.0.0.1:9/prefect")
+        postgres.address(tmp_path, "postgresql+asyncpg://me:hunter2@127.0.0.1:9/prefect")
     assert "hunter2" not in str(refused.value)
 
 
@@ -234,14 +235,14 @@ def test_root_whose_home_nobody_else_can_pass_is_told_what_to_do_about_postgresq
     with pytest.raises(
         Refused, match=r"does not run as root, and (the user postgres cannot pass|there is no user)"
     ):
-        production._runs_as(directory)
+        postgres._runs_as(directory)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700, "what is refused changes nothing"
 
 
 def test_a_log_is_set_aside_when_it_is_long_while_its_program_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.daemon.LOG_BYTES", 1000)
+    monkeypatch.setattr("tasks.system.daemon.LOG_BYTES", 1000)
     daemon = Daemon(tmp_path, "worker")
     with daemon.log.open("ab", buffering=0) as log:
         log.write(b"a" * 1001)
@@ -261,30 +262,30 @@ def test_a_note_whose_process_was_killed_is_of_one_that_died(tmp_path: Path) -> 
     assert daemon.died() is None
     daemon.write(Note(note.url, note.pid, note.started, "another boot 1"))
     died = daemon.died()
-    assert died is not None and servers.port_of(died.url) == 4217
+    assert died is not None and connect.port_of(died.url) == 4217
 
 
 def test_the_units_start_this_installation_with_this_home_and_are_read_by_systemd(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv(production.VARIABLE, "postgresql+asyncpg://me:hunter2@db/prefect")
-    assert units.write(auth=True, on_postgres=False, database=None) == 0
+    monkeypatch.setenv(postgres.VARIABLE, "postgresql+asyncpg://me:hunter2@db/prefect")
+    assert systemd.write(auth=True, on_postgres=False, database=None) == 0
     folder = tmp_path / "config/systemd/user"
     read = ConfigParser(interpolation=None, delimiters=("=",))
     read.optionxform = str  # type: ignore[assignment,method-assign]
-    read.read([folder / units.SERVICE, folder / units.TIMER])
+    read.read([folder / systemd.SERVICE, folder / systemd.TIMER])
     assert read["Service"]["ExecStart"] == f'"{sys.executable}" -P -m flows.cli up --production'
     assert read["Service"]["Environment"] == f'"NIGHTSHIFT_HOME={home}"'
     assert (read["Service"]["KillMode"], read["Install"]["WantedBy"]) == ("process", "timers.target")
     secret = Path(read["Service"]["EnvironmentFile"].removeprefix("-"))
     assert "hunter2" in secret.read_text() and stat.S_IMODE(secret.stat().st_mode) == 0o600
-    assert "hunter2" not in (folder / units.SERVICE).read_text()
+    assert "hunter2" not in (folder / systemd.SERVICE).read_text()
 
 
 def test_a_home_that_a_unit_cannot_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="cannot stand in a systemd unit"):
-        units.service(True, False, Path('/srv/"quoted"'), tmp_path / "env")
+        systemd.service(True, False, Path('/srv/"quoted"'), tmp_path / "env")
 
 
 def test_the_compose_file_has_a_server_that_waits_for_its_database() -> None:
@@ -293,16 +294,16 @@ def test_the_compose_file_has_a_server_that_waits_for_its_database() -> None:
     services = yaml.safe_load((CHECKOUT / "docker/compose.yaml").read_text())["services"]
     assert services["server"]["depends_on"]["database"]["condition"] == "service_healthy"
     settings = services["server"]["environment"]
-    assert settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"].startswith(production.SCHEME)
+    assert settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"].startswith(postgres.SCHEME)
     leases = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
-    assert {**servers.PRODUCTION, leases: servers.QUIET[leases]}.items() <= settings.items()
+    assert {**connect.PRODUCTION, leases: connect.QUIET[leases]}.items() <= settings.items()
 
 
 def test_what_interrupted_a_campaign_that_had_not_begun_says_so(home: Path, tmp_path: Path) -> None:
-    assert running._how_to_go_on("night") == "nothing had begun yet"
+    assert foreground._how_to_go_on("night") == "nothing had begun yet"
     created(tmp_path)
     (name,) = (path.name for path in home.iterdir() if (path / "campaign.json").exists())
-    assert running._how_to_go_on(name) == f"nothing finished is lost: nightshift resume {name}"
+    assert foreground._how_to_go_on(name) == f"nothing finished is lost: nightshift resume {name}"
 
 
 @pytest.mark.slow
@@ -338,7 +339,7 @@ def open_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             nightshift("down", "--now")
 
 
-postgresql = pytest.mark.skipif(not list(production._folders()), reason="PostgreSQL is not installed here")
+postgresql = pytest.mark.skipif(not list(postgres._folders()), reason="PostgreSQL is not installed here")
 
 
 @pytest.mark.slow
@@ -347,9 +348,9 @@ postgresql = pytest.mark.skipif(not list(production._folders()), reason="Postgre
 def test_a_postgresql_that_was_killed_comes_back_where_it_was_and_is_our_own(open_home: Path) -> None:
     directory = open_home / ".prefect"
     directory.mkdir(mode=0o700, parents=True)
-    cluster = production.Cluster(directory)
+    cluster = postgres.Cluster(directory)
     try:
-        url = production.address(directory, None)
+        url = postgres.address(directory, None)
         note = cluster.daemon.living()
         assert note and "nightshift" not in note.url, "who asks what runs is told no password"
         assert stat.S_IMODE((directory / "postgres.password").stat().st_mode) == 0o600
@@ -357,11 +358,11 @@ def test_a_postgresql_that_was_killed_comes_back_where_it_was_and_is_our_own(ope
         assert b"PYTEST" not in environment, "what the tests run with is not passed on"
         os.kill(note.pid, signal.SIGKILL)
         wait_until(lambda: cluster.daemon.died())
-        wait_until(lambda: not any(production._works_in(one, cluster.data) for one in psutil.process_iter()))
-        assert production.address(directory, None) == url
-        production.check(url, "the same")
+        wait_until(lambda: not any(postgres._works_in(one, cluster.data) for one in psutil.process_iter()))
+        assert postgres.address(directory, None) == url
+        postgres.check(url, "the same")
         with pytest.raises(Refused, match="does not let us in there: InvalidPasswordError"):
-            production.check(url.replace("@", "x@"), "another password")
+            postgres.check(url.replace("@", "x@"), "another password")
     finally:
         assert cluster.end()
     assert not cluster.end()

@@ -16,13 +16,13 @@ from toy import JUDGE, QUADRATIC, quadratic
 import environments
 from environments import Environment
 from environments.score import Score
-from tasks import fingerprint
 from tasks.evaluate import judge_run
+from tasks.sandbox import outputs
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation
+from tasks.store.workspace import TrialDir
 from tasks.train import UNSANDBOXED, run_program
 from tasks.trial import Proposal, Run
-from tasks.walls.confine import Level
-from tasks.walls.isolation import Isolation
-from tasks.workspace import TrialDir
 
 FIT = """\
 import json, pathlib, random
@@ -155,12 +155,12 @@ def test_red_team_an_edit_that_changes_more_than_the_program_is_never_run(
     tmp_path: Path, what: str, edit: str, reason: str
 ) -> None:
     """It is a crash that says why; the program is not started, and no file of anybody's is another."""
-    before = fingerprint.digest(quadratic(tmp_path / "env", fit=FIT, toml=TOML))
+    before = outputs.digest(quadratic(tmp_path / "env", fit=FIT, toml=TOML))
     _, place, run, score = tried(tmp_path, edit, Isolation(WORKING[0], allow_unsandboxed=True))
     assert run.status == "crash" and run.error is not None and run.error.startswith(reason), (what, run.error)
     assert score.value is None and score.error == run.error
     assert not was_started(place)
-    assert fingerprint.digest(tmp_path / "env") == before
+    assert outputs.digest(tmp_path / "env") == before
     assert (tmp_path / "program/fit.py").read_text() == FIT == (place.workspace / "fit.py").read_text()
     assert [path.name for path in place.workspace.iterdir()] == ["fit.py"]
 

@@ -19,13 +19,13 @@ from red_team_act import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, train
 
 from environments.score import Score
 from environments.space import Value
-from tasks import fingerprint
 from tasks.evaluate import judge_run
+from tasks.sandbox import outputs
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation
+from tasks.store.workspace import TrialDir
+from tasks.system import orphans
 from tasks.trial import Run
-from tasks.walls import orphans
-from tasks.walls.confine import Level
-from tasks.walls.isolation import Isolation
-from tasks.workspace import TrialDir
 
 
 @pytest.fixture(scope="module")
@@ -339,7 +339,7 @@ def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(
     bomb = b"cbuiltins\nopen\n(V" + str(canary).encode() + b"\nVw\ntR."
     for name in ("model.pkl", "model.pt", "model.npy", "data.joblib", "progress.jsonl"):
         (place.out / name).write_bytes(bomb)
-    run = Run(**(vars(run) | {"checkpoint": fingerprint.checkpoint(place.out)}))
+    run = Run(**(vars(run) | {"checkpoint": outputs.checkpoint(place.out)}))
     score = judge_run(MARKER, environment, Isolation(level), place, run, SEED)
     assert "6" in Judged(score, place).told
     assert score.units == honest.units
@@ -387,7 +387,7 @@ def test_red_team_a_link_that_points_elsewhere_by_now_is_not_judged(tmp_path: Pa
     environment, place, run = trained(tmp_path, "say(READY)\nplay()", WORKING[0])
     (place.out / "second.bin").write_bytes(b"other\n")
     (place.out / "best").symlink_to("model.bin")
-    run = replace(run, checkpoint=fingerprint.checkpoint(place.out))
+    run = replace(run, checkpoint=outputs.checkpoint(place.out))
     (place.out / "best").unlink()
     (place.out / "best").symlink_to("second.bin")
     score = judge_run(MARKER, environment, Isolation(WORKING[0]), place, run, SEED)

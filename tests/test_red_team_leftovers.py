@@ -10,9 +10,9 @@ import pytest
 from red_team import WORKING, Assault, Ground, attack
 from red_team_around import free
 
-from tasks import trees
-from tasks.walls import cgroup
-from tasks.walls.confine import Level
+from tasks.sandbox import cgroup
+from tasks.sandbox.confinement import Level
+from tasks.system import file_trees
 
 SURVIVE = '''
 import fcntl
@@ -161,7 +161,7 @@ def test_red_team_things_that_are_not_what_they_seem(tmp_path: Path, level: Leve
         if not file.is_symlink():
             file.chmod(0o600)  # so that we can look into it
     assert assault.leaks(ground.secret) == []
-    trees.remove(assault.place.path)
+    file_trees.remove(assault.place.path)
     assert ground.changed() == []
 
 

@@ -11,9 +11,9 @@ import pytest
 from red_team import TINY, WALLS, WORKING, Assault, Ground, attack
 from red_team_around import free
 
-from tasks import trees
-from tasks.walls import cgroup
-from tasks.walls.confine import Level
+from tasks.sandbox import cgroup
+from tasks.sandbox.confinement import Level
+from tasks.system import file_trees
 
 MIB = 2**20
 OUT_BYTES, SCRATCH_BYTES = (int(float(TINY[f"limits.{name}_gb"]) * 2**30) for name in ("out", "scratch"))
@@ -157,7 +157,7 @@ def test_red_team_folders_within_folders(tmp_path: Path, level: Level) -> None:
     """Nest 300 folders in out/; the engine sees it in time, and can still remove them."""
     ground = Ground.lay(tmp_path)
     defused(ground, "deep", 300, level, "nested folders deeper than 64", before="os.chdir(OUT)")
-    trees.remove(ground.campaign / "trials/0007")
+    file_trees.remove(ground.campaign / "trials/0007")
     assert not (ground.campaign / "trials/0007").exists()
 
 

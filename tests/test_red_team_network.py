@@ -21,7 +21,7 @@ import psutil
 import pytest
 from red_team import WALLS, Assault, Ground, attack
 
-from tasks.walls.confine import Level
+from tasks.sandbox.confinement import Level
 
 SEND = """
 import fcntl, struct, urllib.request

@@ -17,8 +17,8 @@ import pytest
 from red_team import WALLS, Assault, Ground, attack
 from red_team_around import Neighbours, neighbours
 
-from tasks.walls import cgroup, confine
-from tasks.walls.confine import Level
+from tasks.sandbox import cgroup, confinement
+from tasks.sandbox.confinement import Level
 
 TRY = """
 import fcntl, platform, struct, termios
@@ -182,7 +182,7 @@ def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     ground = Ground.lay(tmp_path_factory.mktemp("processes"))
     with neighbours(ground) as around, pytest.MonkeyPatch.context() as kernel:
         if request.param == OLD:
-            kernel.setattr(confine, "landlock_version", lambda: 5)
+            kernel.setattr(confinement, "landlock_version", lambda: 5)
         yield Tried(level, attack(ground, TRY, level, targets=around.targets()), around)
 
 
@@ -321,7 +321,7 @@ def test_red_team_gaining_rights(tried: Tried) -> None:
     for name in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
         assert int(str(attempts[name].got), 16) == 0, name
     assert "CapEff" not in str(attempts["su"].got) or "CapEff:\\t0000000000000000" in str(attempts["su"].got)
-    user = confine.NOBODY if tried.level == "bwrap" else os.geteuid()
+    user = confinement.NOBODY if tried.level == "bwrap" else os.geteuid()
     assert set(str(attempts["Uid"].got).split()) == {str(user)}
 
 

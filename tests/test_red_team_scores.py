@@ -18,14 +18,14 @@ from test_proposers import undemanding
 
 from environments.score import Score
 from tasks.decide import weigh
-from tasks.plausible import believed
+from tasks.deciding.run_checks import believed
 from tasks.rules import Tried
 from tasks.rules.greedy import Greedy
+from tasks.sandbox.confinement import Level
+from tasks.store.workspace import TrialDir
+from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
-from tasks.walls import orphans
-from tasks.walls.confine import Level
-from tasks.workspace import TrialDir
 
 HONEST = 1.0
 """The score of the model that `model(2.0)` leaves; the lowest, 0, is the best."""

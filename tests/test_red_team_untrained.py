@@ -13,14 +13,14 @@ import environments
 from tasks.checkpoint import At
 from tasks.decide import Untrained, weigh
 from tasks.evaluate import judge_run
-from tasks.ledger import freeze
+from tasks.machine.slots import NOWHERE
 from tasks.rules import Tried
 from tasks.rules.greedy import Greedy
-from tasks.slots import NOWHERE
+from tasks.store.ledger import freeze
+from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Trial, Verdict
 from tasks.untrained import untrained
-from tasks.workspace import TrialDir
 
 PRELUDE = """\
 import json, struct, sys, time

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from red_team import PRELUDE, WALLS, WORKING, Assault, Ground, attack
 
-from tasks.walls import confine
-from tasks.walls.confine import Level
+from tasks.sandbox import confinement
+from tasks.sandbox.confinement import Level
 
 VARIABLE = "RED_TEAM_API_KEY"
 
@@ -178,7 +178,7 @@ def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     if request.param != OLD:
         return damage(ground, request.param)
     with pytest.MonkeyPatch.context() as kernel:
-        kernel.setattr(confine, "landlock_version", lambda: 1)
+        kernel.setattr(confinement, "landlock_version", lambda: 1)
         return damage(ground, "landlock")
 
 

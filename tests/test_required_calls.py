@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tasks import trainers
-from tasks.source import fixed_seeds
-from tasks.source.literals import NotPython, parse
-from tasks.source.reachable import missing_calls, sources
+from tasks.editing import fixed_seeds
+from tasks.editing.literals import NotPython, parse
+from tasks.editing.required_calls import missing_calls, sources
 
 REQUIRED = ("optimizer.step",)
 

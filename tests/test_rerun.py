@@ -26,20 +26,21 @@ from toy import QUADRATIC, SANDBOX, nightshift, quadratic, start, status
 
 from environments.plugins import Refused
 from flows import rerun
-from flows.night import Night
-from flows.proposing import undone
-from flows.redo import complete
-from flows.spec import CampaignSpec
-from flows.status import document
-from flows.tables import campaign_table
-from tasks import attempts, lineage, workspace
-from tasks.certificate import Certificate
+from flows.engine.campaign_state import Night
+from flows.engine.next_trial import undone
+from flows.engine.redecide import complete
+from flows.spec.campaign_spec import CampaignSpec
+from flows.views.status import document
+from flows.views.tables import campaign_table
+from tasks.deciding.certificate import Certificate
 from tasks.evaluate import judge_run
-from tasks.ledger import CERTIFICATE, Ledger
-from tasks.life import lock_path
-from tasks.outbox import Outbox
+from tasks.machine.slots import Slots
 from tasks.record import reconcile, settle
-from tasks.slots import Slots
+from tasks.store import attempts, lineage, workspace
+from tasks.store.ledger import CERTIFICATE, Ledger
+from tasks.store.life import lock_path
+from tasks.system.files import write_atomic
+from tasks.tracking.outbox import Outbox
 from tasks.train import run_program
 from tasks.trial import History, Params, Proposal, Trial, Verdict
 
@@ -69,7 +70,7 @@ def _settled(ledger: Ledger, history: History, params: Params, luck: float, kind
     number, environment = len(history), ledger.environment
     place = ledger.place(number)
     proposal = Proposal(environment.complete(params), parent=0 if number else None, seen=number)
-    workspace.write(place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
+    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
     seed = ledger.seed("train", ledger.at(number))
     run = run_program("rerun", environment, SANDBOX, ledger.program, place, proposal, seed)
     score = judge_run("rerun", environment, SANDBOX, place, run, 1)
@@ -129,12 +130,12 @@ def test_the_attempt_before_counts_until_the_new_one_is_decided(tmp_path: Path) 
     first = tried((), 1.0)
     second = tried((first,), 2.0)
     for trial in (first, second):
-        workspace.write(ledger.place_of(trial).trial, workspace.TRIAL.dump_json(trial).decode())
+        write_atomic(ledger.place_of(trial).trial, workspace.TRIAL.dump_json(trial).decode())
     attempts.begin(ledger.path, 0, 2)
     ledger.place(0).workspace.mkdir(parents=True)
     assert ledger.history() == (first, second) and attempts.pending(ledger.path) == {0: 2}
     again = replace(first, attempt=2)
-    workspace.write(ledger.place(0).trial, workspace.TRIAL.dump_json(again).decode())
+    write_atomic(ledger.place(0).trial, workspace.TRIAL.dump_json(again).decode())
     assert ledger.history() == (again, second) and attempts.pending(ledger.path) == {}
     assert workspace.finished(ledger.place(0, attempt=1)) == first
     assert workspace.settled(ledger.place(0), "") == (again.runs[0], again.score)
@@ -155,7 +156,7 @@ def test_the_attempt_before_counts_until_the_new_one_is_decided(tmp_path: Path) 
 def test_only_a_finished_trial_can_be_run_again(tmp_path: Path, number: int, words: str) -> None:
     ledger = CampaignSpec.of(environment=str(noisy(tmp_path / "noisy")), name="night").open()
     first = tried((), 1.0)
-    workspace.write(ledger.place(0).trial, workspace.TRIAL.dump_json(first).decode())
+    write_atomic(ledger.place(0).trial, workspace.TRIAL.dump_json(first).decode())
     ledger.place(1).workspace.mkdir(parents=True)
     with pytest.raises(Refused) as refused:
         rerun.run_again("night", number, None, False)
@@ -176,11 +177,11 @@ def test_a_campaign_that_runs_is_left_alone(tmp_path: Path) -> None:
 def test_one_request_makes_one_attempt_however_often_it_is_retried(tmp_path: Path) -> None:
     ledger = CampaignSpec.of(environment=str(noisy(tmp_path / "noisy")), name="night").open()
     first = tried((), 1.0)
-    workspace.write(ledger.place(0).trial, workspace.TRIAL.dump_json(first).decode())
+    write_atomic(ledger.place(0).trial, workspace.TRIAL.dump_json(first).decode())
     for flow_run in ("a", "a", "b"):  # b goes on with what a had begun
         rerun._begin(ledger, (first,), 0, flow_run)
         assert attempts.pending(ledger.path) == {0: 2}
-    workspace.write(ledger.place(0).trial, workspace.TRIAL.dump_json(replace(first, attempt=2)).decode())
+    write_atomic(ledger.place(0).trial, workspace.TRIAL.dump_json(replace(first, attempt=2)).decode())
     for flow_run in ("b", "c"):  # b was killed after the new attempt was decided
         rerun._begin(ledger, (first,), 0, flow_run)
     ledger.event("end", state="finished", reason="as a test says")
@@ -226,7 +227,7 @@ def test_later_verdicts_are_given_anew_and_marked_and_nothing_that_was_is_lost(
     kept = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
     commits = lineage.commits(ledger.path / "lineage.git")
     made = Certificate(1, 0.05, 1, "noisy", (), False, "as a test says")
-    workspace.write(ledger.path / "certificates/1.json", CERTIFICATE.dump_json(made).decode())
+    write_atomic(ledger.path / "certificates/1.json", CERTIFICATE.dump_json(made).decode())
     attempts.begin(ledger.path, 1, 2)
     with prefect_at(server):
         now = completed(ledger)
@@ -287,7 +288,7 @@ def test_later_verdicts_are_given_anew_and_marked_and_nothing_that_was_is_lost(
 @contextmanager
 def _killed_at(write: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A kill before the so-manieth file of the ledger is replaced."""
-    real, files = workspace.write, ("trial.json", "diff.patch", "results.tsv")
+    real, files = write_atomic, ("trial.json", "diff.patch", "results.tsv")
     left = iter(range(write, -1, -1))
 
     def dying(path: Path, text: str) -> None:

@@ -15,8 +15,8 @@ from fake_llm import Asked, FakeLLM, Reply
 from test_campaign import mlflow_runs
 from toy import GREEDY, QUADRATIC, nightshift, quadratic, status
 
-from flows.status import document
-from tasks.ledger import Ledger
+from flows.views.status import document
+from tasks.store.ledger import Ledger
 
 KEY = "sk-of-a-test-0123456789"
 SAVE = '(args.out / "model.json").write_text(json.dumps({"x": args.x}))'

@@ -12,10 +12,11 @@ from test_keeper import NAP, SLEEP, alive, wait_for
 
 from environments.limits import Limits
 from environments.plugins import Refused
-from tasks.ledger import Ledger, home
-from tasks.sandbox import CannotStart, Program, Stopped
-from tasks.walls import cgroup, confine, isolation
-from tasks.walls.confine import Level, View
+from tasks.sandbox import cgroup, confinement, isolation
+from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.program import CannotStart, Program, Stopped
+from tasks.store.ledger import Ledger
+from tasks.system.home import home
 
 
 def program(folder: Path, level: Level, *command: str) -> Program:
@@ -31,7 +32,7 @@ def test_a_device_in_a_folder_of_its_own_can_be_reached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        confine, "GPU_DEVICES", ("net/*",)
+        confinement, "GPU_DEVICES", ("net/*",)
     )  # as dri/renderD128 and nvidia-caps/nvidia-cap1 are
     code = "import json, os\nprint(json.dumps(os.path.exists('/dev/net/tun')))"
     there = any(Path("/dev").glob("net/tun"))
@@ -74,7 +75,7 @@ def test_with_a_killed_keeper_what_threw_its_marker_away_goes_too(tmp_path: Path
 
 
 def test_no_view_holds_the_private_keys_of_the_machine(tmp_path: Path) -> None:
-    given = [Path(path) for path, _ in confine.landlock(View((), (), network=True), tmp_path)]
+    given = [Path(path) for path, _ in confinement.landlock(View((), (), network=True), tmp_path)]
     for private in ("/etc/ssl/private", "/etc/pki/tls/private", "/etc/shadow", "/etc/ssh"):
         assert not [path for path in given if Path(private).is_relative_to(path)]
 
@@ -103,7 +104,7 @@ def test_what_would_show_other_trials_or_processes_is_not_given(listed: str) -> 
     isolation.check_given("none", home(), (home() / listed,))
 
 
-@pytest.mark.skipif(confine.owner("bwrap") is None, reason="an ordinary user's programs run as that user")
+@pytest.mark.skipif(confinement.owner("bwrap") is None, reason="an ordinary user's programs run as that user")
 def test_data_that_only_root_can_read_is_refused_before_anything_runs(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o700)

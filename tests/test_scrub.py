@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.scrub import (
+from tasks.system.redact import (
     Scrubber,
     Secret,
     clean,

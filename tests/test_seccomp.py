@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from test_confine import WALLS, answers
 
-from tasks.walls import confine, seccomp
-from tasks.walls.confine import Level, View
+from tasks.sandbox import confinement, seccomp
+from tasks.sandbox.confinement import Level, View
 
 SOURCE = Path(seccomp.__file__).read_text()
 TABLE = {
@@ -23,7 +23,7 @@ TABLE = {
 """Every call that the module names: its numbers on x86_64 and aarch64."""
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 NAMESPACES = (0x80, 0x20000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
-VERSION = confine.landlock_version()
+VERSION = confinement.landlock_version()
 HEADERS = {
     "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
     "aarch64": Path("/usr/include/asm-generic/unistd.h"),
@@ -389,7 +389,7 @@ print(json.dumps(told))
 def test_under_every_version_of_landlock_a_program_has_itself_and_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
-    monkeypatch.setattr(confine, "landlock_version", lambda: version)
+    monkeypatch.setattr(confinement, "landlock_version", lambda: version)
     secret = tmp_path / "secret"
     secret.write_text("secret")
     told = answers(tmp_path, "landlock", PRELUDE + f"SECRET = {str(secret)!r}\n" + ITSELF)

@@ -22,9 +22,9 @@ import psutil
 import pytest
 
 from environments.plugins import Refused
-from flows import server as servers
-from flows.daemon import Daemon, Note, free_port, identity
-from flows.server import FIRST_PORT, prefect_server, stated_server
+from flows.server import connect
+from flows.server.connect import FIRST_PORT, prefect_server, stated_server
+from tasks.system.daemon import Daemon, Note, free_port, identity
 
 NOWHERE = "http://127.0.0.1:9/api"
 OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
@@ -36,7 +36,7 @@ def settled(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose server keeps its data there; what `settle_in` does in a process of its own."""
     directory = home / ".prefect"
     directory.mkdir(parents=True)
-    for name, value in {**servers.QUIET, "PREFECT_HOME": str(directory)}.items():
+    for name, value in {**connect.QUIET, "PREFECT_HOME": str(directory)}.items():
         monkeypatch.setenv(name, value)
     return home
 
@@ -165,26 +165,26 @@ def test_who_names_our_own_server_need_not_say_who_he_is(
 ) -> None:
     note = Note(gate, foreign.pid, 1.0, identity(foreign.pid), auth=True)
     Daemon(settled / ".prefect", "server").write(note)
-    servers.auth_file(settled).write_text("me:secret\n")
+    connect.auth_file(settled).write_text("me:secret\n")
     assert stated_server(gate, settled) == gate
 
 
 def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
-    drawn = servers.make_auth(settled)
+    drawn = connect.make_auth(settled)
     assert re.fullmatch(r"nightshift:[\w-]{20,}", drawn)
-    assert servers.make_auth(settled) == drawn
-    servers.auth_file(settled).write_text(
+    assert connect.make_auth(settled) == drawn
+    connect.auth_file(settled).write_text(
         ""
     )  # as a full disk may leave it: an empty one would let everybody in
-    assert len(servers.make_auth(settled)) > 20
-    assert servers.auth_file(settled).stat().st_mode & 0o777 == 0o600
+    assert len(connect.make_auth(settled)) > 20
+    assert connect.auth_file(settled).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_server_that_stays_is_not_stopped_by_its_last_user(settled: Path, stays: bool) -> None:
     server = Daemon(settled / ".prefect", "server")
     server.launch(["sleep", "60"], os.environ, NOWHERE, stays=stays).returncode = 0
-    servers.stop_unused(settled / ".prefect")
+    connect.stop_unused(settled / ".prefect")
     assert (server.living() is not None) == stays
     assert server.end() == stays
 
@@ -205,7 +205,7 @@ def processes(home: Path) -> list[psutil.Process]:
 def is_gone(url: str, family: list[psutil.Process], home: Path) -> bool:
     """Whether nothing of a server is left."""
     _, alive = psutil.wait_procs(family, timeout=5)
-    return not (alive or servers.answers(url) or (home / ".prefect/server.json").exists())
+    return not (alive or connect.answers(url) or (home / ".prefect/server.json").exists())
 
 
 OWNER = """\
@@ -253,7 +253,7 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
         assert second.enter_context(prefect_server(None, settled)) == url
         assert noted(settled) == survivor, "adopted, not started again"
         first.close()
-        assert servers.answers(url), "somebody still uses it"
+        assert connect.answers(url), "somebody still uses it"
     assert is_gone(url, family, settled)
     assert foreign.poll() is None
 
@@ -297,7 +297,7 @@ def test_two_homes_that_start_at_once_get_a_server_each(tmp_path: Path) -> None:
 
 def test_prefects_home_is_ours_and_no_profile_is_read(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path; from flows.server import settle_in\n"
+        "from pathlib import Path; from flows.server.connect import settle_in\n"
         f"settle_in(Path({str(tmp_path)!r}))\n"
         "import os; print(os.environ['PREFECT_HOME'], os.environ.get('PREFECT_PROFILE'))"
     )
@@ -314,4 +314,4 @@ def test_who_settles_in_too_late_is_told_so(home: Path) -> None:
     import prefect  # noqa: F401
 
     with pytest.raises(RuntimeError, match=r"settle_in\(\) comes before the first import of prefect"):
-        servers.settle_in(home)
+        connect.settle_in(home)

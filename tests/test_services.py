@@ -19,8 +19,8 @@ import pytest
 from test_ledger import created
 from toy import nightshift, quadratic, slow, start, status
 
-from flows.daemon import Daemon, Note, identity, page_of
-from flows.status import urls
+from flows.views.status import urls
+from tasks.system.daemon import Daemon, Note, identity, page_of
 
 CHECKOUT = Path(__file__).parents[1]
 NAMES = ("server", "mlflow", "worker")
@@ -78,7 +78,7 @@ def test_a_clock_that_is_set_makes_nobody_a_stranger(
 
 
 def test_what_ignores_the_request_to_end_is_killed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.daemon.END_SECONDS", 0.3)
+    monkeypatch.setattr("tasks.system.daemon.END_SECONDS", 0.3)
     daemon = Daemon(directory, "worker")
     process = daemon.launch(["sh", "-c", "trap '' TERM; echo deaf; sleep 60"], os.environ, FOREIGN)
     wait_until(lambda: daemon.last_words() == "deaf")

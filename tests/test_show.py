@@ -15,10 +15,10 @@ from rich.console import Console, RenderableType
 from test_ledger import created
 
 from environments import Environment
-from flows import screen, show, tables
-from flows.curves import Curve, Point
-from flows.scene import Certifying, Night, Scene, UnderWay
-from flows.screen import bar, moment, picture, spark
+from flows.views import live_view, tables, terminal
+from flows.views.curves import Curve, Point
+from flows.views.live_model import Certifying, Night, Scene, UnderWay
+from flows.views.live_view import bar, moment, picture, spark
 from tasks.trial import History, Params, Proposal, Trial
 
 WIDTHS = (20, 60, 80, 100, 160)
@@ -230,7 +230,7 @@ def test_each_verdict_has_its_sign_its_reason_and_what_was_changed() -> None:
     better = decided((first,), 9.0, OTHERS)
     crash = decided((first, better), None, PARAMS)
     history = (first, better, crash)
-    shown = [show.trial_line(trial, history).plain for trial in history]
+    shown = [terminal.trial_line(trial, history).plain for trial in history]
     assert shown[0] == " +    0  keep             5  the baseline"
     assert shown[1].startswith(
         " +    1  keep             9  better: 9 against 5 of trial 0 (+4)  learning_rate 2e-05"
@@ -244,21 +244,21 @@ def test_each_verdict_has_its_sign_its_reason_and_what_was_changed() -> None:
 def test_a_decided_trial_names_as_many_changes_as_fit_whole(width: int) -> None:
     first = decided((), 5.0, PARAMS)
     history = (first, decided((first,), 9.0, OTHERS))
-    shown = show.trial_line(history[1], history, width).plain
+    shown = terminal.trial_line(history[1], history, width).plain
     assert shown.endswith(("(+4)", "more", "0.99 → 0.98"))
-    assert len(shown) <= max(width, len(show.trial_line(history[1], history, 0).plain))
+    assert len(shown) <= max(width, len(terminal.trial_line(history[1], history, 0).plain))
 
 
 def test_a_reason_with_five_figures_fits_the_commonest_terminal_whole() -> None:
     first = decided((), 71.21, PARAMS)
     history = (first, decided((first,), -137.59, OTHERS))
-    shown = show.trial_line(history[1], history, 79).plain
+    shown = terminal.trial_line(history[1], history, 79).plain
     assert shown == " -    1  discard    not better: -137.6 against 71.21 of trial 0 (-208.8)"
 
 
 def test_what_is_not_printable_is_written_out() -> None:
-    assert show.clean("a\x1b[31mb\x07\u202e\x9b\ud800") == r"a\x1b[31mb\x07\u202e\x9b\ud800"
-    assert show.clean(" two\r\nlines\tand  more ") == "two lines and more"
+    assert terminal.clean("a\x1b[31mb\x07\u202e\x9b\ud800") == r"a\x1b[31mb\x07\u202e\x9b\ud800"
+    assert terminal.clean(" two\r\nlines\tand  more ") == "two lines and more"
 
 
 def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[str, Any]:
@@ -328,7 +328,7 @@ def test_a_long_table_shows_what_was_kept_and_the_last_trials() -> None:
 
 
 def test_the_outcome_is_honest_about_what_it_is_worth() -> None:
-    text = printed(lambda console: show.outcome(document(5), console))
+    text = printed(lambda console: terminal.outcome(document(5), console))
     assert "n-1 is finished: all done (60.0 s)" in text
     assert "champion: trial 4, loss 40 against the baseline's 0 (+40)\n  epochs 4 → 4" not in text
     assert "provisional: one training run, and the best of several is flattered by luck;" in text
@@ -337,13 +337,13 @@ def test_the_outcome_is_honest_about_what_it_is_worth() -> None:
 
 
 def test_a_champion_that_is_the_baseline_is_said_to_stand() -> None:
-    text = printed(lambda console: show.outcome(document(1), console))
+    text = printed(lambda console: terminal.outcome(document(1), console))
     assert "the baseline stands: loss 0; nothing that was tried was kept" in text
 
 
 def test_a_campaign_without_a_score_says_why() -> None:
     found = document(1, reason=EVIL, baseline=None, champion=None, state="failed")
-    text = printed(lambda console: show.outcome(found, console))
+    text = printed(lambda console: terminal.outcome(found, console))
     assert "No trial has a score yet." in text
     assert r"[bold red]alert[/] \x1b[2J" in text and "\x1b" not in text
 
@@ -353,18 +353,18 @@ def test_what_to_open_is_listed_whole(tmp_path: Path) -> None:
         "prefect": "http://p/1", "mlflow_command": "X=1 mlflow ui --port 5000", "mlflow_path": "/#/a?k=" + "f" * 64,
         "mlflow_nights_path": "/#/nights",
     }  # fmt: skip
-    text = printed(lambda console: show.what_next(document(urls=urls), tmp_path, console), 60)
+    text = printed(lambda console: terminal.what_next(document(urls=urls), tmp_path, console), 60)
     assert "http://127.0.0.1:5000/#/a?k=" + "f" * 64 in text and "http://127.0.0.1:5000/#/nights" in text
     assert "progress.png" not in text and "http://p/1" not in text, "neither is there any more, or yet"
     (tmp_path / "progress.png").touch()
     running = document(state="running", urls={**urls, "mlflow_url": "http://m/1"})
-    text = printed(lambda console: show.what_next(running, tmp_path, console), 60)
+    text = printed(lambda console: terminal.what_next(running, tmp_path, console), 60)
     assert f"{tmp_path}/progress.png" in text and "http://p/1" in text
 
 
 def test_an_address_of_a_tracking_server_needs_no_command(tmp_path: Path) -> None:
     urls = {"mlflow_url": "http://m/1", "mlflow_nights_url": "http://m/2"}
-    text = printed(lambda console: show.what_next(document(urls=urls), tmp_path, console))
+    text = printed(lambda console: terminal.what_next(document(urls=urls), tmp_path, console))
     assert "mlflow       http://m/1\n    nights     http://m/2\n" in text
 
 
@@ -394,11 +394,11 @@ def test_a_terminal_that_knows_ascii_alone_gets_nothing_else(
     history = (decided((), 5.0, PARAMS),)
     evil = scene(environment, under_way(proposal=Proposal(OTHERS, rationale="日本 →")))
     for what in (
-        show.shown(picture(evil, 160, 30)),
+        terminal.shown(picture(evil, 160, 30)),
         tables.campaign_table(document(4, OTHERS), 160),
-        lambda console: show.outcome(document(4), console),
-        lambda console: show.what_next(document(4), tmp_path / "日本", console),
-        lambda console: show.put(console, show.trial_line(decided(history, 9.0, OTHERS), history)),
+        lambda console: terminal.outcome(document(4), console),
+        lambda console: terminal.what_next(document(4), tmp_path / "日本", console),
+        lambda console: terminal.put(console, terminal.trial_line(decided(history, 9.0, OTHERS), history)),
         tables.campaigns_table(
             [
                 {
@@ -417,5 +417,5 @@ def test_a_terminal_that_knows_ascii_alone_gets_nothing_else(
 
 
 def test_the_names_of_the_phases_are_told_apart_without_colour() -> None:
-    assert len(set(show.MARKS.values())) == len(show.MARKS) == len(show.STYLES)
-    assert screen.BLOCKS == "▁▂▃▄▅▆▇█"
+    assert len(set(terminal.MARKS.values())) == len(terminal.MARKS) == len(terminal.STYLES)
+    assert live_view.BLOCKS == "▁▂▃▄▅▆▇█"

@@ -17,13 +17,13 @@ from test_ledger import created
 from test_picture import night
 from toy import nightshift, quadratic, status
 
-from flows import certificate_page
-from flows.certify import store
-from flows.showcase import SEND_SECONDS, Showcase, champion_page, key, table
-from tasks.ledger import Ledger
-from tasks.picture import draw
+from flows.engine.run_certificate import store
+from flows.views import certificate_page
+from flows.views.artifacts import SEND_SECONDS, Showcase, champion_page, key, table
+from tasks.describe import headline
+from tasks.plots.progress import draw
+from tasks.store.ledger import Ledger
 from tasks.trial import History
-from tasks.wording import headline
 
 NOBODY = "http://127.0.0.1:9/api"
 """Where no server listens."""

@@ -16,11 +16,12 @@ from toy import QUADRATIC, quadratic
 import environments
 from environments import plugins
 from environments.plugins import Refused
-from flows import parameters, running
-from flows.advanced import Advanced
 from flows.campaign import campaign
-from flows.settings import Stated, overrides_only, parse_settings
-from flows.spec import CampaignSpec, differences, next_time
+from flows.cli.running import foreground
+from flows.cli.set_option import Stated, overrides_only, parse_settings
+from flows.spec import parameters
+from flows.spec.advanced import Advanced
+from flows.spec.campaign_spec import CampaignSpec, differences, next_time
 from tasks.cancellers.curve import ByCurve
 from tasks.propose import PROPOSERS
 
@@ -136,7 +137,7 @@ def test_the_file_of_a_specification_makes_the_same_specification(
     folder = quadratic(tmp_path / "quad")
     asked = spec(environment=str(folder), **parameters)
     (tmp_path / "spec.toml").write_text(asked.toml())
-    assert CampaignSpec.of(**running.stated(str(tmp_path / "spec.toml"), settings=[])) == asked
+    assert CampaignSpec.of(**foreground.stated(str(tmp_path / "spec.toml"), settings=[])) == asked
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_the_file_names_its_environment_for_any_directory(
 
 def test_the_environment_in_a_specification_is_relative_to_its_file(tmp_path: Path) -> None:
     (tmp_path / "night.toml").write_text('environment = "./quad"\ntrials = 3\n')
-    found = running.stated(str(tmp_path / "night.toml"), settings=[])
+    found = foreground.stated(str(tmp_path / "night.toml"), settings=[])
     assert (found["environment"], found["trials"]) == (str(tmp_path / "quad"), 3)
 
 
@@ -171,7 +172,7 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
         'environment = "cartpole"\ntrials = 3\nhours = 1\n[advanced]\npatience = 2\ncrash_share = 0.5\n'
         '[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
     )
-    found = running.stated(
+    found = foreground.stated(
         str(tmp_path / "night.toml"), trials=9, hours=None, patience=4, settings=["device=cpu"]
     )
     assert CampaignSpec.of(name="n", **found) == spec(
@@ -197,14 +198,14 @@ def test_a_file_that_is_no_specification_is_refused(
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(Refused, match=re.escape(f"{path}: {why}")):
-        running.stated(str(path), settings=[])
+        foreground.stated(str(path), settings=[])
 
 
 def test_who_names_the_file_of_an_environment_is_told_to_name_its_folder(tmp_path: Path) -> None:
     folder = quadratic(tmp_path / "quad")
     why = f"environment.toml is an environment, not a spec: name its folder, {folder}"
     with pytest.raises(Refused, match=re.escape(why)):
-        running.stated(str(folder / "environment.toml"), settings=[])
+        foreground.stated(str(folder / "environment.toml"), settings=[])
 
 
 def test_a_time_of_day_is_the_next_time_that_the_clock_shows_it() -> None:

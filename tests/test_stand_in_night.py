@@ -24,15 +24,15 @@ from toy import GREEDY, SANDBOX, start, status
 import environments
 from environments import Environment
 from tasks.evaluate import judge_run
-from tasks.layout import here
-from tasks.sandbox import CannotStart
+from tasks.machine.slot_layout import here
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation, findings
+from tasks.sandbox.program import CannotStart
+from tasks.store.workspace import TrialDir, baseline_files
+from tasks.system import orphans
+from tasks.system.slot import NOWHERE, VISIBLE, Slot
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tasks.walls import orphans
-from tasks.walls.confine import Level
-from tasks.walls.isolation import Isolation, findings
-from tasks.walls.slot import NOWHERE, VISIBLE, Slot
-from tasks.workspace import TrialDir, baseline_files
 
 NORMAL = Faults()
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from tasks.statistics import (
+from tasks.deciding.statistics import (
     CONFIDENCE,
     Comparison,
     bound,

@@ -28,11 +28,12 @@ from environments.judges._taskset import Taskset
 from environments.judges.text import Text
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import fingerprint, workspace
 from tasks.evaluate import judge_run
+from tasks.sandbox import outputs
+from tasks.sandbox.isolation import Isolation
+from tasks.store import workspace
+from tasks.store.workspace import TrialDir
 from tasks.trial import Run
-from tasks.walls.isolation import Isolation
-from tasks.workspace import TrialDir
 
 
 def judged(body: str, folder: Path, look: Exam, prelude: str = GENERATOR_OF, **settings: Any) -> Score:
@@ -470,7 +471,7 @@ def judged_run(given: Environment, folder: Path, isolation: Isolation = SANDBOX)
         needed.mkdir(parents=True, exist_ok=True)
     run = Run(
         dir=place.path, seed=1, seconds=1.0, status="finished", isolation="none",
-        checkpoint=fingerprint.checkpoint(place.out), program=workspace.program_digest(place),
+        checkpoint=outputs.checkpoint(place.out), program=workspace.program_digest(place),
     )  # fmt: skip
     return judge_run("test/text", given, isolation, place, run, seed=8), place
 
@@ -489,7 +490,7 @@ def test_a_server_runs_behind_the_walls(tmp_path: Path) -> None:
 
 
 def test_where_the_walls_leave_no_loopback_the_reason_says_so(tmp_path: Path) -> None:
-    from tasks.walls.isolation import findings
+    from tasks.sandbox.isolation import findings
 
     if not next(finding.works for finding in findings() if finding.level == "landlock"):
         pytest.skip("this machine has no Landlock")

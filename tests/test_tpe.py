@@ -23,16 +23,16 @@ from toy import SANDBOX, quadratic
 
 import environments
 from environments.space import Choice, Float, Int, Space
-from tasks import workspace
-from tasks.progress import Progress
 from tasks.proposers import Brief, Suggestion, _axes, _optuna, tpe
 from tasks.proposers._numeric import Seen
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
-from tasks.seeds import derive
+from tasks.sandbox.progress import Progress
+from tasks.store import workspace
+from tasks.store.seeds import derive
+from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
-from tasks.workspace import TrialDir
 
 PLANE: Space = {
     "x": Float(low=-1.0, high=1.0, default=-0.9),

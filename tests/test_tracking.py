@@ -20,9 +20,7 @@ from pydantic import SecretStr
 
 from environments.plugins import Refused
 from environments.score import Score
-from tasks.mlflow_run import trial_tags
-from tasks.mlflow_views import trials_view
-from tasks.tracking import (
+from tasks.tracking.client import (
     LIGHT,
     CampaignRecord,
     Mlflow,
@@ -32,6 +30,8 @@ from tasks.tracking import (
     Unreachable,
     locate,
 )
+from tasks.tracking.trial_run import trial_tags
+from tasks.tracking.views import trials_view
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -594,7 +594,7 @@ def test_what_is_stated_goes_before_the_environment(tmp_path: Path, monkeypatch:
 
 def test_locating_needs_neither_mlflow_nor_prefect(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from tasks.tracking import locate; locate(None, Path('home'));"
+        "import sys; from pathlib import Path; from tasks.tracking.client import locate; locate(None, Path('home'));"
         "print(sorted({'mlflow', 'prefect', 'sqlalchemy', 'filelock'} & set(sys.modules)))"
     )
     environment = {

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from environments import plugins
-from tasks.workspace import TRAINERS, trainer_files
+from tasks.store.workspace import TRAINERS, trainer_files
 
 NAMES = plugins.names(TRAINERS)
 WRITERS = ("grpo", "prime_rl")

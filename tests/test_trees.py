@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks import trees
+from tasks.system import file_trees
 
 
 def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
     kept.chmod(0o500)
     link = tmp_path / "link"
     link.symlink_to(kept)
-    trees.remove(link)
+    file_trees.remove(link)
     assert not link.is_symlink()
     assert (kept / "file").read_text() == "mine"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o500
@@ -38,7 +38,7 @@ def test_links_inside_a_tree_are_removed_and_not_what_they_lead_to(tmp_path: Pat
         "d": Path("nowhere"),
     }.items():
         (tree / name).symlink_to(target)
-    trees.remove(tree)
+    file_trees.remove(tree)
     assert not tree.exists()
     assert (tmp_path / "file").read_text() == "mine"
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o400
@@ -56,7 +56,7 @@ def test_a_tree_of_three_thousand_levels_is_removed(tmp_path: Path) -> None:
         here = below
     os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
     os.close(here)
-    trees.remove(tree)
+    file_trees.remove(tree)
     assert not tree.exists()
 
 
@@ -67,7 +67,7 @@ def test_folders_that_nobody_may_enter_are_removed(tmp_path: Path) -> None:
     (tree / "closed/inner/file").chmod(0)
     for folder in (tree / "closed/inner", tree / "closed", tree):
         folder.chmod(0)
-    trees.remove(tree)
+    file_trees.remove(tree)
     assert not tree.exists()
 
 
@@ -80,7 +80,7 @@ def test_an_odd_name_is_only_a_name(tmp_path: Path, name: str) -> None:
     odd = tmp_path / name
     (odd / name).mkdir(parents=True)
     (odd / name / "file").write_text("x")
-    trees.remove(odd)
+    file_trees.remove(odd)
     assert [path.name for path in tmp_path.iterdir()] == ["beside"]
 
 
@@ -90,7 +90,7 @@ def test_a_relative_path_that_looks_like_an_option_is_removed(
     monkeypatch.chdir(tmp_path)
     Path("-rf").mkdir()
     Path("-rf/file").write_text("x")
-    trees.remove(Path("-rf"))
+    file_trees.remove(Path("-rf"))
     assert not list(tmp_path.iterdir())
 
 
@@ -100,11 +100,11 @@ def test_a_relative_path_that_looks_like_an_option_is_removed(
 def test_what_is_no_folder_is_removed_too_and_what_is_not_there_is_fine(tmp_path: Path, make: object) -> None:
     assert callable(make)
     make(tmp_path / "thing")
-    trees.remove(tmp_path / "thing")
+    file_trees.remove(tmp_path / "thing")
     assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_removed_is_told_with_the_reason(tmp_path: Path) -> None:
     busy = Path("/proc/self/task")  # not even root can
     with pytest.raises(OSError, match="cannot remove /proc/self/task: "):
-        trees.remove(busy)
+        file_trees.remove(busy)

@@ -12,13 +12,13 @@ from environments import Environment
 from environments.score import Score
 from tasks.decide import Untrained, Wanted, weigh
 from tasks.evaluate import judge_run
+from tasks.machine.slots import NOWHERE
 from tasks.rules import Tried
 from tasks.rules.greedy import Greedy
-from tasks.slots import NOWHERE
+from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Control, History, Proposal, Run, Trial, Verdict, VerdictKind
 from tasks.untrained import untrained
-from tasks.workspace import TrialDir
 
 RUN = Run("trials/0001", 1, 1.0, "finished")
 HONEST = """\

@@ -19,13 +19,14 @@ from nights import tried
 from rich.console import Console
 from test_ledger import created
 
-from flows import curves
-from flows.curves import Curve, CurveFile, Point, value_at
-from flows.scene import Certifying, UnderWay, a_fresh_run, night, pace, runs_of_a_trial
-from flows.watch import Follower, Watch
-from tasks import workspace
-from tasks.ledger import Ledger
+from flows.views import curves
+from flows.views.curves import Curve, CurveFile, Point, value_at
+from flows.views.follow import Follower, Watch
+from flows.views.live_model import Certifying, UnderWay, a_fresh_run, night, pace, runs_of_a_trial
 from tasks.record import reconcile, settle
+from tasks.store import workspace
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
 from tasks.trial import Due, History, Proposal
 
 METRIC = "loss"
@@ -252,7 +253,7 @@ def test_a_fresh_run_takes_as_long_as_a_run_that_nobody_cancelled() -> None:
 def propose(ledger: Ledger, number: int, rationale: str = "as a test says") -> workspace.TrialDir:
     place = ledger.place(number)
     proposal = Proposal({"x": 2.5 - number}, rationale=rationale, parent=0, proposer="test")
-    workspace.write(place.proposal, workspace.PROPOSAL.dump_json(proposal).decode())
+    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(proposal).decode())
     place.out.mkdir()
     return place
 
@@ -300,7 +301,7 @@ def test_a_trial_is_followed_from_its_proposal_to_its_verdict(tmp_path: Path) ->
 def test_a_program_without_reports_is_training_when_its_time_to_start_is_over(tmp_path: Path) -> None:
     ledger = campaign(tmp_path)
     place = propose(ledger, 0)
-    workspace.write(place.config, "{}")
+    write_atomic(place.config, "{}")
     place.log.touch()
     began = place.config.stat().st_mtime
     for later, phase, elapsed in ((1.0, "starting", 0.0), (3.0, "training", 1.0), (60.0, "training", 5.0)):
@@ -332,7 +333,7 @@ def test_what_changes_of_the_guards_and_the_page_is_seen(tmp_path: Path) -> None
     follower = Follower(ledger)
     assert (follower.look(0.0).night.asked, follower.look(0.0).page) == (5, None)
     text = (ledger.path / "spec.toml").read_text()
-    workspace.write(ledger.path / "spec.toml", text.replace("trials = 5", "trials = 70"))
+    write_atomic(ledger.path / "spec.toml", text.replace("trials = 5", "trials = 70"))
     ledger.event("life", page="http://127.0.0.1:4200/flow-runs/flow-run/1")
     scene = follower.look(0.0)
     assert (scene.night.asked, scene.page) == (70, "http://127.0.0.1:4200/flow-runs/flow-run/1")

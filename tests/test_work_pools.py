@@ -24,9 +24,9 @@ from conftest import _free_port, _wait_until_healthy
 from toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start, status
 
 from flows.trial import trial
-from tasks import fences
-from tasks.ledger import Ledger
-from tasks.walls import orphans
+from tasks.machine import file_locks
+from tasks.store.ledger import Ledger
+from tasks.system import orphans
 
 CHECKOUT = Path(__file__).parents[1]
 LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
@@ -69,7 +69,7 @@ def test_a_container_sees_two_gpus_and_has_room_for_what_they_exchange() -> None
     assert mounts["/campaigns"] == "/srv/nightshift/runs"
     assert mounts["/machine"] == "nightshift-machine" and variables["env"]["NIGHTSHIFT_HOME"] == "/machine"
     assert mounts[variables["env"]["HF_HOME"]] and variables["env"]["HF_HUB_OFFLINE"] == "1"
-    slots = f"/tmp/{fences.folder().name}"  # of the host, or both would train on one GPU
+    slots = f"/tmp/{file_locks.folder().name}"  # of the host, or both would train on one GPU
     assert mounts[slots] == slots
     assert "CUDA_VISIBLE_DEVICES" not in variables["env"]
 

@@ -10,9 +10,10 @@ import pytest
 from toy import FIT, quadratic
 
 import environments
-from tasks import workspace
+from tasks.store import workspace
+from tasks.store.workspace import TrialDir
+from tasks.system.files import write_atomic
 from tasks.trial import Proposal
-from tasks.workspace import TrialDir
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -120,9 +121,9 @@ def test_a_directory_that_a_program_locked_is_wiped(tmp_path: Path) -> None:
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     path = tmp_path / "deep/er/file.json"
-    workspace.write(path, "first")
+    write_atomic(path, "first")
     inode = path.stat().st_ino
-    workspace.write(path, "second é\n")
+    write_atomic(path, "second é\n")
     assert path.read_bytes() == "second é\n".encode()
     assert path.stat().st_ino != inode, "replaced, never written in place"
     assert [child.name for child in path.parent.iterdir()] == ["file.json"], "nothing is left beside it"
@@ -130,20 +131,20 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_write_that_fails_leaves_the_old_text(tmp_path: Path) -> None:
     path = tmp_path / "file.json"
-    workspace.write(path, "first")
+    write_atomic(path, "first")
     with pytest.raises(UnicodeEncodeError):
-        workspace.write(path, "second \udce9")
+        write_atomic(path, "second \udce9")
     assert path.read_text() == "first"
 
 
 def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     """Somebody writes two long texts in turn; every read finds one of them whole."""
     path, texts = tmp_path / "file", ("a" * 300_000, "b" * 300_000)
-    workspace.write(path, texts[0])
+    write_atomic(path, texts[0])
 
     def write_in_turn() -> None:
         for number in range(100):
-            workspace.write(path, texts[number % 2])
+            write_atomic(path, texts[number % 2])
 
     writer = threading.Thread(target=write_in_turn)
     writer.start()

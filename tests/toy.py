@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tasks.walls.isolation import Isolation, choose
+from tasks.sandbox.isolation import Isolation, choose
 
 SANDBOX = Isolation(choose("auto"))
 """The strongest walls that this machine has."""

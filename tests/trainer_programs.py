@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tasks.workspace import trainer_files
+from tasks.store.workspace import trainer_files
 
 
 def config(out: Path, id: str, seed: int = 1, steps: int = 0, **more: Any) -> dict[str, Any]:

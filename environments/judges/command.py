@@ -19,9 +19,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from environments import plainly
+from environments import safe_open
 from environments.judges import Candidate, Exam, Judge, Misbehaved
-from environments.plainly import NotPlain
+from environments.safe_open import NotPlain
 from environments.score import METRIC, Score
 
 RESULT_BYTES = 8 * 2**20
@@ -123,7 +123,7 @@ def _read(path: Path) -> dict[str, object]:
         Misbehaved: it is missing, too large, not a plain file, or not a JSON object.
     """
     try:
-        with plainly.open_file(path) as file:
+        with safe_open.open_file(path) as file:
             text = file.read(RESULT_BYTES + 1)
     except NotPlain as error:
         raise Misbehaved(f"the result {path} is not a plain file: {_REMEDY}") from error

@@ -20,11 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tasks.edits import FILE_LIMIT, git_environment
+from tasks.editing.edits import FILE_LIMIT, git_environment
 from tasks.llm.telling import start
-from tasks.memory import categories
 from tasks.proposers import Brief
-from tasks.scrub import Scrubber, capped, clean
+from tasks.proposing.duplicates import categories
+from tasks.system.redact import Scrubber, capped, clean
 from tasks.trial import Params, Proposal, Trial, Value, best
 
 TASK, PROGRAM_MD, CONTEXT, PARAMS, RATIONALE = (

@@ -1,6 +1,7 @@
 """Run a coding agent: without walls, since it needs the network and its own login, but watched like any program.
 
-It is a session of its own below a keeper (tasks/walls/keeper.py): it cannot outlive its engine, and when its time is
+It is a session of its own below a keeper (tasks/sandbox/supervisor.py): it cannot outlive its engine, and when its
+time is
 up, or it ends, the last of its processes goes too, however it has detached itself. Its standard input is closed.
 """
 
@@ -16,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from environments.limits import Limits
-from tasks.clock import clock
-from tasks.sandbox import Program, Stopped
-from tasks.scrub import scrub_text
-from tasks.walls.confine import View
-from tasks.walls.orphans import MARKER
+from tasks.sandbox.confinement import View
+from tasks.sandbox.program import Program, Stopped
+from tasks.system.clock import clock
+from tasks.system.orphans import MARKER
+from tasks.system.redact import scrub_text
 
 LIMITS = Limits(scratch_gb=4, output_mb=16)
 VIEW = View((), (), network=True, gpu=True)
@@ -68,7 +69,7 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
         begin, cwd=cwd, log=log, marker=marker, level="none", view=VIEW, limits=LIMITS, pipes=True
     ) as program:
         try:
-            own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox.py
+            own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox/program.py
             _hand_over(program, {**variables, **own})
             deadline = clock() + seconds
             status = None

@@ -1,7 +1,8 @@
 """Cancel what makes slower progress than the champion did, where the time left is better spent on another idea.
 
 Progress is compared with progress at the same share of the budget. The champion's own curve is one noisy run, so its
-level there is followed through all trials, like that of its score (tasks/incumbent.py); and the first runs of the
+level there is followed through all trials, like that of its score (tasks/deciding/champion_estimate.py); and the
+first runs of the
 baseline tell how noisy it is. Then there are two things to do with the rest of the budget: go on, for the gain that
 this progress lets expect, or try the next idea, which is looked at in the same way. Where progress says little, going
 on is worth as much as before, and little is cancelled. What is ahead of the champion or hardly behind never is.
@@ -14,8 +15,8 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from tasks.cancellers import Canceller, trusted
-from tasks.incumbent import Estimate, Seen, estimate
-from tasks.standing import reference
+from tasks.deciding.champion_estimate import Estimate, Seen, estimate
+from tasks.deciding.standing import reference
 from tasks.trial import TWENTIETHS, Curve, History, Run, best
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from tasks.scrub import capped, clean, quote
+from tasks.system.redact import capped, clean, quote
 
 SHOWN_CHARACTERS = 160
 """Of a line that a reason quotes."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from tasks.formats._answer import FENCE, NoEdit, fences, lines_of
 from tasks.formats._places import Change, Line
-from tasks.scrub import capped
+from tasks.system.redact import capped
 
 NUMBERED = re.compile(r"^@@\s*-(\d{1,9})(?:,(\d{1,9}))?\s+\+(\d{1,9})(?:,(\d{1,9}))?\s*@@(.*)$")
 ENDS_FENCED = re.compile(r"^(```|@@|diff |index |Index: |new file mode )")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from tasks.formats import _places
 from tasks.formats._answer import FENCE, NoEdit, Text, complete, lines_of, named, numbered
 from tasks.formats._places import Place
-from tasks.scrub import capped
+from tasks.system.redact import capped
 
 OPEN = re.compile(r"^(<{5,})[ \t]*SEARCH\b:?(.*)$")
 CLOSE = re.compile(r"^(>{5,})[ \t]*REPLACE\b")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from environments.plugins import Refused, explain
-from tasks import scrub
 from tasks.llm import library
+from tasks.system import redact
 
 if TYPE_CHECKING:
     import httpx
@@ -138,7 +138,7 @@ def accounts(stated: Stated) -> tuple[Account, ...]:
     """The models that a proposer may ask: what it states, laid over the saved block. The first is the one to ask.
 
     A block's key goes to the block's own address only, and its prices hold for its own models only. The keys are
-    known to `tasks.scrub` from here on.
+    known to `tasks.system.redact` from here on.
 
     Raises:
         Refused: nothing says which model, the block cannot be read, or the variable for the key holds none.
@@ -260,7 +260,7 @@ def _from_variable(name: str) -> SecretStr:
 def _told(name: str, value: str) -> SecretStr:
     # A line break, which a file often ends with, cannot be sent, and the complaint would show the key.
     value = value.strip()
-    scrub.remember(name, value)
+    redact.remember(name, value)
     return SecretStr(value)
 
 
@@ -294,7 +294,7 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
         return None
     except httpx.HTTPError as error:
         raise Refused(
-            f"LLM block {name!r} cannot be read from the Prefect server at {scrub.without_passwords(api)} "
+            f"LLM block {name!r} cannot be read from the Prefect server at {redact.without_passwords(api)} "
             f"({_words(error)}): see that it answers, or give model"
         ) from error
     try:
@@ -311,7 +311,7 @@ def _probe(account: Account, url: str, lists_models: bool) -> None:
     """See that the endpoint answers and, where it lists its models for a key, that it takes ours."""
     import httpx
 
-    shown = scrub.without_passwords(url)
+    shown = redact.without_passwords(url)
     try:
         answer = _get(account, f"{url}/models")
         if lists_models and answer.status_code == 404 and _get(account, f"{url}/v1/models").is_success:
@@ -340,7 +340,7 @@ def _get(account: Account, url: str) -> httpx.Response:
 
 
 def _words(error: Exception) -> str:
-    return scrub.capped(" ".join(scrub.clean(str(error))) or type(error).__name__, 200)
+    return redact.capped(" ".join(redact.clean(str(error))) or type(error).__name__, 200)
 
 
 def _require_both_prices(given: float | None, got: float | None) -> None:

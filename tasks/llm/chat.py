@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks import interrupt
 from tasks.llm import library, request, trace
 from tasks.llm.account import Account
 from tasks.llm.request import Fault, Message, Said
 from tasks.llm.trace import Answer, Asked, Attempt
 from tasks.proposers import Brief, Unavailable
-from tasks.scrub import without_passwords
+from tasks.system import interrupt
+from tasks.system.redact import without_passwords
 from tasks.trial import NOTHING_BOUGHT, Usage
 
 __all__ = ["PATIENCE", "Answer", "Message", "Patience", "ask"]

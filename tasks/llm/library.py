@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from environments.plugins import Refused
-from tasks import interrupt
+from tasks.system import interrupt
 
 POLL_SECONDS = 0.1
 """How soon a signal that asks us to end is seen."""

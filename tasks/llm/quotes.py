@@ -1,13 +1,13 @@
 """Quotes: what programs printed, and models and people said, as it may stand in a prompt.
 
-Marked line by line as data (tasks.scrub.quote), without secrets or anything hidden, and capped.
+Marked line by line as data (tasks.system.redact.quote), without secrets or anything hidden, and capped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tasks.scrub import capped, clean, quote
+from tasks.system.redact import capped, clean, quote
 
 WIDTH = 200
 """Characters of a quoted line."""

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tasks import scrub
 from tasks.llm import library
 from tasks.llm.account import NO_KEY, Account
+from tasks.system import redact
 from tasks.trial import Usage
 
 TEMPORARY = {408: "timeout", 409: "conflict", 425: "too early", 429: "rate limit", 529: "overloaded"}
@@ -192,4 +192,4 @@ def _without_prefix(text: str) -> str:
 
 def _words(text: str) -> str:
     """Somebody else's words on one line: scrubbed, harmless, capped."""
-    return scrub.capped(" ".join(" ".join(scrub.clean(text)).split()), SHOWN)
+    return redact.capped(" ".join(" ".join(redact.clean(text)).split()), SHOWN)

@@ -14,14 +14,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from environments.space import Choice, Int, Parameter, Space
+from tasks.deciding.standing import standing
+from tasks.describe import number
 from tasks.llm.quotes import WIDTH, data, listed, one_line
 from tasks.llm.trials import changed_lines, changes, in_words, rounded, score_of, size_of
-from tasks.memory import categories
 from tasks.proposers import Brief, Left
-from tasks.scrub import scrub_text
-from tasks.standing import standing
+from tasks.proposing.duplicates import categories
+from tasks.system.redact import scrub_text
 from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best
-from tasks.wording import number
 
 __all__ = ["Told", "data", "one_line", "start", "told"]
 

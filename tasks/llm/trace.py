@@ -14,11 +14,11 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from tasks import workspace
 from tasks.llm.account import Account
 from tasks.llm.request import Message
 from tasks.proposers import Brief
-from tasks.scrub import without_passwords
+from tasks.system.files import write_atomic
+from tasks.system.redact import without_passwords
 from tasks.trial import Usage
 
 FOLDER = "asked"
@@ -126,6 +126,4 @@ def keep(
     text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
     with _numbering:
         taken = [int(path.stem) for path in (desk / FOLDER).glob("*.json") if path.stem.isdigit()]
-        workspace.write(
-            desk / FOLDER / f"{max(taken, default=0) + 1:02d}.json", without_passwords(text) + "\n"
-        )
+        write_atomic(desk / FOLDER / f"{max(taken, default=0) + 1:02d}.json", without_passwords(text) + "\n")

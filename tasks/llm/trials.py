@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from environments.space import Space
+from tasks.describe import mean_of, number
 from tasks.llm.quotes import WIDTH, data, one_line
-from tasks.scrub import capped
+from tasks.system.redact import capped
 from tasks.trial import TWENTIETHS, History, Proposal, Trial, Value, best, measured
-from tasks.wording import mean_of, number
 
 HISTORY = 14_000
 """Characters of the trials that are told one by one."""

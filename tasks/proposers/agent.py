@@ -20,17 +20,18 @@ from typing import ClassVar
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from environments.plugins import Refused
-from tasks import trees, workspace
 from tasks.agents import folder as folders
 from tasks.agents import running
 from tasks.agents.folder import LeftBehind, Spoiled
 from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, Said, Setting, own
-from tasks.edits import EditFailed, diff_of
+from tasks.editing.edits import EditFailed, diff_of
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data, one_line
 from tasks.llm.telling import start, told
 from tasks.proposers import Brief, Left, Proposer, Suggestion, Unavailable, Unusable
-from tasks.scrub import clean, scrub_text
+from tasks.system import file_trees
+from tasks.system.files import write_atomic
+from tasks.system.redact import clean, scrub_text
 from tasks.trial import NOTHING_BOUGHT
 
 PROMPT = (
@@ -100,7 +101,7 @@ class Agent(Proposer):
         if outcome is None:
             outcome = self._ask(brief, place)
         if place:
-            workspace.write(place / "outcome.json", OUTCOME.dump_json(outcome, indent=1).decode() + "\n")
+            write_atomic(place / "outcome.json", OUTCOME.dump_json(outcome, indent=1).decode() + "\n")
         return self._suggestion(brief, outcome)
 
     def preflight(self, left: Left = Left()) -> None:
@@ -151,7 +152,7 @@ class Agent(Proposer):
         try:
             return self._ask_in(room, brief, program, partial(_keep, place, room))
         finally:
-            trees.remove(room)
+            file_trees.remove(room)
 
     def _ask_in(self, room: Path, brief: Brief, program: str, keep: Callable[[], None]) -> _Outcome:
         work = room / "work"
@@ -221,7 +222,7 @@ def _keep(place: Path | None, room: Path) -> None:
     """Copy to the trial what was asked, and what the agent printed."""
     for path in (room / "work" / folders.TASK, room / "log.txt") if place else ():
         if place and path.is_file() and not path.is_symlink():
-            workspace.write(place / path.name, scrub_text(path.read_text(errors="replace")))
+            write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
 
 
 def _why(text: str) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from environments.plugins import Refused
-from tasks.edits import patched
+from tasks.editing.edits import patched
 from tasks.llm.researcher import Researcher
 from tasks.proposers import Brief, Left, Suggestion, llm, llm_diff
 from tasks.proposers.llm_diff import Form

@@ -11,8 +11,8 @@ from tasks.llm.chat import Answer
 from tasks.llm.reading import Idea, Misread, ideas
 from tasks.llm.researcher import Researcher, asked, conversation, suggestion
 from tasks.llm.telling import start
-from tasks.memory import Tried, duplicate
 from tasks.proposers import Brief, Suggestion, Unusable
+from tasks.proposing.duplicates import Tried, duplicate
 from tasks.trial import NOTHING_BOUGHT, Usage
 
 

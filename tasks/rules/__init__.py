@@ -2,7 +2,8 @@
 
 A rule keeps nothing: what it says follows from the history and from what was tried. It either says whether a trial is
 better, or asks for one more run of it or of the champion. Whatever it keeps, a certificate on fresh runs has the last
-word (tasks/certificate.py), unless the rule does without. Its fields are its options. To add one, put a file like this
+word (tasks/deciding/certificate.py), unless the rule does without. Its fields are its options. To add one, put a
+file like this
 into the folder; its name is the name used in a campaign:
 
     class Threshold(Rule):

@@ -1,7 +1,8 @@
 """Search liberally, certify strictly: build on whatever is expected to be better, and leave the proof to the end.
 
 A score is not compared with the champion's own, which was kept for being high, but with the level that all trials
-together give it (tasks/incumbent.py). One run is enough: a keep that is worth nothing costs little, since the level
+together give it (tasks/deciding/champion_estimate.py). One run is enough: a keep that is worth nothing costs little,
+since the level
 is followed and not the record, and what ships is decided by the certificate.
 """
 
@@ -9,8 +10,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from tasks.deciding.standing import standing
 from tasks.rules import Again, Rule, Tried, Weighed
-from tasks.standing import standing
 from tasks.trial import History, best
 
 

@@ -11,8 +11,8 @@ import math
 
 from pydantic import Field, model_validator
 
+from tasks.deciding.standing import goodness, standing
 from tasks.rules import Again, Rule, Tried, Weighed
-from tasks.standing import goodness, standing
 from tasks.trial import History, best
 
 

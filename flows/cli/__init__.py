@@ -1,0 +1,8 @@
+"""The `nightshift` command, a folder for each group of verbs."""
+
+
+def main() -> None:
+    """The console script."""
+    from flows.cli import app
+
+    app.main()

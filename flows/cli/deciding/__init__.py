@@ -1,0 +1,1 @@
+"""Verbs that compare: calibrate, duel, propose, approve, reject."""

@@ -1,0 +1,1 @@
+"""`nightshift doctor`: whether this machine is ready for a campaign."""

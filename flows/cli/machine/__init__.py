@@ -1,0 +1,1 @@
+"""Verbs for the machine: up, down, prune, sync."""

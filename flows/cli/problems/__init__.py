@@ -1,0 +1,1 @@
+"""`nightshift env`: list, make, check and prepare environments."""

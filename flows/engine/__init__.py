@@ -1,0 +1,1 @@
+"""How a campaign's trials are chosen, run, decided and recovered."""

@@ -1,0 +1,329 @@
+"""A child: one run of the flow `trial`, begun or found again, and followed until its results are there.
+
+What it shows is watched in two places: its state at the Prefect server, and its beat on the shared storage, which goes
+on while the server is away and stops when its machine does, of which the server may never hear.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import httpx
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterIdempotencyKey
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Cancelling, Crashed
+
+from environments.plugins import Refused
+from tasks.store.launch_files import VISIBLE_SECONDS, Asked, Launches
+from tasks.store.ledger import Ledger
+from tasks.system import interrupt
+from tasks.system.clock import clock
+from tasks.system.redact import capped, clean
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from prefect import State
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun, WorkPool
+    from prefect.client.schemas.responses import DeploymentResponse
+
+FLOW = "trial"
+NOT_SHARED = "NotShared"
+"""What the state of a child is called whose machine does not see the campaign's directory."""
+POLL_SECONDS = 1.0
+POOL_SECONDS = 15.0
+"""Between two looks at whether a pool has a worker."""
+LOST_SECONDS = 90.0
+"""A child that is running and gives no sign of life for so long is lost, and its machine with it."""
+PENDING_SECONDS = 300.0
+"""The same for one that a worker took and that never began."""
+CANCEL_SECONDS = 45.0
+"""How long a child that is called back may take to end."""
+LOST_CANCEL_SECONDS = 15.0
+"""The same for one that is lost: most likely nobody is there to end it."""
+BUSY_SECONDS = 15.0
+"""A server that does not answer for less is only busy."""
+AWAY_SECONDS = 3600.0
+"""How long the server may be away."""
+SAID_CHARACTERS = 2000
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class CannotLaunch(OSError):
+    """The machines of a work pool could not do what they were asked to: a fault of infrastructure."""
+
+
+def full_name(launch: str) -> str:
+    """`gpu-pair` is the deployment `trial/gpu-pair`."""
+    return f"{FLOW}/{launch}"
+
+
+def key(asked: Asked, number: int) -> str:
+    """The idempotency key of a launch."""
+    at = asked.at
+    step = asked.step if asked.step != "measure" else ""
+    return "/".join(
+        filter(None, [at.campaign_id, f"{at.number:04d}", str(at.attempt), at.part, step, f"launch {number}"])
+    )
+
+
+class Away(Exception):
+    """The Prefect server does not answer now."""
+
+
+AWAY = (429, 500, 502, 503, 504)
+"""What a server says, or a proxy before it, that may answer another time."""
+
+
+@dataclass
+class Server:
+    """The Prefect server, which may be away for a while."""
+
+    client: SyncPrefectClient
+    ledger: Ledger
+    _since: float | None = field(default=None, init=False)
+    _said: bool = field(default=False, init=False)
+
+    def ask(self, question: Callable[[], T]) -> T:
+        """What it answers, as soon as it does."""
+        while True:
+            try:
+                return self.hear(question)
+            except Away:
+                interrupt.wait(POLL_SECONDS)
+
+    def hear(self, question: Callable[[], T]) -> T:
+        """What it answers.
+
+        Raises:
+            Away: it does not answer now.
+            CannotLaunch: it has been away for too long.
+        """
+        try:
+            answer = question()
+        except (httpx.TransportError, httpx.HTTPStatusError) as fault:
+            if isinstance(fault, httpx.HTTPStatusError) and fault.response.status_code not in AWAY:
+                raise
+            self._since = self._since or clock()
+            away = clock() - self._since
+            if away > BUSY_SECONDS and not self._said:
+                self._said = True
+                self.ledger.event("launch", what="waits", reason="the Prefect server does not answer")
+                log.warning("the Prefect server does not answer; waiting for it")
+            if away > AWAY_SECONDS:
+                raise CannotLaunch(
+                    f"the Prefect server did not answer for {AWAY_SECONDS / 60:g} min"
+                ) from fault
+            raise Away from fault
+        self._since, self._said = None, False
+        return answer
+
+
+@dataclass
+class Child:
+    """One launch: the run of the flow `trial` that does what was asked."""
+
+    server: Server
+    deployment: DeploymentResponse
+    launches: Launches
+    asked: Asked
+    number: int
+    _seen: tuple[str, float] = field(default=("", 0.0), init=False)
+    """What it showed last, and since when."""
+    _looked: float = field(default=float("-inf"), init=False)
+    _warned: bool = field(default=False, init=False)
+    _began: bool = field(default=False, init=False)
+
+    @property
+    def client(self) -> SyncPrefectClient:
+        return self.server.client
+
+    @property
+    def pool(self) -> str:
+        return self.deployment.work_pool_name or ""
+
+    def note(self, what: str, **facts: object) -> None:
+        """Write down what happens to it, in the campaign's events."""
+        at = self.asked.at
+        where = {"trial": at.number, "run": self.launches.name, "launch": self.number}
+        self.server.ledger.event("launch", what=what, **where, **facts)
+
+    def follow(self) -> str | None:
+        """Wait until its results are there: None; or until it is dead: why."""
+        child = self._begun()
+        self._seen = ("", clock())
+        try:
+            while not self._is_done():
+                with suppress(Away):  # what it does can be seen without the server
+                    if death := self._death(self.server.hear(lambda: self._read(child))):
+                        self.launches.close(self.number)
+                        return death
+                interrupt.wait(POLL_SECONDS)
+        except KeyboardInterrupt:
+            self.call_back(child)
+            raise
+        return None
+
+    def _begun(self) -> UUID:
+        """The child of this key: the one that there is, or a new one."""
+        chosen = FlowRunFilter(
+            idempotency_key=FlowRunFilterIdempotencyKey(any_=[key(self.asked, self.number)])
+        )
+        found = self.server.ask(lambda: self.client.read_flow_runs(flow_run_filter=chosen))
+        if found:
+            self.note("adopted", flow_run_id=str(found[0].id))
+            return found[0].id
+        token, campaign = self.launches.ask(self.number, self.asked), self.server.ledger.campaign
+        parameters = {
+            "campaign": campaign.name, "folder": str(self.launches.campaign), "run": self.launches.name,
+            "launch": self.number, "token": token,
+        }  # fmt: skip
+        # The server answers with the run that there is when the first answer was lost on its way.
+        run = self.server.ask(
+            lambda: self.client.create_flow_run_from_deployment(
+                self.deployment.id, parameters=parameters, idempotency_key=key(self.asked, self.number),
+                tags=[campaign.environment, campaign.name],
+            )
+        )  # fmt: skip
+        self.note("asked", deployment=full_name(self.deployment.name), flow_run_id=str(run.id))
+        return run.id
+
+    def _read(self, child: UUID) -> FlowRun | None:
+        try:
+            return self.client.read_flow_run(child)
+        except ObjectNotFound:
+            return None
+
+    def _is_done(self) -> bool:
+        return self.asked.is_done(self.server.ledger.results)
+
+    def _death(self, run: FlowRun | None) -> str | None:
+        """Why nothing more can be expected of it; None as long as something can.
+
+        Raises:
+            Refused: its machine does not see the campaign's directory.
+            CannotLaunch: it failed there.
+        """
+        if run is None or run.state is None:
+            return "the Prefect server does not know it any more"
+        state = run.state
+        if state.is_completed():
+            self._wait_for_results()
+            return None
+        if state.is_failed():
+            self._failed(state.name == NOT_SHARED, _in_a_line(state.message, SAID_CHARACTERS))
+        if state.is_crashed() or state.is_cancelled():
+            return f"{state.name}: {_in_a_line(state.message, 200)}"
+        return self._silence(run) if state.is_running() else self._never_begun(run)
+
+    def _wait_for_results(self) -> None:
+        """It has done it all; wait until that can be seen."""
+        deadline = clock() + VISIBLE_SECONDS
+        while not self._is_done():
+            if clock() > deadline:
+                answer = self.launches.answered(self.number)
+                there = f"{answer.folder} on {answer.host}" if answer else "the other machine"
+                self._refuse(f"{full_name(self.deployment.name)} ended well, and left its results in {there}")
+            interrupt.wait(POLL_SECONDS)
+
+    def _failed(self, not_shared: bool, said: str) -> NoReturn:
+        """Stop the campaign: what failed there would fail there again."""
+        if not_shared:
+            self._refuse(f"{full_name(self.deployment.name)} does not see it: {said}")
+        self.launches.close(self.number)
+        raise CannotLaunch(
+            f"{full_name(self.deployment.name)} failed at trial {self.asked.at.number}: {said}"
+        )
+
+    def _refuse(self, fact: str) -> NoReturn:
+        self.launches.close(self.number)
+        raise Refused(
+            f"the campaign is in {self.launches.campaign} on {platform.node()}, and {fact}. Both need the same "
+            "storage: mount it there under the same path, or set the deployment's parameter `runs` to the directory "
+            "that holds the campaigns there (docs/work-pools.md)"
+        )
+
+    def _silence(self, run: FlowRun) -> str | None:
+        """That a running child gives no sign of life any more; None while it does."""
+        answer, beat = self.launches.answered(self.number), self.launches.beat()
+        if answer and not self._began:
+            self._began = True
+            self.note("began", host=answer.host, folder=answer.folder, home=answer.home)
+        known = answer is not None or bool(beat)
+        if self._for(f"running {known} {beat}") < LOST_SECONDS + (0 if known else VISIBLE_SECONDS):
+            return None
+        self.call_back(run.id, lost=True)
+        host = f" on {answer.host}" if answer else ""
+        return f"no sign of life{host} for {LOST_SECONDS:g} s"
+
+    def _never_begun(self, run: FlowRun) -> str | None:
+        """That a worker took it and will not begin it; None while one may."""
+        taken = run.state is not None and run.state.is_pending()
+        waited = self._for("taken" if taken else "waits")
+        if clock() - self._looked < POOL_SECONDS:
+            return None
+        self._looked = clock()
+        pool = self.server.hear(lambda: self.client.read_work_pool(self.pool))
+        is_ready = pool.status is None or pool.status.value == "READY"
+        if not is_ready and not self._warned:
+            self._warned = True
+            why = (
+                f"work pool {self.pool!r} is paused"
+                if pool.is_paused
+                else f"work pool {self.pool!r} has no worker"
+            )
+            self.note("waits", reason=why)
+            log.warning("%s: %s; waiting for it", full_name(self.deployment.name), why)
+        # One that has a command may stand in a queue behind it, such as Slurm's.
+        is_at_once = pool.type == "process" and not _command(self.deployment, pool)
+        if not taken or waited < PENDING_SECONDS or (is_ready and not is_at_once):
+            return None
+        self.call_back(run.id, lost=True)
+        return f"a worker took it, and did not begin it for {PENDING_SECONDS:g} s"
+
+    def _for(self, shown: str) -> float:
+        """How long it has shown the same, in seconds."""
+        if shown != self._seen[0]:
+            self._seen = shown, clock()
+        return clock() - self._seen[1]
+
+    def call_back(self, child: UUID, lost: bool = False) -> None:
+        """Cancel it, and wait for its end; one that is lost is then marked Crashed."""
+        self.launches.close(self.number)
+        self.note("called back", lost=lost)
+        deadline = clock() + (LOST_CANCEL_SECONDS if lost else CANCEL_SECONDS)
+        try:
+            asked: State[None] = Cancelling(message="the campaign called it back")
+            self.client.set_flow_run_state(child, asked)
+            while (run := self._read(child)) and run.state and not run.state.is_final():
+                if clock() > deadline:
+                    break
+                time.sleep(POLL_SECONDS)
+            else:
+                return
+            if lost:
+                crashed: State[None] = Crashed(message="no sign of life: its machine is taken for lost")
+                self.client.set_flow_run_state(child, crashed, force=True)
+        except httpx.HTTPError as fault:
+            log.warning("the Prefect server could not be told to end %s: %s", child, fault)
+
+
+def _command(deployment: DeploymentResponse, pool: WorkPool) -> str | None:
+    """The command that a deployment's runs are started with, where one is set."""
+    variables = pool.base_job_template.get("variables", {}).get("properties", {})
+    stated = (deployment.job_variables or {}).get("command") or variables.get("command", {}).get("default")
+    return str(stated) if stated else None
+
+
+def _in_a_line(text: str | None, limit: int) -> str:
+    """What another machine says, as one harmless line."""
+    return capped(" ".join(clean(text or "")), limit) or "it does not say why"

@@ -1,0 +1,209 @@
+"""What the next trial is: an idea from the inbox, the proposer's, or one that a person has let pass.
+
+A proposal that needs a person's word keeps its number and waits; the campaign goes on with numbers after it, and comes
+back to it once the word is given. Meanwhile another proposer has the turn, which asks nobody; where every trial needs
+a word there is nothing else to do, and the campaign waits.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from flows import approval as forms
+from flows.engine import stopping
+from flows.engine.campaign_state import Night
+from flows.engine.stopping import NOTHING_LEFT, Stop
+from flows.engine.worker_pool import Crew
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.time_budget import time_for_the_certificate
+from tasks.checkpoint import kept, whole
+from tasks.propose import Nothing, load, propose
+from tasks.proposers import Brief, Left, Pending, Rejected
+from tasks.proposing.validation import Desk, champions_files, problem_of
+from tasks.store import inbox
+from tasks.store.approval import Parked
+from tasks.store.earlier_campaigns import lessons
+from tasks.store.ledger import Ledger
+from tasks.store.life import Life
+from tasks.store.workspace import TrialDir
+from tasks.system import interrupt
+from tasks.system.files import write_atomic
+from tasks.trial import NOTHING_BOUGHT, History, Proposal, Trial, Usage, tried
+
+LEFT = TypeAdapter(Left)
+WAITS: Literal["waits"] = "waits"
+FULL: Literal["full"] = "full"
+Next = tuple[int, Proposal] | Stop | Literal["waits", "full"]
+
+
+def undone(night: Night, finished: History) -> Iterator[tuple[int, Proposal]]:
+    """What comes first in another life: the trials that are finished, and the one that was only not recorded."""
+    spec, ledger = night.spec, night.ledger
+    for trial in finished[len(night.history) :]:
+        yield trial.number, _replayed(spec, ledger, night.history, trial)
+    if (number := night.decided()) is not None:
+        found = proposed(night, {}, forms.collect(ledger), number, spent=0.0)
+        assert isinstance(found, Proposal), "a trial that is decided was proposed"
+        yield number, found
+
+
+def next_trial(night: Night, crew: Crew, life: Life, most: int) -> Next:
+    """The number and the proposal of the next trial, or `waits`, or `full`, or why there is no other.
+
+    It waits for a trial that is under way, where there is no hand for another or what may follow depends on how that
+    one ends; and for a person's word.
+
+    Args:
+        most: Decided trials with which this flow run is full, and another goes on.
+    """
+    interrupt.check()
+    spec, ledger, history, under_way = night.spec, night.ledger, night.history, crew.under_way
+    if crew.is_full or (under_way and not history):  # everything is compared with the baseline
+        return WAITS
+    enough = stopping.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop, len(under_way))
+    if enough is None or (enough.state == "finished" and spec.loaded_rule.certifies):
+        enough = stopping.full(ledger.path) or enough  # for a trial, or for the fresh runs of a certificate
+    is_full = len(history) + len(under_way) >= most
+    coming = enough or (FULL if is_full else _proposal(night, under_way, life.spent))
+    return WAITS if under_way and (coming == FULL or isinstance(coming, Stop)) else coming
+
+
+def _proposal(night: Night, under_way: Pending, spent: float) -> Next:
+    """The next proposal that may run, or why there is none."""
+    spec, ledger, history = night.spec, night.ledger, night.history
+    while True:
+        parked = forms.collect(ledger)
+        number = next_number(history, parked, under_way)
+        held = _waiting(parked) and spec.advanced.approval == "all"
+        if held and not any(one.number == number for one in parked):
+            return WAITS
+        found = proposed(night, under_way, parked, number, spent)
+        if isinstance(found, Nothing):
+            return WAITS if _waiting(parked) else _end(found)
+        if not _needs_a_word(spec, history, parked, number, found):
+            return number, found
+        forms.ask(ledger, number, found, spec.advanced.approval_minutes)
+
+
+def _end(nothing: Nothing) -> Stop:
+    """The end for want of anything to try; for want of an answer it is only put off."""
+    if not nothing.because:
+        return NOTHING_LEFT
+    return Stop("stopped", f"nothing to try without {nothing.because}; `nightshift resume` asks again")
+
+
+def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial) -> Proposal:
+    """The proposal of a finished trial, as a task that is read from its file."""
+    at, place = ledger.at(trial.number, attempt=1), ledger.place(trial.number, attempt=1)  # made once
+    desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker)
+    brief = Brief(ledger.environment.space, history)
+    nobody = whole(load(spec.advanced.fallback, {}))  # what is stored is not asked for again
+    found = kept(propose, ledger.results)(at, whole(desk), nobody, nobody, whole(brief))
+    assert isinstance(found, Proposal), "a trial that is finished was proposed"
+    return found
+
+
+def next_number(history: History, parked: Sequence[Parked], under_way: Pending) -> int:
+    """The lowest number that is neither decided, nor under way, nor kept for a proposal that waits or was rejected."""
+    taken = {trial.number for trial in history} | set(under_way)
+    taken |= {one.number for one in parked if one.state != "approved"}
+    return next(number for number in itertools.count() if number not in taken)
+
+
+def proposed(
+    night: Night, under_way: Pending, parked: Sequence[Parked], number: int, spent: float
+) -> Proposal | Nothing:
+    """The proposal of a trial, made now unless it is stored."""
+    spec, ledger, history = night.spec, night.ledger, night.history
+    waiting, place = _waiting(parked), ledger.place(number)
+    at, fallback = ledger.at(number), load(spec.advanced.fallback, {})
+    proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
+    rejected = tuple(
+        Rejected(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
+    )
+    desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker, ideas(ledger))
+    brief = Brief(
+        ledger.environment.space,
+        history,
+        {one.number: one.proposal for one in waiting} | dict(under_way),
+        ledger.seed("propose", at),
+        problem=problem_of(ledger.environment),
+        files=champions_files(ledger.environment, ledger.program, history),
+        earlier=lessons(ledger.path),
+        left=_left(place, left(spec, ledger, history, spent)),
+        rejected=rejected,
+        desk=place.path,
+    )
+    found = kept(propose, ledger.results)(at, whole(desk), whole(proposer), whole(fallback), whole(brief))
+    if isinstance(found, Nothing):  # which holds for now: another life may find an idea, or an answer
+        (ledger.results / f"{at}/propose").unlink(missing_ok=True)
+        _left_at(place).unlink()
+    return found
+
+
+def _left(place: TrialDir, now: Left) -> Left:
+    """What was left when the trial's turn began, in whichever life: a question that was answered is not asked anew.
+
+    What may be bought is as it is now: a limit may be another since.
+    """
+    path = _left_at(place)
+    if not path.is_file():
+        write_atomic(path, LEFT.dump_json(now).decode() + "\n")
+    return replace(LEFT.validate_json(path.read_bytes()), usd=now.usd, tokens=now.tokens)
+
+
+def _left_at(place: TrialDir) -> Path:
+    return place.path / "left.json"
+
+
+def ideas(ledger: Ledger) -> tuple[tuple[str, inbox.Idea], ...]:
+    """What waits in the inbox, by name; what is no idea is refused."""
+    for name, why in inbox.broken(ledger.path).items():
+        inbox.refuse(ledger.path, name, why)
+    return inbox.waiting(ledger.path, ledger.proposals())
+
+
+def bought(ledger: Ledger) -> Usage:
+    """What a campaign has bought so far."""
+    return sum((one.usage for one in ledger.proposals()), NOTHING_BOUGHT)
+
+
+def left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> Left:
+    """What a campaign has left before its next trial."""
+    so_far, most = bought(ledger), spec.advanced
+    reserve = time_for_the_certificate(spec, ledger.environment, history)
+    return Left(
+        trials=max(spec.trials - tried(history), 0.0),
+        seconds=max(spec.hours * 3600 - spent - reserve, 0.0),
+        usd=_remaining_usd(most.max_usd, so_far),
+        tokens=None if most.max_tokens is None else max(most.max_tokens - so_far.tokens, 0),
+    )
+
+
+def _remaining_usd(most: float | None, so_far: Usage) -> float | None:
+    """Nothing where a price is not known: a limit that cannot be reckoned must not be passed."""
+    if most is None:
+        return None
+    return 0.0 if so_far.usd is None else max(most - so_far.usd, 0.0)
+
+
+def _waiting(parked: Sequence[Parked]) -> tuple[Parked, ...]:
+    return tuple(one for one in parked if one.state == "waiting")
+
+
+def _needs_a_word(
+    spec: CampaignSpec, history: History, parked: Sequence[Parked], number: int, proposal: Proposal
+) -> bool:
+    """Whether a proposal may run only when a person says so, and none has."""
+    if not history or any(one.number == number for one in parked):
+        return False
+    if spec.advanced.approval == "code":
+        known = {trial.proposal.edit for trial in history}
+        return proposal.edit not in known
+    return spec.advanced.approval == "all"

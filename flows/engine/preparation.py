@@ -1,0 +1,85 @@
+"""Ready: what an environment's recipe makes is there before anything is trained, and is what it was."""
+
+from __future__ import annotations
+
+import sys
+
+from environments import Environment
+from environments.plugins import Refused
+from environments.space import Value
+from flows.spec.campaign_spec import checked_environment
+from flows.views import terminal
+from tasks.deciding import holdout_uses
+from tasks.recipes import output, preparing
+from tasks.store.ledger import Ledger
+from tasks.system import interrupt
+from tasks.system.home import home
+
+
+def make_ready(ledger: Ledger, launch: str, elsewhere: Environment | None = None) -> None:
+    """Prepare a campaign's frozen environment, or another that is frozen with it, unless that is done.
+
+    What is made is told in the campaign's events.
+
+    Args:
+        launch: Where its runs take place; only `here` asks for this machine's GPUs.
+
+    Raises:
+        Refused: it cannot be prepared, or was made anew and is not what the campaign began with.
+        OSError: the machine could not start its recipe.
+    """
+    environment = elsewhere or ledger.environment
+    if environment.prepare is None:
+        return
+    if launch == "here":
+        preparing.check_gpus(environment, home())
+    preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
+    preparing.hold_to(environment)
+
+
+def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
+    """Prepare an environment as it stands now, and say what was made; the command's exit code.
+
+    That there is no GPU here is told and no fault: it may be trained on another machine.
+    """
+    environment = checked_environment(reference, overrides)
+    place = preparing.place(environment, home())
+    if place is None:
+        raise Refused(
+            f"{environment.name} has no recipe, so there is nothing to prepare: nightshift try {reference}"
+        )
+    known = output.read(place) is not None
+    with interrupt.deferred():
+        preparing.prepare(environment, home(), _say)
+    made, seen, lacking = output.read(place), holdout_uses.looks(place), _lacking(environment)
+    assert made is not None, "it was made"
+    if as_json:
+        facts = {
+            "environment": environment.name, "folder": str(place), "recipe": made.recipe, "content": made.content,
+            "made_now": not known, "bytes": made.bytes, "questions": made.questions, "seconds": made.seconds,
+            "versions": made.versions, "created": made.created, "lacking": lacking,
+            "looks": [{"campaign_id": one.campaign, "look": one.look, "time": one.time} for one in seen],
+        }  # fmt: skip
+        terminal.print_json(facts)
+        return 0
+    print(
+        f"{environment.name} {'was prepared already' if known else 'is prepared'}: {preparing.in_words(made)}"
+    )
+    print(f"certificates that looked at its report questions: {len(seen)}")
+    if lacking:
+        print(f"lacking: {lacking}")
+    print(f"see {place}; next: nightshift try {reference}")
+    return 0
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr)
+
+
+def _lacking(environment: Environment) -> str | None:
+    """Why it cannot be trained on this machine's GPUs; None where it can, or needs none."""
+    try:
+        preparing.check_gpus(environment, home())
+    except Refused as lacking:
+        return str(lacking)
+    return None

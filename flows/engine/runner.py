@@ -1,0 +1,220 @@
+"""The bench: run what a campaign wants to know, and judge it. Every step is a task whose result is a checkpoint."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+
+from environments import Environment
+from environments.judges import Use
+from environments.score import Score
+from flows.engine import launching
+from flows.engine.worker_pool import side_by_side
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.checkpoint import At, history_digest, is_kept, kept, whole
+from tasks.decide import Untrained, Wanted, decide
+from tasks.deciding.certificate import Arm, Fresh
+from tasks.deciding.run_checks import believed
+from tasks.evaluate import evaluate
+from tasks.machine.slots import NOWHERE, Slot, Slots
+from tasks.rules import Again, Tried
+from tasks.store import workspace
+from tasks.store.launch_files import RESULTS, Asked, Step
+from tasks.store.ledger import Ledger
+from tasks.store.workspace import TrialDir
+from tasks.train import train
+from tasks.trial import Control, History, Proposal, Rerun, Run, Trial, Verdict
+from tasks.untrained import untrained
+
+SPARED = 10
+"""One in so many cancellations that are due is not carried out."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where the next trial of a campaign, or a certificate, is run; everything that it may know is `history`."""
+
+    spec: CampaignSpec
+    ledger: Ledger
+    history: History
+    slots: Slots
+    elsewhere: Environment | None = None
+    """Another environment to run in than the campaign's own."""
+    written: History | None = None
+    """What of the history others can read; None: all of it."""
+    launched: bool = False
+    """Whether it stands where a deployment runs (flows/trial.py), and not in the campaign's own process."""
+
+    @property
+    def environment(self) -> Environment:
+        return self.elsewhere or self.ledger.environment
+
+    def trial(self, number: int, proposal: Proposal) -> Tried:
+        """Train and judge a proposal under every training seed it gets; a run that fails is the last one."""
+        known = () if self.history else self.ledger.calibrated
+        seeds = self.spec.replicates
+        if not self.history and not known:
+            seeds = self.spec.loaded_rule.baseline_runs(seeds, self.environment.deterministic)
+        if self.spec.parallel == 1:
+            runs, scores = self._in_turn(number, proposal, seeds)
+        else:
+            runs, scores = self._side_by_side(number, proposal, seeds)
+        return Tried(number, proposal, runs, Score.over(scores), known)
+
+    def _in_turn(
+        self, number: int, proposal: Proposal, seeds: int
+    ) -> tuple[tuple[Run, ...], tuple[Score, ...]]:
+        """So many runs, or up to the first that fails."""
+        runs: tuple[Run, ...] = ()
+        scores: tuple[Score, ...] = ()
+        for seed in range(1, seeds + 1):
+            run, score = self.measure(number, proposal, _part(seed), "search", runs, early=seed == 1)
+            runs, scores = (*runs, run), (*scores, score)
+            if score.value is None:
+                break
+        return runs, scores
+
+    def _side_by_side(
+        self, number: int, proposal: Proposal, seeds: int
+    ) -> tuple[tuple[Run, ...], tuple[Score, ...]]:
+        """So many runs at once; of those that failed only the first counts, as if it had come last."""
+
+        def one(seed: int) -> tuple[Run, Score]:
+            return self.measure(number, proposal, _part(seed), "search", early=seeds == 1)
+
+        done = side_by_side(one, [(seed,) for seed in range(1, seeds + 1)], self.spec.parallel)
+        found: list[tuple[Run, Score]] = []
+        for seed, (run, score) in enumerate(done, 1):
+            if not workspace.settled(self.ledger.place(number, _part(seed)), _part(seed)):
+                before = tuple(earlier for earlier, _ in found)
+                run = believed(self.environment, (), proposal, run, self.ledger.path, before)
+            if run.status == "crash":
+                score = Score.missing(run.error or "crash", self.environment.higher_is_better)
+            found.append((run, score))
+            if score.value is None:
+                break
+        return tuple(run for run, _ in found), tuple(score for _, score in found)
+
+    def more(self, tried: Tried, wanted: Wanted) -> Tried:
+        """What else has to be known before a trial can be decided."""
+        if isinstance(wanted, Again):
+            others = "" if wanted.of == tried.number else f"-of-{wanted.of:04d}"
+            part = f"again-{len(tried.reruns) + 1}{others}"
+            proposal = tried.proposal if wanted.of == tried.number else self._trial(wanted.of).proposal
+            siblings = tried.runs if wanted.of == tried.number else ()
+            run, score = self.measure(tried.number, proposal, part, "confirm", siblings)
+            return replace(tried, reruns=(*tried.reruns, Rerun(wanted.of, run, score)))
+        assert isinstance(wanted, Untrained), f"{wanted} is no question"
+        return replace(tried, control=self.control(tried.number, tried.proposal, tried.runs[0]))
+
+    def control(self, number: int, proposal: Proposal, trained: Run) -> Control:
+        """What a trial's program scores without training; `trained` is its first run."""
+        at, place = self._at(number), self.ledger.place(number)
+        if self._is_launched(at, place, "untrained"):
+            asked = Asked(at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,))
+            launching.run(self.spec.launch, self.ledger, asked)
+        with self._slot(at, place, "untrained") as slot:
+            control = kept(untrained, self.ledger.results)(
+                at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal,
+                trained, self.ledger.seed("control", at), whole(slot),
+            )  # fmt: skip
+        self.ledger.verify()
+        return control
+
+    def decide(self, tried: Tried) -> Verdict:
+        rule = whole(self.spec.loaded_rule)
+        at, problem, known = self.ledger.at(tried.number), whole(self.environment), whole(self.history)
+        return kept(decide, self.ledger.results)(at, known, problem, rule, whole(tried))
+
+    def fresh(self, name: str, folder: str, champion: int, arm: Arm, number: int) -> Fresh:
+        """One run of a certificate: the champion or the baseline anew, on fresh units that a block shares."""
+        part = f"{name}-{arm}-{number}"
+        trial = self._trial(champion if arm == "champion" else self.history[0].number)
+        place = TrialDir(self.ledger.path / "certificates" / f"{folder}-{champion:04d}-{arm}-{number}")
+        # Units of its own for each block: what they favour in one arm must not be in all of its runs alike.
+        judged = self.ledger.at(champion, f"{name}-{number}")
+        run, score = self.measure(champion, trial.proposal, part, "report", place=place, judged=judged)
+        return Fresh(arm, run, score)
+
+    def measure(
+        self,
+        number: int,
+        proposal: Proposal,
+        part: str,
+        purpose: Use,
+        siblings: tuple[Run, ...] = (),
+        early: bool = False,
+        place: TrialDir | None = None,
+        judged: At | None = None,
+    ) -> tuple[Run, Score]:
+        """Train once and judge what comes of it.
+
+        Args:
+            part: Which run of the trial it is; empty for its first.
+            siblings: Runs of the same proposal that no trial of the history holds yet.
+            early: Whether it may be cancelled.
+            judged: Whose units it is judged on; None: units of its own.
+        """
+        ledger, results = self.ledger, self.ledger.results
+        at, place = self._at(number, part), place or ledger.place(number, part)
+        if self._is_launched(at, place, "measure"):
+            other = self.elsewhere.name if self.elsewhere else ""
+            asked = Asked(
+                at,
+                "measure",
+                proposal,
+                self._name(place),
+                *self._known,
+                purpose,
+                siblings,
+                early,
+                judged,
+                other,
+            )
+            launching.run(self.spec.launch, ledger, asked)
+        problem, walls = whole(self.environment), self.spec.isolation
+        canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
+        seed = ledger.seed(purpose, judged or at)
+        with self._slot(at, place, "evaluate") as slot:
+            run = kept(train, results)(
+                at, problem, walls, ledger.program, place, proposal, ledger.seed("train", at),
+                whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
+                whole(slot),
+            )  # fmt: skip
+            if not workspace.settled(place, at.part):  # what was decided on may have left the disk since
+                run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
+            if not (results / f"{at}/evaluate").is_file():
+                ledger.verify()  # what judges is what was frozen
+            return run, kept(evaluate, results)(at, problem, walls, place, run, seed, purpose, whole(slot))
+
+    def _slot(self, at: At, place: TrialDir, last: str) -> AbstractContextManager[Slot]:
+        """A slot for a run up to its `last` task; none where what that found is known already."""
+        if is_kept(self.ledger.results, at, last) or workspace.settled(place, at.part):
+            return nullcontext(NOWHERE)
+        return self.slots.hold(lambda words: self.ledger.event("waiting", number=at.number, who=words))
+
+    def _at(self, number: int, part: str = "") -> At:
+        return replace(self.ledger.at(number, part), launched=self.launched)
+
+    def _is_launched(self, at: At, place: TrialDir, step: Step) -> bool:
+        """Whether a run has yet to be done, and not in this process."""
+        if self.spec.launch == "here" or workspace.settled(place, at.part):
+            return False
+        return not all(is_kept(self.ledger.results, at, name) for name in RESULTS[step])
+
+    @property
+    def _known(self) -> tuple[int, str]:
+        """What a run that is launched may know, as its `seen` and `history`."""
+        known = self.history if self.written is None else self.written
+        return len(known), history_digest(known)
+
+    def _name(self, place: TrialDir) -> str:
+        return place.path.relative_to(self.ledger.path).as_posix()
+
+    def _trial(self, number: int) -> Trial:
+        return next(trial for trial in self.history if trial.number == number)
+
+
+def _part(seed: int) -> str:
+    """What a trial's run under its n-th training seed is called; nothing for the first."""
+    return f"run-{seed}" if seed > 1 else ""

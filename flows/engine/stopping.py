@@ -1,0 +1,114 @@
+"""Guards: when a campaign has had enough, by its spec, its history, the clock and the disk."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from environments import Environment
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.time_budget import time_for_a_trial, time_for_the_certificate
+from tasks.sandbox.program import DISK_RESERVE, MIB
+from tasks.trial import History, best, tried
+
+WHOLE = 1 - 1e-6
+"""Of a trial: with less than a whole one left no other is begun."""
+ROOM = 2 * DISK_RESERVE
+"""Bytes that have to be free before a trial begins: what it must leave, and as much for itself."""
+CRASH_WINDOW = 10
+CRASH_MINIMUM = 5
+"""Trials before the share of crashes says anything."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a campaign ends."""
+
+    state: Literal["finished", "failed", "stopped"]
+    reason: str
+
+
+ASKED = Stop("stopped", "asked to stop; `nightshift resume` goes on")
+NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
+
+
+def stop(
+    spec: CampaignSpec,
+    environment: Environment,
+    history: History,
+    spent: float,
+    asked: bool,
+    under_way: int = 0,
+) -> Stop | None:
+    """The first guard that fires, or None to go on.
+
+    Args:
+        spent: Seconds over all lives of the campaign.
+        asked: Whether somebody asked it to stop.
+        under_way: Trials that are begun and not decided.
+    """
+    if asked:
+        return ASKED
+    if crashes := _too_many_crashes(spec, history):
+        return crashes
+    if history and spec.trials - tried(history) - under_way < WHOLE:
+        return _end(history, _done(spec, history))
+    if spec.advanced.patience and _without_improvement(history) >= spec.advanced.patience:
+        return _end(history, f"nothing better in the last {spec.advanced.patience} trial(s)")
+    reserve = time_for_the_certificate(spec, environment, history)
+    need = time_for_a_trial(spec, environment, history) + reserve
+    kept = f", of which {_hours(reserve)} are for the certificate" if reserve else ""
+    if spent + need > spec.hours * 3600:
+        used = f"{_hours(spent)} of {_hours(spec.hours * 3600)} used"
+        return _end(history, f"no time for another trial: {used}, one may take {_hours(need)}{kept}")
+    if spec.deadline and time.time() + need > spec.deadline:
+        until = f"no time for another trial before {spec.until}"
+        return _end(history, f"{until}: one may take {_hours(need)}{kept}")
+    return None
+
+
+def full(path: Path) -> Stop | None:
+    """Why no trial may begin on the disk of `path`: it would crash for no fault of its own. None: there is room."""
+    free = shutil.disk_usage(path).free
+    if free >= ROOM:
+        return None
+    words = f"the disk of {path} has {free // MIB} MiB left, and a trial needs {ROOM // MIB}: free some (`nightshift"
+    return Stop("stopped", f"{words} prune`), then `nightshift resume`")
+
+
+def _done(spec: CampaignSpec, history: History) -> str:
+    """That the trials are used up, in words."""
+    if not any(trial.verdict.kind == "cancelled" for trial in history):
+        return f"all {spec.trials} trials done"
+    many = len([trial for trial in history if trial.number > 0])
+    return f"{many} trials done, worth {tried(history):.3g} of {spec.trials} whole ones: cancelled ones count in part"
+
+
+def _end(history: History, reason: str) -> Stop:
+    """An ordinary end, which is a failure if nothing at all could be scored."""
+    if history and best(history) is None:
+        return Stop("failed", f"{reason}; every trial crashed")
+    return Stop("finished", reason)
+
+
+def _too_many_crashes(spec: CampaignSpec, history: History) -> Stop | None:
+    recent = history[-CRASH_WINDOW:]
+    crashed = sum(trial.verdict.kind == "crash" for trial in recent)
+    if len(recent) < CRASH_MINIMUM or crashed / len(recent) <= spec.advanced.crash_share:
+        return None
+    return Stop("failed", f"{crashed} of the last {len(recent)} trials crashed")
+
+
+def _without_improvement(history: History) -> int:
+    champion = best(history)
+    return len([trial for trial in history if champion is None or trial.settle > champion.settle])
+
+
+def _hours(seconds: float) -> str:
+    """A duration in the unit that a person would use."""
+    if seconds >= 3600:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.1f} min" if seconds >= 120 else f"{seconds:.0f} s"

@@ -1,0 +1,1 @@
+"""Prefect servers: found, started, and told about runs that died."""

@@ -1,0 +1,1 @@
+"""What a campaign is asked to do: its parameters, their checks and its time budget."""

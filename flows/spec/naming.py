@@ -1,0 +1,55 @@
+"""Names: what a campaign is called when nobody says so; what its flow run is called in the Prefect UI, and its tags."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prefect import runtime
+from prefect.client.orchestration import get_client
+
+from tasks.store.ledger import check_name, free_name
+
+if TYPE_CHECKING:
+    from prefect import Flow, State
+    from prefect.client.schemas.objects import FlowRun
+
+
+def campaign_name(stated: str | None, environment: str) -> str:
+    """The stated name, else the deployment's, else the next free one of the environment."""
+    return stated or _deployed_name() or free_name(_last(environment))
+
+
+def flow_run_name() -> str:
+    """The campaign's name, with the environment's where that does not follow from it."""
+    environment, campaign = _facts(runtime.flow_run.parameters)
+    said = _plain(environment) in _plain(campaign)
+    return campaign if campaign and said else f"{campaign} ({environment})" if campaign else environment
+
+
+def tag(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """Tag a flow run with its environment and its campaign. A hook, so that no task run inherits the tags: each tag
+    of a task makes Prefect ask its server for a concurrency slot, which takes longer than the task."""
+    missing = [fact for fact in _facts(flow_run.parameters) if fact and fact not in flow_run.tags]
+    if missing:
+        with get_client(sync_client=True) as client:
+            client.update_flow_run(flow_run.id, tags=[*flow_run.tags, *missing])
+
+
+def _facts(asked: dict[str, Any]) -> tuple[str, str]:
+    """The environment's name, and the campaign's; empty where it has yet to find a free one."""
+    return _last(str(asked.get("environment") or "")), str(asked.get("name") or _deployed_name() or "")
+
+
+def _last(environment: str) -> str:
+    """The name of an environment, which may be given as a path."""
+    return environment.rstrip("/").rpartition("/")[2]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _deployed_name() -> str | None:
+    """`<deployment>-<scheduled start>`: it follows from the flow run, so a Retry meets its own campaign again."""
+    deployment, start = runtime.deployment.name, runtime.flow_run.scheduled_start_time
+    return check_name(f"{deployment}-{start:%Y%m%d-%H%M%S}".lower()) if deployment else None

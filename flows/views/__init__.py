@@ -1,0 +1,1 @@
+"""What people see of a campaign: terminal, live view, Prefect artifacts."""

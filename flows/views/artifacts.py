@@ -1,0 +1,325 @@
+"""The showcase: what people look at while a campaign runs. progress.png, and the artifacts of its Prefect run.
+
+    with Showcase(ledger, flow_run_id) as showcase:
+        showcase.show(history)   # after every trial; returns at once
+
+One thread draws and sends, always the newest history, so that the campaign never waits for it; what was decided in
+the meantime is drawn once. The end waits until the last history is out. Nothing here can end a campaign: what goes
+wrong is an event in the ledger. The picture is a data URL inside markdown: an image artifact with one also prints it
+in letters, across the page. Each life makes its artifacts once and then updates them in place, so a night leaves
+one version of each and not one for every trial. What a certificate says is an artifact of its own, once there is one.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextvars
+import json
+import os
+import re
+import shlex
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from flows.views import certificate_page, proposals_page
+from flows.views.markdown import code, in_markdown
+from flows.views.status import certificates, urls
+from tasks.deciding.certificate import Certificate, level
+from tasks.describe import UNPROVEN, caution, headline, level_of, mean_of, number, outcome, short_value
+from tasks.plots.progress import draw
+from tasks.store import approval, inbox
+from tasks.store.ledger import Ledger
+from tasks.store.provenance import incidents, sources
+from tasks.trial import History, Trial, baseline, best, measured
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+REST = 4.0
+"""Seconds of rest for every second of work: drawing shares the machine, and this interpreter, with the trials."""
+REST_SECONDS = 1.0
+"""The least rest: nobody looks more often."""
+SEND_SECONDS = 10.0
+"""How long the Prefect server may take to answer; the end of a campaign may have to wait for it."""
+PICTURE = "progress.png"
+"""The picture's file in the campaign's directory."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One of a campaign's artifacts, as Prefect stores it."""
+
+    about: str
+    """What it shows: the last part of its key."""
+    kind: str
+    data: str
+
+
+@dataclass(frozen=True)
+class News:
+    """What there is to show."""
+
+    history: History = ()
+    own: tuple[Certificate, ...] = ()
+    """Certificates of the campaign's own environment, in the order of the looks."""
+    elsewhere: tuple[Certificate, ...] = ()
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """It only grows."""
+        return len(self.history), len(self.own) + len(self.elsewhere)
+
+
+NOTHING = News()
+
+
+class Showcase:
+    """Keep the picture and the artifacts of a campaign up to date, in a thread, while a `with` block runs."""
+
+    def __init__(self, ledger: Ledger, flow_run_id: str | None) -> None:
+        self.ledger = ledger
+        self._flow_run_id = UUID(flow_run_id) if flow_run_id else None
+        self._newest = NOTHING
+        self._news, self._over = threading.Event(), threading.Event()
+        self._sent: dict[str, UUID] = {}
+        self._failing: set[str] = set()
+        self._picture: bytes | None = None
+
+    def __enter__(self) -> Showcase:
+        # Prefect's settings, the server's address among them, are variables of the context.
+        context = contextvars.copy_context()
+        self._thread = threading.Thread(
+            target=context.run, args=(self._keep_up,), name="showcase", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._over.set()
+        self._news.set()
+        self._thread.join()
+
+    def show(self, history: History) -> None:
+        """Have a history and the certificates shown, if there is more than before: a replay shows nothing older."""
+        news = News(history, *certificates(self.ledger))
+        if news.size > self._newest.size:
+            self._newest = news
+            self._news.set()
+
+    def _keep_up(self) -> None:
+        from prefect.client.orchestration import get_client
+        from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+        # The next trial is the next attempt; Prefect's own patience would hold up the end of a campaign.
+        with (
+            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(sync_client=True, httpx_settings={"timeout": SEND_SECONDS}) as client,
+        ):
+            shown = NOTHING
+            while not self._over.is_set() or shown is not self._newest:
+                self._news.wait()
+                self._news.clear()
+                began, news = time.monotonic(), self._newest
+                if news is not shown:
+                    self._publish(news, client)
+                    shown = news
+                self._over.wait(max(REST * (time.monotonic() - began), REST_SECONDS))
+
+    def _publish(self, news: News, client: SyncPrefectClient) -> None:
+        """Draw what is new and send it; what fails is noted once, until it works again."""
+        steps: dict[str, Callable[[], None]] = {
+            "picture": lambda: self._draw(news),
+            "artifacts": lambda: self._send(news, client),
+        }
+        for what, step in steps.items():
+            try:
+                step()
+                self._failing.discard(what)
+            except Exception as fault:  # noqa: BLE001 (whatever it is, it is no reason to end a night)
+                if what not in self._failing:
+                    self.ledger.event("showcase", failed=what, error=f"{type(fault).__name__}: {fault}")
+                self._failing.add(what)
+
+    def _draw(self, news: News) -> None:
+        """Replace the campaign's progress.png, as a whole."""
+        of, path = self.ledger.environment, self.ledger.path / PICTURE
+        name = self.ledger.campaign.name
+        self._picture = draw(
+            news.history, name, metric=of.metric, higher_is_better=of.higher_is_better, certificates=news.own
+        )
+        temporary = path.with_name(f".{PICTURE}.{os.getpid()}")
+        temporary.write_bytes(self._picture)
+        temporary.replace(path)
+
+    def _send(self, news: News, client: SyncPrefectClient) -> None:
+        """Make this life's artifacts, or give them new content."""
+        from prefect.client.schemas.actions import ArtifactCreate
+
+        name = self.ledger.campaign.name
+        sentence = headline(news.history, name, news.own)
+        for artifact in artifacts(self.ledger, news, self._picture):
+            # What fails is made anew at the next attempt: somebody may have deleted it in the page.
+            if known := self._sent.pop(artifact.about, None):
+                # Not update_artifact(), which would put the whole content into an event as well.
+                body = {"data": artifact.data, "description": sentence}
+                client.request("PATCH", "/artifacts/{id}", json=body, path_params={"id": str(known)})
+                self._sent[artifact.about] = known
+            else:
+                made = ArtifactCreate(
+                    key=key(name, artifact.about),
+                    type=artifact.kind,
+                    data=artifact.data,
+                    description=sentence,
+                    flow_run_id=self._flow_run_id,
+                )
+                self._sent[artifact.about] = client.create_artifact(made).id
+
+
+def key(campaign: str, about: str) -> str:
+    """An artifact's key, in the letters that Prefect allows."""
+    return f"campaign-{re.sub('[^a-z0-9]+', '-', campaign).strip('-')}-{about}"
+
+
+def artifacts(ledger: Ledger, news: News, picture: bytes | None) -> list[Artifact]:
+    """What a campaign's page shows; without the picture where it could not be drawn."""
+    history, name = news.history, ledger.campaign.name
+    found = [
+        Artifact("trials", "table", json.dumps(table(history, news.own))),
+        Artifact("champion", "markdown", champion_page(ledger, history, news.own)),
+    ]
+    if news.own or news.elsewhere:
+        page = certificate_page.page(name, news.own, news.elsewhere)
+        found.insert(0, Artifact("certificate", "markdown", page))
+    asked = tuple(approval.parked(ledger.trials))
+    happened = incidents(history, asked, inbox.refused(ledger.path))
+    if happened or len(sources(history, asked)) > 1:
+        page = proposals_page.page(history, sources(history, asked), happened, asked)
+        found.append(Artifact("proposals", "markdown", page))
+    if picture is not None:
+        url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
+        page = f"![{headline(history, name, news.own)}]({url})\n\n{code(ledger.path / PICTURE)}\n"
+        found.insert(0, Artifact("progress", "markdown", page))
+    return found
+
+
+def table(history: History, own: Sequence[Certificate] = ()) -> list[dict[str, str]]:
+    """A row per trial, the newest first: Prefect's page shows a few at a time and cannot sort.
+
+    Args:
+        own: Certificates of the campaign's own environment.
+    """
+    every = [trial.proposal.params for trial in history]
+    names = dict.fromkeys(name for params in every for name in params)
+    varying = [name for name in names if len({repr(params.get(name)) for params in every}) > 1]
+    return [_row(trial, varying, own) for trial in reversed(history)]
+
+
+def _row(trial: Trial, varying: list[str], own: Sequence[Certificate]) -> dict[str, str]:
+    known = {
+        "trial": str(trial.number),
+        "verdict": f"{trial.verdict.kind}{f' (was {trial.was[-1].kind})' if trial.was else ''}",
+        "level": level(trial, own) or "",
+        "score": _cell(trial.score.value),
+        "± se": _cell(trial.score.se),
+        "runs": str(len(trial.runs)),
+        "proposer": trial.proposal.proposer,
+    }
+    tried = {name: short_value(trial.proposal.params.get(name)) for name in varying}
+    rest = {
+        "seconds": f"{sum(run.seconds for run in trial.runs):.1f}",
+        "reason": code(trial.verdict.reason[:200]),
+    }
+    named = {f"{name} (parameter)" if name in known | rest else name: value for name, value in tried.items()}
+    return known | named | rest
+
+
+def _cell(value: float | None) -> str:
+    # A dash alone would be a list's: what is in a cell is markdown.
+    return "" if value is None else number(value)
+
+
+def champion_page(ledger: Ledger, history: History, own: Sequence[Certificate] = ()) -> str:
+    """The champion in markdown: its score against the baseline's, what it changes, what that is worth, where it is."""
+    first, champion, problem = baseline(history), best(history), ledger.environment
+    if champion is None:
+        return f"No trial of {code(ledger.campaign.name)} has a score yet.\n"
+    rows = [("trial", "score in the search", "± se", "runs", "episodes")]
+    rows += [
+        (f"{trial.number}, the {name}", *_scored(history, trial))
+        for name, trial in {"champion": champion, "baseline": first}.items()
+        if trial is not None
+    ]
+    direction = "higher" if problem.higher_is_better else "lower"
+    parts = [
+        f"## {headline(history, ledger.campaign.name, own)}",
+        f"{code(problem.metric)}, {direction} is better",
+        in_markdown(rows),
+        *(
+            _difference(history, champion, first, own)
+            if first and champion is not first
+            else ["Nothing better was found yet."]
+        ),
+        "### To see more",
+        *_places(ledger, champion),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _scored(history: History, trial: Trial) -> tuple[str, str, str, str]:
+    """A trial's mean over its training runs, its error over units where there is a single run, runs and units."""
+    scores = [score for score in measured(history, trial.number) if score.value is not None]
+    error = _cell(scores[0].se) if len(scores) == 1 else ""
+    units = sum(score.n for score in scores)
+    return number(mean_of(history, trial.number)), error, str(len(scores)), str(units)
+
+
+def _difference(history: History, champion: Trial, first: Trial, own: Sequence[Certificate]) -> list[str]:
+    """What the champion changes against the baseline, and what its score is worth."""
+    new, old = champion.proposal.params, first.proposal.params
+    changed = [
+        (code(name), code(short_value(old.get(name))), code(short_value(new[name])))
+        for name in new
+        if old.get(name) != new[name]
+    ]
+    edited = ["Its program is edited: see the diff."] if champion.proposal.edit else []
+    return [
+        *edited,
+        *([in_markdown([("parameter", "baseline", "champion"), *changed])] if changed else []),
+        _worth(history, champion, own),
+    ]
+
+
+def _worth(history: History, champion: Trial, own: Sequence[Certificate]) -> str:
+    """How far the champion can be believed, and why."""
+    proof = next((one for one in reversed(own) if one.champion == champion.number), None)
+    word = level(champion, own) or "provisional"
+    if proof:
+        return (
+            f"**{outcome(proof)}**; {caution(proof)}."
+            if proof.passed
+            else f"**{word}**, and {outcome(proof)}."
+        )
+    believed = level_of(history)
+    allowed = "" if believed is None else f" Luck allowed for, its level is about {number(believed)}."
+    return (
+        f"**{word}**: the best of several is flattered by luck, and {UNPROVEN}.{allowed} "
+        "Episodes measure the trained policy, not how well training goes next time."
+    )
+
+
+def _places(ledger: Ledger, champion: Trial) -> list[str]:
+    """Where the champion is, and how to see its changes."""
+    repository = shlex.quote(str(ledger.path / "lineage.git"))
+    places = [
+        f"- changes: {code(f'git -C {repository} diff baseline champion')}",
+        f"- its files: {code(ledger.place(champion.number).path)}",
+        f"- every trial: {code(ledger.path / 'results.tsv')}",
+    ]
+    if address := urls(ledger).get("mlflow_url"):
+        places.append(f"- MLflow: <{address}>")
+    return ["\n".join(places)]

@@ -1,0 +1,97 @@
+"""The certificates of a campaign as a page in markdown: what they say, every fresh run, and how it was tested."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flows.views.markdown import code, in_markdown
+from tasks.deciding.certificate import Certificate, Fresh
+from tasks.deciding.statistics import CONFIDENCE
+from tasks.describe import caution, difference, number, outcome, ships, sign_of
+
+
+def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certificate]) -> str:
+    """The newest look whole, the earlier ones in a line each, then those in other environments.
+
+    Args:
+        own: Certificates of the campaign's own environment, in the order of the looks.
+        elsewhere: Of other environments: whether the champion carries over.
+    """
+    parts: list[str] = []
+    if own:
+        newest = own[-1]
+        then = f"; {caution(newest)}" if newest.passed else ""
+        parts += [f"## {campaign}: {_sentence(newest)}", f"What this means: {ships(own)}{then}."]
+        parts += _whole(newest)
+    earlier = [f"- look {one.look}, {_sentence(one)}" for one in reversed(own[:-1])]
+    parts += ["### Earlier looks", "\n".join(earlier)] if earlier else []
+    for one in elsewhere:
+        parts += [f"## In {code(one.environment)}: {_sentence(one)}", *_whole(one)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _sentence(one: Certificate) -> str:
+    return f"trial {one.champion} {outcome(one)}"
+
+
+def _whole(one: Certificate) -> list[str]:
+    guards = [("guarded metric", "may get worse by", "got worse by", "no more than, with confidence", "")]
+    guards += [
+        (
+            code(g.metric),
+            f"{g.margin:.4g}",
+            f"{g.loss:.4g}",
+            f"{g.bound:.4g}",
+            "holds" if g.holds else "**fell**",
+        )
+        for g in one.guards
+    ]
+    return [
+        in_markdown([("fresh run", "program", "training seed", "score", "± se"), *_runs(one.runs)]),
+        _means(one),
+        *([in_markdown(guards)] if one.guards else []),
+        "### How it was tested",
+        _test(one),
+    ]
+
+
+def _runs(runs: Sequence[Fresh]) -> list[tuple[str, ...]]:
+    return [
+        (
+            str(place),
+            fresh.arm,
+            str(fresh.run.seed),
+            number(fresh.score.value) if fresh.score.value is not None else code(_why(fresh)),
+            number(fresh.score.se) if fresh.score.se is not None else "",
+        )
+        for place, fresh in enumerate(runs, 1)
+    ]
+
+
+def _why(fresh: Fresh) -> str:
+    return (fresh.score.error or "no score").splitlines()[0][:200]
+
+
+def _means(one: Certificate) -> str:
+    """The means of both arms, and their difference with its interval."""
+    found = one.comparison
+    means = f"Means: {number(one.mean('champion'))} for trial {one.champion}, {number(one.mean('baseline'))} for the "
+    if found is None:
+        return f"{means}baseline."
+    ends = sorted(sign_of(one) * end for end in (found.low, found.high))
+    return (
+        f"{means}baseline: a difference of **{difference(one, found.gain)}**, {CONFIDENCE * 100:g} % interval "
+        f"{ends[0]:+.4g} to {ends[1]:+.4g}; p = {found.p:.2g}, needed {one.alpha:.3g} or less."
+    )
+
+
+def _test(one: Certificate) -> str:
+    counts = len(one.scores("champion")), len(one.scores("baseline"))
+    found = one.comparison
+    free = f", with {found.df:.3g} degrees of freedom" if found and found.df is not None else ""
+    return (
+        f"After the search {counts[0]} runs of trial {one.champion} and {counts[1]} of the baseline were trained from "
+        "scratch under seeds that nobody had seen, in blocks of one each in random order, and judged on the same fresh "
+        f"units. Welch's one-sided t-test{free} compares the scores of these runs and nothing else: a training run "
+        f"counts once, however many units judged it. Look {one.look}, tested at {one.alpha:.3g}."
+    )

@@ -1,0 +1,56 @@
+"""The page on a campaign's proposals: who made them, what it took, and what happened on the way, in markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flows.views.markdown import code, in_markdown
+from tasks.describe import number
+from tasks.store.approval import Parked
+from tasks.store.provenance import Incident, Source, bought
+from tasks.trial import History
+
+HEADINGS = {
+    "switch": "changed its way",
+    "turned down": "turned down before any compute",
+    "fallback": "another proposer took the turn",
+    "inbox": "from the inbox",
+    "waits": "waits for a person",
+    "approved": "a person let it pass",
+    "rejected": "a person kept it from running",
+}
+
+
+def page(
+    history: History, who: Sequence[Source], happened: Sequence[Incident], parked: Sequence[Parked]
+) -> str:
+    """Sources in a table, what happened in another, and every edit with its reason."""
+    parts = [
+        "## Who proposed what",
+        in_markdown([("by", "model", "trials", "kept", "bought"), *map(_row, who)]),
+    ]
+    if happened:
+        rows = [(str(one.trial), HEADINGS[one.kind], code(one.words)) for one in happened]
+        parts += ["## What happened on the way", in_markdown([("trial", "what", "in words"), *rows])]
+    edits = [trial for trial in history if trial.proposal.edit and trial.proposal.proposer != "baseline"]
+    if edits:
+        tried = [
+            (
+                str(trial.number), trial.proposal.proposer, trial.verdict.kind, number(trial.score.value),
+                code(trial.proposal.rationale[:200]), code(trial.verdict.reason[:200]),
+            )
+            for trial in edits
+        ]  # fmt: skip
+        head = ("trial", "by", "verdict", "score", "why it was tried", "why this verdict")
+        parts += ["## Trials of an edited program", in_markdown([head, *tried])]
+    for one in parked:
+        if one.answer is None:
+            parts.append(
+                f"Trial {one.number} waits: {code('nightshift approve')} or {code('nightshift reject')}."
+            )
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(one: Source) -> tuple[str, ...]:
+    cost = bought(one.usage).removeprefix(", ") or "nothing"
+    return (one.name, code(one.model) if one.model else "", str(one.trials), str(one.kept), cost)

@@ -1,0 +1,309 @@
+"""How a campaign stands, as one JSON document: everything read from its directory, whichever process runs it."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from environments import plugins
+from environments.score import Score
+from tasks.deciding.certificate import Arm, Certificate, level, shipped
+from tasks.deciding.comparable import is_elsewhere
+from tasks.deciding.standing import standing
+from tasks.describe import caution, outcome
+from tasks.rules import Rule
+from tasks.store import approval, inbox, life
+from tasks.store.ledger import Ledger
+from tasks.store.provenance import fallbacks, incidents, sources
+from tasks.system.daemon import page_of
+from tasks.tracking.outbox import waiting
+from tasks.trial import NOTHING_BOUGHT, History, Trial, baseline, best, machine_of, measured
+
+RULES = "tasks.rules"
+
+
+def document(ledger: Ledger) -> dict[str, Any]:
+    """The campaign's status; the shape is documented in docs/command-line.md."""
+    campaign, history = ledger.campaign, ledger.history()
+    own, elsewhere = certificates(ledger)
+    here = machine_of(history)
+    return {
+        "campaign": campaign.name,
+        "campaign_id": campaign.campaign_id,
+        "environment": campaign.environment,
+        "metric": ledger.environment.metric,
+        "direction": ledger.environment.direction,
+        "state": state(ledger),
+        "reason": ended(ledger).get("reason"),
+        "spec": stored_spec(ledger),
+        "seed": campaign.seed,
+        "isolation": campaign.isolation,
+        "machine": here,
+        "baseline": _scored(history, baseline(history)),
+        "champion": _champion(history, own),
+        **_shipped(ledger, history, own),
+        "certificate": _certificate(own[-1]) if own else None,
+        "uncertified": None if own else _uncertified(ledger),
+        "ablation": _ablation(ledger, own),
+        "transfers": [_certificate(one) for one in elsewhere],
+        "cancelled": _cancelled(history),
+        "trials": [_row(trial, own, here) for trial in history],
+        **_proposals(ledger, history),
+        "spent": {
+            "seconds": round(life.spent(ledger), 1),
+            "trials": len([trial for trial in history if trial.number > 0]),
+            **_bought(ledger),
+        },
+        "waiting_to_record": waiting(ledger, history),
+        "urls": urls(ledger),
+    }
+
+
+def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certificate, ...]]:
+    """Those of the campaign's own environment, in the order of the looks, and those of other ones."""
+    every = ledger.certificates()
+    return tuple(one for one in every if not one.elsewhere), tuple(one for one in every if one.elsewhere)
+
+
+def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate]) -> dict[str, Any]:
+    """What a campaign ships, once that is known: what passed a certificate, or its champion if it does without."""
+    which, trial = None, None
+    champion, passed, how = best(history), shipped(own), state(ledger)
+    if how != "running" and champion:
+        if passed:
+            which, trial = "champion", passed.champion
+        elif how == "finished" and not certifies(ledger.campaign.rule):
+            which, trial = "champion" if champion.number else "baseline", champion.number
+        elif own or how in ("finished", "failed"):
+            which, trial = "baseline", 0
+    return {"shipped": which, "shipped_trial": trial}
+
+
+def _uncertified(ledger: Ledger) -> str | None:
+    """Why a campaign that has ended took no look at its champion; None when nothing was said of that."""
+    said = [event for event in ledger.events() if event["event"] in ("life", "uncertified")]
+    return str(said[-1]["reason"]) if said and said[-1]["event"] == "uncertified" else None
+
+
+def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
+    """What each change of the newest certified champion is worth, in words, where that was asked."""
+    passed = shipped(own)
+    found = ledger.ablation(passed.champion) if passed else None
+    return [found.words(one) for one in found.removed] if found else []
+
+
+def certifies(rule: str) -> bool:
+    """Whether a campaign under this rule ends with a certificate."""
+    return plugins.load(RULES, rule, Rule).certifies  # type: ignore[type-abstract]
+
+
+def state(ledger: Ledger) -> str:
+    """running, finished, failed, stopped, or interrupted (its last life ended without a word)."""
+    return "running" if life.is_running(ledger) else str(ended(ledger).get("state", "interrupted"))
+
+
+def ended(ledger: Ledger) -> dict[str, Any]:
+    """How the last life ended; empty when it still runs or was cut off."""
+    last: dict[str, Any] = {}
+    for event in ledger.events():
+        if event["event"] == "life":
+            last = {}
+        elif event["event"] == "end":
+            last = event
+    return last
+
+
+def urls(ledger: Ledger) -> dict[str, str]:
+    """Where the campaign's trials are shown: by MLflow, and its last life by Prefect."""
+    found: dict[str, str] = {}
+    for event in ledger.events():
+        if event["event"] == "life" and event.get("page"):
+            found["prefect"] = event["page"]
+        elif event["event"] == "tracked":
+            found |= {f"mlflow_{key}": value for key, value in event["urls"].items()}
+    return _served(found, ledger.path.parent)
+
+
+def _served(found: dict[str, str], home: Path) -> dict[str, str]:
+    """Of the home's own database: addresses while `nightshift up` serves it, and else that as the command to do so."""
+    if str(home / "mlflow.db") not in found.get("mlflow_command", ""):
+        return found
+    page = page_of(home, "mlflow")
+    if page is None:
+        return found | {"mlflow_command": "nightshift up"}
+    paths = {key: value for key, value in found.items() if key.startswith("mlflow_") and key.endswith("path")}
+    served = {key.removesuffix("path") + "url": page + path for key, path in paths.items()}
+    return {key: value for key, value in found.items() if key not in {*paths, "mlflow_command"}} | served
+
+
+def stored_spec(ledger: Ledger) -> dict[str, Any]:
+    """The specification of the campaign's last life."""
+    return tomllib.loads((ledger.path / "spec.toml").read_text())
+
+
+def summary(ledger: Ledger) -> dict[str, Any]:
+    """A campaign in a line."""
+    history = ledger.history()
+    return {
+        "campaign": ledger.campaign.name,
+        "environment": ledger.campaign.environment,
+        "state": state(ledger),
+        "trials": len([trial for trial in history if trial.number > 0]),
+        "baseline": _scored(history, baseline(history)),
+        "champion": _champion(history, certificates(ledger)[0]),
+        "created": ledger.campaign.created,
+    }
+
+
+def _scored(history: History, trial: Trial | None) -> dict[str, Any] | None:
+    if trial is None:
+        return None
+    known = [score for score in measured(history, trial.number) if score.value is not None]
+    score = Score.over(known) if known else trial.score
+    return {
+        "trial": trial.number,
+        "score": score.value,
+        "se": score.se,
+        "n": score.n,
+        "runs": len(known) or len(trial.runs),
+        "params": trial.proposal.params,
+    }
+
+
+def _champion(history: History, own: Sequence[Certificate]) -> dict[str, Any] | None:
+    champion = best(history)
+    if champion is None:
+        return None
+    scored = _scored(history, champion) or {}
+    return {**scored, "level": level(champion, own), "estimate": _estimate(history, champion)}
+
+
+def _estimate(history: History, champion: Trial) -> dict[str, float] | None:
+    """What is believed of the champion's level, in the metric's own sign; None where that is beyond any number."""
+    found = standing(history)
+    if found is None:
+        return None
+    sign = 1 if champion.score.higher_is_better else -1
+    numbers = {"level": sign * found.level, "se": found.error, "run_sd": found.sd}
+    return numbers if all(map(math.isfinite, numbers.values())) else None
+
+
+def _certificate(one: Certificate) -> dict[str, Any]:
+    found = one.comparison
+    return {
+        "environment": one.environment,
+        "look": one.look,
+        "alpha": one.alpha,
+        "trial": one.champion,
+        "passed": one.passed,
+        "reason": one.reason,
+        "gain": found and _finite(found.gain),
+        "low": found and _finite(found.low),
+        "high": found and _finite(found.high),
+        "p": found and _finite(found.p),
+        "expected": one.expected,
+        "runs": len(one.scores("champion")),
+        "champion": _arm(one, "champion"),
+        "baseline": _arm(one, "baseline"),
+        "guards": [
+            {
+                "metric": guard.metric,
+                "margin": guard.margin,
+                "loss": _finite(guard.loss),
+                "bound": _finite(guard.bound),
+                "holds": guard.holds,
+            }
+            for guard in one.guards
+        ],
+        "looked_before": one.looked_before,
+        "words": outcome(one),
+        "caution": caution(one),
+    }
+
+
+def _arm(one: Certificate, arm: Arm) -> dict[str, Any]:
+    mean = one.mean(arm)
+    return {"mean": mean and _finite(mean), "values": [score.value for score in one.scores(arm)]}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _cancelled(history: History) -> dict[str, Any]:
+    """What was cancelled, and what that may have cost: some runs that were due ran on, to show it."""
+    due = [(trial, run.due) for trial in history for run in trial.runs if run.due]
+    spared = [trial for trial, end in due if end.spared]
+    kept = len([trial for trial in spared if trial.verdict.kind == "keep"])
+    share = kept / len(spared) if spared else None
+    return {"due": len(due), "spared": len(spared), "spared_kept": kept, "share_lost": share}
+
+
+def _row(trial: Trial, own: Sequence[Certificate], here: str) -> dict[str, Any]:
+    due = next((run.due for run in trial.runs if run.due), None)
+    return {
+        "trial": trial.number,
+        "attempt": trial.attempt,
+        "verdict": trial.verdict.kind,
+        "was": [{"verdict": one.kind, "rerun": one.rerun, "attempt": one.attempt} for one in trial.was],
+        "level": level(trial, own),
+        "score": trial.score.value,
+        "se": trial.score.se,
+        "n": trial.score.n,
+        "also": trial.score.also,
+        "runs": len(trial.runs),
+        "values": list(trial.score.values),
+        "reruns": [
+            {"of": rerun.of, "score": rerun.score.value, "calibrated": rerun.calibrated}
+            for rerun in trial.reruns
+        ],
+        "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
+        "seconds": sum(run.seconds for run in trial.runs),
+        "machine": trial.runs[-1].machine if trial.runs else "",
+        "comparable": not is_elsewhere(trial, here),
+        "params": trial.proposal.params,
+        "description": trial.proposal.rationale,
+        "reason": trial.verdict.reason,
+        "proposer": trial.proposal.proposer,
+        "model": trial.proposal.model,
+        "category": trial.proposal.category,
+        "instead_of": trial.proposal.instead_of,
+        "usd": trial.proposal.cost,
+    }
+
+
+def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
+    """Where proposals came from, what happened on the way, and what waits."""
+    parked = tuple(approval.parked(ledger.trials))
+    told = incidents(history, parked, inbox.refused(ledger.path) | inbox.broken(ledger.path))
+    return {
+        "sources": [
+            {
+                "proposer": one.name, "model": one.model, "trials": one.trials, "kept": one.kept,
+                "calls": one.usage.calls, "tokens": one.usage.tokens, "usd": one.usage.usd if one.usage.calls else None,
+                "words": one.words,
+            }
+            for one in sources(history, parked)
+        ],
+        "fallbacks": fallbacks(history),
+        "incidents": [{"trial": one.trial, "kind": one.kind, "words": one.words} for one in told],
+        "waiting": [
+            {
+                "trial": one.number, "proposer": one.proposal.proposer, "description": one.proposal.rationale,
+                "edits": one.proposal.edit is not None, "until": one.asked.until,
+                "diff": str(ledger.place(one.number).diff),
+            }
+            for one in parked
+            if one.answer is None
+        ],
+        "inbox": [name for name, _ in inbox.waiting(ledger.path, ledger.proposals())],
+    }  # fmt: skip
+
+
+def _bought(ledger: Ledger) -> dict[str, Any]:
+    """What language models and agents cost; `usd` is None when nothing was bought, or a price is unknown."""
+    spent = sum((one.usage for one in ledger.proposals()), NOTHING_BOUGHT)
+    return {"usd": spent.usd if spent.calls else None, "calls": spent.calls, "tokens": spent.tokens}

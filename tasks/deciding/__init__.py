@@ -1,0 +1,1 @@
+"""Statistics behind the verdicts: the champion estimate, the certificate, checks of runs."""

@@ -1,0 +1,260 @@
+"""What a finished training run cannot be: a crash with the reason, before anything is judged.
+
+A program that trains nothing, hands in an older checkpoint or another trial's, or ignores its seed gets no score.
+These checks catch mistakes and the plain shortcuts. What a program reports is its own claim, and a liar who takes
+care is met by the judge and by fresh runs instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from environments import Environment, safe_open
+from tasks.sandbox import outputs
+from tasks.trial import History, Params, Proposal, Run
+
+PROGRESS_BYTES = 4 * 2**20
+"""What is read of a run's reports: days of them, at the usual few a minute."""
+EARLIER_SECONDS = 2.0
+"""What a file system's clock may be behind ours."""
+OVERSHOOT = 1.1
+ROLLOUT = 2**16
+"""Steps that a large batch may go beyond the budget of steps, besides that share of it."""
+LATE_SECONDS = 2.0
+"""What a program's clock may be ahead of ours over a run, besides a tenth of it: ours may be corrected meanwhile."""
+FEWEST_SHARED = 3
+LARGEST = 1e100
+"""No number is read that is larger: it can be neither printed nor compared in full."""
+Metrics = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Left:
+    """What a run left in out/, as far as `of_one` needs it."""
+
+    newest: float
+    """When its checkpoint was last written, as Unix time; 0 when there is none."""
+    elapsed: float | None = None
+    """The most seconds that it reported; None when it reported none."""
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A run that another is compared with."""
+
+    name: str
+    """What a reason calls it."""
+    proposal: Proposal
+    run: Run
+
+
+def believed(
+    environment: Environment,
+    history: History,
+    proposal: Proposal,
+    run: Run,
+    folder: Path,
+    siblings: Sequence[Run] = (),
+) -> Run:
+    """The run itself, or, when it cannot be what it says, the same run as a crash with the reason.
+
+    Args:
+        folder: The campaign's, which every `Run.dir` is relative to.
+        siblings: Other runs of the same proposal, which no trial of the history holds yet.
+    """
+    if run.status != "finished":
+        return run
+    place = folder / run.dir
+    left = Left(outputs.newest(place / "out"), _elapsed(_reports(place)))
+    proposals = {trial.number: trial.proposal for trial in history}
+    earlier = [Earlier(f"trial {t.number}", t.proposal, other) for t in history for other in t.runs]
+    earlier += [
+        Earlier(f"a rerun of trial {rerun.of}", proposals[rerun.of], rerun.run)
+        for t in history
+        for rerun in t.reruns
+    ]
+    earlier += [Earlier("another run of it", proposal, sibling) for sibling in siblings]
+    reason = of_one(environment, run, left) or against_others(environment, run, proposal, earlier, folder)
+    return replace(run, status="crash", error=reason) if reason else run
+
+
+def of_one(environment: Environment, run: Run, left: Left) -> str | None:
+    """Why a run cannot be believed, looked at by itself; None when it can."""
+    return (
+        _too_short(environment, run)
+        or _too_old(run, left)
+        or _too_many(environment, run)
+        or _too_long(run, left)
+    )
+
+
+def against_others(
+    environment: Environment, run: Run, proposal: Proposal, earlier: Sequence[Earlier], folder: Path
+) -> str | None:
+    """Why a run cannot be believed next to the earlier ones; None when it can."""
+    if environment.deterministic:
+        return None
+    for other in earlier:
+        if reason := _same_checkpoint(run, proposal, other):
+            return reason
+    for other in earlier:
+        if _only_seed_differs(run, proposal, other) and _coincide(
+            environment.metric, folder / run.dir, folder / other.run.dir
+        ):
+            return _ignores_its_seed(f"it reported the same progress as {other.name}, number for number")
+    return None
+
+
+def _too_short(environment: Environment, run: Run) -> str | None:
+    stated = environment.limits.least_seconds
+    least = environment.budget_seconds / 1000 if stated is None else stated
+    done = 0 < environment.budget_steps <= (run.steps or 0)
+    if run.seconds >= least or done:
+        return None
+    return (
+        f"trained for {run.seconds:g} s, too short to learn anything (at least {least:g} s): train for longer, "
+        "or lower least_seconds in [limits]"
+    )
+
+
+def _too_old(run: Run, left: Left) -> str | None:
+    if not left.newest:
+        return "left no checkpoint in out/"
+    before = run.started - left.newest
+    if before <= EARLIER_SECONDS:
+        return None
+    return f"left no checkpoint of its own: the newest file in out/ is {before:.0f} s older than the run: save anew"
+
+
+def _too_many(environment: Environment, run: Run) -> str | None:
+    steps, budget = run.steps or 0, environment.budget_steps
+    if budget and steps > budget * OVERSHOOT + ROLLOUT:
+        return f"reported {_count(steps)} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
+    rate = environment.limits.steps_per_second
+    if steps > rate * max(run.seconds, 1.0):
+        return (
+            f"reported {_count(steps)} steps in {run.seconds:g} s, more than {rate:g} a second: count single steps, "
+            "or raise steps_per_second in [limits]"
+        )
+    return None
+
+
+def _too_long(run: Run, left: Left) -> str | None:
+    if not run.wall_seconds or left.elapsed is None:
+        return None
+    if left.elapsed <= run.wall_seconds * 1.1 + LATE_SECONDS:
+        return None
+    return (
+        f"reported {left.elapsed:.6g} s elapsed in a run of {run.wall_seconds:g} s: "
+        "report seconds since the training began"
+    )
+
+
+def _count(steps: int) -> str:
+    return f"{steps:,}" if steps < 1e15 else f"{min(steps, int(LARGEST)):.3g}"
+
+
+def _same_checkpoint(run: Run, proposal: Proposal, other: Earlier) -> str | None:
+    if run.checkpoint is None or run.checkpoint != other.run.checkpoint:
+        return None
+    differs = _differences(run, proposal, other)
+    same = f"its checkpoint is that of {other.name}, byte for byte"
+    if not differs:
+        return None
+    if differs == ["seed"]:
+        return _ignores_its_seed(same)
+    return f"{same}, though they differ in {', '.join(differs)}: save what this very run has trained"
+
+
+def _ignores_its_seed(how: str) -> str:
+    return (
+        f"ignores its seed: {how}, which ran under another: draw everything from the seed in config.json, "
+        "or set deterministic = true if training draws nothing at random"
+    )
+
+
+def _differences(run: Run, proposal: Proposal, other: Earlier) -> list[str]:
+    """What two runs did not have in common, in words. A program whose digest is unknown is taken for the same."""
+    program = None not in (run.program, other.run.program) and run.program != other.run.program
+    names = _changed(proposal.params, other.proposal.params)
+    shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 5 else names
+    return ["program"] * program + shown + ["seed"] * (run.seed != other.run.seed)
+
+
+def _changed(one: Params, other: Params) -> list[str]:
+    return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
+
+
+def _only_seed_differs(run: Run, proposal: Proposal, other: Earlier) -> bool:
+    known = run.program is not None and other.run.program is not None
+    return known and _differences(run, proposal, other) == ["seed"]
+
+
+def _coincide(metric: str, one: Path, other: Path) -> bool:
+    """Whether two runs reported exactly the same at several steps, and something that moves.
+
+    That is the objective where it was reported: a learning rate follows its schedule under every seed.
+    """
+    here, there = _metrics(_reports(one)), _metrics(_reports(other))
+    shared = [step for step in here if step in there]
+    if len(shared) < FEWEST_SHARED or any(here[step] != there[step] for step in shared):
+        return False
+    objective = [here[step][metric] for step in shared if metric in here[step]]
+    if objective:
+        return len(set(objective)) > 1
+    return any(here[step] != here[shared[0]] for step in shared)
+
+
+def _reports(place: Path) -> Iterator[dict[str, object]]:
+    """What a run reported, as far as it can be read; nothing when its progress is missing or no plain file."""
+    try:
+        with ExitStack() as stack:
+            folder = safe_open.open_folder(place / "out")
+            stack.callback(os.close, folder)
+            data = stack.enter_context(safe_open.open_file("progress.jsonl", folder)).read(PROGRESS_BYTES)
+    except OSError as error:
+        if safe_open.is_programs_doing(error):
+            return
+        raise
+    for line in data.splitlines():
+        if (report := _report(line)) is not None:
+            yield report
+
+
+def _report(line: bytes) -> dict[str, object] | None:
+    try:
+        report: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return report if isinstance(report, dict) else None
+
+
+def _elapsed(reports: Iterable[Mapping[str, object]]) -> float | None:
+    return max(
+        (value for report in reports if (value := _number(report.get("elapsed"))) is not None), default=None
+    )
+
+
+def _metrics(reports: Iterable[Mapping[str, object]]) -> dict[int, Metrics]:
+    """The numbers that were reported, by step; the last ones where a step was reported again."""
+    found: dict[int, Metrics] = {}
+    for report in reports:
+        step, metrics = report.get("step"), report.get("metrics")
+        if not isinstance(step, int) or not isinstance(metrics, dict):
+            continue
+        numbers = {name: number for name, value in metrics.items() if (number := _number(value)) is not None}
+        if numbers:
+            found[step] = numbers
+    return found
+
+
+def _number(value: object) -> float | None:
+    """The value as a float; None when it is none. What Python reads as JSON includes NaN and endless integers."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        return None
+    return float(max(-LARGEST, min(value, LARGEST)))

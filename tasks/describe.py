@@ -1,0 +1,146 @@
+"""A campaign in a few words: its result, a score, what a new champion does otherwise than the one before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tasks.deciding.certificate import Arm, Certificate, shipped
+from tasks.deciding.standing import standing
+from tasks.deciding.statistics import CONFIDENCE
+from tasks.trial import History, Trial, Value, baseline, best, measured
+
+UNPROVEN = "no number here is proven yet"
+
+
+def outcome(certificate: Certificate) -> str:
+    """What a certificate says, in a sentence; differences are in the metric's own sign."""
+    found, seen = certificate.comparison, looked_before(certificate)
+    if not certificate.passed or found is None:
+        return f"not certified, because {certificate.reason}{seen}"
+    counts = f"{len(certificate.scores('champion'))} v {len(certificate.scores('baseline'))} fresh runs"
+    if found.df is None:
+        return f"certified: {difference(certificate, found.gain)} ({counts}, without any spread){seen}"
+    ends = sorted(sign_of(certificate) * end for end in (found.low, found.high))
+    interval = f"{CONFIDENCE * 100:g} % interval {ends[0]:+.4g}..{ends[1]:+.4g}"
+    return f"certified: {difference(certificate, found.gain)} ({interval}, {counts}, p = {found.p:.2g}){seen}"
+
+
+def looked_before(certificate: Certificate) -> str:
+    """That the same report questions were looked at before, to stand after what a certificate says; empty otherwise."""
+    times = certificate.looked_before
+    return f"; its questions were looked at {times} time{'s' * (times > 1)} before" if times else ""
+
+
+def caution(certificate: Certificate) -> str:
+    """What goes with a certified gain, since an unlucky one would not have passed; empty for what did not pass."""
+    found, expected = certificate.comparison, certificate.expected
+    if found is None or expected is None:
+        return ""
+    how = "slightly high" if expected > found.gain / 2 else "high, and this one passed narrowly"
+    return f"estimates that pass a test run {how}: expect {difference(certificate, expected)}"
+
+
+def sign_of(certificate: Certificate) -> int:
+    """1 where a larger score is better, -1 where a smaller one is."""
+    return 1 if all(fresh.score.higher_is_better for fresh in certificate.runs) else -1
+
+
+def difference(certificate: Certificate, gain: float) -> str:
+    """A gain in goodness as a difference of scores; that less is better is said."""
+    shown = f"{sign_of(certificate) * gain:+.4g}"
+    return shown if sign_of(certificate) > 0 or not gain else f"{shown}, {'better' if gain > 0 else 'worse'}"
+
+
+def ships(certificates: Sequence[Certificate]) -> str:
+    """What a campaign ships by its certificates, in words."""
+    passed = shipped(certificates)
+    return f"trial {passed.champion} ships" if passed else "the baseline ships"
+
+
+def headline(history: History, campaign: str, certificates: Sequence[Certificate] = ()) -> str:
+    """The campaign's result so far, in a sentence.
+
+    Its numbers are those of fresh runs where there is a certificate. Before, the champion's is the level that is
+    believed of it, luck allowed for, and said to be unproven.
+
+    Args:
+        certificates: Those of the campaign's own environment.
+    """
+    first, champion, tried = baseline(history), best(history), len([t for t in history if t.number > 0])
+    after = f"after {tried} trial{'s' if tried != 1 else ''}"
+    if champion is None:
+        return f"{campaign}: no score yet {after}" if tried else f"{campaign}: no score yet"
+    newest = certificates[-1] if certificates else None
+    if newest and (newest.passed or newest.champion == champion.number):
+        return f"{campaign}: {_result(newest, certificates)}"
+    before = number(mean_of(history, 0)) if first and mean_of(history, 0) is not None else "without a score"
+    if champion is first:
+        return f"{campaign}: baseline {before} stands {after}" if tried else f"{campaign}: baseline {before}"
+    level = level_of(history)
+    believed = mean_of(history, champion.number) if level is None else level
+    return f"{campaign}: about {number(believed)} {after}, baseline {before}; {UNPROVEN}"
+
+
+def _result(newest: Certificate, certificates: Sequence[Certificate]) -> str:
+    arms: tuple[Arm, Arm] = ("champion", "baseline")
+    mine, theirs = (newest.mean(arm) for arm in arms)
+    verdict = "certified" if newest.passed else f"not certified, {ships(certificates)}"
+    if mine is None or theirs is None:
+        return f"trial {newest.champion} {verdict}: {newest.reason}"
+    return f"trial {newest.champion} {verdict}: {number(mine)} against the baseline's {number(theirs)} on fresh runs"
+
+
+def mean_of(history: History, trial: int) -> float | None:
+    """The mean over all of a trial's training runs that have a score, its reruns included; None without any."""
+    values = [score.value for score in measured(history, trial) if score.value is not None]
+    return math.fsum(values) / len(values) if values else None
+
+
+def level_of(history: History) -> float | None:
+    """What is believed of the champion's level, in the metric's own sign (tasks/deciding/standing.py).
+
+    None without a score, or where the scores are too far apart for any belief.
+    """
+    champion, found = best(history), standing(history)
+    if champion is None or found is None or not math.isfinite(found.level):
+        return None
+    return found.level if champion.score.higher_is_better else -found.level
+
+
+def number(value: float | None) -> str:
+    """A score as people read it, to four digits; a dash when there is none."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
+
+
+def changes(trial: Trial, previous: Trial | None, most: int = 2) -> list[str]:
+    """What a new champion does otherwise than the one before it: its largest changes, a short line for each."""
+    if previous is None:
+        return ["the first with a score"]
+    old, new = previous.proposal.params, trial.proposal.params
+    changed = sorted((n for n in new if old.get(n) != new[n]), key=lambda n: -_step(old.get(n), new[n]))
+    shown = changed if len(changed) <= most + 1 else changed[:most]
+    lines = ["edited program"] if trial.proposal.edit else []
+    lines += [f"{_short(name, 20)} {short_value(old.get(name))} → {short_value(new[name])}" for name in shown]
+    return lines + ([f"and {len(changed) - len(shown)} more"] if len(changed) > len(shown) else [])
+
+
+def short_value(value: Value | None) -> str:
+    """A parameter's value in at most 14 characters; a dash when it has none."""
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if isinstance(value, float) else _short(str(value), 14)
+
+
+def _step(old: Value | None, new: Value) -> float:
+    """How large a change is: of numbers the logarithm of their ratio, of anything else 1."""
+    if isinstance(old, bool | str | None) or isinstance(new, bool | str) or old * new <= 0:
+        return 1.0
+    return abs(math.log(abs(new)) - math.log(abs(old)))
+
+
+def _short(text: str, most: int) -> str:
+    """A text with its middle left out where it is longer than `most` characters."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - most // 2 - 1) :]}"

@@ -1,0 +1,1 @@
+"""Edits of a program: applying them, and checking the source that results."""

@@ -1,0 +1,1 @@
+"""GPUs and CPU slots of this machine, and the locks that keep them exclusive."""

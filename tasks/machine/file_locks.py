@@ -1,0 +1,165 @@
+"""Fences: machine-wide locks of a part of the machine, such as a GPU, that hold as long as anybody uses it.
+
+A part has two files in one folder, which belongs to everybody:
+
+    NAME.lock    flock, exclusive: held by the engine through a descriptor that no program inherits. It says who.
+    NAME.fence   flock, shared: held by the engine and, through a descriptor that they inherit, by all of its programs.
+
+The kernel frees the first when the engine dies, whatever its programs do to the descriptor that they have; the second
+when the last of them is gone. The fence is a FIFO, for nothing that a program writes to it stays there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments.plugins import Refused
+from tasks.sandbox.supervisor import FILTER_DESCRIPTOR
+from tasks.system.commands import command_of, identity
+
+NOTE_BYTES = 512
+SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who has noted that a part is its own."""
+
+    pid: int
+    started: str
+    """When that process was started, as `identity` has it: a later one may have its pid."""
+
+    @property
+    def is_alive(self) -> bool:
+        try:
+            return identity(self.pid) == self.started
+        except OSError:
+            return False
+
+    def __str__(self) -> str:
+        if self.pid == os.getpid():
+            return f"process {self.pid} (this one)"
+        return f"process {self.pid} ({command_of(self.pid) or 'a program'})"
+
+
+def folder() -> Path:
+    """Where the locks of this machine lie."""
+    return Path(tempfile.gettempdir()) / "nightshift-slots"
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder, which every user of this machine may put files into.
+
+    Raises:
+        Refused: something else has its name.
+    """
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+        folder.chmod(0o1777)  # whatever the umask
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise Refused(f"{folder} is no folder, and slots are locked in one of that name: remove it")
+
+
+def take(lock: Path) -> int | None:
+    """Hold a lock: a descriptor to `release`; None while somebody else holds it."""
+    descriptor = _opened(lock)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _is_at(descriptor, lock):
+            return descriptor
+    except BlockingIOError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+def note(lock: int) -> None:
+    """Write down that this process holds the lock."""
+    holder = {"pid": os.getpid(), "started": identity(os.getpid())}
+    os.pwrite(lock, f"{json.dumps(holder)}\n".encode(), 0)
+
+
+def release(lock: int) -> None:
+    os.ftruncate(lock, 0)
+    os.close(lock)
+
+
+def noted(lock: Path) -> Holder | None:
+    """Who holds it by its own word, or held it when it was killed."""
+    try:
+        with os.fdopen(os.open(lock, os.O_RDONLY | SAFE)) as file:
+            said = json.loads(file.read(NOTE_BYTES))
+        return Holder(int(said["pid"]), str(said["started"]))
+    except (OSError, ValueError, TypeError, KeyError):  # anybody can write there
+        return None
+
+
+def is_held(lock: Path) -> bool:
+    """Whether somebody holds it at this moment."""
+    with os.fdopen(os.open(lock, os.O_RDONLY | SAFE)) as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def describe(lock: Path) -> str:
+    """Who holds it, in words."""
+    holder = noted(lock)
+    return str(holder) if holder and holder.is_alive else "a process that has not said which"
+
+
+def open_fence(path: Path) -> int:
+    """A descriptor of a fence, for programs to inherit.
+
+    Raises:
+        Refused: something else has its name.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkfifo(path)
+        path.chmod(0o444)
+    first = os.open(path, os.O_RDONLY | os.O_NONBLOCK | SAFE)
+    try:
+        if not stat.S_ISFIFO(os.fstat(first).st_mode):
+            raise Refused(f"{path} is no fence of ours: remove it")
+        # The keeper hands bubblewrap its filter at a number of its own choice.
+        return fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, FILTER_DESCRIPTOR + 1)
+    finally:
+        os.close(first)
+
+
+def put_up(fence: int) -> bool:
+    """Hold a fence, shared with whoever inherits it; False while anybody is left from before. Needs its lock."""
+    try:
+        fcntl.flock(fence, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(fence, fcntl.LOCK_SH)
+    return True
+
+
+def _opened(lock: Path) -> int:
+    while True:
+        # Not O_CREAT alone: in a folder of everybody the kernel may refuse it for a file of somebody else's.
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(lock, os.O_RDWR | SAFE)
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE, 0o666)
+            os.fchmod(descriptor, 0o666)
+            return descriptor
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is still the one of that name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,159 @@
+"""Which GPUs this machine has and who computes on them, as NVIDIA's own command tells it.
+
+Read from `nvidia-smi --query-gpu=... --format=csv,noheader,nounits` and `--query-compute-apps=...`. The format and
+`[N/A]` are described in the manual, nvidia-smi(1); the fields in `nvidia-smi --help-query-gpu` and
+`--help-query-compute-apps`: a line for each GPU or process, fields parted by a comma and a space, memory in MiB,
+and in brackets why a field has no value. It may print warnings between the lines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import psutil
+
+from tasks.system.commands import ask, command_of
+from tasks.system.orphans import MARKER
+
+COMMAND = "nvidia-smi"
+FORMAT = "--format=csv,noheader,nounits"
+GPU_FIELDS = ("index", "uuid", "memory.total", "memory.used", "name")
+PROCESS_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
+"""The name comes last: it is the one that may hold a comma."""
+NO_VALUE = ("n/a", "not supported", "not found", "insufficient permissions", "unknown", "")
+GIB, MIB = 2**30, 2**20
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU; sizes in bytes, None where the driver does not tell."""
+
+    index: int
+    uuid: str
+    name: str
+    memory: int | None
+    used: int | None
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that computes on a GPU."""
+
+    gpu: str
+    """The uuid of the GPU, or of a part of one."""
+    pid: int | None
+    memory: int | None
+    """Bytes of the GPU's memory."""
+    command: str
+    trial: str = ""
+    """The campaign and trial that it belongs to, as in night-1/0007; empty when it is none of ours."""
+
+
+def can_be_asked() -> bool:
+    """Whether there is a command to ask."""
+    return shutil.which(COMMAND) is not None
+
+
+def ask_gpus() -> tuple[list[Gpu], list[str]]:
+    """The GPUs of this machine, and the words of the command that tell of none.
+
+    Raises:
+        Unanswered: the command fails, or has not ended in time.
+        OSError: it cannot be started.
+    """
+    return parse_gpus(ask([COMMAND, f"--query-gpu={','.join(GPU_FIELDS)}", FORMAT]))
+
+
+def ask_holders() -> tuple[list[Holder], list[str]]:
+    """The processes that compute on any of them, and the words that tell of none; raises as `ask_gpus`."""
+    return parse_processes(ask([COMMAND, f"--query-compute-apps={','.join(PROCESS_FIELDS)}", FORMAT]))
+
+
+def visible(found: Sequence[Gpu], stated: str | None) -> list[Gpu]:
+    """Those that CUDA_VISIBLE_DEVICES leaves visible, in its order; None leaves all.
+
+    As CUDA reads it: numbers, or UUIDs that may be cut short, up to the first that names none. A number is taken as
+    nvidia-smi counts, which is CUDA's own order where all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID.
+    A part of a GPU (MIG) stands for itself.
+    """
+    if stated is None:
+        return list(found)
+    chosen: list[Gpu] = []
+    for word in map(str.strip, stated.split(",")):
+        if word.startswith("MIG-"):
+            chosen.append(Gpu(len(chosen), word, "a part of a GPU", None, None))
+            continue
+        named = (gpu for gpu in found if _names(word, gpu))
+        if (gpu := next(named, None)) is None:
+            break
+        chosen.append(gpu)
+    return chosen
+
+
+def _names(word: str, gpu: Gpu) -> bool:
+    return word == str(gpu.index) or (word.startswith("GPU-") and gpu.uuid.startswith(word))
+
+
+def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
+    """The GPUs, and the lines that tell of none."""
+
+    def gpu(index: str, uuid: str, memory: str, used: str, name: str) -> Gpu:
+        return Gpu(int(index), uuid, name, _bytes(memory), _bytes(used))
+
+    return _parsed(text, len(GPU_FIELDS), gpu)
+
+
+def parse_processes(text: str) -> tuple[list[Holder], list[str]]:
+    """The processes that compute, and the lines that tell of none."""
+
+    def holder(uuid: str, pid: str, memory: str, name: str) -> Holder:
+        return Holder(uuid, _whole(pid), _bytes(memory), "" if _has_no_value(name) else name)
+
+    return _parsed(text, len(PROCESS_FIELDS), holder)
+
+
+def known(holder: Holder) -> Holder:
+    """With what this machine's own list of processes tells of it; in a container it may tell nothing."""
+    if holder.pid is None:
+        return holder
+    trial = ""
+    with contextlib.suppress(psutil.Error):  # it is somebody else's, which cannot be read, or gone
+        trial = psutil.Process(holder.pid).environ().get(MARKER, "")
+    return Holder(holder.gpu, holder.pid, holder.memory, command_of(holder.pid) or holder.command, trial)
+
+
+def _parsed(text: str, fields: int, build: Callable[..., T]) -> tuple[list[T], list[str]]:
+    rows: list[T] = []
+    words: list[str] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        try:
+            rows.append(build(*(part.strip() for part in _split(line, fields))))
+        except ValueError:
+            words.append(line)
+    return rows, words
+
+
+def _split(line: str, fields: int) -> list[str]:
+    parts = line.split(",", fields - 1)
+    if len(parts) != fields:
+        raise ValueError(f"{fields} fields are wanted, got {line!r}")
+    return parts
+
+
+def _has_no_value(text: str) -> bool:
+    return text.strip("[]").lower() in NO_VALUE
+
+
+def _whole(text: str) -> int | None:
+    """A number; None where it says that it has none, which leaves out what it says of a broken GPU."""
+    return None if _has_no_value(text) else int(text)
+
+
+def _bytes(mebibytes: str) -> int | None:
+    number = _whole(mebibytes)
+    return None if number is None else number * MIB

@@ -1,0 +1,128 @@
+"""Layout: how a machine is divided into slots, as somebody stated it or as it is found."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments import Environment
+from environments.plugins import Refused
+from tasks.machine import gpus
+from tasks.machine.gpus import Gpu
+from tasks.machine.slots import Slots
+from tasks.system.commands import Unanswered
+from tasks.system.slot import VISIBLE
+
+BLOCK = "nightshift"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a machine is divided, as somebody stated it (blocks/machine.py)."""
+
+    gpus: tuple[tuple[int, ...], ...] = ()
+    """Groups of GPUs by nvidia-smi's numbers; empty: each by itself."""
+    cpu_slots: int | None = None
+    """None: as many as there are usable cores."""
+
+    @property
+    def stated(self) -> list[list[int]]:
+        """The groups as the block has them."""
+        return [list(group) for group in self.gpus]
+
+
+def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slots:
+    """The slots for an environment's programs: GPUs if its device may be one and there are any, else the CPU.
+
+    GPUs that CUDA_VISIBLE_DEVICES hides from this process are not ours to give.
+
+    Raises:
+        Refused: the layout names a GPU that is not there, a run needs more than there are, or device is cuda and the
+            driver does not answer.
+    """
+    on_cpu = Slots(home, cpu_slots=layout.cpu_slots)
+    if environment.device == "cpu" or not gpus.can_be_asked():  # GPUs of another make are nobody's to lock
+        return on_cpu
+    try:
+        found, words = gpus.ask_gpus()
+    except (Unanswered, OSError) as silent:
+        found, words = [], [str(silent)]
+    if not found and words and environment.device == "cuda":
+        raise Refused(f"device = 'cuda', but {'; '.join(words)}: see `nightshift doctor`")
+    groups = _grouped(layout, found, gpus.visible(found, os.environ.get(VISIBLE)), environment.gpus)
+    fitting = tuple(group for group in groups if len(group) >= environment.gpus)
+    if groups and not fitting:
+        has = ", ".join("-".join(str(gpu.index) for gpu in group) for group in groups)
+        raise Refused(
+            f"a run of {environment.name} needs {environment.gpus} GPUs, and the slots of this machine are of GPU "
+            f"{has}: see {VISIBLE} and the Machine block"
+        )
+    return Slots(home, fitting) if fitting else on_cpu
+
+
+def saved_layout() -> Layout:
+    """What the Prefect server that this process uses has saved for this machine; nothing stated without any of it.
+
+    That is the Machine block `nightshift-<host>`, for servers that several machines share, else `nightshift`.
+
+    Raises:
+        ConnectionError: PREFECT_API_URL is set, and nothing answers there.
+    """
+    api = os.environ.get("PREFECT_API_URL")
+    if not api:
+        return Layout()
+    import httpx
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from blocks.machine import Machine
+
+    try:
+        # Prefect may have been imported before the address was set; it would start a server of its own.
+        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+            for name in (f"{BLOCK}-{host()}", BLOCK):
+                with suppress(ObjectNotFound):
+                    saved = client.read_block_document_by_name(name, Machine.get_block_type_slug())
+                    block = Machine.model_validate(saved.data)
+                    return Layout(tuple(map(tuple, block.gpus)), block.cpu_slots)
+    except httpx.TransportError as error:
+        raise ConnectionError(
+            f"no Prefect server answers at PREFECT_API_URL={api}: start it, or unset it"
+        ) from error
+    return Layout()
+
+
+def host() -> str:
+    """This machine's name as a block's may be: a-z, 0-9 and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", platform.node().lower()).strip("-")
+
+
+def _grouped(
+    layout: Layout, found: Sequence[Gpu], seen: Sequence[Gpu], each: int
+) -> tuple[tuple[Gpu, ...], ...]:
+    """The groups that a layout states, as far as all of their GPUs are seen; if it states none, so many in each."""
+    if not layout.gpus or not found:
+        whole = [tuple(seen[at : at + each]) for at in range(0, len(seen), each)]
+        return tuple(group for group in whole if len(group) == each) or tuple(whole)
+    by_index = {gpu.index: gpu for gpu in found}
+    for index in (index for group in layout.gpus for index in group):
+        if index not in by_index:
+            has = ", ".join(map(str, by_index))
+            raise Refused(
+                f"the Machine block says gpus = {layout.stated}, but this machine has {has}: correct it"
+            )
+    groups = tuple(tuple(by_index[index] for index in group) for group in layout.gpus)
+    mine = tuple(group for group in groups if all(gpu in seen for gpu in group))
+    if not mine:
+        hidden = os.environ.get(VISIBLE)
+        raise Refused(
+            f"the Machine block says gpus = {layout.stated}, and {VISIBLE} = {hidden!r} hides a GPU of each group: "
+            "name whole groups, or unset it"
+        )
+    return mine

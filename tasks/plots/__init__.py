@@ -1,0 +1,1 @@
+"""progress.png, the picture of a campaign."""

@@ -1,0 +1,1 @@
+"""What every proposal is checked against before it becomes a trial."""

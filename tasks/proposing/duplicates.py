@@ -1,0 +1,169 @@
+"""Memory: whether an idea was tried before, and which kinds of ideas were, told from the history alone.
+
+Two proposals are the same when nobody could tell their outcomes apart: every parameter within a thousandth of its
+scale, and a program that differs in nothing that Python acts on. Names of variables and the order of definitions are
+part of a program: that a change of them changes nothing cannot always be told.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from environments.space import Choice, Float, Parameter, Space
+from tasks.editing.literals import NotPython, parse
+from tasks.trial import History, Params, Value
+
+TOLERANCE = 1e-3
+"""Of a float's range, on its own scale: values as close as that are the same."""
+REMEMBERED = 4096
+"""Programs whose meaning is kept: with 20 KiB each, some 80 MiB."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What was proposed before, decided or under way."""
+
+    number: int
+    params: Params
+    files: Mapping[str, str]
+    """The whole texts of the editable files, by name."""
+    what: str
+    """What became of it, such as `discarded at -12.3` or `under way`."""
+
+
+@dataclass(frozen=True)
+class Category:
+    """A kind of idea, and what came of it."""
+
+    name: str
+    tries: int
+    """Decided trials."""
+    keeps: int
+
+
+def duplicate(space: Space, params: Params, files: Mapping[str, str], tried: Iterable[Tried]) -> str | None:
+    """What a proposal repeats, in a sentence; None when it repeats nothing.
+
+    Args:
+        params: A value for every parameter of the space; others, which are fixed, are not looked at.
+        files: The whole texts of the editable files, by name.
+    """
+    for earlier in tried:
+        if _is_same_point(space, params, earlier.params) and _is_same_program(files, earlier.files):
+            return f"the same as trial {earlier.number} ({earlier.what}): {_likeness(space, params, files, earlier)}"
+    return None
+
+
+def meaning(files: Mapping[str, str]) -> str:
+    """A digest of what files say: comments, docstrings and formatting of Python are no part of it.
+
+    A file that is no Python, or that Python would not take, counts with its whole text.
+    """
+    return _meaning_of_all(tuple(sorted(files.items())))
+
+
+def categories(history: History) -> tuple[Category, ...]:
+    """The kinds of ideas that were decided, most tried first; a trial that names none is left out."""
+    tries: dict[str, list[bool]] = {}
+    for trial in history:
+        name = normal(trial.proposal.category)
+        if name and trial.number > 0:
+            tries.setdefault(name, []).append(trial.verdict.kind == "keep")
+    found = (Category(name, len(kept), sum(kept)) for name, kept in tries.items())
+    return tuple(sorted(found, key=lambda one: (-one.tries, -one.keeps, one.name)))
+
+
+def normal(category: str) -> str:
+    """A category's name with its case, and what stands between its words, evened out.
+
+    >>> normal(" Learning_Rate")
+    'learning rate'
+    """
+    return re.sub(r"[\s_-]+", " ", category).strip().casefold()
+
+
+def _is_same_point(space: Space, params: Params, others: Params) -> bool:
+    return all(
+        name in params and name in others and _is_same(parameter, params[name], others[name])
+        for name, parameter in space.items()
+    )
+
+
+def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
+    """Whether two values of a parameter are the same for all that can come of it."""
+    if type(one) is type(other) and one == other:
+        return True
+    try:
+        one, other = parameter.check(one), parameter.check(other)
+    except ValueError:  # one lies outside of the space, the other is another value
+        return False
+    if isinstance(parameter, Choice):
+        return repr(one) == repr(other)  # by repr, since True == 1
+    if not isinstance(parameter, Float):
+        return one == other
+    low, high = parameter.low, parameter.high
+    ends = (float(one), float(other), low, high)
+    first, second, low, high = map(math.log, ends) if parameter.log else ends
+    return abs(first - second) <= TOLERANCE * (high - low)
+
+
+def _is_same_program(files: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    return files == others or meaning(files) == meaning(others)
+
+
+def _likeness(space: Space, params: Params, files: Mapping[str, str], earlier: Tried) -> str:
+    """In what two proposals are the same."""
+    exactly = all(repr(params[name]) == repr(earlier.params[name]) for name in space)
+    point = "the same parameters" if exactly else "parameters within a thousandth of their ranges"
+    if not files:
+        return point
+    program = "the same program" if files == earlier.files else "a program that says the same in other words"
+    return f"{point}, and {program}"
+
+
+@lru_cache(REMEMBERED)
+def _meaning_of_all(files: tuple[tuple[str, str], ...]) -> str:
+    parts = [f"{name}\0{_meaning_of(name.endswith('.py'), text)}" for name, text in files]
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
+
+
+@lru_cache(REMEMBERED)
+def _meaning_of(is_python: bool, text: str) -> str:
+    try:
+        said = _said(parse("", text)) if is_python else text
+    except NotPython:
+        said = text
+    return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()
+
+
+def _said(tree: ast.AST) -> str:
+    """A tree in words, node before children, a line each; statements that do nothing are left out.
+
+    Half as long as ast.dump takes, of which a campaign that is resumed needs one per trial.
+    """
+    words: list[str] = []
+    left: list[object] = [tree]
+    while left:
+        thing = left.pop()
+        if isinstance(thing, ast.AST):
+            words.append(type(thing).__name__)
+            left += [getattr(thing, name, None) for name in thing._fields]
+        elif isinstance(thing, list):
+            kept = [part for part in thing if not _does_nothing(part)]
+            words.append(f"[{len(kept)}")
+            left += kept
+        else:
+            words.append(hex(thing) if type(thing) is int else repr(thing))  # repr refuses 5000 digits
+    return "\n".join(words)
+
+
+def _does_nothing(part: object) -> bool:
+    """Whether it is a docstring, a text in place of a comment, `...` or `pass`."""
+    is_constant = isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)
+    return is_constant or isinstance(part, ast.Pass)

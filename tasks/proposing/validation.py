@@ -1,0 +1,156 @@
+"""The desk: what a suggestion is checked by before it may become a trial, and what a brief of it says.
+
+In this order: its parameters lie in the space, its files are editable, nothing like it was tried before or is under
+way, and an edited program survives a run of seconds behind the walls that its training will have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments import Environment
+from environments.plugins import Refused
+from tasks.editing.edits import diff_of, patched
+from tasks.proposers import Brief, Problem, Suggestion
+from tasks.proposing import duplicates
+from tasks.proposing.duplicates import Tried
+from tasks.sandbox.isolation import Isolation
+from tasks.store.inbox import Idea
+from tasks.store.workspace import TrialDir
+from tasks.system import file_trees
+from tasks.trial import History, Proposal, Trial, best
+
+SMOKE_SECONDS = 3.0
+"""Training time of the run that shows whether an edited program works at all."""
+SMOKE_SHARE = 0.25
+"""Of the budget, at most."""
+PROGRAM_MD = "program.md"
+PROMPTS = "prompts"
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where the proposals of one trial are worked out."""
+
+    environment: Environment
+    isolation: Isolation
+    program: Path
+    """The folder with the baseline program's files."""
+    place: TrialDir
+    marker: str
+    """What the processes of its runs are found by."""
+    ideas: tuple[tuple[str, Idea], ...] = ()
+    """What waits in the campaign's inbox, by name; it comes before anything that a proposer thinks of."""
+
+    def fault(self, brief: Brief, proposal: Proposal) -> str | None:
+        """Why a proposal cannot be tried; None when it can."""
+        base = originals(self.environment, self.program)
+        every = [*_decided(brief.history, base), *_under_way(brief, base)]
+        program = patched(base, proposal.edit) if proposal.edit else base
+        if same := duplicates.duplicate(brief.space, proposal.params, program, every):
+            return same
+        champion = best(brief.history)
+        if proposal.edit and (champion is None or proposal.edit != champion.proposal.edit):
+            return self._smoke(proposal, brief.seed)
+        return None
+
+    def program_of(self, brief: Brief, suggestion: Suggestion) -> tuple[str | None, int]:
+        """The edit of a suggestion against the baseline's program, and the trial that it starts from.
+
+        Raises:
+            Refused: a file that may not be changed.
+        """
+        champion = best(brief.history)
+        kept, number = (champion.proposal.edit, champion.number) if champion else (None, 0)
+        if suggestion.files is None:
+            return kept, number if kept else 0
+        for name in suggestion.files:
+            if name not in self.environment.editable:
+                raise Refused(
+                    f"{name!r} may not be changed; editable: {', '.join(self.environment.editable)}"
+                )
+        base = originals(self.environment, self.program)
+        before = patched(base, kept) if kept else base
+        return diff_of(base, {**before, **suggestion.files}) or None, number
+
+    def _smoke(self, proposal: Proposal, seed: int) -> str | None:
+        """Start the edited program for some seconds, or ask it as the environment says; why that failed, or None.
+
+        That it has saved nothing so early is no fault: it may do so at its end.
+        """
+        from tasks.train import NO_CHECKPOINT, Cut, run_program
+
+        seconds = min(SMOKE_SECONDS, SMOKE_SHARE * self.environment.budget_seconds)
+        aside = TrialDir(self.place.path / "smoke")
+        file_trees.remove(aside.path)
+        aside.path.mkdir(parents=True)
+        problem, cut = self.environment, Cut(self.environment.startup_seconds, seconds)
+        if problem.check_cmd:  # nothing is trained, so nothing is taken from whoever has the GPUs
+            problem = problem.model_copy(update={"train_cmd": problem.check_cmd, "device": "cpu"})
+        run = run_program(self.marker, problem, self.isolation, self.program, aside, proposal, seed, cut)
+        for large in (aside.out, aside.workspace):  # its log is enough to understand it by
+            file_trees.remove(large)
+        if run.status != "crash" or run.error is None or run.error.startswith(NO_CHECKPOINT):
+            return None
+        return run.error if problem.check_cmd else f"in a run of {seconds:g} s: {run.error}"
+
+
+def originals(environment: Environment, program: Path) -> dict[str, str]:
+    """The editable files of a program, by name; one that does not exist is not among them."""
+    paths = {name: program / name for name in environment.editable}
+    # Not read_text(), which would make other ends of lines of those that the file has.
+    return {
+        name: path.read_bytes().decode("utf-8", "replace") for name, path in paths.items() if path.is_file()
+    }
+
+
+def champions_files(environment: Environment, program: Path, history: History) -> Mapping[str, str]:
+    """The editable files as the champion has them."""
+    base, champion = originals(environment, program), best(history)
+    return patched(base, champion.proposal.edit) if champion and champion.proposal.edit else base
+
+
+def problem_of(environment: Environment) -> Problem:
+    """An environment in words and files, for whoever has never heard of it."""
+    said, prompts = environment.folder / PROGRAM_MD, environment.folder / PROMPTS
+    steps = f", {environment.budget_steps:,} steps at most" if environment.budget_steps else ""
+    return Problem(
+        name=environment.name,
+        title=environment.title,
+        metric=environment.metric,
+        higher_is_better=environment.higher_is_better,
+        budget=f"{environment.budget_seconds:g} s on {environment.device}{steps}",
+        guards=tuple(
+            f"{name} ({guard.direction}), may get worse by {guard.margin:g}"
+            for name, guard in environment.guards.items()
+        ),
+        program_md=said.read_text("utf-8", "replace") if said.is_file() else "",
+        editable=environment.editable,
+        required_calls=environment.required_calls,
+        fixed=dict(environment.fixed),
+        prompts=prompts if prompts.is_dir() else None,
+    )
+
+
+def _decided(history: History, base: Mapping[str, str]) -> Iterable[Tried]:
+    for trial in history:
+        edit = trial.proposal.edit
+        yield Tried(
+            trial.number, trial.proposal.params, patched(base, edit) if edit else base, _ending(trial)
+        )
+
+
+def _ending(trial: Trial) -> str:
+    score = trial.score.value
+    return trial.verdict.kind if score is None else f"{trial.verdict.kind} at {score:.4g}"
+
+
+def _under_way(brief: Brief, base: Mapping[str, str]) -> Iterable[Tried]:
+    """What is under way, and what a person would not have."""
+    proposals = [(number, one, "under way") for number, one in brief.pending.items()]
+    proposals += [(one.number, one.proposal, one.words) for one in brief.rejected]
+    for number, proposal, what in proposals:
+        edit = proposal.edit
+        yield Tried(number, proposal.params, patched(base, edit) if edit else base, what)

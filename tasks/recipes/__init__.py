@@ -1,0 +1,1 @@
+"""Preparation recipes of environments: run once, checked, and shared by campaigns."""

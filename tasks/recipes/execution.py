@@ -1,0 +1,164 @@
+"""Run a recipe: behind the walls of every program, without a GPU, a key, or files that its hash does not cover.
+
+It reads copies of the files that it names, and what there is at absolute paths in its settings; it writes the folder
+that it is given. With `network = true` it also has the cache of Hugging Face that the user has, to read and to fill,
+but not the token beside it, and the network unless HF_HUB_OFFLINE is set.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from environments.limits import Limits
+from environments.recipe import Recipe
+from tasks.recipes.output import Unfit
+from tasks.sandbox import confinement, outputs
+from tasks.sandbox.child_environment import NotAProgram
+from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.isolation import check_given, findings
+from tasks.sandbox.program import CannotStart, Program, Stopped
+from tasks.system.clock import clock
+
+POLL_SECONDS = 0.05
+LOOK_SECONDS = 1.0
+"""Between two looks at how much it has made."""
+SAY_SECONDS = 15.0
+"""Between two words on how far it is."""
+GIB = 2**30
+CACHES = {
+    "HF_HUB_CACHE": "hub", "HF_DATASETS_CACHE": "datasets", "HF_XET_CACHE": "xet", "HF_ASSETS_CACHE": "assets",
+}  # fmt: skip
+"""Parts of the cache of Hugging Face, by the variables that say where they are."""
+OFFLINE = "HF_HUB_OFFLINE"
+SHUT = (
+    "Permission denied", "No such file", "Read-only file system", "name resolution", "unreachable", "No module named",
+    "LocalEntryNotFound", "offline", "Offline",
+)  # fmt: skip
+"""What programs say at a door that walls keep shut."""
+
+Say = Callable[[str], None]
+
+
+def run(
+    recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log: Path, marker: str, say: Say
+) -> float:
+    """Run a recipe to its end.
+
+    Args:
+        limits: The environment's, of which those of size are left to the recipe.
+        texts: The folder with copies of its files.
+        made: The folder that it is to write.
+        runs: The directory of all campaigns, which it may not see.
+        marker: What its processes are found by.
+        say: Told how far it is.
+
+    Returns:
+        The seconds that it took.
+
+    Raises:
+        Unfit: it failed, took too long, made too much, or left processes.
+        Refused: its settings name a path that no program may be given.
+        OSError: the machine could not start it.
+    """
+    level, given = _level(recipe.network), tuple(_paths(recipe.settings))
+    check_given(level, runs, given)
+    caches = shared(os.environ) if recipe.network else {}
+    for cache in caches.values():
+        cache.mkdir(parents=True, exist_ok=True)
+    network = recipe.network and not is_offline(os.environ)
+    confinement.give(made, level)
+    variables = [f"{OFFLINE}={0 if network else 1}", *(f"{name}={path}" for name, path in caches.items())]
+    command = ["env", *variables, sys.executable, recipe.program, str(made)]
+    view = View((texts, *given), (made, *caches.values()), network)
+    # What it makes is bounded below: the cache that it shares may hold anything.
+    roomy = {"file_gb": max(recipe.disk_gb, limits.file_gb), "out_gb": 1e6, "out_files": 2**31}
+    limits = limits.model_copy(update=roomy)
+    try:
+        with Program(
+            command, cwd=texts, log=log, marker=marker, level=level, view=view, limits=limits
+        ) as program:
+            reason = _watch(program, recipe, made, say)
+            program.kill()
+    except (CannotStart, NotAProgram) as fault:
+        raise OSError(f"{recipe.program} cannot be started: {fault}") from fault
+    if reason:
+        tail = program.tail()
+        raise Unfit(f"{recipe.program}: {reason}{_hint(level, recipe, tail)}\n{tail}".rstrip())
+    return clock() - program.started
+
+
+def _watch(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None:
+    """Why it failed, once it has ended; None when it did not."""
+    looked = said = program.started
+    try:
+        while (status := program.poll(POLL_SECONDS)) is None:
+            now = clock()
+            if now > program.started + recipe.seconds:
+                return f"was not done within {recipe.seconds:g} s: raise [prepare] seconds"
+            if now > looked + LOOK_SECONDS:
+                looked = now
+                if reason := _excess(recipe, made):
+                    return reason
+            if now > said + SAY_SECONDS:
+                said = now
+                last = program.tail().rpartition("\n")[2]
+                say(f"{recipe.program}, {now - program.started:.0f} s: {last or 'no word yet'}")
+        if status:
+            return program.describe(status)
+        left = program.left_over()
+    except Stopped as stopped:
+        return str(stopped)
+    return f"left {len(left)} process(es) running after it had ended" if left else _excess(recipe, made)
+
+
+def _excess(recipe: Recipe, made: Path) -> str | None:
+    """Why it made too much; None when it did not."""
+    most = recipe.disk_gb * GIB
+    too_much = outputs.survey(made, most_bytes=most).bytes > most
+    return f"made more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb" if too_much else None
+
+
+def _level(network: bool) -> Level:
+    """The best walls that work here. Where the user's own cache is written, the best that run as the user."""
+    levels = [finding.level for finding in findings() if finding.works]
+    return next(level for level in levels if not (network and confinement.owner(level) is not None))
+
+
+def _paths(settings: object) -> Iterator[Path]:
+    """What there is at absolute paths in the settings, such as that of a model."""
+    if isinstance(settings, Mapping | list | tuple):
+        for value in settings.values() if isinstance(settings, Mapping) else settings:
+            yield from _paths(value)
+    elif isinstance(settings, str) and settings.startswith("/") and os.path.exists(settings):  # noqa: PTH110 (any text)
+        yield Path(settings)
+
+
+def shared(variables: Mapping[str, str]) -> dict[str, Path]:
+    """The user's cache of Hugging Face, by the variable of each of its parts."""
+    above = variables.get("XDG_CACHE_HOME") or "~/.cache"
+    whole = Path(variables.get("HF_HOME") or Path(above) / "huggingface")
+    places = {name: Path(variables.get(name) or whole / part) for name, part in CACHES.items()}
+    return {name: path.expanduser().absolute() for name, path in places.items()}
+
+
+def is_offline(variables: Mapping[str, str]) -> bool:
+    """Whether the user wants nothing from the Hugging Face hub but what is in the cache."""
+    return variables.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE")
+
+
+def _hint(level: Level, recipe: Recipe, tail: str) -> str:
+    """What to think of first when a recipe speaks of a door that walls keep shut; empty when it does not."""
+    if not any(sign in tail for sign in SHUT):
+        return ""
+    if recipe.network and is_offline(os.environ):
+        return f" ({OFFLINE} is set: it has what is in the cache of Hugging Face, and no network)"
+    if level == "none":
+        return ""
+    network = "" if recipe.network else ", and has no network without [prepare] network = true"
+    return (
+        " (behind walls it reads [prepare] files and absolute paths in its settings and writes the folder that it is "
+        f"given{network})"
+    )

@@ -1,0 +1,310 @@
+"""What a recipe has made: whether it is fit for use, what it holds, and whether it is still the same.
+
+A recipe runs behind walls, but what it leaves is read by the engine, given to programs and believed by a judge. So it
+is looked through once, when it is made: plain files alone, questions that can be told apart and stand in one file each,
+weights that are data and not code. What was found is written down in prepared.json, with a hash of every file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from environments.plugins import Refused
+from environments.recipe import DATA, JUDGE, POOLS, TRAIN
+from tasks.system import file_trees, interrupt
+from tasks.system.redact import capped, clean
+
+FILE = "prepared.json"
+BASE = "base"
+"""The folder in `data` of the model that training starts from."""
+DEPTH = 8
+"""Folders that may stand in one another."""
+LINE_BYTES = 2**20
+"""The longest question."""
+HEADER_BYTES = 100 * 2**20
+"""The longest header of a safetensors file, as its own library has it."""
+SMALL_BYTES = 16 * 2**20
+"""Files up to this size are read again whenever it is asked whether they are the same; of others the size counts."""
+CHUNK = 2**20
+CODE = (".py", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack", ".npy", ".npz", ".so")
+"""Endings of files in a model's folder that are code, or may run some when they are loaded."""
+WEIGHTS = ".safetensors"
+SHOWN = 120
+"""Characters of a text of a recipe's that a message shows."""
+
+
+class Unfit(Exception):
+    """What a recipe has made cannot be used; the message says which file, and why."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file as it was made."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a recipe has made, as prepared.json has it."""
+
+    recipe: str
+    """The digest of the recipe (environments/recipe.py)."""
+    content: str
+    """16 hexadecimal digits, of all files: the same questions and the same base model."""
+    files: dict[str, Content]
+    """By name, relative to the folder."""
+    questions: dict[str, int]
+    """How many there are: train, search, confirm, report, as far as there are such files."""
+    seconds: float
+    """What it took to make."""
+    versions: dict[str, str]
+    """Of python, torch and transformers, as far as they are installed."""
+    created: float
+    """Unix time, in seconds."""
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files.values())
+
+
+PREPARED = TypeAdapter(Prepared)
+
+
+def read(place: Path) -> Prepared | None:
+    """What was made there; None when nothing was.
+
+    Raises:
+        Refused: there is a folder, but not what was made, or not all of it.
+    """
+    try:
+        made = PREPARED.validate_json((place / FILE).read_bytes())
+    except FileNotFoundError:
+        if not place.exists():
+            return None
+        raise Refused(f"{place} has no {FILE}, so nobody knows what it holds: {_again(place)}") from None
+    except ValidationError as broken:
+        raise Refused(
+            f"{place / FILE} cannot be read ({broken.errors()[0]['msg']}): {_again(place)}"
+        ) from broken
+    for name, content in made.files.items():
+        if not _is_same(place / name, content):
+            raise Refused(f"{place / name} is not what was made: {_again(place)}")
+    return made
+
+
+def _again(place: Path) -> str:
+    return f"`chmod -R u+w {place}; rm -r {place}`, and it is made anew"
+
+
+def _is_same(path: Path, content: Content) -> bool:
+    if not path.is_file() or path.stat().st_size != content.bytes:
+        return False
+    return content.bytes > SMALL_BYTES or _sha256(path) == content.sha256
+
+
+def tidy(folder: Path, depth: int = 0) -> None:
+    """Take away hidden files, in which downloads leave when they were made.
+
+    Raises:
+        Unfit: folders are nested too deep to be looked through.
+    """
+    if depth > DEPTH:
+        raise Unfit(f"folders are nested deeper than {DEPTH}: keep them flat")
+    for entry in list(os.scandir(folder)):
+        if entry.name.startswith("."):
+            file_trees.remove(Path(entry.path))
+        elif entry.is_dir(follow_symlinks=False):
+            tidy(Path(entry.path), depth + 1)
+
+
+def contents(folder: Path) -> dict[str, Content]:
+    """Every file of `data` and `judge` below the folder.
+
+    Raises:
+        Unfit: one of the two is missing, or there is something else than plain files and folders.
+    """
+    for name in (DATA, JUDGE):
+        if (folder / name).is_symlink() or not (folder / name).is_dir():
+            raise Unfit(
+                f"there is no folder {name}: a recipe writes {DATA} and {JUDGE} into the folder that it is given"
+            )
+    return {
+        path.relative_to(folder).as_posix(): Content(path.stat().st_size, _sha256(path))
+        for name in (DATA, JUDGE)
+        for path in _files(folder / name, folder)
+    }
+
+
+def digest(files: Mapping[str, Content]) -> str:
+    """The digest of a content."""
+    lines = [f"{name} {content.bytes} {content.sha256}\n" for name, content in sorted(files.items())]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+
+
+def _sha256(path: Path) -> str:
+    hashed = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            interrupt.check()
+            hashed.update(chunk)
+    return hashed.hexdigest()
+
+
+def _files(path: Path, folder: Path) -> Iterator[Path]:
+    """The plain files below a path, in a stable order; links, pipes and files with two names are refused."""
+    name, status = shown(str(path.relative_to(folder))), path.lstat()
+    if stat.S_ISDIR(status.st_mode):
+        for entry in sorted(path.iterdir()):
+            yield from _files(entry, folder)
+        return
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a link" if stat.S_ISLNK(status.st_mode) else "no plain file"
+        raise Unfit(f"{name} is {kind}: save a copy of what is meant")
+    if status.st_nlink > 1:
+        raise Unfit(f"{name} is hard-linked, so another name may change it: save a copy")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise Unfit(f"{name} has a name that is not UTF-8") from None
+    yield path
+
+
+def check_questions(folder: Path) -> dict[str, int]:
+    """How many questions there are in each file; a judge that asks something else than questions has no such files.
+
+    Raises:
+        Unfit: a line is no question, one stands in two places, or one of the judge's files is missing.
+    """
+    paths = {
+        TRAIN: folder / DATA / f"{TRAIN}.jsonl",
+        **{name: folder / JUDGE / f"{name}.jsonl" for name in POOLS},
+    }
+    there = {name: path for name, path in paths.items() if path.is_file()}
+    missing = [name for name in POOLS if name not in there]
+    if missing and len(missing) < len(POOLS):
+        raise Unfit(f"{JUDGE}/{missing[0]}.jsonl is missing: the judge asks from {', '.join(POOLS)}")
+    seen: dict[bytes, str] = {}
+    counts: dict[str, int] = {}
+    for name, path in there.items():
+        counts[name] = 0
+        for where, question in _questions(path):
+            counts[name] += 1
+            # The identity is the recipe's own; the same words under two of them are one question all the same.
+            for what in (f"id {question['id']}", f"question {' '.join(question['question'].split())}"):
+                key = hashlib.sha256(what.encode(errors="replace")).digest()
+                if key in seen:
+                    raise Unfit(
+                        f"{where}: {shown(what)} stands in {seen[key]} already: each one may stand once"
+                    )
+                seen[key] = f"{name}.jsonl"
+        if not counts[name]:
+            raise Unfit(f"{path.parent.name}/{path.name} has no question")
+    return counts
+
+
+def _questions(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each line of a file, checked, with where it stands."""
+    with path.open("rb") as file:
+        number = 0
+        while line := file.readline(LINE_BYTES + 1):
+            number += 1
+            where = f"{path.parent.name}/{path.name}, line {number}"
+            if len(line) > LINE_BYTES:
+                raise Unfit(f"{where} is longer than {LINE_BYTES} bytes")
+            if line.strip():
+                yield where, _question(where, line)
+            interrupt.check()
+
+
+def _question(where: str, line: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(line.decode())
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()  # neither NaN nor half a character
+    except (ValueError, RecursionError) as wrong:
+        raise Unfit(f"{where} is not JSON: {shown(str(wrong))}") from wrong
+    if not isinstance(found, dict):
+        raise Unfit(f'{where} is no object: a question is {{"id": ..., "question": ..., "answer": ...}}')
+    for key in ("id", "question"):
+        if not isinstance(found.get(key), str) or not found[key].strip():
+            raise Unfit(f"{where}: {key} must be a text, got {shown(json.dumps(found.get(key)))}")
+    if isinstance(found.get("answer"), bool) or not isinstance(found.get("answer"), str | int | float):
+        raise Unfit(
+            f"{where}: answer must be a text or a number, got {shown(json.dumps(found.get('answer')))}"
+        )
+    return found
+
+
+def check_base(folder: Path) -> None:
+    """Whether the base model, if there is one, is a Hugging Face model whose files cannot run anything.
+
+    Raises:
+        Unfit: with the file.
+    """
+    base = folder / DATA / BASE
+    if not base.is_dir():
+        return
+    where = f"{DATA}/{BASE}"
+    files = [path for path in base.rglob("*") if path.is_file()]
+    for path in files:
+        if path.suffix.lower() in CODE:
+            raise Unfit(
+                f"{where}/{shown(path.name)} is code or may run some: keep weights as {WEIGHTS}, and no programs"
+            )
+        if path.name.endswith("config.json") and "auto_map" in _object(path, where):
+            raise Unfit(
+                f"{where}/{path.name} has auto_map, which loads code: take a model without its own code"
+            )
+    if not (base / "config.json").is_file():
+        raise Unfit(f"{where}/config.json is missing: it must be a Hugging Face model")
+    weights = [path for path in files if path.suffix == WEIGHTS]
+    if not weights:
+        raise Unfit(f"{where} has no weights: save them as {WEIGHTS}")
+    for path in weights:
+        _check_weights(path, where)
+    index = base / f"model{WEIGHTS}.index.json"
+    named = _object(index, where).get("weight_map", {}) if index.is_file() else {}
+    for shard in sorted({str(name) for name in named.values()} if isinstance(named, dict) else ()):
+        if not (base / shard).is_file():
+            raise Unfit(f"{where}/{shown(shard)} is missing, which {index.name} names")
+
+
+def _object(path: Path, where: str) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes()) if path.stat().st_size <= SMALL_BYTES else None
+    except (ValueError, RecursionError) as wrong:
+        raise Unfit(f"{where}/{path.name} is not JSON: {shown(str(wrong))}") from wrong
+    if not isinstance(found, dict):
+        raise Unfit(f"{where}/{path.name} is no JSON object of {SMALL_BYTES // 2**20} MiB at most")
+    return found
+
+
+def _check_weights(path: Path, where: str) -> None:
+    """Whether it is a safetensors file at all: a pointer of git-lfs carries the same name.
+
+    Source: the format is 8 bytes with the length of a header, little-endian, and then the header, a JSON object.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = file.read(length) if 2 <= length <= min(HEADER_BYTES, path.stat().st_size - 8) else b""
+    try:
+        if isinstance(json.loads(header), dict):
+            return
+    except (ValueError, RecursionError):
+        pass
+    raise Unfit(f"{where}/{shown(path.name)} is no safetensors file: was it downloaded as a whole?")
+
+
+def shown(text: str) -> str:
+    """A text of a recipe's, safe to show."""
+    return capped(" ".join(clean(text)), SHOWN)

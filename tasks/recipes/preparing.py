@@ -1,0 +1,271 @@
+"""Preparing: have an environment's recipe make what training and judging need, once for all campaigns.
+
+runs/.prepared/arithmetic-0123456789abcdef/     named by the hash of the recipe
+    data/            what training may read: train.jsonl, a base model
+    judge/           what only the judge reads: search.jsonl, confirm.jsonl, report.jsonl
+    settings.json    what the recipe was asked for
+    prepared.json    which recipe, when, with which versions, and a hash of every file (tasks/recipes/output.py)
+runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/, .looks.jsonl
+                     what it printed; held by who makes it; where it is made; looks at its report questions
+
+Only what is whole and fit for use gets its final name, read-only. A campaign notes what it began with in a
+prepared.json of its own, and goes on with nothing else: with another version of a library the same recipe may make
+another model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from environments import FILE, Environment
+from environments.plugins import Refused
+from environments.recipe import DATA, JUDGE, SETTINGS, Recipe
+from tasks.machine import gpus
+from tasks.machine.slot_layout import here
+from tasks.recipes import execution, output
+from tasks.recipes.execution import GIB, Say
+from tasks.recipes.output import PREPARED, Content, Prepared, Unfit
+from tasks.system import file_trees, interrupt, orphans
+from tasks.system.files import write_atomic
+
+FOLDER = ".prepared"
+VERSIONS = ("torch", "transformers")
+"""Packages whose version may change what a recipe makes."""
+OTHER_MAKES = ("kfd", "dxg")
+"""Below /dev: GPUs of AMD and of WSL, which are asked in no way that is known here."""
+
+
+def place(environment: Environment, runs: Path) -> Path | None:
+    """Where what its recipe makes lies, below the directory of all campaigns; None where it has no recipe."""
+    if environment.prepare is None:
+        return None
+    digest = environment.prepare.digest(environment.prepare.texts(environment.folder))
+    return runs.absolute() / FOLDER / f"{environment.name}-{digest}"
+
+
+def laid(environment: Environment, runs: Path) -> Environment:
+    """The environment, knowing where what its recipe makes lies; nothing is made here."""
+    return environment.model_copy(update={"prepared": place(environment, runs)})
+
+
+def prepare(environment: Environment, runs: Path, say: Say) -> Path:
+    """Have what its recipe makes made, unless it is there; where it lies. Two at once wait for each other.
+
+    Args:
+        runs: The directory of all campaigns.
+        say: Told what is done, in a line, a few times a minute.
+
+    Raises:
+        Refused: it cannot be made, with the last lines of its log, or what lies there is not what was made.
+        OSError: the machine could not start it.
+    """
+    final, recipe = place(environment, runs), environment.prepare
+    assert final is not None and recipe is not None, f"{environment.name} has no recipe"
+    if output.read(final):
+        return final
+    check_disk(environment, runs)
+    final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _alone(final, lambda: say(f"{environment.name}: waiting for another process that prepares it")):
+        if output.read(final) is None:
+            _make(environment, recipe, final, say)
+    return final
+
+
+def check_disk(environment: Environment, runs: Path) -> None:
+    """Refuse to make what the disk has no room for; of what was made already only that it is the same is asked.
+
+    Raises:
+        Refused: with what is free, and what is needed; or what lies there is not what was made.
+    """
+    final, recipe = place(environment, runs), environment.prepare
+    if final is None or recipe is None or output.read(final):
+        return
+    for folder in (runs, *(execution.shared(os.environ).values() if recipe.network else ())):
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if (free := shutil.disk_usage(there).free) < recipe.disk_gb * GIB:
+            raise Refused(
+                f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb), and the disk of "
+                f"{folder} has {free / GIB:.1f} GiB free: make room there"
+            )
+
+
+def check_gpus(environment: Environment, home: Path) -> None:
+    """Refuse an environment that trains on GPUs where none can be had.
+
+    Raises:
+        Refused: there is none, or the driver does not answer.
+    """
+    if environment.device != "cuda":
+        return
+    if gpus.can_be_asked():
+        found = bool(here(home, environment).groups)
+    else:
+        found = any(Path("/dev", name).exists() for name in OTHER_MAKES)
+    if not found:
+        raise Refused(
+            f"{environment.name} has device = 'cuda', and no GPU is to be had here: see `nightshift doctor`"
+        )
+
+
+def hold_to(environment: Environment) -> None:
+    """Note beside a frozen environment what its recipe has made, or see that it still is what was noted.
+
+    Raises:
+        Refused: something else has been made since.
+    """
+    made = environment.prepared and output.read(environment.prepared)
+    note = environment.folder.parent / output.FILE
+    if made and not note.is_file():
+        write_atomic(note, PREPARED.dump_json(made, indent=2).decode() + "\n")
+    compare(environment)
+
+
+def compare(environment: Environment) -> None:
+    """Refuse a frozen environment whose recipe has made something else since it was frozen.
+
+    What is not there at all is no difference: it has yet to be made anew.
+
+    Raises:
+        Refused: it has.
+    """
+    note = environment.folder.parent / output.FILE
+    if environment.prepared is None or not note.is_file():
+        return
+    before, now = PREPARED.validate_json(note.read_bytes()), output.read(environment.prepared)
+    if now is None or now.content == before.content:
+        return
+    versions = {
+        name: (before.versions.get(name), now.versions.get(name)) for name in before.versions | now.versions
+    }
+    others = [f"{name} {was} then, {is_} now" for name, (was, is_) in versions.items() if was != is_]
+    raise Refused(
+        f"{environment.prepared} was made anew, and is not what {note.parent} began with (content {before.content} "
+        f"then, {now.content} now{''.join(f'; {other}' for other in others)}): scores on other questions or from "
+        "another base model do not compare. Put the folder back as it was, or begin anew under another name"
+    )
+
+
+@contextlib.contextmanager
+def _alone(final: Path, wait: Callable[[], None]) -> Iterator[None]:
+    """Hold the lock of one recipe; it is free as soon as its holder is dead."""
+    lock, told = FileLock(final.with_name(f"{final.name}.lock")), False
+    while True:
+        try:
+            lock.acquire(timeout=0.2)
+            break
+        except Timeout:
+            interrupt.check()
+            if not told:
+                wait()
+            told = True
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> None:
+    """Run the recipe beside the final place, look through what it has made, and give that its name."""
+    staging, log = (final.with_name(f"{final.name}.{kind}") for kind in ("making", "log"))
+    marker = f"prepare-{hashlib.sha256(str(staging).encode()).hexdigest()[:16]}"
+    orphans.end(marker)  # of an earlier life, that was killed; its folder goes too
+    file_trees.remove(staging)
+    made, texts = staging / "made", staging / "texts"
+    copies = []
+    for path, name in recipe.texts(environment.folder):
+        copies.append((target := texts / name, name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    digest = recipe.digest(copies)
+    if final.name != f"{environment.name}-{digest}":
+        raise Refused(f"{environment.folder}: a file of its recipe was changed just now: prepare it again")
+    made.mkdir()
+    settings = json.dumps(recipe.settings, indent=2) + "\n"
+    (made / SETTINGS).write_text(settings)
+    file_trees.open_to_all(staging)  # whatever the umask: it may run as another user
+    say(
+        f"{environment.name}: {recipe.program} prepares it, once for all campaigns, in {_most(recipe.seconds)} at most"
+    )
+
+    def say_more(words: str) -> None:
+        say(f"{environment.name}: {words}")
+
+    try:
+        seconds = execution.run(
+            recipe, environment.limits, texts, made, final.parents[1], log, marker, say_more
+        )
+        files, questions = _look_through(made, settings)
+    except Unfit as wrong:
+        file_trees.remove(staging)
+        first, _, rest = str(wrong).partition("\n")
+        source = f"{environment.folder / FILE}: [prepare]"
+        raise Refused(f"{source} {first}. Its log is {log}" + (f"\n{rest}" if rest else "")) from wrong
+    whole = Prepared(
+        recipe=digest, content=output.digest(files), files=files, questions=questions,
+        seconds=round(seconds, 3), versions=_versions(), created=time.time(),
+    )  # fmt: skip
+    (made / output.FILE).write_bytes(PREPARED.dump_json(whole, indent=2) + b"\n")
+    _close(made)
+    made.rename(final)
+    final.chmod(0o555)
+    file_trees.remove(staging)
+    say(f"{environment.name}: prepared, {in_words(whole)}")
+
+
+def in_words(made: Prepared) -> str:
+    """What was made, and how long that took, in a line."""
+    counts = ", ".join(f"{count} {name}" for name, count in made.questions.items())
+    what = f"questions {counts}; " if counts else ""
+    return f"{what}{made.bytes / 2**20:.1f} MiB in {made.seconds:.0f} s, content {made.content}"
+
+
+def _look_through(made: Path, settings: str) -> tuple[dict[str, Content], dict[str, int]]:
+    """What a recipe has made, if it is fit for use: every file, and how many questions there are.
+
+    Raises:
+        Unfit: it is not.
+    """
+    if made.is_symlink() or not made.is_dir():  # only without walls can it do that
+        raise Unfit("the folder that it was given is gone: write into it")
+    file_trees.open_to_all(made)
+    output.tidy(made)
+    for path in made.iterdir():
+        if path.name not in (DATA, JUDGE, SETTINGS):
+            name = output.shown(path.name)
+            raise Unfit(f"{name} stands beside {DATA} and {JUDGE}: write it into one of them, or remove it")
+    file_trees.remove(made / SETTINGS)  # which it may have made into anything
+    (made / SETTINGS).write_text(settings)
+    files = output.contents(made)
+    questions = output.check_questions(made)
+    output.check_base(made)
+    return files, questions
+
+
+def _close(made: Path) -> None:
+    """Make all of it the engine's own and read-only, for every user; the topmost folder has yet to be moved."""
+    for path in (made, *made.rglob("*")):
+        os.chown(path, os.geteuid(), os.getegid())
+        path.chmod(0o755 if path == made else 0o555 if path.is_dir() else 0o444)
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in VERSIONS:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
+
+
+def _most(seconds: float) -> str:
+    return f"{seconds:g} s" if seconds < 120 else f"{seconds / 60:.0f} min"

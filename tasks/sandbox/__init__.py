@@ -1,0 +1,1 @@
+"""Running an untrusted program: isolation levels, limits, its supervisor and its output."""

@@ -1,0 +1,52 @@
+"""A program's log: the beginning and the end of what it printed, without the engine's secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tasks.system.redact import Scrubber, capped, clean
+
+LOG_KEPT_HEAD = 2**20
+LOG_KEPT_TAIL = 2**16
+LINE_CHARACTERS = 500
+"""Of a line in the reason of a crash."""
+
+
+class CappedLog:
+    """A log file that keeps the beginning and the end of what was printed, and counts the rest."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._scrubber = Scrubber()
+        self._tail = b""
+        self._passed = 0
+        """Bytes that came out of the scrubber."""
+        self.written = 0
+        """Bytes that the program printed."""
+
+    def write(self, chunk: bytes) -> None:
+        self.written += len(chunk)
+        self._keep(self._scrubber.feed(chunk))
+
+    def close(self) -> None:
+        if self._file.closed:
+            return
+        self._keep(self._scrubber.flush())
+        beyond = self._passed - LOG_KEPT_HEAD
+        if beyond > 0:
+            kept = self._tail[-beyond:]
+            self._file.write(f"\n[... {beyond - len(kept)} bytes left out ...]\n".encode() + kept)
+        self._file.close()
+
+    def tail(self, lines: int) -> str:
+        """The last lines of it, safe to print (see tasks/system/redact.py)."""
+        text = self._tail.decode(errors="replace")
+        return "\n".join(capped(line, LINE_CHARACTERS) for line in clean(text)[-lines:])
+
+    def _keep(self, passed: bytes) -> None:
+        room = max(LOG_KEPT_HEAD - self._passed, 0)
+        if room:
+            self._file.write(passed[:room])
+            self._file.flush()
+        self._passed += len(passed)
+        self._tail = (self._tail + passed)[-LOG_KEPT_TAIL:]

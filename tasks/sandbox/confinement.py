@@ -1,0 +1,208 @@
+"""Confinement: what one program is given to see and to change, as bubblewrap and Landlock are told it.
+
+bwrap      namespaces of its own (files, processes, network, IPC, host name), made by bubblewrap: what it was not
+           given is not there at all. As root it runs as `nobody` besides, else in a user namespace.
+landlock   the kernel refuses it files, signals and sockets (Landlock and a system call filter), all
+           capabilities dropped; it sees that there are others, and runs as the engine's user.
+none       the engine's user, with limits but without walls.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from environments import Environment
+from environments.recipe import DATA
+from tasks.sandbox import seccomp
+from tasks.sandbox.supervisor import FILTER_DESCRIPTOR, LANDLOCK_CREATE_RULESET
+
+Level = Literal["bwrap", "landlock", "none"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+"""Best first."""
+NOBODY = 65534
+"""The user that programs run as when the engine is root, at the levels that can change it."""
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SETTINGS = (
+    "alternatives", "ca-certificates", "crypto-policies", "fonts", "group", "hosts", "ld.so.cache", "ld.so.conf",
+    "ld.so.conf.d", "localtime", "magic", "mime.types", "nsswitch.conf", "passwd", "pki/ca-trust", "pki/tls/cert.pem",
+    "pki/tls/certs", "protocols", "services", "ssl/certs", "ssl/openssl.cnf", "timezone",
+)  # fmt: skip
+"""What of /etc a program may read: how to find libraries, certificates and names; nothing of a service."""
+NETWORK_SETTINGS = ("resolv.conf", "gai.conf", "host.conf")
+PARTS = (
+    "bin", "conda-meta", "etc", "include", "lib", "lib32", "lib64", "libexec", "share", "ssl", "pyvenv.cfg",
+)  # fmt: skip
+"""What of an interpreter's prefix a program may read: a virtual environment may have been made around anything."""
+MACHINE = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup/cpu.max")
+PROCESSES = (
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/loadavg",
+    "/proc/filesystems",
+    "/proc/version",
+)
+HOME = "/tmp/home"
+"""Of a program behind bubblewrap. Not /tmp itself: what it may write to can stand below that, and homes are emptied."""
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+GPU_DEVICES = ("nvidia*", "nvidia-caps/*", "dri/*", "kfd", "dxg")
+"""Below /dev: NVIDIA's (its container toolkit binds the same), DRI and KFD of AMD, DXG of WSL."""
+GPU_FACTS = ("/sys", "/proc/driver/nvidia", "/etc/nvidia", "/etc/OpenCL", "/etc/vulkan")
+
+
+@dataclass(frozen=True)
+class View:
+    """What one program is given to see and to change, besides the system and the interpreter."""
+
+    readable: tuple[Path, ...]
+    writable: tuple[Path, ...]
+    network: bool = False
+    gpu: bool = False
+
+
+def plan(
+    level: Level, view: View, argv: list[str], *, cwd: Path, scratch: Path, scratch_bytes: int
+) -> dict[str, Any]:
+    """The part of the keeper's plan that confines: its command line, the rules of Landlock, the filter, and `inner`,
+    the depth below the keeper at which the program's own processes begin."""
+    if level == "bwrap":
+        command = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes) + argv
+        filter = seccomp.behind_namespaces(view.network)
+        return {"argv": command, "inner": 3, "landlock": None, "filter": filter.hex()}
+    if level == "landlock":
+        version = landlock_version()
+        rules = landlock(view, scratch)
+        filter = seccomp.without_namespaces(view.network, version)
+        confined = {"version": version, "rules": rules, "network": view.network}
+        return {"argv": argv, "inner": 1, "landlock": confined, "filter": filter.hex()}
+    return {"argv": argv, "inner": 1, "landlock": None, "filter": ""}
+
+
+def bwrap(view: View, *, cwd: Path, scratch_bytes: int) -> list[str]:
+    """The command line of bubblewrap up to the program's own: everything that is not named here does not exist.
+
+    Raises:
+        FileNotFoundError: bubblewrap has gone since it was found.
+    """
+    root = os.geteuid() == 0
+    if (bubblewrap := shutil.which("bwrap")) is None:
+        raise FileNotFoundError("bwrap is not on PATH any more")
+    command = [bubblewrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
+    command += ["--unshare-uts", "--unshare-cgroup-try"]
+    if not root:
+        command += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
+    if not view.network:
+        command += ["--unshare-net"]
+    command += ["--proc", "/proc", "--dev", "/dev", *_memory("/dev/shm", scratch_bytes)]
+    if view.gpu:
+        command += _folders_above(_gpu_devices())
+        command += [word for path in _gpu_devices() for word in ("--dev-bind", str(path), str(path))]
+    command += ["--remount-ro", "/dev", *_memory("/tmp", scratch_bytes), "--perms", "0777", "--dir", HOME]
+    seen = [*_settings(view.network), *_present(MACHINE), *_interpreter(), *view.readable]
+    seen += _present(GPU_FACTS) if view.gpu else []
+    command += _folders_above((*seen, *view.writable))
+    for path in _present(SYSTEM):
+        command += ["--symlink", str(path.readlink()), str(path)] if path.is_symlink() else _bind(path)
+    command += [word for path in seen for word in _bind(path)]
+    command += [word for path in view.writable for word in ("--bind", str(path), str(path))]
+    command += ["--remount-ro", "/", "--chdir", str(cwd), "--seccomp", str(FILTER_DESCRIPTOR)]
+    command += ["--cap-drop", "ALL"]
+    if not root:
+        return [*command, "--"]
+    for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):  # what it takes to give up being root
+        command += ["--cap-add", capability]
+    setpriv = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    return [*command, "--", *setpriv, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--"]
+
+
+def landlock(view: View, scratch: Path) -> list[tuple[str, bool]]:
+    """What a program may open: paths, each with whether it may write there."""
+    seen = [
+        *_present(SYSTEM),
+        *_settings(view.network),
+        *_present(MACHINE),
+        *_present(PROCESSES),
+        *_interpreter(),
+        *view.readable,
+    ]
+    written = [*_present(DEVICES), *view.writable, scratch]
+    if view.gpu:
+        seen += _present(GPU_FACTS)
+        written += _gpu_devices()
+    return [(str(path), False) for path in seen] + [(str(path), True) for path in written]
+
+
+def landlock_version() -> int:
+    """The version of Landlock that this kernel speaks; 0 when it has none."""
+    if sys.platform != "linux":
+        return 0
+    return max(int(ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, 1)), 0)
+
+
+def owner(level: Level) -> int | None:
+    """The user that a program's writable folders must belong to; None when they may stay as they are."""
+    return NOBODY if level == "bwrap" and os.geteuid() == 0 else None
+
+
+def listed(environment: Environment) -> tuple[Path, ...]:
+    """What an environment lets its program read besides."""
+    return tuple(environment.folder / path for path in environment.readable)
+
+
+def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Path, ...]) -> View:
+    """The view of an environment's program: what is given here, and what the environment lists."""
+    made = (environment.prepared / DATA,) if environment.prepared else ()
+    return View(
+        (*readable, *made, *listed(environment)), writable, environment.network, environment.device != "cpu"
+    )
+
+
+def _settings(network: bool) -> list[Path]:
+    return _present([f"/etc/{name}" for name in (*SETTINGS, *(NETWORK_SETTINGS if network else ()))])
+
+
+def _interpreter() -> list[Path]:
+    """The running Python and its packages. What else is on `sys.path`, our own checkout above all, is not given."""
+    stated = [Path(prefix) for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)]
+    prefixes = dict.fromkeys(path for prefix in stated for path in (prefix, prefix.resolve()))
+    parts = [prefix / part for prefix in prefixes for part in PARTS]
+    return [part for part in parts if part.exists() and not part.is_relative_to("/usr")]
+
+
+def _gpu_devices() -> list[Path]:
+    return [
+        path for pattern in GPU_DEVICES for path in sorted(Path("/dev").glob(pattern)) if not path.is_dir()
+    ]
+
+
+def _present(paths: Iterable[str]) -> list[Path]:
+    return [path for path in map(Path, paths) if path.exists()]
+
+
+def _folders_above(paths: Iterable[Path]) -> list[str]:
+    """Make the folders that lead to these: those that bubblewrap makes by itself only their owner can enter."""
+    above = dict.fromkeys(folder for path in paths for folder in reversed(path.parents))
+    made = [folder for folder in map(str, above) if folder not in ("/", "/tmp", "/dev", "/dev/shm", "/proc")]
+    return [word for folder in made for word in ("--perms", "0755", "--dir", folder)]
+
+
+def _memory(path: str, size: int) -> list[str]:
+    """A folder in memory that anybody may write to."""
+    return ["--perms", "1777", "--size", str(size), "--tmpfs", path]
+
+
+def _bind(path: Path) -> list[str]:
+    return ["--ro-bind", str(path), str(path)]
+
+
+def give(folder: Path, level: Level) -> None:
+    """Let the program of that level write into a folder of ours."""
+    if (user := owner(level)) is not None:
+        os.chown(folder, user, user)

@@ -1,0 +1,161 @@
+"""Isolation: which levels this machine offers, found out by running a program at each, and which one is used."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments.limits import Limits
+from environments.plugins import Refused
+from tasks.sandbox import seccomp
+from tasks.sandbox.child_environment import NotAProgram
+from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, View, give, landlock_version, owner
+from tasks.sandbox.program import CannotStart, Program
+
+PROBE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """How the programs of one life of a campaign are confined."""
+
+    level: Level
+    allow_unsandboxed: bool = False
+    """Whether edited programs may run without walls."""
+
+    def may_run(self, edit: str | None) -> bool:
+        return edit is None or self.level != "none" or self.allow_unsandboxed
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Whether a level works here."""
+
+    level: Level
+    works: bool
+    why: str = ""
+    """Why it does not; empty when it does."""
+
+
+def choose(asked: str) -> Level:
+    """The level asked for, or the best that works for `auto`.
+
+    Raises:
+        Refused: this machine does not offer it.
+    """
+    for finding in findings():
+        if finding.works and asked in ("auto", finding.level):
+            return finding.level
+    why = next((f.why for f in findings() if f.level == asked), f"there are auto, {', '.join(LEVELS)}")
+    raise Refused(f"isolation {asked!r} is not to be had here: {why}")
+
+
+def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
+    """Refuse to give programs what the walls are for, and what they could not read all the same.
+
+    Raises:
+        Refused: the home stands among the system's files, or among those that an environment lists as readable; or
+            one of these can be read by its owner alone, or is not there.
+    """
+    if level == "none":
+        return
+    for path in readable:
+        given = path.resolve()
+        if home.resolve().is_relative_to(given) or given.is_relative_to(home.resolve()):
+            raise Refused(f"readable: {path} and {home} hold one another: programs may not read other trials")
+        if given.is_relative_to("/proc") or given.is_relative_to("/dev"):
+            raise Refused(f"readable: {path} is no data: it shows the processes and devices of the machine")
+        if not given.exists():
+            raise Refused(
+                f"readable: there is no {path} on {platform.node()}: put it there, or name where it is"
+            )
+        needed = 0o5 if given.is_dir() else 0o4
+        if owner(level) is not None and given.stat().st_mode & needed != needed:
+            raise Refused(
+                f"readable: {path} can be read by its owner alone, and programs of root run as `nobody`: "
+                "chmod -R o+rX it, or use --isolation landlock"
+            )
+    for system in SYSTEM:
+        if home.resolve().is_relative_to(Path(system).resolve()):
+            raise Refused(
+                f"{home} is below {system}, which every trial may read: set NIGHTSHIFT_HOME to a folder elsewhere"
+            )
+
+
+@functools.cache
+def findings() -> tuple[Finding, ...]:
+    """Every level, best first, with what a probe of it said. Probed once for each process."""
+    return tuple(Finding(level, not (why := _probe(level)), why) for level in LEVELS)
+
+
+PROBE = """
+import os, socket, sys
+out, secret = sys.argv[1:]
+open(os.path.join(out, "written"), "w").close()
+try:
+    open(secret).close()
+    sys.exit("it can read files that it was not given")
+except OSError:
+    pass
+try:
+    probe = socket.socket()
+    probe.settimeout(1)
+    probe.connect(("127.0.0.1", int(open("port").read())))
+    sys.exit("it can reach the network")
+except OSError:
+    pass
+"""
+"""A program that must be able to write what it may, and nothing else."""
+
+
+def _probe(level: Level) -> str:
+    """Why a level does not work here, as a program that was run at it shows; empty when it does."""
+    if sys.platform != "linux":
+        return "it is made of parts of Linux"
+    if level == "bwrap" and shutil.which("bwrap") is None:
+        return "bubblewrap is not installed (Debian, Ubuntu, Fedora: package bubblewrap)"
+    if level == "landlock" and not landlock_version():
+        return "this kernel has no Landlock (Linux 5.13 or later, CONFIG_SECURITY_LANDLOCK, lsm=landlock)"
+    if level != "none" and not seccomp.is_known():
+        return "there is no system call filter for this kind of processor"
+    return "" if level == "none" else _try(level)
+
+
+def _try(level: Level) -> str:
+    with tempfile.TemporaryDirectory(prefix="nightshift-probe-") as folder, socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        place = Path(folder).resolve()
+        workspace, out, secret = place / "workspace", place / "out", place / "secret"
+        for directory in (workspace, out):
+            directory.mkdir()
+        secret.touch()
+        (workspace / "port").write_text(str(listener.getsockname()[1]))
+        (workspace / "probe.py").write_text(PROBE)
+        give(out, level)
+        command = ["python", "-I", "probe.py", str(out), str(secret)]
+        view = View((workspace,), (out,))
+        try:
+            with Program(
+                command, cwd=workspace, log=place / "log", marker=f"probe-{os.getpid()}", level=level, view=view,
+                limits=Limits(),
+            ) as program:  # fmt: skip
+                for _ in range(int(PROBE_SECONDS / 0.05)):
+                    if (status := program.poll(0.05)) is not None:
+                        break
+                else:
+                    return "a program run at it did not end within 10 s"
+                tail = program.tail().strip().splitlines()
+        except (CannotStart, NotAProgram) as fault:
+            return str(fault)
+        if status or not (out / "written").exists():
+            return tail[-1] if tail else f"a program run at it ended with status {status}"
+    return ""

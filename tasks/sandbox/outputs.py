@@ -1,0 +1,275 @@
+"""What an untrusted program left in out/: how much it is, whether it can be kept, and its digest.
+
+The tree may be anything: links to anywhere, pipes, folders nested without end, and all of it may change while it is
+read, for at the weakest isolation a process may have survived. So everything is reached from the descriptor of the
+folder that it stands in, no link is followed, nothing but a regular file is opened, and what is gone by the time it
+is looked at was never there. Nothing that a program leaves raises; only a fault of the machine does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments import safe_open
+from environments.limits import Limits
+from tasks.system import interrupt
+
+PROGRESS = b"progress.jsonl"
+"""At the top of out/: the reports, which are no part of the checkpoint."""
+DEPTH = 64
+"""Folders that may stand in one another; each that is being read holds two descriptors."""
+CHUNK = 2**20
+
+
+@dataclass(frozen=True)
+class Survey:
+    """How much there is in out/, as far as it was counted."""
+
+    files: int
+    """Entries of any kind, folders among them."""
+    bytes: int
+    """Of each the larger of its length and of what it takes up on the disk: a hole costs whoever reads it."""
+    hidden: str | None = None
+    """Why there may be more: a folder that cannot be read, or that is nested too deep; None when all was counted."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """One name of the tree; the descriptor is open until the next entry is asked for."""
+
+    path: bytes
+    """Relative to out/."""
+    name: str
+    folder: int
+    status: os.stat_result
+
+    @property
+    def depth(self) -> int:
+        """1 at the top."""
+        return self.path.count(b"/") + 1
+
+
+def survey(out: Path, most_files: float = float("inf"), most_bytes: float = float("inf")) -> Survey:
+    """Count, and stop as soon as there is more than a bound allows."""
+    files = size = 0
+    with closing(_walk(out)) as entries:
+        for entry in entries:
+            files += 1
+            size += max(entry.status.st_size, entry.status.st_blocks * 512)
+            hidden = _closed(entry)
+            if hidden or files > most_files or size > most_bytes:
+                return Survey(files, size, hidden)
+    return Survey(files, size)
+
+
+def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
+    """Why out/, and so many bytes besides, is more than a program may leave there; None when it is not."""
+    room = limits.out_gb * 2**30 - besides
+    found = survey(out, limits.out_files, room)
+    if found.hidden:
+        return found.hidden
+    if found.files > limits.out_files:
+        return (
+            f"left more than {limits.out_files:,} files and folders in out/: leave fewer, "
+            "or raise out_files in [limits]"
+        )
+    if found.bytes > room:
+        return f"left more than {limits.out_gb:g} GiB in out/: leave less, or raise out_gb in [limits]"
+    return None
+
+
+def fault(out: Path) -> str | None:
+    """Why this tree is no checkpoint that can be kept, copied and judged; None when it is one."""
+    if not _is_folder(out):
+        return "replaced the folder out/: leave it where it is, and the checkpoint in it"
+    with closing(_walk(out, ordered=True)) as entries:
+        return next((why for entry in entries if (why := _fault(entry))), None)
+
+
+def checkpoint(out: Path) -> str | None:
+    """SHA-256 over the names and contents of all regular files but the progress; None when there are none.
+
+    A file counts up to the length that it has when it is opened, so that one that grows has an end.
+    """
+    return digest(out, without=PROGRESS) if newest(out) else None
+
+
+def digest(folder: Path, without: bytes = b"") -> str:
+    """SHA-256 over the names and contents of a tree's files, and over where its links point; `without` one name."""
+    total = hashlib.sha256()
+    with closing(_walk(folder, ordered=True)) as entries:
+        for entry in entries:
+            if entry.path != without and (content := _content(entry)):
+                total.update(entry.path + b"\0" + content.encode() + b"\n")
+    return total.hexdigest()
+
+
+def newest(out: Path) -> float:
+    """When the newest of these files was last written, as Unix time; 0 when there are none."""
+    with closing(_walk(out)) as entries:
+        return max((entry.status.st_mtime for entry in entries if _kept(entry)), default=0.0)
+
+
+def _kept(entry: _Entry) -> bool:
+    """Whether it is one of the checkpoint's files."""
+    return stat.S_ISREG(entry.status.st_mode) and entry.path != PROGRESS
+
+
+def _fault(entry: _Entry) -> str | None:
+    shown, mode = _shown(entry.path), entry.status.st_mode
+    if closed := _closed(entry):
+        return closed
+    try:
+        entry.path.decode()
+    except UnicodeDecodeError:
+        return f"left {shown} in out/, whose name is not UTF-8: give it a plain name"
+    if stat.S_ISDIR(mode):
+        return None
+    if stat.S_ISLNK(mode):
+        return _astray(entry)
+    if not stat.S_ISREG(mode):
+        return f"left {shown} in out/, which is a {_kind(mode)}: leave plain files and folders there, nothing else"
+    if entry.status.st_nlink > 1:
+        return f"left {shown} in out/, which is hard-linked, so another name may change it: save a copy"
+    return _forbidden(entry, 0o400)
+
+
+def _closed(entry: _Entry) -> str | None:
+    """Why what is in a folder is not seen. Judged by its permissions, though root could look in all the same."""
+    if entry.depth > DEPTH:
+        return f"nested folders deeper than {DEPTH} in out/ ({_shown(entry.path)}): keep the tree flat"
+    return _forbidden(entry, 0o500) if stat.S_ISDIR(entry.status.st_mode) else None
+
+
+def _forbidden(entry: _Entry, needed: int) -> str | None:
+    mode = stat.S_IMODE(entry.status.st_mode)
+    if mode & needed == needed:
+        return None
+    return f"left {_shown(entry.path)} in out/ with permissions {mode:03o}: let its owner read it"
+
+
+def _astray(entry: _Entry) -> str | None:
+    """Why a link is not one within out/. `..` may only come first: there, and only there, it says where it leads.
+
+    Behind a folder's name it would lead up from wherever that name leads, which may be a link itself.
+    """
+    try:
+        target = os.readlink(entry.name, dir_fd=entry.folder)
+    except OSError as error:
+        if safe_open.is_programs_doing(error):  # by now it is something else
+            return None
+        raise
+    parts = [part for part in target.split("/") if part not in ("", ".")]
+    up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
+    if target.startswith("/") or up >= entry.depth or ".." in parts[up:]:
+        shown = f"{_shown(entry.path)} -> {_shown(os.fsencode(target))}"
+        return f"left a link in out/ that may lead out of it ({shown}): save a copy of what it points to"
+    return None
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
+    return kinds.get(stat.S_IFMT(mode), "device")
+
+
+def _shown(path: bytes, most: int = 100) -> str:
+    """A name that a program chose, safe to print: escaped, and cut."""
+    text = "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in path.decode(errors="backslashreplace")
+    )
+    return f"'{text}'" if len(text) <= most else f"'{text[:most]}...'"
+
+
+def _content(entry: _Entry) -> str | None:
+    """SHA-256 of a file's content, or a link's target; None of what is neither, or cannot be read."""
+    try:
+        if stat.S_ISLNK(entry.status.st_mode):
+            return "-> " + os.readlink(os.fsencode(entry.name), dir_fd=entry.folder).hex()
+        if not stat.S_ISREG(entry.status.st_mode):
+            return None
+        file = safe_open.open_file(entry.name, entry.folder)
+    except OSError as error:
+        if safe_open.is_programs_doing(error):
+            return None
+        raise
+    content = hashlib.sha256()
+    with file:
+        left = os.fstat(file.fileno()).st_size
+        while chunk := file.read(min(left, CHUNK)):
+            interrupt.check()
+            content.update(chunk)
+            left -= len(chunk)
+    return content.hexdigest()
+
+
+def _is_folder(out: Path) -> bool:
+    descriptor = _enter(out)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is not None
+
+
+def _enter(folder: Path | str, within: int | None = None) -> int | None:
+    """The descriptor of a folder; None when it is none, or not open to us."""
+    try:
+        return safe_open.open_folder(folder, within)
+    except OSError as error:
+        if safe_open.is_programs_doing(error):
+            return None
+        raise
+
+
+def _walk(out: Path, ordered: bool = False) -> Generator[_Entry, None, None]:
+    """Every entry down to the first that is too deep, a folder before what is in it; ordered by name if asked for.
+
+    Without recursion, and with a descriptor of each folder on the way: a path of thousands of names is longer than
+    any system call takes, and `..` of a folder that was moved leads elsewhere.
+    """
+    levels: list[tuple[bytes, int, Iterator[str]]] = []
+    entered, path = _enter(out), b""
+    try:
+        while True:
+            if entered is not None:
+                names = _names(entered)
+                levels.append(
+                    (path, entered, iter(sorted(names, key=os.fsencode)) if ordered else iter(names))
+                )
+                entered = None
+            if not levels:
+                return
+            within, folder, rest = levels[-1]
+            if (name := next(rest, None)) is None:
+                os.close(levels.pop()[1])
+                continue
+            path = within + b"/" + os.fsencode(name) if within else os.fsencode(name)
+            if (status := _status(name, folder)) is None:
+                continue
+            yield _Entry(path, name, folder, status)
+            if stat.S_ISDIR(status.st_mode) and len(levels) <= DEPTH:
+                entered = _enter(name, folder)
+    finally:
+        for _, folder, _ in levels:
+            os.close(folder)
+
+
+def _names(folder: int) -> Iterator[str]:
+    """The names in a folder, as they are read: it may hold a million."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            yield entry.name
+
+
+def _status(name: str, folder: int) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if safe_open.is_programs_doing(error):
+            return None
+        raise

@@ -1,0 +1,382 @@
+"""Run one program that is not trusted: confined, bounded, and nothing of it left afterwards.
+
+The engine starts a *keeper* (tasks/sandbox/supervisor.py), which confines the program at one of the levels of
+tasks/sandbox/confinement.py and sees the last of its processes gone; what it may use up is bounded by the kernel
+where that
+can be had, and looked at a few times a second besides. At every level it is handed none of the engine's environment
+variables but a few harmless ones, it cannot outlive its trial or its engine, and it cannot fill the disk.
+
+    with Program(["python", "train.py"], cwd=workspace, log=trial / "log.txt", marker="night-1/0007",
+                 level="bwrap", view=View((workspace,), (out,)), limits=environment.limits) as program:
+        while program.poll(0.05) is None:
+            ...
+"""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import select
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from environments.judges import Misbehaved
+from environments.limits import Limits
+from tasks.sandbox import cgroup, confinement, outputs, supervisor, usage
+from tasks.sandbox.capped_log import CappedLog
+from tasks.sandbox.child_environment import PASSED_ON, NotAProgram, child_environment, find_program
+from tasks.sandbox.confinement import Level, View
+from tasks.system import file_trees, interrupt
+from tasks.system.clock import clock
+from tasks.system.orphans import KEEPER, end
+from tasks.system.slot import NOWHERE, Slot
+
+TAIL_LINES = 12
+LOOK_SECONDS = 0.5
+"""Between two looks at what it uses: looking costs a few milliseconds of the core that it may be training on."""
+FIRST_LOOK_SECONDS = 0.1
+KEEPER_SECONDS = 20.0
+"""How long a keeper may take to end everything; longer only for processes that hang in the kernel."""
+
+GIB, MIB = 2**30, 2**20
+DISK_RESERVE = 256 * MIB
+"""What a program leaves free on the disk of its trial."""
+
+
+class Stopped(Misbehaved):
+    """The program used up more than it may, or got at its keeper, and was stopped; the message says which."""
+
+
+class CannotStart(Exception):
+    """The machine could not start or confine a process: a fault of infrastructure, not of the trial."""
+
+
+class Program:
+    """One program, from its start to the end of the last of its processes.
+
+    Its standard error, and its standard output unless `pipes` asks for a conversation, go to `log` (capped). It has to
+    be used in the thread that starts it: the kernel takes the end of that thread for the end of the engine.
+
+    Raises:
+        NotAProgram: there is no such program, or it cannot be executed.
+        CannotStart: the machine has no process, memory or file left for it, or cannot confine it at this level.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        log: Path,
+        marker: str,
+        level: Level,
+        view: View,
+        limits: Limits,
+        pipes: bool = False,
+        slot: Slot = NOWHERE,
+    ) -> None:
+        self.marker = marker
+        self.slot = slot
+        self.limits = limits
+        self.peak_memory: int | None = None
+        """Largest resident set of all of its processes together, in bytes, as sampled; None if it ended before."""
+        self.started = clock()
+        self._looked = self.started - LOOK_SECONDS + FIRST_LOOK_SECONDS
+        self._status: int | None = None
+        self._left: list[str] | None = None
+        self._heard = b""
+        self._scratch = log.with_name(log.name + ".tmp")
+        self._place = log.parent.parent  # not the trial's own, which it may remove where it has no walls
+        self._disk = log.parent.stat().st_dev
+        self._wrapped = level == "bwrap"
+        self._writable = view.writable
+        self._group: cgroup.Group | None = None
+        self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
+        environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker)
+        environment |= slot.variables(view.gpu)
+        argv = [find_program(command[0], cwd, environment["PATH"]), *command[1:]]
+        if (free := shutil.disk_usage(self._place).free) < DISK_RESERVE:
+            raise CannotStart(
+                f"the disk of {self._place} has {free // MIB} MiB left, a trial needs {DISK_RESERVE // MIB}"
+            )
+        file_trees.remove(self._scratch)  # of an earlier life, that was cut off
+        self._scratch.mkdir(parents=True)
+        self._log = CappedLog(log)
+        try:
+            self._start(self._plan(argv, environment, level, view, cwd), cwd, pipes)
+        except OSError as fault:
+            self._close()
+            raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
+        except BaseException:
+            self._abandon()
+            self._close()
+            raise
+        noise = self.process.stderr if pipes else self.process.stdout
+        assert noise is not None
+        os.set_blocking(noise.fileno(), False)
+        self._noise: IO[bytes] | None = noise
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(noise, selectors.EVENT_READ)
+        self._selector.register(self._report, selectors.EVENT_READ)
+
+    def _plan(
+        self, argv: list[str], environment: dict[str, str], level: Level, view: View, cwd: Path
+    ) -> dict[str, Any]:
+        """What the keeper is told."""
+        size = int(self.limits.scratch_gb * GIB)
+        plan = confinement.plan(level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size)
+        if groups := cgroup.find():
+            self._group = groups.make(usage.allowed(self.limits), self.limits.processes)
+        bounds = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
+        entrances = self._group.entrances if self._group else []
+        return plan | {"env": environment, "cgroups": entrances, "rlimits": bounds}
+
+    def _start(self, plan: dict[str, Any], cwd: Path, pipes: bool) -> None:
+        """Start the keeper, and wait until it says that the program runs."""
+        hear, say = os.pipe()
+        plan |= {"engine": os.getpid(), "report": say}
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", supervisor.__file__, marshal.dumps(plan).hex()],
+                cwd=cwd,
+                env={KEEPER: self.marker}
+                | {name: os.environ[name] for name in PASSED_ON if name in os.environ},
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
+                bufsize=0,
+                start_new_session=True,
+                pass_fds=(say, *self.slot.fences),
+            )
+        except OSError:
+            os.close(hear)
+            raise
+        finally:
+            os.close(say)
+        self._report = hear
+        told = self._hear()
+        if "started" in told:
+            return
+        if not told:  # it hangs, or has died: what it may have started must not go on unwatched
+            self._abandon()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                self._log.write(b"" if pipe is self.process.stdin else pipe.read())
+                pipe.close()
+        self.process.wait()
+        os.close(hear)
+        why = (
+            told.get("why")
+            or f"its keeper failed, or did not answer within {KEEPER_SECONDS:g} s {self._log.tail(3)}"
+        )
+        if told.get("executing") and not self._wrapped:
+            raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
+        raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.kill()
+
+    def poll(self, seconds: float) -> int | None:
+        """Take in what it prints for at most `seconds`; its exit status once it has ended, else None.
+
+        Raises:
+            Stopped: it used up more than it may, or got at its keeper.
+            KeyboardInterrupt: somebody asked the engine to end.
+        """
+        interrupt.check()
+        if self._status is None:
+            self._look()
+            self._take_in(seconds)
+            if self._status is None and self.process.poll() is not None:
+                self._take_in(0)  # its last words may have come just now
+                if self._status is None:
+                    self._lost()
+        if self._status is not None:
+            self._take_in(0)
+        return self._status
+
+    def terminate(self, grace: float) -> bool:
+        """Ask all of its processes to end (SIGTERM); whether the program did so within `grace` seconds."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGUSR1)
+        deadline = clock() + grace
+        while clock() < deadline:
+            if self.poll(0.02) is not None:
+                return True
+        return False
+
+    def left_over(self) -> list[str]:
+        """Command lines of the processes that went on a second after the program had ended; they are gone now."""
+        deadline = clock() + KEEPER_SECONDS
+        while self._left is None and self.process.poll() is None and clock() < deadline:
+            interrupt.check()
+            self._take_in(0.05)
+        self._take_in(0)
+        if self._left is None:
+            self._lost()
+        return self._left or []
+
+    def kill(self) -> None:
+        """End everything of it. Safe to call again."""
+        if self._selector.get_map() is None:
+            return
+        if self.process.poll() is None:
+            self.process.terminate()
+            self.process.send_signal(signal.SIGCONT)  # without walls a program can have stopped it
+        try:
+            self.process.wait(KEEPER_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._take_in(0, limited=False)
+        try:
+            if self._left is None:
+                self._end()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close everything that it is held by."""
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+        self._noise = None
+        self._selector.close()
+        os.close(self._report)
+        self._close()
+
+    def note(self, chunk: bytes) -> None:
+        """Add to its log what it printed on a pipe that somebody else reads."""
+        self._log.write(chunk)
+        if self._log.written > self.limits.output_mb * MIB:
+            raise Stopped(f"printed more than {self.limits.output_mb:g} MiB (limits.output_mb)")
+
+    def tail(self) -> str:
+        """The last lines of what it printed, for the reason of a crash."""
+        return self._log.tail(TAIL_LINES)
+
+    def describe(self, status: int) -> str:
+        """An exit status in words."""
+        if self._group and self._group.ran_out_of_memory():
+            return (
+                f"ran out of memory: it may use {usage.allowed(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
+            )
+        if status >= 0:
+            return f"exited with status {status}"
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+        return f"was ended by {name}{' (out of memory?)' if -status == signal.SIGKILL else ''}"
+
+    def _abandon(self) -> None:
+        """Give up a keeper that has not come to its work."""
+        if self.process is not None:
+            self.process.kill()
+            self._end()
+
+    def _end(self) -> None:
+        """Without a keeper, end what can be found of it."""
+        if self._group:
+            self._group.kill()
+        end(self.marker)
+
+    def _lost(self) -> None:
+        self._end()
+        raise Stopped("its keeper was killed, and with it everything that could be found of it")
+
+    def _hear(self) -> dict[str, Any]:
+        """What the keeper says next; empty when it has ended without a word."""
+        while b"\n" not in self._heard:
+            ready, _, _ = select.select([self._report], [], [], KEEPER_SECONDS)
+            chunk = os.read(self._report, 2**16) if ready else b""
+            if not chunk:
+                return {}
+            self._heard += chunk
+        line, _, self._heard = self._heard.partition(b"\n")
+        told: dict[str, Any] = json.loads(line)  # nobody but the keeper holds the other end
+        return told
+
+    def _listen(self) -> None:
+        """Take in what the keeper says."""
+        told = self._hear()
+        if not told:
+            self._selector.unregister(self._report)
+        if "status" in told:
+            # Like a shell, bubblewrap tells of a signal by adding it to 128.
+            status = told["status"]
+            self._status = 128 - status if self._wrapped and 128 < status <= 128 + 64 else status
+        if "left" in told:
+            self._left = told["left"]
+        if b"\n" in self._heard:
+            self._listen()
+
+    def _look(self) -> None:
+        """Now and then, look at what it uses.
+
+        Raises:
+            Stopped: more than it may.
+        """
+        if clock() - self._looked < LOOK_SECONDS:
+            return
+        self._looked = clock()
+        now = usage.measure(self.process.pid, self._disk)
+        self.peak_memory = max(self.peak_memory or 0, now.memory)
+        # Pages that forks share count for each of them, until it matters.
+        exactly = partial(usage.measure, self.process.pid, self._disk, exact=True)
+        if not self._group and now.memory > usage.allowed(self.limits) < exactly().memory:
+            raise Stopped(
+                f"used more than {usage.allowed(self.limits) / GIB:.3g} GiB of memory (limits.memory_gb)"
+            )
+        if now.processes > self.limits.processes + 2:
+            raise Stopped(f"started more than {self.limits.processes} processes (limits.processes)")
+        if now.unlinked > self.limits.out_gb * GIB:
+            raise Stopped(
+                f"holds more than {self.limits.out_gb:g} GiB in files without a name (limits.out_gb)"
+            )
+        for folder in self._writable:
+            if reason := outputs.excess(folder, self.limits, besides=now.unlinked):
+                raise Stopped(reason)
+        temporary = self.limits.model_copy(update={"out_gb": self.limits.scratch_gb})
+        if reason := outputs.excess(self._scratch, temporary):
+            raise Stopped(f"its temporary files (limits.scratch_gb): {reason}")
+        if shutil.disk_usage(self._place).free < DISK_RESERVE:
+            raise Stopped(f"the disk was full up to the last {DISK_RESERVE // MIB} MiB, of which others live")
+
+    def _take_in(self, seconds: float, limited: bool = True) -> None:
+        """Move output from the pipe to the log, and hear the keeper, until `seconds` have passed or it has ended."""
+        deadline = clock() + seconds
+        while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
+            for key, _ in ready:
+                if key.fileobj == self._report:
+                    self._listen()
+                elif self._noise is not None:
+                    self._write_down(self._noise, limited)
+            if clock() >= deadline or (seconds and self._status is not None):
+                return
+
+    def _write_down(self, noise: IO[bytes], limited: bool) -> None:
+        chunk = noise.read(2**20)
+        if not chunk:
+            self._selector.unregister(noise)
+            noise.close()
+            self._noise = None
+        elif limited:
+            self.note(chunk)
+        else:
+            self._log.write(chunk)
+
+    def _close(self) -> None:
+        self._log.close()
+        if self._group:
+            self._group.remove()
+        file_trees.remove(self._scratch)

@@ -1,0 +1,123 @@
+"""What a running program reports of itself, line by line in out/progress.jsonl: claims, never a score."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments import safe_open
+from tasks.system.redact import capped, clean
+from tasks.trial import TWENTIETHS, Curve
+
+MOST_STEPS = 2**53
+"""No report of more is taken in: nothing that draws or stores a number holds it exactly."""
+PROGRESS_LIMIT = 16 * 2**20
+"""Bytes of progress.jsonl beyond which a program is stopped: at 5 reports a second, days."""
+REASON_CHARACTERS = 500
+"""Of a reason that a program gives: enough for a fact, a value and a remedy."""
+
+
+class BadProgress(Exception):
+    """A line of progress.jsonl that is not a report."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a program says that it cannot go on: `{"failed": "out of GPU memory: ...", "retry": false}`."""
+
+    reason: str
+    """One line, without secrets and control characters."""
+    retry: bool = False
+    """Whether it takes the machine for the cause, so that the same may work in a while; a claim like the rest."""
+
+
+class Progress:
+    """The reports of a running program, read as they come.
+
+    Its curve grows with the budget that has passed, by the seconds that the engine counts (`passed`) or by the steps
+    that the program claims, whichever is further.
+    """
+
+    def __init__(self, path: Path, metric: str, budget_steps: int = 0) -> None:
+        self._path = path
+        self._metric = metric
+        self._budget_steps = budget_steps
+        self._offset = 0
+        self._line = 0
+        self.ready = False
+        self.steps: int | None = None
+        self.reported: float | None = None
+        self.failure: Failure | None = None
+        """What was said last of that; a program says so once, before it ends."""
+        self.curve: Curve = ()
+
+    def passed(self, twentieths: int) -> None:
+        """So much of the budget has passed: the curve holds what was reported last, where it was not so far yet."""
+        self.curve += (self.reported,) * (min(twentieths, TWENTIETHS) - len(self.curve))
+
+    def read(self) -> None:
+        """Take in the complete lines that are new.
+
+        Raises:
+            BadProgress: a line that is no report, or far too many of them.
+        """
+        try:
+            with safe_open.open_file(self._path) as file:
+                file.seek(self._offset)
+                new = file.read(PROGRESS_LIMIT)
+        except FileNotFoundError:
+            return
+        except OSError as fault:
+            raise BadProgress(
+                f"out/progress.jsonl cannot be read ({fault.strerror}): it must be a file"
+            ) from fault
+        complete = new[: new.rfind(b"\n") + 1]
+        self._offset += len(complete)
+        if self._offset + len(new) - len(complete) >= PROGRESS_LIMIT:
+            raise BadProgress(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
+        for line in complete.splitlines():
+            self._line += 1
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        report = parse_report(line)
+        if report is None:
+            shown = line[:80].decode(errors="replace")
+            raise BadProgress(f"out/progress.jsonl line {self._line} is not a report: {shown!r}")
+        if isinstance(said := report.get("failed"), str):
+            reason = " ".join(" ".join(clean(said)).split()) or "failed, and gave no reason"
+            self.failure = Failure(capped(reason, REASON_CHARACTERS), report.get("retry") is True)
+            return
+        self.ready = True  # a program that reports without having said so is ready all the same
+        step = report.get("step")
+        if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < MOST_STEPS:
+            self.steps = step
+        self.reported = value_of(report, self._metric, self.reported)
+        if self._budget_steps and self.steps is not None:
+            self.passed(self.steps * TWENTIETHS // self._budget_steps)
+
+
+def parse_report(line: bytes) -> dict[str, object] | None:
+    """One report: `{"ready": true}`, `{"failed": "..."}`, or an object with a numeric `elapsed` or `step`; or None."""
+    try:
+        report = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(report, dict):
+        return None
+    numbers = [report.get("elapsed"), report.get("step")]
+    numeric = any(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers)
+    said = report.get("ready") is True or isinstance(report.get("failed"), str)
+    return report if said or numeric else None
+
+
+def value_of(report: dict[str, object], metric: str, otherwise: float | None) -> float | None:
+    """What a report says of a metric; `otherwise` when that is nothing, or no finite number."""
+    metrics = report.get("metrics")
+    value = metrics.get(metric) if isinstance(metrics, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return otherwise
+    return (
+        float(value) if abs(value) <= 1e100 else otherwise
+    )  # nan compares as false; nothing larger can be drawn

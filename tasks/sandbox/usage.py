@@ -1,0 +1,79 @@
+"""What a program and all of its processes may use, and what they use at one moment, seen from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from dataclasses import dataclass
+
+import psutil
+
+from environments.limits import Limits
+from tasks.sandbox import confinement
+from tasks.sandbox.confinement import Level
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Usage:
+    processes: int
+    memory: int
+    """Resident sets (or, exactly, each one's share of them), and files in memory that have no name, in bytes."""
+    unlinked: int
+    """Files on the disk that have no name any more and are held open, in bytes."""
+
+
+def measure(keeper: int, disk: int, exact: bool = False) -> Usage:
+    """Look at every process below the keeper; `disk` is the device that the trial is on.
+
+    A process that ends meanwhile is left out: what it held is free again.
+    """
+    processes = memory = 0
+    held: dict[tuple[int, int], int] = {}
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for process in psutil.Process(keeper).children(recursive=True):
+            processes += 1
+            with contextlib.suppress(psutil.Error):
+                memory += process.memory_full_info().pss if exact else process.memory_info().rss
+            held |= _without_name(process.pid)
+    unlinked = sum(size for (device, _), size in held.items() if device == disk)
+    return Usage(processes, memory + sum(held.values()) - unlinked, unlinked)
+
+
+def _without_name(pid: int) -> dict[tuple[int, int], int]:
+    """The open files of a process that no folder holds: (device, inode) -> bytes that they take up."""
+    found: dict[tuple[int, int], int] = {}
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                status = descriptor.stat()
+                if stat.S_ISREG(status.st_mode) and not status.st_nlink:
+                    found[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return found
+
+
+def allowed(limits: Limits) -> int:
+    """Bytes of memory that a program may use."""
+    if limits.memory_gb is not None:
+        return int(limits.memory_gb * GIB)
+    return psutil.virtual_memory().total * 3 // 4
+
+
+def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str, int]:
+    """Resource limits of each process. Without a control group they have to bound memory and processes too; the
+    first in address space, which programs on a GPU reserve without using it."""
+    bounds = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": int(limits.file_gb * GIB)}
+    if not grouped and not gpu:
+        bounds["RLIMIT_AS"] = allowed(limits)
+    if not grouped:
+        user = os.geteuid() if (own := confinement.owner(level)) is None else own
+        bounds["RLIMIT_NPROC"] = limits.processes + _threads_of(user)
+    return bounds
+
+
+def _threads_of(user: int) -> int:
+    """How many threads a user has already: the kernel counts all of them."""
+    facts = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
+    return sum(fact["num_threads"] or 0 for fact in facts if fact["uids"] and fact["uids"].real == user)

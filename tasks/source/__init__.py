@@ -1,1 +1,0 @@
-"""Reading the Python source of programs, to check edits of it (`tasks.edits`)."""

@@ -1,0 +1,104 @@
+"""Lessons: the trials of earlier campaigns in the same environment, for proposers that learn from them.
+
+They are copied into the campaign that asks for them when it is made, as `learned.json`: so it resumes as it began,
+even when the campaigns that it learned from are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from environments import Environment
+from environments.plugins import Refused
+from environments.score import Score
+from tasks.store.ledger import Ledger
+from tasks.trial import History, Run, Trial
+
+LEARNED = "learned.json"
+MOST = 500
+"""Trials that are learned from, the newest ones: what a proposer rebuilds at each of its turns."""
+ERROR_CHARACTERS = 2_000
+HISTORY = TypeAdapter(History)
+
+
+def learned_from(names: Iterable[str], environment: Environment) -> History:
+    """The newest trials of earlier campaigns, the oldest campaign first, each trial with what can be learned from it.
+
+    The part of each campaign begins with its baseline, trial 0, which its scores compare with.
+
+    Raises:
+        Refused: no such campaign, one of another environment, one whose parameters or metric are others, or one
+            without a finished trial.
+    """
+    room, found = MOST, History()
+    ledgers = [Ledger.open(name) for name in dict.fromkeys(names)]
+    for ledger in sorted(ledgers, key=lambda one: one.campaign.created, reverse=True):
+        _check(ledger, environment)
+        history = ledger.history()
+        if not history:
+            raise Refused(
+                f"campaign {ledger.campaign.name!r} has no finished trial to learn from: leave it out"
+            )
+        part = history[-room:] if room else ()
+        if part and part[0] is not history[0]:
+            part = (history[0], *part[1:])
+        room -= len(part)
+        found = (*map(_lesson, part), *found)
+    return found
+
+
+def lessons_json(history: History) -> str:
+    """What a campaign learns from, as its file has it."""
+    return HISTORY.dump_json(history).decode() + "\n"
+
+
+def lessons(folder: Path) -> History:
+    """What a campaign learns from, by its folder; empty when it learns from no other.
+
+    Raises:
+        Refused: the file is broken.
+    """
+    path = folder / LEARNED
+    try:
+        return HISTORY.validate_json(path.read_bytes()) if path.is_file() else ()
+    except ValidationError as broken:
+        raise Refused(f"{path}: not the trials of a campaign: {broken.errors()[0]['msg']}") from broken
+
+
+def _check(ledger: Ledger, environment: Environment) -> None:
+    """Refuse a campaign whose trials say nothing of this environment."""
+    name, known = ledger.campaign.name, ledger.campaign.environment
+    if known != environment.name:
+        raise Refused(
+            f"campaign {name!r} ran environment {known!r}, and there is nothing to learn from it for "
+            f"{environment.name!r}: name campaigns of that environment"
+        )
+    theirs = ledger.environment
+    if other := sorted(theirs.space.keys() ^ environment.space.keys()):
+        raise Refused(
+            f"campaign {name!r} searched other parameters than environment {environment.name!r} has now "
+            f"(only one of them has {', '.join(other)}): leave it out"
+        )
+    if (theirs.metric, theirs.direction) != (environment.metric, environment.direction):
+        raise Refused(
+            f"campaign {name!r} was to {theirs.direction} {theirs.metric}, and environment {environment.name!r} "
+            f"is to {environment.direction} {environment.metric}: leave it out"
+        )
+
+
+def _lesson(trial: Trial) -> Trial:
+    """A trial without what only its own campaign needs: curves, results of single units, reruns."""
+    return replace(trial, runs=tuple(map(_slim, trial.runs)), score=_summary(trial.score), reruns=())
+
+
+def _slim(run: Run) -> Run:
+    error = run.error and run.error[-ERROR_CHARACTERS:]
+    return replace(run, curve=(), error=error)
+
+
+def _summary(score: Score) -> Score:
+    return replace(score, units=(), runs=tuple(map(_summary, score.runs)))

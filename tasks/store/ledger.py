@@ -1,0 +1,397 @@
+"""The ledger: one campaign's directory, and everything that can be read from it.
+
+    runs/<campaign>/
+        campaign.json   identity and specification, written once, last of all at creation
+        environment/    the environment's folder, frozen        program/   the baseline program, frozen
+        trials/0007/    see tasks/store/workspace.py                  results/   results of tasks (tasks/checkpoint.py)
+        trials/0007-run-2/    its other training seeds; 0007-again-1-of-0003/: trial 3, run again for it
+        attempts.json   {"7": 2}, where trial 7 was run again: in trials/0007.2/ (tasks/store/attempts.py)
+        calibration.json   runs of the baseline that were known before it began, where there are any
+        prepared.json   what the environment's recipe had made when it began, where it has one
+        (tasks/recipes/preparing.py)
+        certificates/1.json   what fresh runs say of a champion, with their directories beside it
+        results.tsv     a line per finished trial               events.jsonl   what happened, as it happened
+        ablations/0012.json   a champion without each of its changes, where that was asked
+        lineage.git     a commit per trial (tasks/store/lineage.py)   lock       held by the life that runs it
+
+State is derived from these files and kept nowhere else. What a campaign remembers is `history()`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import inspect
+import json
+import os
+import platform
+import re
+import secrets
+import shutil
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+import environments
+from environments import Environment, plugins
+from environments.plugins import Refused
+from environments.score import Score
+from tasks.checkpoint import At, spec_digest
+from tasks.deciding.ablation import Ablation
+from tasks.deciding.certificate import Certificate, Looks
+from tasks.recipes import preparing
+from tasks.sandbox import outputs
+from tasks.store import attempts, workspace
+from tasks.store.seeds import JUDGED, Purpose, derive
+from tasks.store.workspace import TrialDir
+from tasks.system.files import write_atomic
+from tasks.system.home import home
+from tasks.trial import History, Proposal, Rerun, Trial
+
+FORMAT = 1
+CERTIFICATE = TypeAdapter(Certificate)
+ABLATION = TypeAdapter(Ablation)
+RERUNS = TypeAdapter(tuple[Rerun, ...])
+CALIBRATED = "calibration.json"
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+TAKEN = re.compile(r"artifacts|mlflow\.db.*")
+"""What MLflow keeps in the same home."""
+HALF_MADE = re.compile(
+    r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)(\.\d+){1,2}"
+)
+FREEZE_LIMIT = 256 * 2**20
+"""Bytes an environment's folder may hold: it is copied into every campaign."""
+
+
+class Settings(BaseModel):
+    """What changes a campaign's scores or verdicts, besides its frozen files: fixed for its whole life."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    overrides: dict[str, Any]
+    proposer: str
+    options: dict[str, Any]
+    """Of the proposer."""
+    seed: int
+    rule: str
+    rule_options: dict[str, Any] = {}
+    cancel: str = "none"
+    cancel_options: dict[str, Any] = {}
+    replicates: int = 1
+    """Training seeds of each trial."""
+    looks: Looks = "one"
+    fallback: str = "tpe"
+    learn_from: tuple[str, ...] = ()
+    """Earlier campaigns whose trials stand in learned.json."""
+
+
+class Campaign(Settings):
+    """campaign.json: who a campaign is, and all that changes its scores. Written once."""
+
+    format: int = FORMAT
+    name: str
+    campaign_id: str
+    """Random, and part of every key, so that a deleted and re-made name never meets old results."""
+    created: float
+    """Unix time, in seconds."""
+    environment: str
+    source: str
+    """Where the environment was when it was frozen: a bundled one's name, or a path."""
+    judge_key: str = ""
+    """What the draws of judges come from: no program can work it out from its own seed. Empty before there was one."""
+    digest: str
+    """What changes a score (tasks.checkpoint.spec_digest), as it was at the start."""
+    isolation: str
+    """The level of its first life (tasks/sandbox/confinement.py); each run says at which it ran."""
+    version: str
+
+
+def check_name(name: str) -> str:
+    """A campaign's name, which is also a directory and part of keys and URLs."""
+    if not NAME.fullmatch(name):
+        raise Refused(f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit")
+    if TAKEN.fullmatch(name):
+        raise Refused(f"campaign name {name!r}: MLflow's data is kept under it: choose another")
+    return name
+
+
+def campaigns() -> tuple[str, ...]:
+    """Every campaign of this home, the newest last."""
+    found = home().glob("*/campaign.json")
+    return tuple(path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime, path)))
+
+
+def free_name(environment: str) -> str:
+    """`<environment>-<n>` with the next free n, reserved by making its directory."""
+    stem = re.sub(r"[^a-z0-9._-]+", "-", environment.lower()).strip("-._")[:56] or "campaign"
+    taken = [int(tail) for path in home().glob(f"{stem}-*") if (tail := path.name[len(stem) + 1 :]).isdigit()]
+    number = max(taken, default=0) + 1
+    while True:
+        try:
+            (home() / f"{stem}-{number}").mkdir(mode=0o700)
+        except FileExistsError:  # another campaign that starts at this moment
+            number += 1
+        else:
+            return f"{stem}-{number}"
+
+
+class Ledger:
+    """One campaign's directory."""
+
+    def __init__(self, path: Path, campaign: Campaign) -> None:
+        self.path = path
+        self.campaign = campaign
+
+    @classmethod
+    def exists(cls, name: str) -> bool:
+        return (home() / check_name(name) / "campaign.json").is_file()
+
+    @classmethod
+    def open(cls, name: str) -> Ledger:
+        """An existing campaign.
+
+        Raises:
+            Refused: there is none of that name, or it was written by a newer version.
+        """
+        if not cls.exists(name):
+            plugins.require(name, campaigns(), what="campaign")
+        path = home() / name
+        try:
+            raw = json.loads((path / "campaign.json").read_text())
+        except ValueError as broken:
+            raise Refused(f"{path}/campaign.json: not JSON: {broken}") from broken
+        if raw.get("format", 0) > FORMAT:
+            raise Refused(
+                f"{path}/campaign.json has format {raw['format']}, this Nightshift reads up to {FORMAT}: upgrade it"
+            )
+        try:
+            return cls(path, Campaign(**raw))
+        except ValidationError as error:
+            raise plugins.explain(error, str(path / "campaign.json")) from error
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        environment: Environment,
+        *,
+        source: str,
+        settings: Settings,
+        isolation: str,
+        spec: str,
+        more: Mapping[str, str] | None = None,
+    ) -> Ledger:
+        """Freeze the environment and the baseline program, and write campaign.json as the last step.
+
+        Args:
+            more: Further files that the campaign begins with, by name.
+        """
+        path = home() / check_name(name)
+        _make_room(path)
+        freeze(environment, path)
+        for file, text in {"spec.toml": spec, **(more or {})}.items():
+            write_atomic(path / file, text)
+        campaign = Campaign(
+            name=name,
+            campaign_id=secrets.token_hex(6),
+            judge_key=secrets.token_hex(16),
+            created=time.time(),
+            environment=environment.name,
+            source=source,
+            digest=measure(path, environment, settings.model_dump()),
+            isolation=isolation,
+            version=importlib.metadata.version("nightshift-rl"),
+            **settings.model_dump(),
+        )
+        write_atomic(path / "campaign.json", campaign.model_dump_json(indent=2) + "\n")
+        return cls(path, campaign)
+
+    def verify(self) -> None:
+        """Refuse to go on when scores would no longer mean what they meant at the start."""
+        campaign = self.campaign
+        settings = campaign.model_dump(include=set(Settings.model_fields))
+        now = measure(self.path, self.environment, settings)
+        if now != campaign.digest:
+            raise Refused(
+                f"campaign {campaign.name!r} cannot go on: its frozen files or its judge have changed since "
+                f"it began (digest {campaign.digest} then, {now} now), so new scores would not compare with the old. "
+                f"Go on with Nightshift {campaign.version} as it was, or begin a new campaign"
+            )
+        preparing.compare(self.environment)
+
+    @cached_property
+    def environment(self) -> Environment:
+        """The frozen environment."""
+        frozen = environments.load(
+            self.path / "environment", self.campaign.overrides, self.campaign.environment
+        )
+        return preparing.laid(frozen, self.path.parent)
+
+    @property
+    def program(self) -> Path:
+        return self.path / "program"
+
+    @property
+    def results(self) -> Path:
+        return self.path / "results"
+
+    @property
+    def trials(self) -> Path:
+        return self.path / "trials"
+
+    def attempt(self, number: int) -> int:
+        """The current attempt at a trial, from 1."""
+        return attempts.current(self.path).get(number, 1)
+
+    def place(self, number: int, part: str = "", attempt: int | None = None) -> TrialDir:
+        """A trial's directory, or that of another run of it; of the current attempt, if none is named."""
+        which = self.attempt(number) if attempt is None else attempt
+        return TrialDir(self.trials / attempts.directory(number, which, part))
+
+    def place_of(self, trial: Trial) -> TrialDir:
+        """The directory of a decided trial, in the attempt that it is."""
+        return self.place(trial.number, attempt=trial.attempt)
+
+    def at(self, number: int, part: str = "", attempt: int | None = None) -> At:
+        """Where results of a trial are; of the current attempt, if none is named.
+
+        What certificates run is no part of any attempt, and stays what it is: it counts to the first.
+        """
+        which = (self.attempt(number) if workspace.is_own(part) else 1) if attempt is None else attempt
+        return At(self.campaign.campaign_id, self.campaign.digest, number, which, part)
+
+    def seed(self, purpose: Purpose, at: At) -> int:
+        judged = purpose in JUDGED and self.campaign.judge_key
+        return derive(judged or self.campaign.seed, purpose, at.number, at.attempt, at.part)
+
+    def history(self) -> History:
+        """Every finished trial in its last finished attempt, in the order in which they were decided."""
+        finished = (TrialDir(path) for path in self.trials.iterdir())
+        read = [workspace.TRIAL.validate_json(p.trial.read_bytes()) for p in finished if p.trial.is_file()]
+        newest = {trial.number: trial for trial in sorted(read, key=lambda trial: trial.attempt)}
+        return tuple(sorted(newest.values(), key=lambda trial: trial.settle))
+
+    def proposals(self) -> tuple[Proposal, ...]:
+        """Everything that was proposed, whatever became of it, by number."""
+        found = sorted(self.trials.glob("[0-9][0-9][0-9][0-9]*/proposal.json"))
+        return tuple(workspace.PROPOSAL.validate_json(path.read_bytes()) for path in found)
+
+    @cached_property
+    def calibrated(self) -> tuple[Rerun, ...]:
+        """Runs of the baseline that were known before the campaign began (tasks/store/calibration.py); empty
+        without."""
+        path = self.path / CALIBRATED
+        return RERUNS.validate_json(path.read_bytes()) if path.is_file() else ()
+
+    def certificates(self) -> tuple[Certificate, ...]:
+        """Every certificate, in the order of the looks; those of other environments after the campaign's own."""
+        found = (self.path / "certificates").glob("*.json")
+        read = [CERTIFICATE.validate_json(path.read_bytes()) for path in found]
+        return tuple(sorted(read, key=lambda one: (one.elsewhere, one.environment, one.look)))
+
+    def ablation(self, champion: int) -> Ablation | None:
+        """What a trial is worth without each of its changes, where that was asked."""
+        path = self.path / "ablations" / f"{champion:04d}.json"
+        return ABLATION.validate_json(path.read_bytes()) if path.is_file() else None
+
+    def event(self, kind: str, **facts: object) -> None:
+        """Add a line to events.jsonl."""
+        line = json.dumps({"time": round(time.time(), 3), "event": kind, **facts}) + "\n"
+        with (self.path / "events.jsonl").open("ab+") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(end - 1, 0))
+            torn = file.read(1) not in (b"", b"\n")  # a full disk or a kill cut the last line short
+            file.write((b"\n" if torn else b"") + line.encode())
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What happened so far; a line that a kill cut short is left out."""
+        path = self.path / "events.jsonl"
+        for line in path.read_text().splitlines() if path.is_file() else ():
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue
+
+
+def _make_room(path: Path) -> None:
+    """An empty directory; what a creation that was killed before its last step left there goes.
+
+    Raises:
+        Refused: something else is there, which is not ours to remove.
+    """
+    if path.exists() and not path.is_dir():
+        raise Refused(f"{path} is a file: choose another name for the campaign")
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    parts = list(path.iterdir())
+    for part in parts:
+        if not HALF_MADE.fullmatch(part.name):
+            raise Refused(f"{path} holds {part.name!r} and is no half-made campaign: choose another name")
+    for part in parts:
+        shutil.rmtree(part) if part.is_dir() else part.unlink()
+
+
+def freeze(environment: Environment, path: Path) -> None:
+    """Copy an environment's folder and its baseline program into a campaign's directory.
+
+    Raises:
+        Refused: the folder is too large to be copied into every campaign.
+    """
+    content = environment.content()
+    size = sum(file.stat().st_size for file in content.values())
+    if size > FREEZE_LIMIT:
+        raise Refused(
+            f"{environment.folder} holds {size / 2**20:.0f} MiB, and every campaign copies it (limit "
+            f"{FREEZE_LIMIT // 2**20} MiB): keep data elsewhere, and list its path under readable"
+        )
+    for name, file in content.items():
+        _copy(file, path / "environment" / name)
+    for source, name in workspace.baseline_files(environment):
+        _copy(source, path / "program" / name)
+    (path / "program").mkdir(exist_ok=True)
+    (path / "trials").mkdir()
+
+
+def measure(path: Path, environment: Environment, settings: dict[str, object]) -> str:
+    """The digest of all that changes a score: frozen files, the judge's code, and the settings."""
+    judge = Path(inspect.getfile(type(environment.judge)))
+    code = [judge, *sorted(judge.parent.glob("_*.py")), Path(inspect.getfile(Score))]
+    return spec_digest(
+        {
+            "environment": outputs.digest(path / "environment"),
+            "program": outputs.digest(path / "program"),
+            "judge": hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest(),
+            **settings,
+        }
+    )
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file so that every user can read it and nobody writes it; the folders above it stay the owner's."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.chmod(0o755)
+    shutil.copy2(source, target)
+    target.chmod(target.stat().st_mode & 0o111 | 0o444)
+
+
+@cache
+def machine() -> str:
+    """This machine in a word: scores under a time budget compare on the same one only."""
+    cores = f"{platform.system()}-{platform.machine()}-{os.cpu_count()}cpu"
+    models = Counter(re.findall(r"^Model:\s*(.+?)\s*$", "\n".join(_graphics()), re.MULTILINE))
+    cards = [f"{count}x-{re.sub(r'[^A-Za-z0-9.]+', '-', model)}" for model, count in sorted(models.items())]
+    return "-".join([cores, *cards]).lower()
+
+
+def _graphics() -> list[str]:
+    """What the NVIDIA driver says of each of its cards; nothing where there is none, or they cannot be read."""
+    found: list[str] = []
+    for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
+        with suppress(OSError):
+            found.append(path.read_text())
+    return found

@@ -1,0 +1,162 @@
+"""One life of a campaign: the process that runs it, from the moment it holds the lock.
+
+A campaign has one life at a time and as many as it needs; a life that was killed leaves its lock free, its beat
+behind (so that its hours count) and maybe processes, which the next one ends before it starts anything.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from environments.plugins import Refused
+from tasks.store.ledger import Ledger
+from tasks.system import interrupt, orphans
+from tasks.system.clock import clock
+
+BEAT_SECONDS = 1.0
+NOTE_BYTES = 512
+"""Length of what a life writes into the lock, always the same, so that one write replaces the last."""
+
+
+class Life:
+    """Hold a campaign while running it.
+
+    Raises:
+        Refused: another process holds it.
+    """
+
+    def __init__(self, ledger: Ledger, **facts: object) -> None:
+        self.ledger = ledger
+        self._facts = facts
+        self._over = threading.Event()
+        self._before = 0.0
+        self._started = 0.0
+
+    def __enter__(self) -> Life:
+        self._signals = interrupt.deferred()
+        self._lock = _open(lock_path(self.ledger))
+        if not _take(self._lock):
+            self._lock.close()
+            raise Refused(
+                f"campaign {self.ledger.campaign.name!r} is already running ({describe(self.ledger)})"
+            )
+        self._before = spent(self.ledger)
+        self._started, self._since = clock(), time.time()
+        (self.ledger.path / "stop").unlink(missing_ok=True)
+        ended = orphans.end(self.ledger.campaign.campaign_id)
+        self._note()
+        before = round(self._before, 3)
+        self.ledger.event("life", pid=os.getpid(), host=platform.node(), spent_before=before, **self._facts)
+        if ended:
+            self.ledger.event("orphans", killed=ended)
+        self._beat = threading.Thread(target=self._beats, name="beat", daemon=True)
+        self._beat.start()
+        self._signals.__enter__()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._signals.__exit__(None, None, None)
+        self._over.set()
+        self._beat.join()
+        self._note()
+        self._lock.close()
+
+    @property
+    def spent(self) -> float:
+        """Seconds that this campaign has run, over all of its lives."""
+        return self._before + clock() - self._started
+
+    @property
+    def asked_to_stop(self) -> bool:
+        return (self.ledger.path / "stop").exists()
+
+    def _note(self) -> None:
+        """Write down who holds the campaign and how long all lives have run. Readers and kills see all or nothing."""
+        holder = {"pid": os.getpid(), "host": platform.node(), "started": self._since, "spent": self.spent}
+        os.pwrite(self._lock.fileno(), f"{json.dumps(holder):<{NOTE_BYTES - 1}}\n".encode(), 0)
+
+    def _beats(self) -> None:
+        while not self._over.wait(BEAT_SECONDS):
+            self._note()
+
+
+def lock_path(ledger: Ledger) -> Path:
+    return ledger.path / "lock"
+
+
+def is_running(ledger: Ledger) -> bool:
+    """Whether some process holds the campaign now."""
+    if not lock_path(ledger).exists():
+        return False
+    with _open(lock_path(ledger)) as lock:
+        return not _free(lock)
+
+
+@contextmanager
+def left_alone(ledger: Ledger) -> Iterator[None]:
+    """Keep a campaign from being run while a `with` block works on its files.
+
+    Raises:
+        Refused: it is running.
+    """
+    with _open(lock_path(ledger)) as lock:
+        if not _take(lock):
+            name = ledger.campaign.name
+            raise Refused(
+                f"campaign {name!r} is running ({describe(ledger)}): wait, or nightshift stop {name}"
+            )
+        yield
+
+
+def _open(path: Path) -> IO[str]:
+    return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+
+
+def _take(lock: IO[str]) -> bool:
+    """Take the lock for good; a moment's patience, since whoever asks `is_running` holds it for an instant."""
+    for _ in range(20):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        else:
+            return True
+    return False
+
+
+def _free(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def holder(ledger: Ledger) -> dict[str, Any]:
+    """Who holds the campaign, or held it last: pid, host, started (Unix time), and the seconds `spent` by all lives
+    until its last beat; empty when nobody ever did."""
+    try:
+        return dict(json.loads(lock_path(ledger).read_text()))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def describe(ledger: Ledger) -> str:
+    held = holder(ledger)
+    since = time.strftime("%H:%M:%S", time.localtime(held["started"])) if held else "?"
+    return f"process {held.get('pid', '?')} on {held.get('host', '?')} since {since}"
+
+
+def spent(ledger: Ledger) -> float:
+    """Seconds that all lives so far have run; a killed one counts to its last beat."""
+    return float(holder(ledger).get("spent", 0.0))

@@ -1,0 +1,122 @@
+"""The lineage repository: a commit per trial, so that a night can be read with git.
+
+    git -C runs/<campaign>/lineage.git log champion        what was kept, and on what it was built
+    git -C runs/<campaign>/lineage.git diff baseline champion
+
+`champion` is the trial that was kept last, `baseline` the first; every trial has refs/trials/NNNN, and an attempt that
+was followed by another has refs/attempts/NNNN/1. A commit holds the program's files and params.json. Its content,
+parents and dates come from the trial alone, so the same trial always makes the same commit. The repository is the
+campaign's own: the user's checkout is never touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tasks.editing.edits import git_environment
+from tasks.store.safe_read import open_below
+from tasks.store.workspace import TrialDir
+from tasks.system.redact import scrub
+from tasks.trial import Trial
+
+WHO = "Nightshift <nightshift@localhost>"
+
+
+def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, ...]) -> str:
+    """Commit a decided trial, the files of `program` and its parameters, under refs/trials/NNNN; the hash.
+
+    Doing it again changes nothing.
+    """
+    if not repository.exists():
+        half_made = repository.with_name(repository.name + ".new")
+        shutil.rmtree(half_made, ignore_errors=True)
+        _git(half_made, "init", "--quiet", "--bare", "--initial-branch=champion")
+        half_made.rename(repository)
+    parent = f"refs/trials/{trial.proposal.parent:04d}" if trial.proposal.parent is not None else None
+    stream = b"".join(_stream(place, trial, program, parent))
+    _git(repository, "fast-import", "--quiet", "--force", stdin=stream)
+    reference = _ref(trial.number)
+    if trial.number == 0:
+        _git(repository, "update-ref", "refs/heads/baseline", reference)
+    return _git(repository, "rev-parse", reference).decode().strip()
+
+
+def keep(repository: Path, number: int, attempt: int) -> None:
+    """Keep the commit of an attempt, before that of the next takes the trial's reference; once it is kept it stays."""
+    kept = f"refs/attempts/{number:04d}/{attempt}"
+    if commits(repository, number) and not _git(repository, "for-each-ref", kept):
+        _git(repository, "update-ref", kept, _ref(number))
+
+
+def unlock(repository: Path) -> None:
+    """Remove the locks of a git that was killed with an earlier life. Only who holds the campaign may do this."""
+    for lock in list(repository.rglob("*.lock")):
+        lock.unlink(missing_ok=True)
+
+
+def crown(repository: Path, number: int) -> None:
+    """Point the branch `champion` at a trial."""
+    _git(repository, "update-ref", "refs/heads/champion", _ref(number))
+
+
+def commits(repository: Path, number: int | None = None) -> dict[int, str]:
+    """The commit of every trial by number, or of one alone."""
+    if not repository.exists():
+        return {}
+    asked = "refs/trials" if number is None else _ref(number)
+    listed = _git(repository, "for-each-ref", "--format=%(refname:lstrip=2) %(objectname)", asked).decode()
+    return {int(name): commit for name, commit in map(str.split, listed.splitlines())}
+
+
+def patch(repository: Path, number: int) -> str:
+    """What a trial changes against the baseline, as a unified diff; empty for the baseline itself."""
+    return _git(repository, "diff", "--no-color", "baseline", _ref(number)).decode(errors="replace")
+
+
+def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str | None) -> Iterator[bytes]:
+    """The trial as a git fast-import stream."""
+    when = int(trial.runs[0].started) if trial.runs else 0
+    title = f"trial {trial.number}: {trial.verdict.kind}"
+    message = f"{title}\n\n{trial.verdict.reason}\n\n{trial.proposal.rationale}\n".encode()
+    yield f"commit {_ref(trial.number)}\ncommitter {WHO} {when} +0000\n".encode()
+    yield _data(message)
+    yield f"from {parent}\n".encode() if parent else b""
+    yield b"deleteall\n"
+    for name in program:
+        if file := open_below(place.workspace, name):
+            with file:
+                yield _file(name, file.read())
+    yield _file("params.json", (json.dumps(trial.proposal.params, indent=2, sort_keys=True) + "\n").encode())
+
+
+def _file(name: str, content: bytes) -> bytes:
+    return b'M 100644 inline "%b"\n' % _quoted(name) + _data(content)
+
+
+def _data(content: bytes) -> bytes:
+    """What a commit or a file says; a repository is made to be passed on, so no secret goes into it."""
+    clear = scrub(content)
+    return b"data %d\n%b\n" % (len(clear), clear)
+
+
+def _quoted(name: str) -> bytes:
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return os.fsencode(escaped)
+
+
+def _ref(number: int) -> str:
+    return f"refs/trials/{number:04d}"
+
+
+def _git(repository: Path, *arguments: str, stdin: bytes = b"") -> bytes:
+    # Named, not searched for: git would look in every directory above, and the user's checkout is one of them.
+    command = ["git", f"--git-dir={repository}", *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, env=git_environment())
+    if done.returncode:
+        raise OSError(f"git {arguments[0]} in {repository}: {done.stderr.decode(errors='replace').strip()}")
+    return done.stdout

@@ -1,0 +1,122 @@
+"""Where a campaign's proposals came from, and what happened on the way: told from what is stored, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tasks.store.approval import Parked
+from tasks.system.redact import capped, clean
+from tasks.trial import NOTHING_BOUGHT, History, Proposal, Usage
+
+LINE = 300
+"""Characters of a reason that is told."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Who proposed, how often, and what came of it."""
+
+    name: str
+    """The proposer."""
+    model: str
+    """The language model or coding agent behind it; empty without one."""
+    trials: int
+    kept: int
+    usage: Usage
+    """All that was bought for its trials."""
+
+    @property
+    def words(self) -> str:
+        by = f"{self.name} ({self.model})" if self.model else self.name
+        return f"{by}: {self.trials} trial{'s' * (self.trials != 1)}, {self.kept} kept{bought(self.usage)}"
+
+
+@dataclass(frozen=True)
+class Incident:
+    """Something that a reader of the night should know of a proposal."""
+
+    trial: int
+    kind: str
+    """`switch`, `turned down`, `fallback`, `inbox`, `waits`, `approved` or `rejected`."""
+    words: str
+
+
+def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[Source, ...]:
+    """Every source of proposals, the busiest first; the baseline is nobody's.
+
+    What was bought stands with whoever was asked, though another proposer may have had to take the turn.
+
+    Args:
+        parked: Proposals that a person was asked about.
+    """
+    decided = {trial.number: trial.verdict.kind == "keep" for trial in history}
+    proposals = {trial.number: trial.proposal for trial in history if trial.number > 0}
+    proposals |= {one.number: one.proposal for one in parked}
+    found: dict[tuple[str, str], Source] = {}
+    for number, proposal in proposals.items():
+        by = proposal.proposer, proposal.model
+        asked = (proposal.instead_of.partition(":")[0], "") if proposal.instead_of else by
+        tried, kept = number in decided, decided.get(number, False)
+        for who, trials, keeps, usage in ((by, tried, kept, NOTHING_BOUGHT), (asked, 0, 0, proposal.usage)):
+            before = found.get(who, Source(*who, 0, 0, NOTHING_BOUGHT))
+            found[who] = Source(*who, before.trials + trials, before.kept + keeps, before.usage + usage)
+    return tuple(sorted(found.values(), key=lambda one: -one.trials))
+
+
+def fallbacks(history: History) -> int:
+    """Trials that a proposer had to take over from the one that was asked."""
+    return len([trial for trial in history if trial.proposal.instead_of])
+
+
+def incidents(
+    history: History, parked: Sequence[Parked] = (), refused: Mapping[str, str] | None = None
+) -> tuple[Incident, ...]:
+    """What happened to proposals, by trial.
+
+    Args:
+        parked: Those that a person was asked about.
+        refused: Why ideas of the inbox could not be tried, by name.
+    """
+    proposals = {trial.number: trial.proposal for trial in history}
+    proposals |= {one.number: one.proposal for one in parked}
+    words = {one.number: (one.state, one.words or "waits for a person's word") for one in parked}
+    found = []
+    for number, proposal in sorted(proposals.items()):
+        found += [Incident(number, kind, text) for kind, text in _of(proposal)]
+        if number in words:
+            state, text = words[number]
+            found.append(Incident(number, "waits" if state == "waiting" else state, _line(text)))
+    last = max(proposals, default=0)
+    ideas = [
+        Incident(last, "inbox", f"idea {name} was refused: {_line(why)}")
+        for name, why in (refused or {}).items()
+    ]
+    return (*found, *ideas)
+
+
+def bought(usage: Usage) -> str:
+    """What was bought, in words to be put behind others; empty when nothing was."""
+    if not usage.calls:
+        return ""
+    price = "price unknown" if usage.usd is None else f"{usage.usd:.2f} USD"
+    return f", {usage.calls} call{'s' * (usage.calls != 1)}, {usage.tokens:,} tokens, {price}"
+
+
+def _of(proposal: Proposal) -> list[tuple[str, str]]:
+    found = [("switch", _line(proposal.switch))] if proposal.switch else []
+    found += [("turned down", _line(reason)) for reason in proposal.turned_down]
+    if proposal.instead_of:
+        found.append(
+            ("fallback", f"{proposal.proposer} took the turn, instead of {_line(proposal.instead_of)}")
+        )
+    if proposal.inbox:
+        found.append(("inbox", f"idea {proposal.inbox}: {_line(proposal.rationale)}"))
+    return found
+
+
+def _line(text: str) -> str:
+    """A text of anybody's in one line that is safe to show: of several lines the first, and the last, as of a crash."""
+    lines = [line for line in (" ".join(line.split()) for line in clean(text)) if line.strip("`")]
+    ends = lines if len(lines) < 3 else [lines[0], "...", lines[-1]]
+    return capped(" ".join(ends), LINE)

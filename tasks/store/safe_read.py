@@ -1,0 +1,146 @@
+"""Files on their way out of a campaign's directory, to MLflow or git: read without following a link, and scrubbed.
+
+What a trial left is not believed: a link in out/ may point to any file of the user. So what goes to MLflow is copied
+first, and only the copies are sent. In a copy every secret is replaced; a binary file that holds one would be broken
+by that, and is not copied at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
+from pathlib import Path, PurePath
+from typing import BinaryIO
+
+from environments.safe_open import open_file, open_folder
+from tasks.store.workspace import TrialDir
+from tasks.system.redact import Scrubber, Secret, capped, clean, known_secrets, without_passwords
+
+CHECKPOINT_BYTES = 200 * 10**6
+CHECKPOINT_FILES = 500
+CHUNK_BYTES = 2**20
+SENT_NAME = re.compile(r"[\w.@+=,()\[\] -]+(/[\w.@+=,()\[\] -]+)*")
+"""Paths that servers take; one that they refuse would hold up its trial's record for ever."""
+NAME_BYTES = 512
+NAMED = 3
+"""How many of the files that are not sent a trial's record names."""
+
+
+def open_below(folder: Path, name: str) -> BinaryIO | None:
+    """A plain file below a folder, reached through no link; None when there is none, or it cannot be read."""
+    *above, last = PurePath(name).parts
+    with ExitStack() as stack, suppress(OSError):
+        within = open_folder(folder)
+        stack.callback(os.close, within)
+        for part in above:
+            within = open_folder(part, within)
+            stack.callback(os.close, within)
+        return open_file(last, within)
+    return None
+
+
+@contextmanager
+def parcel(folder: Path) -> Iterator[Path]:
+    """A directory in `folder` for the copies that are to be sent, gone afterwards; a kill's leftover goes, too."""
+    path = folder / ".outgoing"
+    shutil.rmtree(path, ignore_errors=True)
+    if folder.is_dir():
+        path.mkdir(mode=0o700)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def pack_trial(place: TrialDir, log: str, to: Path) -> None:
+    """Copy what every trial shows of itself; `log` is what is shown of its log."""
+    for folder, path in ((place.workspace, place.config), (place.path, place.diff)):
+        if file := open_below(folder, path.name):
+            _copy(file, to / path.name)
+    if log:
+        (to / "log.txt").write_text(log)
+
+
+def pack_campaign(folder: Path, to: Path) -> None:
+    """Copy what a campaign shows of itself: picture, table, specification and certificates, where they are."""
+    found = (path for kind in ("json", "md") for path in (folder / "certificates").glob(f"*.{kind}"))
+    certificates = sorted(f"certificates/{path.name}" for path in found)
+    for name in ("progress.png", "results.tsv", "spec.toml", *certificates):
+        if file := open_below(folder, name):
+            _copy(file, to / name)
+    specification = to / "spec.toml"
+    if specification.is_file():  # it may say where MLflow is, with a password that no variable holds
+        specification.write_text(without_passwords(specification.read_text()))
+
+
+def pack_checkpoint(out: Path, to: Path) -> str:
+    """Copy the files of out/, links left behind; what the record says of it: `out/` when all went well."""
+    if os.path.lexists(out) and (out.is_symlink() or not out.is_dir()):
+        return "not uploaded: out/ is no folder"
+    try:
+        files = list(islice(_files(out), CHECKPOINT_FILES + 1))
+        size = sum(path.lstat().st_size for path in files)
+    except OSError as fault:
+        return f"not uploaded: out/ cannot be read: {fault.strerror}"
+    if len(files) > CHECKPOINT_FILES:
+        return f"not uploaded: out/ holds more than {CHECKPOINT_FILES} files"
+    if size > CHECKPOINT_BYTES:
+        return f"not uploaded: out/ holds {size / 1e6:.0f} MB, more than {CHECKPOINT_BYTES / 1e6:.0f} MB"
+    secrets = known_secrets()
+    reasons = [_withheld(out, path, to, secrets) for path in sorted(files)]
+    withheld = [reason for reason in reasons if reason]
+    if not withheld:
+        return "out/"
+    more = f"; {len(withheld) - NAMED} more" if len(withheld) > NAMED else ""
+    return f"out/ without {'; '.join(withheld[:NAMED])}{more}"
+
+
+def _files(out: Path) -> Iterator[Path]:
+    """Every plain file below a folder; nothing when it is not there."""
+    folders = [out] if out.is_dir() else []
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry.path))
+                elif entry.is_file(follow_symlinks=False):
+                    yield Path(entry.path)
+
+
+def _withheld(out: Path, path: Path, to: Path, secrets: Sequence[Secret]) -> str | None:
+    """Copy one file of out/; or say which it is, and why it is not copied."""
+    name = path.relative_to(out).as_posix()
+    shown = " ".join(clean(os.fsencode(name).decode(errors="replace")))
+    if shown != name:
+        return f"{capped(shown, 80)!r}: its name holds a secret, or what cannot be shown"
+    if not SENT_NAME.fullmatch(name) or len(os.fsencode(name)) > NAME_BYTES:
+        return f"{capped(shown, 80)!r}: its name is none that every server takes"
+    file = open_below(out, name)
+    if file is None:
+        return f"{capped(shown, 80)!r}: it cannot be read"
+    try:
+        found = _copy(file, to / "out" / name, secrets)
+    except OSError as fault:
+        return f"{capped(shown, 80)!r}: it cannot be copied ({fault.strerror})"
+    return f"{capped(shown, 80)!r}: it holds the secret {', '.join(sorted(found))}" if found else None
+
+
+def _copy(file: BinaryIO, target: Path, secrets: Sequence[Secret] | None = None) -> set[str]:
+    """Copy a file as long as it is now, scrubbed. A binary one that holds secrets is not copied: their names."""
+    scrubber = Scrubber(secrets)
+    binary, left = False, os.fstat(file.fileno()).st_size
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with file, target.open("wb") as copy:
+        while chunk := file.read(min(CHUNK_BYTES, left)):
+            left -= len(chunk)
+            binary = binary or b"\0" in chunk
+            copy.write(scrubber.feed(chunk))
+        copy.write(scrubber.flush())
+    if not (binary and scrubber.found):
+        return set()
+    target.unlink()
+    return scrubber.found

@@ -1,0 +1,215 @@
+"""A trial's directory: the program it runs, the configuration it reads, the place where it leaves its checkpoint.
+
+trials/0007/
+    proposal.json   what was proposed, stored before anything runs; never remade
+    workspace/      the program (a copy, with the edit applied) and config.json
+    out/            all that the program leaves: progress.jsonl and its checkpoint
+    log.txt         what it printed in training; judge.txt: under judgement
+    judged/         result.json: what an evaluation command said
+    untrained/      the same again without time to train, for a would-be champion (tasks/untrained.py)
+    diff.patch      what differs from the baseline
+    trial.json      the decided trial; its presence is what makes a trial finished
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+import environments
+from environments import Environment, plugins
+from environments.plugins import Refused
+from environments.recipe import DATA
+from environments.score import Score
+from tasks.editing.edits import apply_edit
+from tasks.sandbox import outputs
+from tasks.system import file_trees
+from tasks.system.files import write_atomic
+from tasks.trial import Proposal, Run, Trial
+
+TRAINERS = "tasks.trainers"
+PROPOSAL = TypeAdapter(Proposal)
+TRIAL = TypeAdapter(Trial)
+OWN = ("", "run", "again")
+"""How the names of a trial's own runs begin; others are those of certificates and ablations."""
+
+
+@dataclass(frozen=True)
+class TrialDir:
+    """The paths of one trial."""
+
+    path: Path
+
+    @property
+    def proposal(self) -> Path:
+        return self.path / "proposal.json"
+
+    @property
+    def workspace(self) -> Path:
+        return self.path / "workspace"
+
+    @property
+    def config(self) -> Path:
+        return self.workspace / "config.json"
+
+    @property
+    def out(self) -> Path:
+        return self.path / "out"
+
+    @property
+    def progress(self) -> Path:
+        return self.out / "progress.jsonl"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "log.txt"
+
+    @property
+    def judge_log(self) -> Path:
+        return self.path / "judge.txt"
+
+    @property
+    def judged(self) -> Path:
+        return self.path / "judged"
+
+    @property
+    def result(self) -> Path:
+        return self.judged / "result.json"
+
+    @property
+    def diff(self) -> Path:
+        return self.path / "diff.patch"
+
+    @property
+    def trial(self) -> Path:
+        return self.path / "trial.json"
+
+
+def prepare(place: TrialDir, program: Path, environment: Environment, proposal: Proposal, seed: int) -> str:
+    """Lay out a fresh workspace and an empty out/; what an earlier, interrupted life left there goes.
+
+    Returns:
+        The digest of the program as it will run.
+
+    Raises:
+        EditFailed: the proposal's edit does not apply.
+    """
+    for old in (place.workspace, place.out, place.judge_log, place.judged):
+        file_trees.remove(old)
+    shutil.copytree(program, place.workspace)
+    place.out.mkdir(parents=True)
+    if proposal.edit:
+        for path in place.workspace.rglob("*"):  # what was frozen is read-only, for an ordinary user too
+            path.chmod(path.stat().st_mode | stat.S_IWUSR)
+        apply_edit(place.workspace, proposal.edit, environment)
+    write_atomic(place.config, json.dumps(config(place, environment, proposal, seed), indent=2) + "\n")
+    for path in (
+        place.workspace,
+        *place.workspace.rglob("*"),
+    ):  # whatever the umask: it may run as another user
+        path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
+    return program_digest(place)
+
+
+def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
+    """The files of an environment's own program, and what each is called in a workspace."""
+    for name in environment.program:
+        source = environment.folder / name
+        for file in environments.files(source) if source.is_dir() else [source]:
+            yield file, file.relative_to(environment.folder).as_posix()
+    own = "train.py" in environment.program or environment.train_cmd != "python train.py"
+    if environment.trainer != "command" and not (environment.program and own):
+        yield from trainer_files(environment.trainer)
+
+
+def trainer_files(name: str) -> Iterator[tuple[Path, str]]:
+    """A trainer's program, which is called train.py in a workspace, and the folder `<name>_parts` where it has one."""
+    folder = plugins.folder(TRAINERS)
+    yield folder / f"{name}.py", "train.py"
+    for part in environments.files(folder / f"{name}_parts"):
+        yield part, part.relative_to(folder).as_posix()
+
+
+def program_digest(place: TrialDir) -> str:
+    """A digest of the program in the workspace; its configuration is no part of it."""
+    return outputs.digest(place.workspace, without=place.config.name.encode())
+
+
+def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: int) -> dict[str, object]:
+    """What the program reads as config.json."""
+    return {
+        "params": proposal.params,
+        "seed": seed,
+        "budget_seconds": environment.budget_seconds,
+        "budget_steps": environment.budget_steps,
+        "device": environment.device,
+        "out": str(place.out.absolute()),
+        "resume": None,
+        "init": None,
+        "problem": environment.judge.problem(),
+        "data": str(environment.prepared / DATA) if environment.prepared else None,
+    }
+
+
+def finished(place: TrialDir) -> Trial | None:
+    """The trial as the ledger has it, once it is decided; None before."""
+    return TRIAL.validate_json(place.trial.read_bytes()) if place.trial.is_file() else None
+
+
+def settled(place: TrialDir, part: str) -> tuple[Run, Score] | None:
+    """One run of a trial and its score as the ledger has them, once the trial is decided; None before.
+
+    Args:
+        part: Which run: empty for the first, `run-2` for its second training seed, `again-1` for what was run
+            again first, `again-1-of-0003` where that was another trial.
+    """
+    if not is_own(part):
+        return None
+    # The attempt is part of the directory's name.
+    trial = finished(TrialDir(place.path.with_name(place.path.name.partition("-")[0])))
+    kind, count, *_ = [*part.split("-"), "1"]
+    index = int(count) - 1
+    # A verdict that is given anew may ask for more than the trial has.
+    if trial is None or index >= len(trial.reruns if kind == "again" else trial.runs):
+        return None
+    if kind == "again":
+        return trial.reruns[index].run, trial.reruns[index].score
+    each = trial.score.each
+    return trial.runs[index], each[index] if len(each) == len(trial.runs) else trial.score
+
+
+def is_own(part: str) -> bool:
+    """Whether a run is the trial's own, and made anew with every attempt at it."""
+    return part.partition("-")[0] in OWN
+
+
+def fill(command: str, values: Mapping[str, object]) -> list[str]:
+    """A command line as arguments, each `{name}` replaced. No shell reads it, so no value can break out of its place.
+
+    Raises:
+        Refused: a placeholder that nothing fills, or quotes that do not close.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as broken:
+        raise Refused(f"command line {command!r}: {broken}") from broken
+    if not words:
+        raise Refused("the command line is empty")
+    try:
+        return [word.format_map(values) for word in words]
+    except KeyError as unknown:
+        name = str(unknown.args[0])
+        try:
+            plugins.require(name, sorted(values), what="placeholder")
+        except Refused as refused:
+            raise Refused(f"command line {command!r}: {refused}") from None
+        raise
+    except (ValueError, IndexError, AttributeError, TypeError) as broken:
+        raise Refused(f"command line {command!r}: {broken} (write a literal brace twice)") from broken

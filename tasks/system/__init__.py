@@ -1,0 +1,1 @@
+"""The operating system: processes, files, clocks, signals, redaction of secrets."""

@@ -1,0 +1,119 @@
+"""Orphans: processes that are known by a mark in their environment, whoever their parents are by now."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterable
+
+import psutil
+
+from tasks.system.clock import clock
+
+MARKER = "NIGHTSHIFT_TRIAL"
+"""An environment variable that a program's processes inherit: what an engine's next life finds them by."""
+KEEPER = "NIGHTSHIFT_KEEPER"
+"""The same of the keeper above them (tasks/sandbox/supervisor.py), which ends them all as soon as its engine is
+dead."""
+KEEPER_SECONDS = 5.0
+"""How long one may take to do so. A program can give itself the same variable, and then would not end by itself."""
+
+
+def marked(marker: str) -> list[psutil.Process]:
+    """Every live process whose marker is `marker`, or begins with it and a slash."""
+    own = (marker, marker + "/")
+    found = []
+    for process in psutil.process_iter():
+        try:
+            value = process.environ().get(MARKER, "")
+            if (value == own[0] or value.startswith(own[1])) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue  # ended meanwhile, or another user's: not one of ours
+    return found
+
+
+def end(marker: str, patience: float = 10.0) -> list[str]:
+    """Kill every process that carries the marker; their command lines. New ones that they start are killed too.
+
+    Raises:
+        TimeoutError: some survive SIGKILL for `patience` seconds (they hang in the kernel).
+    """
+    killed: dict[int, str] = {}
+    deadline = clock() + patience
+    while survivors := marked(marker):
+        if clock() > deadline:
+            raise TimeoutError(f"processes {[p.pid for p in survivors]} of {marker} survive SIGKILL")
+        for process in survivors:
+            try:
+                killed[process.pid] = _name(process)
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        time.sleep(0.005)
+    return list(killed.values())
+
+
+def having_open(descriptor: int) -> list[psutil.Process]:
+    """Every other process that has the same file open, as far as this user may see."""
+    file = os.fstat(descriptor)
+    found = []
+    for process in psutil.process_iter():
+        if process.pid != os.getpid() and _has_open(process.pid, file):
+            found.append(process)
+    return found
+
+
+def is_ours(process: psutil.Process) -> bool:
+    """Whether it is a keeper, or a program that one was started for."""
+    return bool({MARKER, KEEPER} & _variables(process))
+
+
+def is_kept(process: psutil.Process) -> bool:
+    """Whether a keeper is above it, which sees to it that it ends."""
+    with contextlib.suppress(psutil.Error):
+        return any(KEEPER in _variables(above) for above in process.parents())
+    return False
+
+
+def end_left(processes: Iterable[psutil.Process]) -> None:
+    """Have what a dead engine has left end: keepers do that themselves, if they can, and the rest is killed."""
+    left = list(processes)
+    keepers = [process for process in left if KEEPER in _variables(process)]
+    for keeper in keepers:
+        with contextlib.suppress(psutil.Error):  # it has just ended
+            keeper.terminate()
+            keeper.send_signal(signal.SIGCONT)  # without walls a program can have stopped it
+    psutil.wait_procs(keepers, timeout=KEEPER_SECONDS)
+    for process in left:
+        with contextlib.suppress(psutil.Error):
+            for one in [*process.children(recursive=True), process]:
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
+
+
+def _has_open(pid: int, file: os.stat_result) -> bool:
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                status = descriptor.stat()
+                if (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino):
+                    return True
+    return False
+
+
+def _variables(process: psutil.Process) -> set[str]:
+    """The names of its environment variables; none where it is another user's, or has ended."""
+    with contextlib.suppress(psutil.Error):
+        return set(process.environ())
+    return set()
+
+
+def _name(process: psutil.Process) -> str:
+    """A process's command line, short enough for a reason."""
+    try:
+        return " ".join(process.cmdline())[:80] or process.name()
+    except psutil.Error:
+        return f"process {process.pid}"

@@ -1,0 +1,243 @@
+"""What leaves a trial is cleaned: secrets of the engine are taken out, and what a program printed is made harmless.
+
+A program sees none of the engine's variables, so this is the second wall: it stands where a leak would be stored or
+sent on. Only the forms in which a secret slips out by accident are known here (as it is, in JSON, in a URL, in
+base64). A program that has a secret and wants to hide it can.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from tasks.system.home import home_path
+
+SECRET_WORDS = frozenset(
+    {
+        "KEY",
+        "APIKEY",
+        "TOKEN",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "AUTH",
+    }
+)
+PLACE_WORDS = frozenset({"SOCK", "FILE", "PATH", "DIR"})
+"""A variable whose name ends in one of these says where something is."""
+ORDINARY = frozenset(
+    {"anonymous", "changeme", "disabled", "optional", "password", "postgres", "required", "safe.directory"}
+)
+"""Values that stand in such variables and are no secrets: taken out, they would leave holes in plain text."""
+SHORTEST = 8
+"""Characters of the shortest secret: anything shorter is found where it is not meant."""
+SHORTEST_LINE = 16
+"""Characters of a line of a longer secret, such as a private key, that is looked for by itself."""
+URL_PASSWORD = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/:@"']*):([^\s/"'<>]+)@""")
+
+SEQUENCE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, the cursor
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # OSC and its kin: the title
+    r"|\x1b[ -/]*[0-~]"
+)
+CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x9f]")
+HIDDEN = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d"
+    "\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"
+)
+"""What a reader does not see, or what turns the text around it; half characters, which no file takes."""
+
+
+class Secret(NamedTuple):
+    """One form of a value that must not be stored."""
+
+    name: str
+    """The variable it stands in: what is shown in its place."""
+    form: bytes
+
+
+_remembered: dict[tuple[str, str], None] = {}
+"""Names and values of the secrets that this process was told of, in their order."""
+
+
+def remember(name: str, value: str) -> None:
+    """Take out this secret as well, from now on in this process: one that stands in no variable of its own.
+
+    `name` is what is shown in its place.
+    """
+    _remembered[name, value] = None
+
+
+def known_secrets() -> tuple[Secret, ...]:
+    """Every form of every secret that this process holds, the longest first."""
+    found: dict[bytes, str] = {}
+    for name, value in _values():
+        for form in _forms(value.strip()):
+            found.setdefault(form, name)
+    return tuple(sorted((Secret(name, form) for form, name in found.items()), key=lambda s: -len(s.form)))
+
+
+def scrub(data: bytes, secrets: Sequence[Secret] | None = None) -> bytes:
+    """The data with `[secret NAME]` in place of each secret."""
+    scrubber = Scrubber(secrets)
+    return scrubber.feed(data) + scrubber.flush()
+
+
+def scrub_text(text: str) -> str:
+    """The text with `[secret NAME]` in place of each secret; half characters become `?`."""
+    return scrub(text.encode(errors="replace")).decode(errors="replace")
+
+
+def without_passwords(text: str) -> str:
+    """The text with `[secret]` in place of the password of each URL, known or not, and scrubbed besides."""
+    return scrub_text(URL_PASSWORD.sub(r"\1:[secret]@", text))
+
+
+class Scrubber:
+    """Scrubs a stream, whatever the chunks it comes in.
+
+    Held back is only what may be the beginning of a secret: always less than the longest one.
+    """
+
+    def __init__(self, secrets: Sequence[Secret] | None = None) -> None:
+        self._secrets = known_secrets() if secrets is None else tuple(secrets)
+        self._held = b""
+        self.found: set[str] = set()
+        """Names of the secrets that were in it so far."""
+
+    def feed(self, chunk: bytes) -> bytes:
+        """What can be passed on, now that `chunk` has come."""
+        data = self._held + chunk
+        return self._take(data, self._undecided(data))
+
+    def flush(self) -> bytes:
+        """What was held back, at the end of the stream."""
+        return self._take(self._held, len(self._held))
+
+    def _take(self, data: bytes, end: int) -> bytes:
+        """Scrub what begins before `end`, and hold the rest."""
+        here = {secret.form: secret.name for secret in self._secrets if secret.form in data}
+        passed, at = [], 0
+        if here:
+            for match in re.finditer(b"|".join(map(re.escape, here)), data):
+                if match.start() >= end:
+                    break
+                name = here[match[0]]
+                self.found.add(name)
+                passed += [data[at : match.start()], f"[secret {name}]".encode(errors="replace")]
+                at = match.end()
+        cut = max(at, end)
+        self._held = data[cut:]
+        return b"".join([*passed, data[at:cut]])
+
+    def _undecided(self, data: bytes) -> int:
+        """Where at the end of `data` a secret may begin that is not there wholly yet."""
+        first = len(data)
+        for secret in self._secrets:
+            at = max(len(data) - len(secret.form) + 1, 0)
+            while (at := data.find(secret.form[:1], at, first)) >= 0:
+                if secret.form.startswith(data[at:]):
+                    first = at
+                    break
+                at += 1
+        return first
+
+
+def clean(text: str) -> list[str]:
+    """The lines of what a program printed, safe to show: no control or escape sequence, no secret, nothing hidden.
+
+    A carriage return ends a line as well: what a program drew over is shown, and nothing of ours is drawn over.
+    """
+    plain = SEQUENCE.sub("", text)
+    lines = (CONTROL.sub("", line) for line in plain.splitlines())
+    shown = HIDDEN.sub(lambda match: f"<U+{ord(match[0]):04X}>", "\n".join(lines))
+    # A secret may have come together only now, with what stood in the midst of it gone.
+    return scrub_text(shown).split("\n") if shown else []
+
+
+def quote(text: str, limit: int, lines: int) -> str:
+    """What a program printed as data in a text of ours, in Markdown or a prompt: fenced, and marked line by line.
+
+    Shown are the last `lines` lines, and of each the first `limit` characters. Every line of the program begins with
+    `| `; one that does not is ours. The fence is longer than any that the program printed.
+
+    >>> print(quote("ready\\nError: no data", limit=80, lines=1))
+    ```
+    [1 line before this left out]
+    | Error: no data
+    ```
+    """
+    every = clean(text)
+    kept = [capped(line, limit) for line in every[max(len(every) - lines, 0) :]]
+    left_out = len(every) - len(kept)
+    note = [f"[{left_out} line{'s' * (left_out != 1)} before this left out]"] if left_out else []
+    fence = "`" * max(3, *(len(run) + 1 for line in kept for run in re.findall("`+", line)), 0)
+    return "\n".join([fence, *note, *(f"| {line}" for line in kept), fence])
+
+
+def capped(line: str, limit: int) -> str:
+    """The line's first `limit` characters, and how many more there were."""
+    return line if len(line) <= limit else f"{line[:limit]} [{len(line) - limit} more characters]"
+
+
+def _values() -> Iterator[tuple[str, str]]:
+    """Names and values of what is secret; a value may come several times."""
+    for name, value in os.environ.items():
+        words = name.upper().split("_")
+        if SECRET_WORDS & set(words) and words[-1] not in PLACE_WORDS and not _is_place(value):
+            yield name, value
+            if "AUTH" in words:  # a user:password
+                yield name, value.partition(":")[2]
+        for match in URL_PASSWORD.finditer(value):
+            yield name, match[2]
+            yield name, urllib.parse.unquote(match[2])
+    login = _our_login()
+    yield "PREFECT_API_AUTH_STRING", login
+    yield "PREFECT_API_AUTH_STRING", login.strip().partition(":")[2]
+    yield from tuple(_remembered)
+
+
+def _is_place(value: str) -> bool:
+    """Whether a value is the path of something; a key may begin with a slash, too."""
+    return value.startswith("/") and os.path.lexists(value)
+
+
+def _our_login() -> str:
+    """The `user:password` of our own Prefect server (see flows/server/connect.py); empty when there is none yet."""
+    path = home_path() / ".prefect/auth"
+    return path.read_text() if path.is_file() else ""
+
+
+def _forms(value: str) -> Iterator[bytes]:
+    """The value as it is, as it stands in JSON, in a URL and in base64; its lines if it has several."""
+    if len(value) < SHORTEST or value.lower() in ORDINARY:
+        return
+    raw = os.fsencode(value)
+    yield raw
+    yield json.dumps(value)[1:-1].encode()
+    for text in (urllib.parse.quote(raw), urllib.parse.quote(raw, safe=""), urllib.parse.quote_plus(raw)):
+        yield text.encode()
+        yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), text).encode()
+    yield from _base64(raw)
+    lines = value.splitlines()
+    for line in lines if len(lines) > 1 else ():
+        if len(line) >= SHORTEST_LINE and not line.startswith("-----"):
+            yield os.fsencode(line)
+
+
+def _base64(value: bytes) -> Iterator[bytes]:
+    """What is always the same of a value's base64, wherever in a longer text it stands."""
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + value)
+        # Six bits to a character: the first ones, and the last, hold bits of what stands beside the value.
+        whole = text[(before * 8 + 5) // 6 : (before + len(value)) * 8 // 6]
+        yield whole
+        yield whole.replace(b"+", b"-").replace(b"/", b"_")

@@ -1,0 +1,115 @@
+"""What MLflow is told of a campaign's own run: the best score so far, what nights are compared by, and the note."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tasks.deciding.certificate import Certificate
+from tasks.tracking.certificates import certificate_tags, own, proof
+from tasks.tracking.trial_run import NOTE_CHARACTERS, CampaignRecord, Point, milliseconds, point, shown
+from tasks.trial import History, Trial, baseline, best
+
+
+def decided(campaign: CampaignRecord, trial: Trial) -> int:
+    """When its verdict fell, in milliseconds: part of the identity of what is logged with it."""
+    started = trial.runs[0].started if trial.runs else campaign.created
+    return milliseconds(started + trial.wall_seconds)
+
+
+def standing_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[Point]:
+    """The best score as it was once `trial` was decided: a point of a curve over trials' numbers."""
+    champion = best(tuple(other for other in history if other.settle <= trial.settle))
+    moment = decided(campaign, trial)
+    points = [] if champion is None else point("champion/score", champion.score.value, moment, trial.number)
+    return points + (point("baseline/score", trial.score.value, moment) if trial.number == 0 else [])
+
+
+def summary_points(campaign: CampaignRecord, history: History) -> list[Point]:
+    """By what nights are compared. `gain` is positive when the champion is better, whichever way the metric points."""
+    if not history:
+        return []
+    moment = decided(campaign, history[-1])
+    first, champion = baseline(history), best(history)
+    spared = [trial for trial in history if any(run.due and run.due.spared for run in trial.runs)]
+    values: dict[str, float] = {
+        "trials": len([trial for trial in history if trial.number > 0]),
+        "crashes": len([trial for trial in history if trial.verdict.kind == "crash"]),
+        "cancelled": len([trial for trial in history if trial.verdict.kind == "cancelled"]),
+        "spared": len(spared),
+        "spared/kept": len([trial for trial in spared if trial.verdict.kind == "keep"]),
+        "hours": round(math.fsum(trial.wall_seconds for trial in history) / 3600, 4),
+    }
+    if first and champion and first.score.value is not None:
+        values["gain"] = float(f"{champion.score.goodness - first.score.goodness:.9g}")
+    start = standing_points(campaign, first, history) if first else []
+    return [*start, *(found for key, value in values.items() for found in point(key, value, moment))]
+
+
+def standing_tags(
+    campaign: CampaignRecord, history: History, certificates: Sequence[Certificate], state: str = "running"
+) -> dict[str, str]:
+    """The campaign's note, the number of its champion, and what is certified, as they are now."""
+    champion = best(history)
+    number = {"champion": str(champion.number)} if champion else {}
+    note = standing_note(campaign, history, certificates, state)
+    return {"mlflow.note.content": note, **number, **certificate_tags(campaign, certificates)}
+
+
+def standing_note(
+    campaign: CampaignRecord, history: History, certificates: Sequence[Certificate], state: str = "running"
+) -> str:
+    """Markdown of which the page shows five lines: what is proved and what came out first, then what it took."""
+    kinds = [trial.verdict.kind for trial in history if trial.number > 0]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
+    plural = "" if len(kinds) == 1 else "s"
+    spent = f"{state}: {len(kinds)} trial{plural} besides the baseline" + (f" ({counts})" if counts else "")
+    parts = [proof(campaign, certificates), _outcome(campaign, history, certificates), spent]
+    return ("\n\n".join(filter(None, parts)) + _changes(history))[:NOTE_CHARACTERS]
+
+
+def _outcome(campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]) -> str:
+    first, champion = baseline(history), best(history)
+    if champion is None or champion.score.value is None:
+        return "**No trial has a score yet.**"
+    direction = "higher" if campaign.higher_is_better else "lower"
+    score = f"{campaign.metric} {champion.score.value:.6g}"
+    if champion.number == 0:
+        return f"**The baseline stands**: {score} ({direction} is better); nothing that was tried was kept."
+    against = ""
+    if first and first.score.value is not None:
+        change = champion.score.value - first.score.value
+        against = f" against the baseline's {first.score.value:.6g} ({change:+.4g})"
+    told = _worth(champion, own(campaign, certificates))
+    return f"**Champion: trial {champion.number}**, {score}{against}; {direction} is better.{told}"
+
+
+def _worth(champion: Trial, certificates: Sequence[Certificate]) -> str:
+    """How far a champion's score can be believed, where no fresh runs have told."""
+    if any(one.champion == champion.number for one in certificates):
+        return " That is what the search saw, and luck flatters it."
+    caution = {
+        "provisional": " Provisional: not tested on fresh runs, and the best of several is flattered by luck.",
+        "confirmed": " Confirmed: it held up when it ran again, and is not tested on fresh runs yet.",
+    }
+    return caution.get(champion.verdict.level or "", "")
+
+
+def _changes(history: History) -> str:
+    """A table of the parameters in which the champion differs from the baseline."""
+    first, champion = baseline(history), best(history)
+    if first is None or champion is None or champion.number == 0:
+        return ""
+    before, now = shown(first.proposal.params), shown(champion.proposal.params)
+    rows = [
+        f"| {_cell(name)} | {_cell(before.get(name, ''))} | {_cell(value)} |"
+        for name, value in now.items()
+        if before.get(name) != value
+    ]
+    edited = "\n\nIts program is changed too: see diff.patch of its run." if champion.proposal.edit else ""
+    table = ["| parameter | baseline | champion |", "|---|---|---|", *rows]
+    return ("\n\n" + "\n".join(table) if rows else "") + edited
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())[:80]

@@ -1,0 +1,396 @@
+"""Where campaigns are shown: in MLflow, or nowhere. A run per campaign and, below it, a run per trial.
+
+Logging anything again changes nothing: runs are found by their `idempotency_key`, and every point carries a
+time that follows from the trial itself. When MLflow does not take a record `Unreachable` is raised within
+seconds; remembering what still waits is the caller's part. Only `MlflowClient` is used: the fluent interface
+keeps its current run in the thread.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from environments.plugins import Refused
+from tasks.deciding.certificate import Certificate
+from tasks.store import safe_read
+from tasks.store.workspace import TrialDir
+from tasks.system.redact import without_passwords
+from tasks.tracking import registry
+from tasks.tracking.campaign_run import decided, standing_points, standing_tags, summary_points
+from tasks.tracking.certificates import certificate_points, ended
+from tasks.tracking.connection import Rejected, Store, Unreachable, ensure_experiment, find_run
+from tasks.tracking.interface import Ending, NoTracking, Tracker
+from tasks.tracking.trial_run import (
+    CampaignRecord,
+    Point,
+    TrialFiles,
+    campaign_tags,
+    contradicts,
+    curves,
+    log_tail,
+    metric_key,
+    milliseconds,
+    shown,
+    trial_key,
+    trial_scalars,
+    trial_tags,
+    trial_times,
+)
+from tasks.tracking.views import nights_view, trials_view
+from tasks.trial import History, Trial, best
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Run, RunTag
+
+__all__ = [
+    "CampaignRecord",
+    "Mlflow",
+    "NoTracking",
+    "Rejected",
+    "Tracker",
+    "TrialFiles",
+    "Unreachable",
+    "locate",
+]
+
+ENDED = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+DECIDED = {"keep": "FINISHED", "discard": "FINISHED", "cancelled": "KILLED", "crash": "FAILED"}
+SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
+Certificates = Sequence[Certificate]
+T = TypeVar("T")
+
+MARK = "*"
+"""The tag `champion` of a trial's run, where it is the campaign's best."""
+LIGHT = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
+
+
+class Mlflow:
+    """An MLflow server or database. Nothing is opened before the first use."""
+
+    def __init__(self, uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> None:
+        self.uri = uri
+        self._store = Store(uri, home, secrets or {})
+        self._experiments: dict[str, str] = {}
+        self._parents: dict[str, str] = {}
+        self._champions: dict[str, int] = {}
+        """The trial of a campaign that carries the champion's mark, as far as we know."""
+        self._metrics: dict[str, set[str]] = {}
+        """What a campaign's view has charts for."""
+
+    def open_campaign(self, campaign: CampaignRecord) -> str:
+        with self._reach() as client:
+            parent = self._parent(client, campaign)
+            if client.get_run(parent).info.status != "RUNNING":
+                client.update_run(parent, status="RUNNING")
+            self._show(client, campaign, ())
+            return parent
+
+    def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
+        start, end = trial_times(campaign, trial)
+        place = TrialDir(files.dir)
+        params = shown(trial.proposal.params)
+        points = [*trial_scalars(campaign, trial), *curves(place.progress, start)]
+        with self._reach() as client:
+            from mlflow.entities import Param
+
+            run = self._child(client, campaign, trial, trial_tags(campaign, trial, files), params)
+            run_id: str = run.info.run_id
+            self._supersede(client, campaign, trial)
+            # A request carries at most 1000 things, of which 100 are parameters.
+            for some, few in zip_longest(
+                _batches(points, 900), _batches(list(params.items()), 100), fillvalue=()
+            ):
+                client.log_batch(run_id, _points(some), [Param(*pair) for pair in few])
+            client.set_terminated(run_id, DECIDED[trial.verdict.kind], end_time=end)
+            self._show(client, campaign, [point.key for point in points])
+            with self._uploading():
+                _upload(client, run, trial, place)
+            return run_id
+
+    def _supersede(self, client: MlflowClient, campaign: CampaignRecord, trial: Trial) -> None:
+        """Say on the run of the attempt before, which stays, that there is another."""
+        if trial.attempt == 1:
+            return
+        before = replace(trial, attempt=trial.attempt - 1)
+        experiment = self._experiment(client, campaign.environment)
+        if run := find_run(client, experiment, trial_key(campaign, before)):
+            client.set_tag(run.info.run_id, "superseded", f"attempt {trial.attempt}")
+
+    def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
+        from tasks.tracking import traces
+
+        with self._reach() as client:
+            experiment = self._experiment(client, campaign.environment)
+            run = find_run(client, experiment, trial_key(campaign, trial))
+            if run is None:  # deleted by somebody, or it was recorded elsewhere
+                return ""
+            run_id: str = run.info.run_id
+            traces.send(client.tracking_uri, experiment, run_id, campaign, trial, files.dir)
+            return run_id
+
+    def log_standing(
+        self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Certificates
+    ) -> None:
+        with self._reach() as client:
+            tags = standing_tags(campaign, history, certificates)
+            points = standing_points(campaign, trial, history)
+            client.log_batch(self._parent(client, campaign), _points(points), tags=_run_tags(tags))
+            self._mark(client, campaign, history)
+
+    def log_certificates(
+        self, campaign: CampaignRecord, history: History, certificates: Certificates
+    ) -> None:
+        with self._reach() as client:
+            tags = standing_tags(campaign, history, certificates)
+            points = certificate_points(campaign, certificates)
+            client.log_batch(self._parent(client, campaign), _points(points), tags=_run_tags(tags))
+
+    def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:
+        with self._reach() as client:
+            told = registry.register(client, self._store, campaign, certificate, run_id)
+            client.set_tag(self._parent(client, campaign), "model", told)
+            return told
+
+    def close_campaign(
+        self,
+        campaign: CampaignRecord,
+        status: Ending,
+        history: History,
+        certificates: Certificates,
+        folder: Path,
+    ) -> None:
+        with self._reach() as client:
+            parent = self._parent(client, campaign)
+            points = [*summary_points(campaign, history), *certificate_points(campaign, certificates)]
+            tags = standing_tags(campaign, history, certificates, status)
+            client.log_batch(parent, _points(points), tags=_run_tags(tags))
+            with self._uploading(), safe_read.parcel(folder) as parcel:
+                if folder.is_dir():
+                    safe_read.pack_campaign(folder, parcel)
+                    client.log_artifacts(parent, str(parcel))
+            if client.get_run(parent).info.status != ENDED[status]:
+                ends = [decided(campaign, trial) for trial in history[-1:]]
+                ends += [ended(campaign, one) for one in certificates]
+                end = max(ends, default=milliseconds(campaign.created))
+                client.set_terminated(parent, ENDED[status], end_time=end)
+
+    def urls(self, campaign: CampaignRecord) -> dict[str, str]:
+        with self._reach() as client:
+            experiment = self._experiment(client, campaign.environment)
+        trials, nights = trials_view(campaign), nights_view(campaign)
+        fragments = {
+            "": trials.fragment(experiment),
+            "charts_": trials.fragment(experiment, charts=True),
+            "nights_": nights.fragment(experiment),
+        }
+        if self._store.served:
+            return {f"{which}url": f"{self._store}/{fragment}" for which, fragment in fragments.items()}
+        # Its job runner is eight processes for what we do not use.
+        command = f"{LIGHT} mlflow ui --backend-store-uri {shlex.quote(str(self._store))} --port 5000"
+        return {"command": command} | {f"{which}path": f"/{where}" for which, where in fragments.items()}
+
+    @contextmanager
+    def _reach(self) -> Iterator[MlflowClient]:
+        try:
+            with self._store.reach() as client:
+                yield client
+        except Unreachable:
+            # What we know by id may have been deleted in the user interface: look it up next time.
+            self._experiments.clear()
+            self._parents.clear()
+            self._champions.clear()
+            self._metrics.clear()
+            raise
+
+    @contextmanager
+    def _uploading(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # where files go is a plug-in of MLflow, and raises what it likes
+            raise Unreachable(self._store.problem(error)) from error
+
+    def _show(self, client: MlflowClient, campaign: CampaignRecord, metrics: Iterable[str]) -> None:
+        """Prepare the campaign's pages, anew when there is a metric that they have no chart for."""
+        known = self._metrics.get(campaign.campaign_id)
+        if known is not None and known.issuperset(metrics):
+            return
+        from mlflow.exceptions import MlflowException
+
+        every = {*(known or ()), *metrics}
+        experiment = self._experiment(client, campaign.environment)
+        for view in (trials_view(campaign, every), nights_view(campaign)):
+            # A server of another version may find it too long: then its pages show what they show by default.
+            with suppress(MlflowException):
+                client.set_experiment_tag(experiment, *view.tag)
+        self._metrics[campaign.campaign_id] = every
+
+    def _mark(self, client: MlflowClient, campaign: CampaignRecord, history: History) -> None:
+        """See to it that the champion's run, and no other of the campaign, carries the tag `champion`."""
+        champion = best(history)
+        if champion is None or self._champions.get(campaign.campaign_id) == champion.number:
+            return
+        experiment = self._experiment(client, campaign.environment)
+        marked = f"tags.campaign_id = '{campaign.campaign_id}' and tags.champion = '{MARK}'"
+        run = find_run(client, experiment, trial_key(campaign, champion))
+        if run is None:  # it waits to be sent, and will be marked then
+            return
+        client.set_tag(run.info.run_id, "champion", MARK)
+        for other in client.search_runs([experiment], marked):
+            if other.info.run_id != run.info.run_id:
+                client.delete_tag(other.info.run_id, "champion")
+        self._champions[campaign.campaign_id] = champion.number
+
+    def _experiment(self, client: MlflowClient, environment: str) -> str:
+        if environment not in self._experiments:
+            # A server knows where files go; a database would put them below the working directory.
+            folder = self._store.home.absolute() / "artifacts" / metric_key(environment)
+            location = None if self._store.served else folder.as_uri()
+            self._experiments[environment] = ensure_experiment(client, f"nightshift/{environment}", location)
+        return self._experiments[environment]
+
+    def _parent(self, client: MlflowClient, campaign: CampaignRecord) -> str:
+        """The campaign's run, created when missing, with its tags and specification as they are now."""
+        if known := self._parents.get(campaign.campaign_id):
+            return known
+        from mlflow.entities import Param
+
+        experiment = self._experiment(client, campaign.environment)
+        tags = campaign_tags(campaign)
+        start = milliseconds(campaign.created)
+        with self._store.lock():
+            run = find_run(client, experiment, campaign.campaign_id)
+            run = run or client.create_run(experiment, start, tags, campaign.campaign)
+        spec, stored = shown(campaign.spec), run.data.params
+        # A guard may change when a campaign is resumed, a parameter of MLflow may not: a new value is a tag.
+        tags |= {f"spec.{name}": value for name, value in spec.items() if stored.get(name, value) != value}
+        params = [Param(name, value) for name, value in spec.items() if name not in stored]
+        run_id: str = run.info.run_id
+        client.log_batch(run_id, params=params, tags=_run_tags(tags))
+        self._parents[campaign.campaign_id] = run_id
+        return run_id
+
+    def _child(
+        self,
+        client: MlflowClient,
+        campaign: CampaignRecord,
+        trial: Trial,
+        tags: dict[str, str],
+        params: dict[str, str],
+    ) -> Run:
+        """The trial's run with exactly these of our tags, created when missing."""
+        tags |= {"mlflow.parentRunId": self._parent(client, campaign)}
+        experiment = self._experiment(client, campaign.environment)
+        with self._store.lock():
+            run = find_run(client, experiment, tags["idempotency_key"])
+            if run is not None and contradicts(run.data.metrics, run.data.params, trial):
+                client.delete_run(run.info.run_id)
+                self._champions.pop(campaign.campaign_id, None)
+                run = None
+            if run is None:
+                name = f"{campaign.campaign}-{trial.number:04d}"
+                return client.create_run(experiment, trial_times(campaign, trial)[0], tags, name)
+        client.log_batch(run.info.run_id, tags=_run_tags(tags))
+        for stale in {"level", "lineage.commit", "due"} & (run.data.tags.keys() - tags.keys()):
+            client.delete_tag(run.info.run_id, stale)
+        return run
+
+
+def locate(stated: str | None, home: Path) -> Tracker:
+    """Where to record: as stated, else the Block "nightshift", MLFLOW_TRACKING_URI, or sqlite in `home`.
+
+    Raises:
+        Refused: MLflow cannot record there.
+        ConnectionError: PREFECT_API_URL is set, and nothing answers there.
+    """
+    if stated:
+        return _tracker(stated, home)
+    if saved := _saved_block():
+        return _tracker(saved[0], home, saved[1])
+    return _tracker(
+        os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home.absolute() / 'mlflow.db'}", home
+    )
+
+
+def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> Tracker:
+    if uri == "off":
+        return NoTracking()
+    scheme, separator, rest = uri.partition("://")
+    if not separator or scheme.partition("+")[0] not in SCHEMES:
+        raise Refused(
+            f"tracking cannot go to {without_passwords(uri)!r}: MLflow keeps nothing in plain folders any more. Give "
+            f"sqlite:///{home.absolute() / 'mlflow.db'}, the http(s) address of a server, or off"
+        )
+    if scheme.partition("+")[0] == "sqlite":
+        if rest in ("", "/", "/:memory:"):
+            raise Refused(f"tracking cannot go to {uri!r}: name a file, as in sqlite:////tmp/mlflow.db")
+        # A relative path would mean another file after a change of directory.
+        uri = f"sqlite:///{Path(rest[1:]).absolute()}"
+    return Mlflow(uri.rstrip("/"), home, secrets)
+
+
+def _saved_block() -> tuple[str, dict[str, str]] | None:
+    """Address and credentials in the Tracking Block; None without a Prefect server, or when it has none."""
+    api = os.environ.get("PREFECT_API_URL")
+    if not api:
+        return None
+    import httpx
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import ObjectNotFound
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from blocks.tracking import Tracking
+
+    try:
+        # Prefect may have been imported before the address was set; it would start a server of its own.
+        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+            saved = client.read_block_document_by_name("nightshift", Tracking.get_block_type_slug())
+    except ObjectNotFound:
+        return None
+    except httpx.TransportError as error:
+        raise ConnectionError(
+            f"no Prefect server answers at PREFECT_API_URL={api}: start it, or unset it"
+        ) from error
+    block = Tracking.model_validate(saved.data)
+    secrets = {
+        "MLFLOW_TRACKING_USERNAME": block.username,
+        "MLFLOW_TRACKING_PASSWORD": block.password and block.password.get_secret_value(),
+        "MLFLOW_TRACKING_TOKEN": block.token and block.token.get_secret_value(),
+    }
+    return block.uri, {name: value for name, value in secrets.items() if value}
+
+
+def _upload(client: MlflowClient, run: Run, trial: Trial, place: TrialDir) -> None:
+    """The small files always; a keep's checkpoint once, since a decided trial's directory does not change."""
+    run_id, sent = run.info.run_id, run.data.tags.get("checkpoint", "").startswith("out/")
+    due = trial.verdict.kind == "keep" and not sent
+    with safe_read.parcel(place.path) as parcel:
+        if place.path.is_dir():
+            safe_read.pack_trial(place, log_tail(place.log), parcel)
+            told = safe_read.pack_checkpoint(place.out, parcel) if due else ""
+            client.log_artifacts(run_id, str(parcel))
+            if told:
+                client.set_tag(run_id, "checkpoint", told)
+
+
+def _points(points: Sequence[Point]) -> list[Metric]:
+    from mlflow.entities import Metric
+
+    return [Metric(*point) for point in points]
+
+
+def _run_tags(tags: Mapping[str, str]) -> list[RunTag]:
+    from mlflow.entities import RunTag
+
+    return [RunTag(key, value) for key, value in tags.items()]
+
+
+def _batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]

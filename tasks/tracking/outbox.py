@@ -1,0 +1,270 @@
+"""The outbox: trials and certificates that are in the ledger, on their way to MLflow.
+
+The ledger comes first and is what counts. What MLflow has not taken waits here, and is sent after the next
+trial, at the end, or when the campaign is resumed. A tracking server that is down stops nothing. What waits is
+derived from the receipts beside the trials and certificates, so a kill loses nothing and doubles nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from tasks.deciding.certificate import Certificate, level
+from tasks.store import lineage
+from tasks.store.ledger import CERTIFICATE, Ledger, machine
+from tasks.system.clock import clock
+from tasks.system.files import write_atomic
+from tasks.system.home import home
+from tasks.system.redact import without_passwords
+from tasks.tracking.certificates import own
+from tasks.tracking.client import CampaignRecord, Rejected, TrialFiles, Unreachable, locate
+from tasks.trial import History, Trial
+
+RECEIPT = ".receipt"
+"""What a certificate's receipt ends with, in the place of .json."""
+PATIENCE_SECONDS = 1.0
+REST = 9.0
+"""Seconds in which a server that did not answer is left alone, for every second that was spent on waiting for it."""
+
+
+class Outbox:
+    """What MLflow has not taken yet."""
+
+    def __init__(
+        self, ledger: Ledger, tracking: str | None, flow_run_id: str | None, history: History
+    ) -> None:
+        self.ledger = ledger
+        self.tracker = locate(tracking, home())
+        self.waiting = [trial for trial in history if not is_tracked(ledger, trial)]
+        self._campaign = campaign_record(ledger, flow_run_id)
+        self._down = self._opened = False
+        self._rest_until = 0.0
+        self._rejected: set[str] = set()
+        self.problem = ""
+        """Why something waits, as MLflow said it last; empty when all was sent."""
+        self._history = list(history)
+        traces = wants_traces(ledger)
+        self._untraced = [trial for trial in history if traces and not is_traced(ledger, trial)]
+        self._traces = traces
+
+    def add(self, trial: Trial) -> None:
+        if trial.settle >= len(self._history):
+            self._history.append(trial)
+        if not is_tracked(self.ledger, trial) and trial not in self.waiting:
+            self.waiting.append(trial)
+        if self._traces and not is_traced(self.ledger, trial) and trial not in self._untraced:
+            self._untraced.append(trial)
+
+    def drain(self) -> None:
+        """Send what waits, trials first, until all is sent or the server is found down; traces at the very end.
+
+        A record that MLflow rejects stays, without holding up the others; that, and an outage, is noted once. A server
+        that hangs is not asked at every call, so that trials wait for it a tenth of their time at most.
+        """
+        began = clock()
+        if began < self._rest_until:
+            return
+        self.problem = ""
+        try:
+            self._drain_records()
+            self._down = False
+        except Unreachable as down:
+            if not self._down:
+                self._note(down)
+            self._down = True
+            self.problem = without_passwords(str(down))
+            self._rest(began)
+        else:
+            self._drain_traces(began)
+
+    def _drain_records(self) -> None:
+        """Send trials and certificates."""
+        certificates, looks = self.ledger.certificates(), unsent(self.ledger)
+        if (self.waiting or looks) and not self._opened:
+            self.tracker.open_campaign(self._campaign)
+            self.ledger.event("tracked", urls=self.tracker.urls(self._campaign))
+            self._opened = True
+        for trial in list(self.waiting):
+            try:
+                self._send(trial, certificates)
+                self.waiting.remove(trial)
+            except Rejected as rejected:
+                self._refused(rejected, trial=trial.number)
+        for path in looks:
+            try:
+                self._send_certificate(path, certificates)
+            except Rejected as rejected:
+                self._refused(rejected, certificate=path.stem)
+
+    def _rest(self, began: float) -> None:
+        """Leave a server alone that took its time and did not answer; one that refuses at once costs nothing."""
+        if (took := clock() - began) > PATIENCE_SECONDS:
+            self._rest_until = clock() + REST * took
+
+    def _drain_traces(self, began: float) -> None:
+        """Send what models were asked for the trials that MLflow has. Where it cannot, all the rest goes on."""
+        for trial in [one for one in self._untraced if one not in self.waiting]:
+            place = self.ledger.place_of(trial)
+            try:
+                run_id = self.tracker.log_traces(self._campaign, trial, TrialFiles(place.path))
+            except Unreachable as problem:
+                self._refused(problem, traces=trial.number)
+                if not isinstance(problem, Rejected):
+                    self._rest(began)
+                    return
+            else:
+                _sign(_traced(place.path), place.trial, run_id)
+                self._untraced.remove(trial)
+
+    def close(self, status: Literal["finished", "failed", "stopped"]) -> None:
+        """End the campaign's own run in MLflow; a server that is down is noted, and the end waits like a trial."""
+        self._rest_until = 0.0
+        self.drain()
+        history, certificates = tuple(self._history), self.ledger.certificates()
+        try:
+            if self._down:
+                raise Unreachable(self.problem)
+            self.tracker.close_campaign(self._campaign, status, history, certificates, self.ledger.path)
+        except Unreachable as down:
+            self.problem = without_passwords(str(down))
+            if not is_unclosed(self.ledger):
+                self._note(down, end=status)
+        else:
+            if is_unclosed(self.ledger):
+                self.ledger.event("closed", state=status)
+
+    def _refused(self, rejected: Unreachable, **which: int | str) -> None:
+        self.problem = without_passwords(str(rejected))
+        if str(which) not in self._rejected:
+            self._note(rejected, **which)
+        self._rejected.add(str(which))
+
+    def _note(self, problem: Unreachable, **which: int | str) -> None:
+        trials = {trial.number for trial in (*self.waiting, *self._untraced)}
+        left = len(trials) + len(unsent(self.ledger)) + ("end" in which)
+        self.ledger.event("tracking", **which, error=without_passwords(str(problem)), waiting=left)
+
+    def _send(self, trial: Trial, certificates: Sequence[Certificate]) -> None:
+        run_id = self._log(trial, certificates)
+        self.tracker.log_standing(self._campaign, trial, tuple(self._history), certificates)
+        place = self.ledger.place_of(trial)
+        _sign(_receipt(place.path), place.trial, run_id)
+
+    def _log(self, trial: Trial, certificates: Sequence[Certificate]) -> str:
+        """Log a trial at the level that it has by now; its run."""
+        believed = level(trial, own(self._campaign, certificates))
+        trial = replace(trial, verdict=replace(trial.verdict, level=believed))
+        commit = lineage.commits(self.ledger.path / "lineage.git", trial.number).get(trial.number)
+        files = TrialFiles(self.ledger.place_of(trial).path, commit)
+        return self.tracker.log_trial(self._campaign, trial, files)
+
+    def _send_certificate(self, path: Path, certificates: Sequence[Certificate]) -> None:
+        """Log a certificate; if it passed, also the champion's new level, and register its checkpoint."""
+        certificate = CERTIFICATE.validate_json(path.read_bytes())
+        self.tracker.log_certificates(self._campaign, tuple(self._history), certificates)
+        run_id = ""
+        if certificate.passed and not certificate.elsewhere:
+            champion = next(trial for trial in self._history if trial.number == certificate.champion)
+            run_id = self._log(champion, certificates)
+            if model := self.tracker.register(self._campaign, certificate, run_id):
+                self.ledger.event("registered", trial=champion.number, model=without_passwords(model))
+        _sign(path.with_suffix(RECEIPT), path, run_id)
+
+
+def waiting(ledger: Ledger, history: History) -> int:
+    """How many records MLflow has not taken yet: trials, also for want of their traces, certificates, and the end."""
+    traces = wants_traces(ledger)
+    trials = [t for t in history if not is_tracked(ledger, t) or (traces and not is_traced(ledger, t))]
+    return len(trials) + len(unsent(ledger)) + is_unclosed(ledger)
+
+
+def is_unclosed(ledger: Ledger) -> bool:
+    """Whether MLflow could not be told how the campaign ended."""
+    said = [event for event in ledger.events() if event["event"] == "closed" or "end" in event]
+    return bool(said) and said[-1]["event"] == "tracking"
+
+
+def wants_traces(ledger: Ledger) -> bool:
+    """Whether the campaign, as its newest life was asked for, shows in MLflow what language models were asked."""
+    spec = tomllib.loads((ledger.path / "spec.toml").read_text())
+    return bool(spec.get("advanced", {}).get("traces", False))
+
+
+def unsent(ledger: Ledger) -> list[Path]:
+    """The certificates that MLflow has not taken as they are now, those of the first looks first."""
+    found = (ledger.path / "certificates").glob("*.json")
+    left = [path for path in found if not _is_signed(path.with_suffix(RECEIPT), path)]
+    return sorted(left, key=lambda path: (CERTIFICATE.validate_json(path.read_bytes()).look, path.name))
+
+
+def is_tracked(ledger: Ledger, trial: Trial) -> bool:
+    """Whether MLflow has taken this trial as it is now."""
+    place = ledger.place_of(trial)
+    return _is_signed(_receipt(place.path), place.trial)
+
+
+def is_traced(ledger: Ledger, trial: Trial) -> bool:
+    """Whether MLflow has what was asked for this trial as it is now; so it has when nothing was."""
+    from tasks.tracking.traces import questions
+
+    place = ledger.place_of(trial)
+    return not questions(place.path) or _is_signed(_traced(place.path), place.trial)
+
+
+def _sign(receipt: Path, path: Path, run_id: str) -> None:
+    """Write down which run took a file as it is now."""
+    write_atomic(receipt, json.dumps({"run_id": run_id, "of": fingerprint(path)}) + "\n")
+
+
+def _is_signed(receipt: Path, path: Path) -> bool:
+    return receipt.is_file() and json.loads(receipt.read_text())["of"] == fingerprint(path)
+
+
+def fingerprint(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _receipt(path: Path) -> Path:
+    return path / "tracked.json"
+
+
+def _traced(path: Path) -> Path:
+    return path / "traced.json"
+
+
+def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
+    """The campaign as MLflow knows it."""
+    campaign, environment = ledger.campaign, ledger.environment
+    steps = {"budget_steps": str(environment.budget_steps)} if environment.budget_steps else {}
+    return CampaignRecord(
+        campaign=campaign.name,
+        campaign_id=campaign.campaign_id,
+        environment=environment.name,
+        metric=environment.metric,
+        higher_is_better=environment.higher_is_better,
+        flow_run_id=flow_run_id,
+        created=campaign.created,
+        spec={
+            "environment": campaign.source,
+            "proposer": campaign.proposer,
+            "rule": campaign.rule,
+            "cancel": campaign.cancel,
+            "replicates": str(campaign.replicates),
+            "looks": campaign.looks,
+            "seed": str(campaign.seed),
+            "budget_seconds": f"{environment.budget_seconds:g}",
+            "isolation": campaign.isolation,
+            "machine": machine(),
+            **steps,
+            **{f"set.{key}": str(value) for key, value in campaign.overrides.items()},
+            **{f"rule.{key}": str(value) for key, value in campaign.rule_options.items()},
+            **{f"cancel.{key}": str(value) for key, value in campaign.cancel_options.items()},
+        },
+        varies=tuple(environment.space),
+    )

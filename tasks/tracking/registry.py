@@ -1,0 +1,102 @@
+"""What ships, in MLflow's model registry: a certified champion's checkpoint, a version of its environment's model.
+
+A model is named `nightshift.<environment>`, and its alias `champion` stands at the version that was certified
+last. A version is found by the run that it comes from, so registering it again changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tasks.deciding.certificate import Certificate
+from tasks.describe import caution
+from tasks.tracking.certificates import words
+from tasks.tracking.connection import Store
+from tasks.tracking.trial_run import CampaignRecord
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+    from mlflow.entities.model_registry import ModelVersion
+
+ALIAS = "champion"
+UPLOADED = "out/"
+"""How the tag `checkpoint` of a run that holds one begins (tasks/store/safe_read.py)."""
+PASSING = (408, 429)
+"""Client errors that another time may not meet; any other means that there is no registry for us."""
+ABSENT = ("FEATURE_DISABLED", "NOT_IMPLEMENTED")
+"""Server errors that mean it as well."""
+
+
+def model_name(environment: str) -> str:
+    """The registered model of an environment: names may hold neither / nor :."""
+    return f"nightshift.{re.sub(r'[^A-Za-z0-9_.-]', '_', environment)}"
+
+
+def register(
+    client: MlflowClient, store: Store, campaign: CampaignRecord, certificate: Certificate, run_id: str
+) -> str:
+    """Make the checkpoint in a trial's run a model version with the alias; which one, or why there is none.
+
+    Raises:
+        MlflowException: the store does not answer as it should; another time it may.
+    """
+    from mlflow.exceptions import MlflowException
+
+    run = client.get_run(run_id)
+    checkpoint = run.data.tags.get("checkpoint", "not uploaded")
+    if not checkpoint.startswith(UPLOADED):
+        return f"not registered: its checkpoint is {checkpoint}"
+    name = model_name(campaign.environment)
+    try:
+        with store.lock():
+            version = _version(client, name, run, campaign, certificate)
+            _point_at(client, name, int(version.version))
+    except MlflowException as error:
+        status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
+        if error.error_code not in ABSENT and (status in PASSING or not 400 <= status < 500):
+            raise
+        return f"not registered: {store.problem(error)}"
+    return f"{name} version {version.version}"
+
+
+def _version(
+    client: MlflowClient, name: str, run: Run, campaign: CampaignRecord, certificate: Certificate
+) -> ModelVersion:
+    """The version that comes from a run, created when missing."""
+    run_id: str = run.info.run_id
+    if known := client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'"):
+        return known[0]
+    _model(client, name)
+    tags = {
+        "campaign": campaign.campaign,
+        "campaign_id": campaign.campaign_id,
+        "trial": str(certificate.champion),
+        "metric": campaign.metric,
+        "checkpoint": run.data.tags["checkpoint"],
+    }
+    source = f"{run.info.artifact_uri}/{UPLOADED.rstrip('/')}"
+    told = f"{words(certificate)}; {caution(certificate)}"
+    return client.create_model_version(name, source, run_id, tags, description=told)
+
+
+def _model(client: MlflowClient, name: str) -> None:
+    """See to it that there is such a model."""
+    from mlflow.exceptions import MlflowException
+    from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
+
+    try:
+        client.create_registered_model(
+            name, description="Certified champions of Nightshift, the newest last."
+        )
+    except MlflowException as error:
+        if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
+            raise
+
+
+def _point_at(client: MlflowClient, name: str, version: int) -> None:
+    """Move the alias to a version, unless it stands at a later one."""
+    now = client.get_registered_model(name).aliases.get(ALIAS, 0)
+    if int(now) < version:
+        client.set_registered_model_alias(name, ALIAS, str(version))

@@ -1,0 +1,300 @@
+"""What MLflow is told of a trial: parameters, tags, points and files. (Of its campaign:
+tasks/tracking/campaign_run.py.)
+
+Pure but for reading a trial's directory. What lies in out/ was written by the trial's program, so nothing
+there is believed: links are not followed, numbers are checked, names cleaned, sizes bounded.
+
+MLflow draws a lone point at step 0 as a bar, and at step 20000 as a dot on a silly axis: so what is measured
+once stands at step 0, and curves stand under `train/` against the steps of the environment.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import math
+import os
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, TypeGuard
+
+from environments.space import Value
+from tasks.store.safe_read import open_below
+from tasks.system.redact import clean, known_secrets, scrub, scrub_text
+from tasks.trial import Trial
+
+LOG_BYTES = 64 * 2**10
+CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
+"""Of a trial: how many curves are shown, how many points of each, and how many in all."""
+PROGRESS_BYTES = 2**18
+"""Of a larger progress.jsonl only lines at even distances are read."""
+LINE_BYTES = 64 * 2**10
+NOTE_CHARACTERS = 8000
+REASON_CHARACTERS = 500
+LARGEST = 1e12
+"""Seconds and steps beyond this are nonsense, and would not fit MLflow's integers as milliseconds."""
+
+
+@dataclass(frozen=True)
+class CampaignRecord:
+    """What tracking knows of a campaign."""
+
+    campaign: str
+    campaign_id: str
+    environment: str
+    metric: str
+    higher_is_better: bool
+    flow_run_id: str | None
+    created: float
+    """Unix time, in seconds."""
+    spec: Mapping[str, str]
+    varies: tuple[str, ...] = ()
+    """The parameters that the search varies."""
+
+
+@dataclass(frozen=True)
+class TrialFiles:
+    """What a trial left on disk."""
+
+    dir: Path
+    """Laid out as tasks/store/workspace.py says."""
+    commit: str | None = None
+    """Its commit in the lineage repository, when it has one."""
+
+
+class Point(NamedTuple):
+    key: str
+    value: float
+    timestamp: int
+    """Milliseconds of Unix time: part of a point's identity, so never the time of logging."""
+    step: int
+
+
+def campaign_tags(campaign: CampaignRecord) -> dict[str, str]:
+    return {"kind": "campaign", "idempotency_key": campaign.campaign_id, **_origin(campaign)}
+
+
+def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dict[str, str]:
+    said = trial.proposal
+    optional = {
+        "level": trial.verdict.level,
+        "lineage.commit": files.commit,
+        "model": plain(said.model) or None,
+        "category": plain(said.category)[:REASON_CHARACTERS] or None,
+        "instead_of": plain(said.instead_of)[:REASON_CHARACTERS] or None,
+    }
+    for run in trial.runs:
+        if run.due and run.due.spared:
+            optional["due"] = plain(run.due.reason)[:REASON_CHARACTERS]
+        optional["isolation"] = run.isolation or None
+        optional["machine"] = run.machine or None
+        optional["network"] = "on" if run.network else None
+    return {
+        "kind": "trial",
+        "idempotency_key": trial_key(campaign, trial),
+        "trial": str(trial.number),
+        "attempt": str(trial.attempt),
+        "proposer": trial.proposal.proposer,
+        "verdict": trial.verdict.kind,
+        "mlflow.note.content": trial_note(trial),
+        **{name: value for name, value in optional.items() if value is not None},
+        **_origin(campaign),
+    }
+
+
+def trial_key(campaign: CampaignRecord, trial: Trial) -> str:
+    return f"{campaign.campaign_id}/{trial.number:04d}/{trial.attempt}"
+
+
+def _origin(campaign: CampaignRecord) -> dict[str, str]:
+    """What a client has to say itself, or the user interface shows a dash."""
+    flow_run = {"prefect.flow_run_id": campaign.flow_run_id} if campaign.flow_run_id else {}
+    return {
+        "campaign": campaign.campaign,
+        "campaign_id": campaign.campaign_id,
+        "environment": campaign.environment,
+        "mlflow.user": _user(),
+        "mlflow.source.name": "nightshift",
+        "mlflow.source.type": "LOCAL",
+        **flow_run,
+    }
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number without a name
+        return str(os.getuid())
+
+
+def trial_note(trial: Trial) -> str:
+    """Markdown of which the page shows five lines: the verdict comes first, a crash's log stands as it was."""
+    level = f" ({trial.verdict.level})" if trial.verdict.level else ""
+    reason, _, log = plain(trial.verdict.reason).partition("\n")
+    quoted = "\n\n" + "\n".join(f"    {line}" for line in log.splitlines()) if log else ""
+    note = f"**{trial.verdict.kind}**{level}: {inert(reason)}\n\n{inert(plain(trial.proposal.rationale))}{quoted}"
+    return note.strip()[:NOTE_CHARACTERS]
+
+
+def plain(text: str) -> str:
+    """A text of which a program or a model wrote a part: without secrets and what moves a cursor."""
+    return "\n".join(clean(text))
+
+
+def inert(text: str) -> str:
+    """Such a text in Markdown: it shows no picture and no HTML, which a page would fetch from anywhere."""
+    # A backslash of the author's own would escape ours.
+    return re.sub(r"(\\*)(!(?=\[)|<(?=[A-Za-z/!?]))", r"\1\1\\\2", text)
+
+
+def shown(values: Mapping[str, Value]) -> dict[str, str]:
+    """Values as MLflow parameters; a number stays one, so that it gets a numeric axis."""
+    return {
+        metric_key(name): f"{v:.6g}" if isinstance(v, float) else scrub_text(str(v))[:6000]
+        for name, v in values.items()
+    }
+
+
+@lru_cache(1024)
+def metric_key(name: str) -> str:
+    """A name that MLflow takes: `pass@1` becomes `pass_1`."""
+    parts = re.sub(r"[^\w.\-: /]", "_", name[:200]).split("/")
+    return "/".join(part for part in parts if part not in ("", ".", "..")) or "_"
+
+
+def milliseconds(seconds: float) -> int:
+    return int(seconds * 1000)
+
+
+def trial_times(campaign: CampaignRecord, trial: Trial) -> tuple[int, int]:
+    """When its first run started and its last one ended, in milliseconds; alike when nothing ever ran."""
+    every = (*trial.runs, *(rerun.run for rerun in trial.reruns))
+    runs = [run for run in every if run.started > 0]
+    start = min((run.started for run in runs), default=campaign.created)
+    end = max((run.started + run.wall_seconds for run in runs), default=start)
+    return milliseconds(start), milliseconds(end)
+
+
+def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[Point]:
+    """What was measured of a trial. A crash has no score, whatever was measured before it: never 0."""
+    values: dict[str, float | None] = {}
+    scored = trial.verdict.kind != "crash"
+    if scored:
+        values = {metric_key(scrub_text(name)): figure for name, figure in trial.score.also.items()}
+        values |= {
+            metric_key(campaign.metric): trial.score.value,
+            "score": trial.score.value,
+            "score/se": trial.score.se,
+        }
+        if trial.score.runs:
+            values |= {"runs": len(trial.score.runs), "score/run_sd": statistics.stdev(trial.score.values)}
+    if trial.runs:
+        values["time/train"] = math.fsum(run.seconds for run in trial.runs)
+        values["memory/peak_gb"] = max(run.peak_memory or 0 for run in trial.runs) / 2**30 or None
+        for run in trial.runs:
+            for index, peak in enumerate(run.gpu_memory or ()):
+                key = f"memory/gpu{index}_peak_gb"
+                values[key] = max(values.get(key) or 0.0, peak / 2**30)
+    end = trial_times(campaign, trial)[1]
+    once = [found for key, value in values.items() for found in point(key, value, end)]
+    return [*once, *_trainings(trial, end)] if scored else once
+
+
+def _trainings(trial: Trial, moment: int) -> Iterator[Point]:
+    """What each training scored, the first at step 1: its own where there are several, and those that ran again."""
+    own = [rerun.score for rerun in trial.reruns if rerun.of == trial.number]
+    others = [rerun.score for rerun in trial.reruns if rerun.of != trial.number]
+    for key, scores in [("score/run", trial.score.runs), ("score/rerun", own), ("champion/rerun", others)]:
+        for number, score in enumerate(scores, 1):
+            yield from point(key, score.value, moment, number)
+
+
+def point(key: str, value: float | None, moment: int, step: int = 0) -> list[Point]:
+    """A point of the log; none where there is no number."""
+    return [] if value is None or not math.isfinite(value) else [Point(key, value, moment, step)]
+
+
+def contradicts(metrics: Mapping[str, float], params: Mapping[str, str], trial: Trial) -> bool:
+    """Whether a stored run says what cannot be taken back: MLflow neither unlogs a point nor changes a parameter."""
+    score = None if trial.verdict.kind == "crash" else trial.score.value
+    now = shown(trial.proposal.params)
+    return metrics.get("score", score) != score or any(params.get(k, v) != v for k, v in now.items())
+
+
+def curves(progress: Path, start: int) -> list[Point]:
+    """The reported metrics against steps, thinned evenly; `start` is the trial's, in milliseconds."""
+    found: dict[str, list[Point]] = {}
+    secrets = known_secrets()
+
+    @lru_cache(1024)
+    def key(name: str) -> str:
+        clear = scrub(name.encode(errors="replace"), secrets).decode(errors="replace")
+        return f"train/{metric_key(clear)}"
+
+    for line in _lines(progress):
+        for point in _points(line, start, key):
+            found.setdefault(point.key, []).append(point)
+    kept = list(found.values())[:CURVES]
+    each = min(CURVE_POINTS, POINTS // max(len(kept), 1))
+    return [point for curve in kept for point in _thin(curve, each)]
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    file = open_below(path.parent, path.name)
+    if file is None:
+        return
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        if size <= PROGRESS_BYTES:
+            yield from file.read(PROGRESS_BYTES).splitlines()
+            return
+        for part in range(2 * CURVE_POINTS):
+            file.seek(size * part // (2 * CURVE_POINTS))
+            file.readline(LINE_BYTES)  # the rest of the line in which we landed
+            yield file.readline(LINE_BYTES)
+
+
+def _points(line: bytes, start: int, key: Callable[[str], str]) -> Iterator[Point]:
+    """The points of one report, named by `key`; none when it is none. Integers, however long, are read as floats."""
+    try:
+        report = json.loads(line, parse_int=float)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(report, dict):
+        return
+    elapsed, step, metrics = report.get("elapsed"), report.get("step"), report.get("metrics")
+    if not (_is_count(elapsed) and _is_count(step) and isinstance(metrics, dict)):
+        return
+    for name, value in metrics.items():
+        if isinstance(value, float) and math.isfinite(value):
+            yield Point(key(name), value, start + milliseconds(elapsed), int(step))
+
+
+def _is_count(value: object) -> TypeGuard[float]:
+    return isinstance(value, float) and 0 <= value <= LARGEST
+
+
+def _thin(points: Sequence[Point], limit: int) -> Sequence[Point]:
+    """At most `limit` (>= 2) of them at even distances, the first and the last among them."""
+    if len(points) <= limit:
+        return points
+    return [points[round(i * (len(points) - 1) / (limit - 1))] for i in range(limit)]
+
+
+def log_tail(path: Path) -> str:
+    """The end of what it printed, safe to show: whole lines where there are any."""
+    file = open_below(path.parent, path.name)
+    if file is None:
+        return ""
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LOG_BYTES))
+        tail = file.read(LOG_BYTES)
+    if size > LOG_BYTES:
+        tail = tail.partition(b"\n")[2] or tail
+    return "".join(f"{line}\n" for line in clean(tail.decode(errors="replace")))

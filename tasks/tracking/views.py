@@ -1,0 +1,188 @@
+"""What MLflow's pages show when somebody opens our link: a campaign's trials, and the nights of one environment.
+
+By itself MLflow folds trials below their campaign, shows no metric, parameter or tag until each is asked for, and
+draws the first ten runs only. A *view* settles all that: the filter, the order, the columns, the charts. It is a tag
+of the experiment, `mlflow.sharedViewState.<key>`: what the page's own "Save as new view" writes, so a view is in its
+menu too, by name. The format is documented nowhere; seen to work with 3.17. A page that does not understand a part of
+it shows its default instead.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import zlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tasks.tracking.trial_run import CampaignRecord, metric_key, milliseconds
+
+PREFIX = "mlflow.sharedViewState."
+COLUMNS, AXES, CHARTS = 30, 10, 40
+"""How many parameters get a column, how many an axis of the parallel coordinates, and how many curves a chart."""
+COSTS = ("time/train", "memory/peak_gb")
+UNCHARTED = ("score", "score/se", "score/run", "score/run_sd", "score/rerun", "champion/rerun", "runs")
+"""In the table, or on a trial's page: as charts of all trials they would say the objective again, and nothing."""
+NIGHTS = ("certificate/gain", "gain", "baseline/score")
+NIGHT_COSTS = ("trials", "crashes", "cancelled", "hours")
+NIGHT_FACTS = ("proposer", "rule", "budget_seconds", "budget_steps", "machine")
+State = dict[str, object]
+
+
+@dataclass(frozen=True)
+class View:
+    """A prepared page of an experiment's runs."""
+
+    key: str
+    """What a link names it by."""
+    name: str
+    """What the page's menu calls it."""
+    created: int
+    """Milliseconds of Unix time."""
+    state: State
+
+    @property
+    def tag(self) -> tuple[str, str]:
+        """The experiment's tag that holds the view; the same view is always the same text.
+
+        The state is compressed, as the page does it: an experiment's tag holds 20000 characters, and 5000 before
+        MLflow 3. Filter, order and columns stand beside it for pages from before views had names.
+        """
+        plain = {
+            name: self.state[name] for name in ("searchFilter", "orderByKey", "orderByAsc", "selectedColumns")
+        }
+        packed = base64.b64encode(zlib.compress(json.dumps(self.state).encode(), 9)).decode()
+        envelope = {"name": self.name, "createdAt": self.created, "updatedAt": self.created}
+        return PREFIX + self.key, json.dumps({**envelope, "state": f"deflate;{packed}", **plain})
+
+    def fragment(self, experiment: str, charts: bool = False) -> str:
+        """Where MLflow shows it, below its own address: the table, or the charts."""
+        mode = "&compareRunsMode=CHART" if charts else ""
+        return f"#/experiments/{experiment}/runs?viewStateShareKey={self.key}&workflowType=machine_learning{mode}"
+
+
+def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> View:
+    """A campaign's trials as one flat table, best first, with what varies; `metrics` are those that have points."""
+    parameters = {name: metric_key(name) for name in campaign.varies[:COLUMNS]}
+    columns = [
+        ("metrics.`score`", 75),
+        ("tags.`verdict`", 80),
+        ("tags.`level`", 85),
+        ("tags.`champion`", 82),
+        *((f"params.`{name}`", _width(name)) for name in parameters.values()),
+        ("tags.`proposer`", 110),
+        ("metrics.`score/se`", 76),
+        ("metrics.`time/train`", 90),
+    ]
+    objective = metric_key(campaign.metric)
+    curves = sorted(key for key in metrics if key.startswith("train/"))
+    curves.sort(key=lambda key: key != f"train/{objective}")  # stable: the objective's own comes first
+    beside = sorted({*metrics} - {*curves, *COSTS, *UNCHARTED, objective})
+    axes = list(parameters.values())[:AXES]
+    charts = {
+        "score": [_bars(objective), *([_parallel(axes)] if axes else [])],
+        "training": [_lines(key) for key in curves[:CHARTS]],
+        "beside the score": [_bars(key) for key in beside[:CHARTS]],
+        "cost": [_bars(key) for key in COSTS],
+    }
+    return View(
+        key=_digest(campaign.campaign_id),
+        name=f"{campaign.campaign}: trials",
+        created=milliseconds(campaign.created),
+        state={
+            "searchFilter": f"tags.kind = 'trial' and tags.campaign_id = '{campaign.campaign_id}'",
+            "orderByKey": "metrics.`score`",
+            "orderByAsc": not campaign.higher_is_better,
+            **_columns(columns),
+            **_charts(charts, hidden=[key for key in UNCHARTED if key != objective]),
+        },
+    )
+
+
+def nights_view(campaign: CampaignRecord) -> View:
+    """The campaigns of one environment below each other, the newest first."""
+    metrics = ("champion/score", *NIGHTS, *NIGHT_COSTS)
+    columns = [
+        ("tags.`certified`", 80),
+        *((f"metrics.`{name}`", _width(name)) for name in metrics),
+        ("tags.`champion`", 85),
+        *((f"params.`{name}`", _width(name)) for name in NIGHT_FACTS),
+    ]
+    charts = {
+        "best so far": [_lines("champion/score"), *map(_bars, NIGHTS)],
+        "cost": [_bars(key) for key in NIGHT_COSTS],
+    }
+    return View(
+        key=_digest(f"nights of {campaign.environment}"),
+        name="nights",
+        created=milliseconds(campaign.created),
+        state={
+            "searchFilter": "tags.kind = 'campaign'",
+            "orderByKey": "attributes.start_time",
+            "orderByAsc": False,
+            **_columns(columns),
+            **_charts(charts, hidden=()),
+        },
+    )
+
+
+def _digest(of: str) -> str:
+    return hashlib.sha256(of.encode()).hexdigest()
+
+
+def _width(name: str) -> int:
+    """Pixels of a column whose heading is not cut; of a long number the end is."""
+    return min(max(20 + 7 * len(name), 76), 240)
+
+
+def _columns(columns: Sequence[tuple[str, int]]) -> State:
+    names = [name for name, _ in columns]
+    return {"selectedColumns": names, "columnOrder": names, "columnWidths": dict(columns)}
+
+
+def _charts(sections: Mapping[str, Sequence[State]], hidden: Iterable[str]) -> State:
+    """Charts by section, in this order, of every run; the page adds those of metrics that it finds besides."""
+    filled = {name: charts for name, charts in sections.items() if charts}
+    cards = [
+        {**chart, "uuid": f"{name} {number}", "metricSectionId": name, "deleted": False, "isGenerated": False}
+        for name, charts in filled.items()
+        for number, chart in enumerate(charts)
+    ]
+    gone = [
+        {**_bars(key), "uuid": key, "metricSectionId": "", "deleted": True, "isGenerated": True}
+        for key in hidden
+    ]
+    return {
+        "compareRunCharts": [*cards, *gone],
+        "compareRunSections": [_section(name) for name in filled],
+        "isAccordionReordered": True,
+        "runsHiddenMode": "SHOW_ALL",
+    }
+
+
+def _section(name: str) -> State:
+    size = {"columns": 2, "cardHeight": 360}
+    return {"uuid": name, "name": name, "display": True, "isReordered": True, "deleted": False, **size}
+
+
+def _bars(key: str) -> State:
+    return {"type": "BAR", "metricKey": key, "runsCountToCompare": 100}
+
+
+def _lines(key: str) -> State:
+    axis = {"xAxisKey": "step", "useGlobalXaxisKey": True, "xAxisScaleType": "linear", "scaleType": "linear"}
+    smoothing = {"lineSmoothness": 0, "useGlobalLineSmoothing": True}
+    return {
+        "type": "LINE",
+        "metricKey": key,
+        "selectedMetricKeys": [key],
+        "yAxisKey": "metric",
+        **axis,
+        **smoothing,
+    }
+
+
+def _parallel(parameters: Sequence[str]) -> State:
+    chosen = {"selectedParams": list(parameters), "selectedMetrics": ["score"]}
+    return {"type": "PARALLEL", "showAllRuns": True, "runsCountToCompare": 100, **chosen}
