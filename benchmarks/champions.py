@@ -10,8 +10,9 @@ from environments import Environment, plugins
 from environments.score import Score
 from environments.space import Choice, Int, Space
 from tasks.decide import weigh
-from tasks.proposers import Brief, Proposer
-from tasks.rules import Tried
+from tasks.deciding.values import JudgedTrial
+from tasks.proposers import Proposer
+from tasks.proposing.brief import Brief
 from tasks.rules.greedy import Greedy
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, best
@@ -49,7 +50,7 @@ def champions(
 def decided(history: History, environment: Environment, params: Params, run: Run, score: Score) -> Trial:
     """The trial after `history`, as the engine would write it down."""
     number, proposal = len(history), Proposal(params)
-    verdict = weigh(history, environment, Greedy(), Tried(number, proposal, (run,), score))
+    verdict = weigh(history, environment, Greedy(), JudgedTrial(number, proposal, (run,), score))
     assert isinstance(verdict, Verdict), "nothing else is asked for under this rule"
     return Trial(number, 1, number, proposal, (run,), score, verdict)
 

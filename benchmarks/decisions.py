@@ -42,7 +42,8 @@ from tasks.deciding.certificate import (
     unpromising,
 )
 from tasks.deciding.standing import standing
-from tasks.rules import BASELINE_RUNS, Again, Rule, Tried
+from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
+from tasks.rules import Rule
 from tasks.trial import TWENTIETHS, Due, History, Proposal, Rerun, Run, Trial, Verdict, best
 
 LOOK = 0.4
@@ -100,7 +101,7 @@ class Campaign:
         self.known[0] = self.world.baseline
         score = Score.over([score for _, score in pairs])
         self._settle(
-            Tried(0, Proposal({}), tuple(run for run, _ in pairs), score), Verdict("keep", "baseline")
+            JudgedTrial(0, Proposal({}), tuple(run for run, _ in pairs), score), Verdict("keep", "baseline")
         )
 
     def _trial(self) -> bool:
@@ -116,10 +117,10 @@ class Campaign:
                 self.left -= LOOK
                 gone = replace(run, status="cancelled", reported=None)
                 missing = Score.missing("cancelled", higher_is_better=True)
-                self._settle(Tried(number, proposal, (gone,), missing))
+                self._settle(JudgedTrial(number, proposal, (gone,), missing))
                 return True
         self.left -= 1
-        tried = Tried(number, proposal, (run,), score)
+        tried = JudgedTrial(number, proposal, (run,), score)
         while isinstance(wanted := weigh(self.history, ENVIRONMENT, self.rule, tried), Again):
             if self.left < 1:
                 return False
@@ -145,7 +146,7 @@ class Campaign:
         run = Run("", 0, 1.0, "finished", curve=curve, reported=value)
         return run, Score(value, n=1)
 
-    def _settle(self, tried: Tried, verdict: Verdict | None = None) -> None:
+    def _settle(self, tried: JudgedTrial, verdict: Verdict | None = None) -> None:
         verdict = verdict or weigh(self.history, ENVIRONMENT, self.rule, tried)  # type: ignore[assignment]
         assert isinstance(verdict, Verdict), f"{verdict} was not expected"
         number = len(self.history)

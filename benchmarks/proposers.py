@@ -45,7 +45,7 @@ from benchmarks.champions import PLACE, asker, champions, decided, proposer_of
 from benchmarks.problems import DEFAULTS, NOISE, PROBLEMS, SPACE, bump
 from environments import Environment, plugins
 from environments.score import Score
-from tasks.proposers import Brief
+from tasks.proposing.brief import Brief
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Run
 

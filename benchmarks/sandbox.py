@@ -41,7 +41,7 @@ from benchmarks.trial_overhead import Figures, shown, spread
 from environments.limits import Limits
 from tasks.evaluate import PipedCandidate
 from tasks.sandbox import cgroup
-from tasks.sandbox.confinement import Level, View, give
+from tasks.sandbox.confinement import Level, VisiblePaths, give
 from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program, child_environment
 from tasks.train import POLL_SECONDS
@@ -75,7 +75,7 @@ class Place:
     def walled(self, level: Level, command: Sequence[str], pipes: bool) -> Program:
         return Program(
             command, cwd=self.workspace, log=self.log, marker="benchmark", level=level,
-            view=View((self.workspace,), (self._out(level),)), limits=Limits(), pipes=pipes,
+            view=VisiblePaths((self.workspace,), (self._out(level),)), limits=Limits(), pipes=pipes,
         )  # fmt: skip
 
     def _out(self, level: Level) -> Path:

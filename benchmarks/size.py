@@ -40,7 +40,7 @@ from environments.score import Score
 from environments.space import Float, Int
 from flows.server import connect
 from flows.views.status import document
-from tasks.rules import Again, Tried
+from tasks.deciding.values import Again, JudgedTrial
 from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
@@ -157,7 +157,7 @@ def decided(ledger: Ledger, history: History, number: int, draw: random.Random, 
     place = ledger.place(number)
     write_atomic(place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
     run, score = trained(ledger, number, proposal, draw, "")
-    tried = Tried(number, proposal, (run,), score)
+    tried = JudgedTrial(number, proposal, (run,), score)
     wanted = weigh(history, ledger.environment, spec.loaded_rule, tried)
     while not isinstance(wanted, Verdict):
         assert isinstance(wanted, Again)

@@ -28,7 +28,7 @@ from pydantic import Field
 from flows.views.markdown import code, in_markdown
 from tasks.describe import short_value
 from tasks.store import approval
-from tasks.store.approval import Answer, Asked, Parked
+from tasks.store.approval import ApprovalAnswer, ApprovalRequest, Parked
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.system.redact import clean
@@ -69,7 +69,7 @@ def ask(ledger: Ledger, number: int, proposal: Proposal, minutes: float) -> None
     except Exception as fault:  # noqa: BLE001 (whatever the server says, the terminal can still answer)
         ledger.event("approval", trial=number, asked="terminal", problem=clean(str(fault))[:1])
     write_atomic(ledger.place(number).diff, proposal.edit or "")
-    approval.ask(ledger.place(number), Asked(time.time(), until, run))
+    approval.ask(ledger.place(number), ApprovalRequest(time.time(), until, run))
     ledger.event("approval", trial=number, asked="prefect" if run else "terminal", minutes=minutes)
 
 
@@ -82,13 +82,13 @@ def collect(ledger: Ledger) -> tuple[Parked, ...]:
             continue
         said = _said(ledger, one)
         if said is None and time.time() >= one.asked.until:
-            said = Answer(False, "time", at=time.time())
+            said = ApprovalAnswer(False, "time", at=time.time())
         if said is not None:
             settle(ledger, one, said)
     return tuple(approval.parked(ledger.trials))
 
 
-def settle(ledger: Ledger, one: Parked, said: Answer) -> bool:
+def settle(ledger: Ledger, one: Parked, said: ApprovalAnswer) -> bool:
     """Write an answer down, and end the run that asked; whether it was the first answer."""
     if not approval.answer(ledger.place(one.number), said):
         return False
@@ -153,7 +153,7 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) 
     return str(run.id)
 
 
-def _said(ledger: Ledger, one: Parked) -> Answer | None:
+def _said(ledger: Ledger, one: Parked) -> ApprovalAnswer | None:
     """What was said in the Prefect UI; None when nothing was, or the server does not answer."""
     silent = ledger.place(one.number).path / "unanswered"
     if one.asked.flow_run_id is None or (
@@ -170,7 +170,7 @@ def _said(ledger: Ledger, one: Parked) -> Answer | None:
             word = _word(client, run, one.number)
             if word is None:  # its run was ended: by its time, or by somebody
                 late = time.time() >= one.asked.until
-                return None if late else Answer(False, "prefect", "its run was ended", time.time())
+                return None if late else ApprovalAnswer(False, "prefect", "its run was ended", time.time())
     except ObjectNotFound:  # another server than the one that was asked on, or the run was deleted
         return None
     except Exception as fault:  # noqa: BLE001 (a server that is away says nothing, and the night goes on)
@@ -179,7 +179,7 @@ def _said(ledger: Ledger, one: Parked) -> Answer | None:
         if not noted:  # once, not at every look
             ledger.event("approval", trial=one.number, problem=clean(str(fault))[:1])
         return None
-    return Answer(word.approve, "prefect", word.comment, time.time())
+    return ApprovalAnswer(word.approve, "prefect", word.comment, time.time())
 
 
 def _word(client: SyncPrefectClient, run: UUID, number: int) -> Word | None:
@@ -193,7 +193,7 @@ def _word(client: SyncPrefectClient, run: UUID, number: int) -> Word | None:
     return Word(**json.loads(said))
 
 
-def _end(ledger: Ledger, one: Parked, said: Answer) -> None:
+def _end(ledger: Ledger, one: Parked, said: ApprovalAnswer) -> None:
     """End the run that asked; what fails here leaves a run behind that asks in vain, no more."""
     approval.close(ledger.place(one.number))
     if one.asked.flow_run_id is None:

@@ -11,7 +11,7 @@ from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
 
 from flows.engine import chaining, launching, run_certificate, stopping
-from flows.engine.campaign_state import Night
+from flows.engine.campaign_state import CampaignState
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
 from flows.engine.outage import wait_for_the_server
 from flows.engine.preparation import make_ready
@@ -37,7 +37,7 @@ from flows.spec.parameters import (
     Until,
 )
 from flows.views.artifacts import Showcase
-from tasks.proposers import Left
+from tasks.proposing.brief import RemainingBudget
 from tasks.record import reconcile
 from tasks.store.life import Life
 from tasks.tracking.outbox import Outbox
@@ -76,7 +76,9 @@ def campaign(
         launch=launch, seed=seed, tracking=tracking, advanced=advanced,
     )  # fmt: skip
     spec.check()
-    spec.loaded_proposer.preflight(Left(usd=spec.advanced.max_usd, tokens=spec.advanced.max_tokens))
+    spec.loaded_proposer.preflight(
+        RemainingBudget(usd=spec.advanced.max_usd, tokens=spec.advanced.max_tokens)
+    )
     launching.check(spec.launch)
     ledger, run = spec.open(), runtime.flow_run
     if chaining.has_handed_over(ledger, run.id):
@@ -93,7 +95,7 @@ def campaign(
         with Showcase(ledger, run.id) as showcase:
             showcase.show(finished)
             chunk, full = chaining.begun(len(finished)), chaining.full(len(finished))
-            night = Night(spec, ledger, outbox, slots, finished[:chunk], showcase.show)
+            night = CampaignState(spec, ledger, outbox, slots, finished[:chunk], showcase.show)
             for number, proposal in undone(night, finished):
                 night.trial(number, proposal)
             with Crew(spec.parallel) as crew:

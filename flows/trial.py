@@ -28,7 +28,7 @@ from tasks.checkpoint import history_digest
 from tasks.recipes import output, preparing
 from tasks.sandbox.confinement import listed
 from tasks.sandbox.isolation import check_given
-from tasks.store.launch_files import POLL_SECONDS, VISIBLE_SECONDS, Asked, Launches, NotShared
+from tasks.store.launch_files import POLL_SECONDS, VISIBLE_SECONDS, Launches, LaunchRequest, NotShared
 from tasks.store.ledger import FORMAT, Campaign, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt, orphans
@@ -68,7 +68,7 @@ def trial(
     return Completed(message=f"{campaign} {run}: done on {platform.node()}")
 
 
-def measure(path: Path, asked: Asked) -> None:
+def measure(path: Path, asked: LaunchRequest) -> None:
     """Do one run of the campaign in `path`, on this machine.
 
     Raises:
@@ -107,7 +107,7 @@ def open_at(path: Path) -> Ledger:
     return Ledger(path, Campaign(**raw))
 
 
-def _history(ledger: Ledger, asked: Asked) -> History:
+def _history(ledger: Ledger, asked: LaunchRequest) -> History:
     """The trials that the run may know, as soon as they can be seen here.
 
     Raises:

@@ -17,7 +17,8 @@ from tasks.deciding.certificate import guard_noise
 from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
 from tasks.deciding.standing import goodness, reference, standing
-from tasks.rules import Again, Rule, Tried, Weighed
+from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.rules import Rule
 from tasks.trial import History, Trial, Verdict, best, measured
 
 UNTRAINED_SHARE = 0.5
@@ -38,14 +39,14 @@ Wanted = Verdict | Again | Untrained
 
 
 @stored("decide")
-def decide(at: At, history: History, environment: Environment, rule: Rule, tried: Tried) -> Verdict:
+def decide(at: At, history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Verdict:
     """The verdict on one trial that has been asked all that there is to ask, given everything decided before it."""
     verdict = weigh(history, environment, rule, tried)
     assert isinstance(verdict, Verdict), f"{verdict} is still wanted"
     return verdict
 
 
-def weigh(history: History, environment: Environment, rule: Rule, tried: Tried) -> Wanted:
+def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Wanted:
     """The verdict, or what has to be known first."""
     if tried.runs[-1].status == "cancelled":
         due = tried.runs[-1].due
@@ -60,7 +61,7 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: Tried) 
     return wanted
 
 
-def _compare(history: History, tried: Tried, environment: Environment, rule: Rule) -> Wanted:
+def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Wanted:
     """The verdict on a score by what compares with it, or what has to be known first."""
     champion = best(history)
     if champion is None or champion.score.value is None:
@@ -84,7 +85,9 @@ def _compare(history: History, tried: Tried, environment: Environment, rule: Rul
     return _simpler(history, environment, champion, tried, weighed, seen)
 
 
-def _kept(history: History, environment: Environment, tried: Tried, keep: Verdict) -> Verdict | Untrained:
+def _kept(
+    history: History, environment: Environment, tried: JudgedTrial, keep: Verdict
+) -> Verdict | Untrained:
     """A keep, unless the program did not learn what it scores."""
     if environment.allow_untrained:
         return keep
@@ -97,7 +100,7 @@ def _kept(history: History, environment: Environment, tried: Tried, keep: Verdic
 
 
 def _simpler(
-    history: History, environment: Environment, champion: Trial, tried: Tried, weighed: Weighed,
+    history: History, environment: Environment, champion: Trial, tried: JudgedTrial, weighed: Weighed,
     seen: dict[str, float | int | None],
 ) -> Wanted:  # fmt: skip
     """Keep what is simpler and hardly worse, or discard it."""
@@ -117,7 +120,7 @@ def _simpler(
     return _kept(history, environment, tried, Verdict("keep", words, weighed.level, seen, simpler=True))
 
 
-def _fallen(guards: Mapping[str, Guard], history: History, tried: Tried) -> str | None:
+def _fallen(guards: Mapping[str, Guard], history: History, tried: JudgedTrial) -> str | None:
     """Which guarded metric fell too far below the baseline's to build on; None when none did."""
     first, noise = reference(history), guard_noise(guards, history)
     assert first is not None, "there is a champion"
@@ -134,7 +137,7 @@ def _fallen(guards: Mapping[str, Guard], history: History, tried: Tried) -> str 
     return None
 
 
-def _not_learned(history: History, tried: Tried) -> str | None:
+def _not_learned(history: History, tried: JudgedTrial) -> str | None:
     """Why the gain is none of training's: half of it is there before, or is hidden; None when it is training's."""
     first, control, score = reference(history), tried.control, tried.score
     assert first is not None and control is not None, "a control is asked for only when there is a champion"

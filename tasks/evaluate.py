@@ -19,7 +19,7 @@ from environments.score import Score
 from tasks.checkpoint import At, stored
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.child_environment import NotAProgram
-from tasks.sandbox.confinement import View
+from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import Program
 from tasks.store import workspace
@@ -114,7 +114,7 @@ def _changed(place: TrialDir, run: Run) -> str | None:
     return None
 
 
-def _view(environment: Environment, place: TrialDir) -> View:
+def _view(environment: Environment, place: TrialDir) -> VisiblePaths:
     """What the candidate may see: a trial's program all that is the trial's, and the evaluation the environment."""
     judge = environment.judge
     if judge.runs_in == "workspace":

@@ -18,8 +18,9 @@ from environments import plugins
 from environments.plugins import Refused
 from tasks.checkpoint import At, stored
 from tasks.editing.edits import EditFailed
-from tasks.proposers import Brief, Proposer, Refusal, Suggestion, Unavailable, Unusable
+from tasks.proposers import Proposer
 from tasks.proposers.random_search import RandomSearch
+from tasks.proposing.brief import Brief, Refusal, Suggestion, Unavailable, Unusable
 from tasks.proposing.validation import Desk
 from tasks.store import inbox, workspace
 from tasks.store.seeds import derive

@@ -158,7 +158,7 @@ class Rerun:
 
 
 @dataclass(frozen=True)
-class Control:
+class UntrainedControl:
     """What a trial's program scores without training (tasks/untrained.py)."""
 
     score: Score

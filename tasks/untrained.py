@@ -23,7 +23,7 @@ from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.system.slot import Slot
 from tasks.train import Cut, run_program
-from tasks.trial import Control, Proposal, Run
+from tasks.trial import Proposal, Run, UntrainedControl
 
 SHARE = 0.01
 """Of the time that it trained for: one update at most, for a program that looks at the clock only then."""
@@ -42,12 +42,12 @@ def untrained(
     trained: Run,
     seed: int,
     slot: Slot,
-) -> Control:
+) -> UntrainedControl:
     """Run the same program, parameters and seed, stop it after a hundredth of the time, and judge what it leaves."""
     known = workspace.finished(place)  # which need not have asked for it: a verdict may be given anew
     if known and "untrained" in known.verdict.evidence:
         seen = known.verdict.evidence["untrained"]
-        return Control(Score(seen, higher_is_better=environment.higher_is_better))
+        return UntrainedControl(Score(seen, higher_is_better=environment.higher_is_better))
     cut = Cut(_preparations(environment, trained), trained.seconds * SHARE)
 
     def scored(name: str, proposal: Proposal) -> Score:
@@ -63,8 +63,8 @@ def untrained(
 
     score = scored("untrained", proposal)
     if score.value is None and proposal.edit:
-        return Control(score, scored("untrained-unedited", replace(proposal, edit=None)))
-    return Control(score)
+        return UntrainedControl(score, scored("untrained-unedited", replace(proposal, edit=None)))
+    return UntrainedControl(score)
 
 
 def _preparations(environment: Environment, trained: Run) -> float:

@@ -9,8 +9,9 @@ from toy import SANDBOX
 
 from environments import Environment
 from tasks import propose
-from tasks.proposers import Brief, Proposer
+from tasks.proposers import Proposer
 from tasks.proposers.tpe import Tpe
+from tasks.proposing.brief import Brief
 from tasks.proposing.validation import Desk, champions_files, problem_of
 from tasks.store.workspace import TrialDir
 from tasks.trial import History, Proposal

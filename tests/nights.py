@@ -9,7 +9,7 @@ from dataclasses import replace
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.deciding.certificate import Certificate, Fresh, conclude
-from tasks.rules import Tried, Weighed
+from tasks.deciding.values import JudgedTrial, Weighed
 from tasks.rules.greedy import Greedy
 from tasks.trial import Due, History, Level, Params, Proposal, Rerun, Run, Trial, Verdict, VerdictKind, best
 
@@ -54,7 +54,7 @@ def tried(
     elif kind is None and champion is None:
         kind, reason = "keep", "the baseline"
     elif kind is None:
-        weighed = Greedy().weigh(history, Tried(number, proposal, runs, score))
+        weighed = Greedy().weigh(history, JudgedTrial(number, proposal, runs, score))
         assert isinstance(weighed, Weighed)
         kind, reason = ("keep", "better") if weighed.better else ("discard", "not better")
         reason += f": {weighed.words}"

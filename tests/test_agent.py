@@ -23,7 +23,8 @@ from environments.space import Float, Int
 from tasks.agents.folder import Spoiled, lay_out, read_back
 from tasks.agents.settings import SETTINGS, hear_claude, hear_codex
 from tasks.propose import PROPOSERS
-from tasks.proposers import Brief, Left, Problem, Proposer, Refusal, Suggestion, Unavailable, Unusable
+from tasks.proposers import Proposer
+from tasks.proposing.brief import Brief, Problem, Refusal, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.trial import Usage
 
 FILES = {"train.py": "RATE = 0.1\n", "lib/model.py": "WIDTH = 64\n"}
@@ -220,7 +221,9 @@ def test_the_reason_reaches_it_when_it_is_asked_again(play: Play, tmp_path: Path
 
 def test_its_context_tells_of_everything_and_is_read_by_a_program(tmp_path: Path) -> None:
     copy = "import pathlib; pathlib.Path('train.py').write_text(pathlib.Path('context.json').read_text())"
-    told = brief(tmp_path, refusals=(Refusal("no", "\x1b[31mmine"),), left=Left(trials=4, seconds=60.0))
+    told = brief(
+        tmp_path, refusals=(Refusal("no", "\x1b[31mmine"),), left=RemainingBudget(trials=4, seconds=60.0)
+    )
     suggestion = agent(command=["python3", "-c", copy]).propose(told)
     assert suggestion is not None and suggestion.files is not None
     context = json.loads(suggestion.files["train.py"])
@@ -248,7 +251,7 @@ def test_an_agent_that_takes_too_long_is_ended_with_everything_that_it_started(p
 
 def test_the_time_that_the_campaign_has_left_limits_it_too(play: Play, tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"did not end within 1 s"):
-        play(f"hang: {NAP}", told=brief(tmp_path, left=Left(seconds=0.2)))
+        play(f"hang: {NAP}", told=brief(tmp_path, left=RemainingBudget(seconds=0.2)))
 
 
 def test_what_it_leaves_running_is_ended_before_its_files_are_read(play: Play) -> None:
@@ -296,8 +299,8 @@ def test_one_that_prints_without_end_is_stopped(play: Play) -> None:
 
 
 def test_what_was_answered_in_an_earlier_life_is_not_asked_again(play: Play, tmp_path: Path) -> None:
-    first = play("edit", told=brief(tmp_path, left=Left(seconds=500.0)))
-    assert play("nothing", told=brief(tmp_path, left=Left(seconds=400.0))) == first
+    first = play("edit", told=brief(tmp_path, left=RemainingBudget(seconds=500.0)))
+    assert play("nothing", told=brief(tmp_path, left=RemainingBudget(seconds=400.0))) == first
     assert len(scripted_agent.asked(tmp_path / "bin")) == 1
     assert play("edit", told=brief(tmp_path, seed=4)) == first
     assert len(scripted_agent.asked(tmp_path / "bin")) == 2
@@ -350,7 +353,7 @@ def test_a_file_of_the_program_that_is_named_like_one_of_ours_is_told(play: Play
 
 
 def test_a_spent_limit_asks_nobody(play: Play, tmp_path: Path) -> None:
-    for left, what in ((Left(usd=0.0), "USD"), (Left(tokens=-5), "tokens")):
+    for left, what in ((RemainingBudget(usd=0.0), "USD"), (RemainingBudget(tokens=-5), "tokens")):
         with pytest.raises(Unavailable, match=f"has spent its limit of {what}"):
             play("edit", told=brief(tmp_path, left=left))
     assert scripted_agent.asked(tmp_path / "bin") == []

@@ -15,7 +15,7 @@ from toy import GREEDY, nightshift, quadratic, start, status
 from environments.plugins import Refused
 from flows.views.status import document
 from tasks.store import approval
-from tasks.store.approval import Answer, Asked
+from tasks.store.approval import ApprovalAnswer, ApprovalRequest
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import PROPOSAL, TrialDir
 from tasks.system.files import write_atomic
@@ -25,7 +25,7 @@ from tasks.trial import Proposal
 def waiting(folder: Path, number: int = 3) -> TrialDir:
     place = TrialDir(folder / f"{number:04d}")
     write_atomic(place.proposal, PROPOSAL.dump_json(Proposal({"x": 1.0}, rationale="try it")).decode())
-    approval.ask(place, Asked(10.0, 20.0))
+    approval.ask(place, ApprovalRequest(10.0, 20.0))
     return place
 
 
@@ -33,8 +33,8 @@ def test_a_proposal_waits_until_it_is_answered_and_the_first_answer_stands(tmp_p
     place = waiting(tmp_path)
     (one,) = approval.parked(tmp_path)
     assert (one.number, one.state, one.words) == (3, "waiting", "")
-    assert approval.answer(place, Answer(False, "terminal", "too bold"))
-    assert not approval.answer(place, Answer(True, "prefect"))
+    assert approval.answer(place, ApprovalAnswer(False, "terminal", "too bold"))
+    assert not approval.answer(place, ApprovalAnswer(True, "prefect"))
     (one,) = approval.parked(tmp_path)
     assert (one.state, one.words) == ("rejected", "rejected by a person: too bold")
 
@@ -42,7 +42,7 @@ def test_a_proposal_waits_until_it_is_answered_and_the_first_answer_stands(tmp_p
 def test_two_that_answer_at_once_do_not_both_win(tmp_path: Path) -> None:
     place, won = waiting(tmp_path), []
     threads = [
-        threading.Thread(target=lambda: won.append(approval.answer(place, Answer(True, "terminal"))))
+        threading.Thread(target=lambda: won.append(approval.answer(place, ApprovalAnswer(True, "terminal"))))
         for _ in range(16)
     ]
     for thread in threads:

@@ -22,7 +22,7 @@ import environments
 from environments.plugins import Refused
 from flows import certify
 from flows.engine import run_certificate
-from flows.engine.run_certificate import LOOK, Look, nothing_to_certify, path_of, store, why_not
+from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_certify, path_of, store, why_not
 from flows.engine.runner import Bench
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import document
@@ -54,7 +54,7 @@ def night(folder: Path, name: str = "night", **asked: Any) -> Ledger:
 def begun(ledger: Ledger, champion: int, runs: int) -> Path:
     """Declare the first look, as a life does that is killed thereafter."""
     path = ledger.path / "certificates/1.begun"
-    write_atomic(path, LOOK.dump_json(Look(champion, runs)).decode())
+    write_atomic(path, LOOK.dump_json(DeclaredAnalysis(champion, runs)).decode())
     return path
 
 

@@ -17,7 +17,7 @@ from toy import QUADRATIC, quadratic
 import environments
 from environments.limits import Limits
 from tasks.sandbox import confinement, seccomp
-from tasks.sandbox.confinement import NOBODY, Level, View
+from tasks.sandbox.confinement import NOBODY, Level, VisiblePaths
 from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
 
@@ -38,7 +38,7 @@ def run(
     level: Level,
     code: str,
     *,
-    view: View | None = None,
+    view: VisiblePaths | None = None,
     limits: Limits | None = None,
 ) -> tuple[str, str]:
     """Run Python code at a level, in `place`/workspace, which is all that it is given beside `place`/out; how it
@@ -48,8 +48,8 @@ def run(
         folder.mkdir(exist_ok=True)
     confinement.give(out, level)
     (workspace / "code.py").write_text(code)
-    view = view or View((), ())
-    given = View((workspace, *view.readable), (out, *view.writable), view.network, view.gpu)
+    view = view or VisiblePaths((), ())
+    given = VisiblePaths((workspace, *view.readable), (out, *view.writable), view.network, view.gpu)
     with Program(
         ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker="test/walls", level=level,
         view=given, limits=limits or Limits(),
@@ -66,7 +66,7 @@ def answers(place: Path, level: Level, code: str, **more: Any) -> Any:
     return json.loads((place / "log").read_text().splitlines()[-1])
 
 
-def command(monkeypatch: pytest.MonkeyPatch, view: View, user: int = SOMEBODY) -> list[str]:
+def command(monkeypatch: pytest.MonkeyPatch, view: VisiblePaths, user: int = SOMEBODY) -> list[str]:
     """The command line of bubblewrap that this user would give."""
     monkeypatch.setattr(os, "geteuid", lambda: user)
     try:
@@ -94,7 +94,7 @@ def options(command: list[str]) -> set[str]:
 def test_a_program_gets_namespaces_of_its_own_and_the_network_only_when_it_is_given(
     monkeypatch: pytest.MonkeyPatch, user: int, network: bool
 ) -> None:
-    words = command(monkeypatch, View((), (), network), user)
+    words = command(monkeypatch, VisiblePaths((), (), network), user)
     assert {"--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"} <= options(words)
     assert ("--unshare-net" in words) is not network
     assert (("--ro-bind", "/etc/resolv.conf") in bound(words)) is (
@@ -107,7 +107,7 @@ def test_a_program_gets_namespaces_of_its_own_and_the_network_only_when_it_is_gi
 
 
 def test_an_ordinary_user_gets_a_user_namespace_and_no_capability(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = command(monkeypatch, View((), ()), SOMEBODY)
+    words = command(monkeypatch, VisiblePaths((), ()), SOMEBODY)
     at = words.index("--unshare-user")
     assert words[at : at + 5] == ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
     assert ("--cap-drop", "ALL") in pairwise(words)
@@ -115,7 +115,7 @@ def test_an_ordinary_user_gets_a_user_namespace_and_no_capability(monkeypatch: p
 
 
 def test_root_becomes_nobody_and_keeps_only_what_it_takes_to_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = command(monkeypatch, View((), ()), ROOT)
+    words = command(monkeypatch, VisiblePaths((), ()), ROOT)
     assert "--unshare-user" not in words
     kept = {after for word, after in pairwise(words) if word == "--cap-add"}
     assert kept == {"CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"}
@@ -141,7 +141,7 @@ def test_nothing_of_the_checkout_of_the_home_or_of_the_users_home_is_given(
     monkeypatch: pytest.MonkeyPatch, home: Path, user: int, gpu: bool, network: bool
 ) -> None:
     workspace, out = home / "night/trials/0001/workspace", home / "night/trials/0001/out"
-    view = View((workspace,), (out,), network, gpu)
+    view = VisiblePaths((workspace,), (out,), network, gpu)
     given = [Path(path) for _, path in bound(command(monkeypatch, view, user))]
     given += [Path(path) for path, _ in confinement.landlock(view, home / "night/trials/0001/log.tmp")]
     prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix)}
@@ -162,7 +162,7 @@ def test_nothing_of_the_checkout_of_the_home_or_of_the_users_home_is_given(
 def test_only_what_is_given_as_writable_is_bound_so_and_nothing_is_bound_twice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, user: int, gpu: bool
 ) -> None:
-    view = View((tmp_path / "workspace", tmp_path / "data"), (tmp_path / "out",), True, gpu)
+    view = VisiblePaths((tmp_path / "workspace", tmp_path / "data"), (tmp_path / "out",), True, gpu)
     binds = bound(command(monkeypatch, view, user))
     assert [path for option, path in binds if option == "--bind"] == [str(tmp_path / "out")]
     paths = [path for _, path in binds]
@@ -175,12 +175,12 @@ def test_only_what_is_given_as_writable_is_bound_so_and_nothing_is_bound_twice(
 def test_a_writable_folder_inside_a_readable_one_is_bound_after_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    binds = bound(command(monkeypatch, View((tmp_path,), (tmp_path / "out",))))
+    binds = bound(command(monkeypatch, VisiblePaths((tmp_path,), (tmp_path / "out",))))
     assert binds.index(("--ro-bind", str(tmp_path))) < binds.index(("--bind", str(tmp_path / "out")))
 
 
 def test_what_is_closed_last_stays_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    words = command(monkeypatch, View((tmp_path,), (tmp_path / "out",), True, True))
+    words = command(monkeypatch, VisiblePaths((tmp_path,), (tmp_path / "out",), True, True))
     after = words[max(at for at, word in enumerate(words) if word in BINDS) :]
     assert ("--remount-ro", "/") in pairwise(after)
     shm, slash = words.index("/dev/shm"), words.index("--remount-ro")
@@ -242,7 +242,7 @@ def test_an_environment_decides_about_network_and_gpu(
 ) -> None:
     listed = environment(tmp_path, f"device = {device!r}\nnetwork = {str(network).lower()}\n")
     read, write = tmp_path / "read", tmp_path / "write"
-    assert confinement.of(listed, (read,), (write,)) == View((read,), (write,), network, gpu)
+    assert confinement.of(listed, (read,), (write,)) == VisiblePaths((read,), (write,), network, gpu)
 
 
 @pytest.fixture
@@ -279,15 +279,17 @@ def test_a_virtual_environment_around_a_folder_with_secrets_does_not_show_them(
 
 def test_without_a_gpu_in_the_view_no_device_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confinement, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU))
-    closed = confinement.landlock(View((), ()), Path("/scratch"))
+    closed = confinement.landlock(VisiblePaths((), ()), Path("/scratch"))
     assert not {(str(path), True) for path in SYSTEM_GPU} & set(closed)
-    assert "--dev-bind" not in confinement.bwrap(View((), ()), cwd=Path("/"), scratch_bytes=1)
+    assert "--dev-bind" not in confinement.bwrap(VisiblePaths((), ()), cwd=Path("/"), scratch_bytes=1)
 
 
 def test_the_folder_of_a_gpu_is_not_given_only_the_devices_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confinement, "GPU_DEVICES", ("shm", "nu*", "fd/*"))
     given = [
-        path for path, writable in confinement.landlock(View((), (), gpu=True), Path("/scratch")) if writable
+        path
+        for path, writable in confinement.landlock(VisiblePaths((), (), gpu=True), Path("/scratch"))
+        if writable
     ]
     assert "/dev/null" in given
     assert "/dev/shm" not in given
@@ -301,14 +303,16 @@ def test_a_gpu_is_there_behind_walls_only_when_it_is_given(
 ) -> None:
     monkeypatch.setattr(confinement, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU))
     code = f"import json, os\nprint(json.dumps([os.path.exists(path) for path in {[str(p) for p in SYSTEM_GPU]}]))"
-    there = answers(tmp_path, "bwrap", code, view=View((), (), gpu=gpu))
+    there = answers(tmp_path, "bwrap", code, view=VisiblePaths((), (), gpu=gpu))
     assert there == [gpu] * len(SYSTEM_GPU)
 
 
 @pytest.mark.parametrize("level", WALLS)
 def test_a_plan_carries_the_filter_of_its_level_and_the_depth_of_the_program(level: Level) -> None:
     argv = ["/bin/true"]
-    made = confinement.plan(level, View((), ()), argv, cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1)
+    made = confinement.plan(
+        level, VisiblePaths((), ()), argv, cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1
+    )
     if level == "bwrap":
         assert made["filter"] == seccomp.behind_namespaces(False).hex()
         assert made["argv"][-1:] == argv and made["inner"] == 3 and made["landlock"] is None
@@ -319,6 +323,6 @@ def test_a_plan_carries_the_filter_of_its_level_and_the_depth_of_the_program(lev
 
 def test_the_level_without_walls_confines_nothing() -> None:
     made = confinement.plan(
-        "none", View((), ()), ["/bin/true"], cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1
+        "none", VisiblePaths((), ()), ["/bin/true"], cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1
     )
     assert made == {"argv": ["/bin/true"], "inner": 1, "landlock": None, "filter": ""}

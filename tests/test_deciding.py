@@ -18,12 +18,12 @@ from environments.score import Score
 from tasks.decide import SIMPLER_KEEPS, Untrained, Wanted, weigh
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row, size
 from tasks.deciding.standing import goodness, standing
-from tasks.rules import Again, Rule, Tried
+from tasks.deciding.values import Again, JudgedTrial
+from tasks.rules import Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.rules.race import Race
 from tasks.trial import (
-    Control,
     Due,
     History,
     Params,
@@ -31,6 +31,7 @@ from tasks.trial import (
     Rerun,
     Run,
     Trial,
+    UntrainedControl,
     Verdict,
     VerdictKind,
     measured,
@@ -53,22 +54,28 @@ def begun(up: bool = True) -> History:
     return (tried((), *(sign * value for value in BASELINE), params={"lr": 0.1}, higher_is_better=up),)
 
 
-def of(history: History, *values: float | None, up: bool = True, **proposed: Any) -> Tried:
+def of(history: History, *values: float | None, up: bool = True, **proposed: Any) -> JudgedTrial:
     """The next trial with these scores, in the metric's own sign, which no other proposal is less simple than."""
     number, score = len(history), Score.over([scored(value, up) for value in values])
     proposal = Proposal(**{"params": {"lr": 0.5, "layers": number}, "parent": 0, **proposed})
-    return Tried(number, proposal, tuple(replace(FINE, seed=n) for n, _ in enumerate(values)), score)
+    return JudgedTrial(number, proposal, tuple(replace(FINE, seed=n) for n, _ in enumerate(values)), score)
 
 
-def decided(history: History, one: Tried, verdict: Verdict) -> Trial:
+def decided(history: History, one: JudgedTrial, verdict: Verdict) -> Trial:
     """The trial as the campaign writes it down."""
     number = len(history)
     return Trial(number, 1, number, one.proposal, one.runs, one.score, verdict, reruns=one.reruns)
 
 
 def in_the_end(
-    rule: Rule, history: History, one: Tried, mine: float, champion: float, seed: int = 1, up: bool = True
-) -> tuple[Verdict, Tried]:
+    rule: Rule,
+    history: History,
+    one: JudgedTrial,
+    mine: float,
+    champion: float,
+    seed: int = 1,
+    up: bool = True,
+) -> tuple[Verdict, JudgedTrial]:
     """Ask and answer until there is a verdict: what is run again comes from these true levels, with a noise of SD."""
     draw = random.Random(seed)
     while isinstance(wanted := weigh(history, undemanding(), rule, one), Again):
@@ -329,7 +336,7 @@ def grown() -> History:
     return (*history, tried(history, 60.0, kind="discard", reruns=[(1, 118.0), (1, 122.0)]))
 
 
-def simpler(history: History, value: float, **proposed: Any) -> Tried:
+def simpler(history: History, value: float, **proposed: Any) -> JudgedTrial:
     """A trial that takes back half of the champion's lines, at the same learning rate."""
     edit = diff(FILE, FILE + FILE[:5])
     return of(history, value, **{"params": {"lr": 0.3}, "edit": edit, "parent": 1, **proposed})
@@ -532,7 +539,7 @@ def test_whether_it_learned_is_asked_of_would_be_keeps_alone(
         else:
             assert isinstance(wanted, Untrained)
             asked += 1
-            one = replace(one, control=Control(scored(70.0)))
+            one = replace(one, control=UntrainedControl(scored(70.0)))
     assert wanted.kind == kind
     assert asked == (kind == "keep")
     assert wanted.evidence.get("untrained") == (70.0 if kind == "keep" else None)
@@ -547,9 +554,13 @@ def test_who_did_not_learn_is_not_kept_for_being_simpler_either() -> None:
     history = grown()
     one = simpler(history, 119.0)
     assert isinstance(weigh(history, strict(), Greedy(), one), Untrained)
-    found = verdict_of(weigh(history, strict(), Greedy(), replace(one, control=Control(scored(119.0)))))
+    found = verdict_of(
+        weigh(history, strict(), Greedy(), replace(one, control=UntrainedControl(scored(119.0))))
+    )
     assert found.kind == "discard" and found.reason.startswith("not learned")
-    found = verdict_of(weigh(history, strict(), Greedy(), replace(one, control=Control(scored(60.0)))))
+    found = verdict_of(
+        weigh(history, strict(), Greedy(), replace(one, control=UntrainedControl(scored(60.0))))
+    )
     assert found.kind == "keep" and found.simpler
 
 

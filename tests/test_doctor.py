@@ -27,7 +27,7 @@ from blocks.tracking import Tracking
 from flows.cli.doctor import machine, report, services
 from flows.cli.doctor.gpus import gpus, judged
 from flows.cli.doctor.machine import Check
-from tasks.machine.gpus import GIB, MIB, Gpu, Holder, known, parse_gpus, parse_processes
+from tasks.machine.gpus import GIB, MIB, Gpu, GpuProcess, known, parse_gpus, parse_processes
 from tasks.sandbox.isolation import Finding
 from tasks.system.commands import Unanswered, ask, command_of
 from tasks.system.daemon import Daemon, Note, identity
@@ -220,24 +220,27 @@ def test_every_line_is_a_gpu_or_kept_as_words(text: str, found: list[Gpu], words
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("GPU-a, 12, 300, /usr/bin/python3", Holder("GPU-a", 12, 300 * MIB, "/usr/bin/python3")),
-        ("GPU-a, 12, [N/A], [Not Found]", Holder("GPU-a", 12, None, "")),
-        ("GPU-a, [N/A], [Insufficient Permissions], [Insufficient Permissions]", Holder("GPU-a", None, None, "")),
-        ("MIG-c, 7, 1, a, b, and c", Holder("MIG-c", 7, MIB, "a, b, and c")),
+        ("GPU-a, 12, 300, /usr/bin/python3", GpuProcess("GPU-a", 12, 300 * MIB, "/usr/bin/python3")),
+        ("GPU-a, 12, [N/A], [Not Found]", GpuProcess("GPU-a", 12, None, "")),
+        ("GPU-a, [N/A], [Insufficient Permissions], [Insufficient Permissions]", GpuProcess("GPU-a", None, None, "")),
+        ("MIG-c, 7, 1, a, b, and c", GpuProcess("MIG-c", 7, MIB, "a, b, and c")),
     ],
 )  # fmt: skip
-def test_a_process_is_read_whatever_its_name_and_whatever_is_not_told(text: str, found: Holder) -> None:
+def test_a_process_is_read_whatever_its_name_and_whatever_is_not_told(text: str, found: GpuProcess) -> None:
     assert parse_processes(f"{text}\n") == ([found], [])
 
 
 def test_what_a_gpu_is_held_by_decides_whether_it_is_worth_a_note() -> None:
     card = Gpu(0, "GPU-a", "T4", 16 * GIB, 8 * GIB)
-    ours, other = Holder("GPU-a", 1, GIB, "python train.py", "n/0001"), Holder("GPU-a", 2, None, "blender")
+    ours, other = (
+        GpuProcess("GPU-a", 1, GIB, "python train.py", "n/0001"),
+        GpuProcess("GPU-a", 2, None, "blender"),
+    )
     assert judged([card], [ours], []).state == "ok"
     assert judged([card], [ours, other], []).state == "note"
     assert "8.0 GiB held by what cannot be seen from here" in judged([card], [], []).fact
     assert judged([Gpu(0, "GPU-a", "T4", 16 * GIB, 3 * MIB)], [], []).fact == "0: T4, 16.0 GiB, free"
-    apart = judged([card], [Holder("MIG-x", 3, None, "blender")], [])
+    apart = judged([card], [GpuProcess("MIG-x", 3, None, "blender")], [])
     assert "on MIG-x: blender (pid 3)" in apart.fact, "nobody who computes is left out"
     assert judged([], [], ["No devices were found"]).state == "bad"
     assert "a warning" in judged([card], [ours], ["a warning"]).fact
@@ -246,7 +249,7 @@ def test_what_a_gpu_is_held_by_decides_whether_it_is_worth_a_note() -> None:
 def test_a_process_that_is_gone_is_told_as_the_driver_named_it() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    gone = Holder("GPU-a", process.pid, None, "blender")
+    gone = GpuProcess("GPU-a", process.pid, None, "blender")
     assert known(gone) == gone
 
 

@@ -26,8 +26,9 @@ from flows.views.tables import campaign_table
 from tasks.decide import decide, weigh
 from tasks.deciding.comparable import STRAYS, comparable, compared
 from tasks.deciding.standing import reference, standing
+from tasks.deciding.values import Again, JudgedTrial
 from tasks.record import reconcile, settle
-from tasks.rules import Again, Rule, Tried
+from tasks.rules import Rule
 from tasks.rules.certify import Certify
 from tasks.rules.greedy import Greedy
 from tasks.rules.race import Race
@@ -53,22 +54,22 @@ def night(machine: str = BEFORE) -> History:
     return (*history, of(machine, tried(history, 90.0, kind="discard")))
 
 
-def came(history: History, value: float, machine: str = NOW) -> Tried:
+def came(history: History, value: float, machine: str = NOW) -> JudgedTrial:
     """A trial that has just been judged."""
     number = len(history)
     run = Run(f"trials/{number:04d}", number, 5.0, "finished", machine=machine)
-    return Tried(number, Proposal({"lr": 0.5}), (run,), scored(value))
+    return JudgedTrial(number, Proposal({"lr": 0.5}), (run,), scored(value))
 
 
-def again(one: Tried, number: int, value: float | None, machine: str = NOW) -> Tried:
+def again(one: JudgedTrial, number: int, value: float | None, machine: str = NOW) -> JudgedTrial:
     """The same, with a rerun more."""
     run = Run(f"trials/{one.number:04d}-again", 1, 5.0, "finished", machine=machine)
     return replace(one, reruns=(*one.reruns, Rerun(number, run, scored(value))))
 
 
 def asked(
-    history: History, one: Tried, values: dict[int, Sequence[float | None]], rule: Rule
-) -> tuple[Tried, list[int]]:
+    history: History, one: JudgedTrial, values: dict[int, Sequence[float | None]], rule: Rule
+) -> tuple[JudgedTrial, list[int]]:
     """What is asked before the verdict, answered with these scores by trial; the trial with them, and the questions."""
     left = {number: list(some) for number, some in values.items()}
     questions = []
@@ -79,7 +80,7 @@ def asked(
     return one, questions
 
 
-def decided(history: History, one: Tried, rule: Rule) -> History:
+def decided(history: History, one: JudgedTrial, rule: Rule) -> History:
     """The history with a trial that has nothing left to be asked."""
     verdict = weigh(history, PLAIN, rule, one)
     assert isinstance(verdict, Verdict), verdict

@@ -15,8 +15,8 @@ from toy import FIT, quadratic
 import environments
 from environments.plugins import Refused
 from tasks.propose import load
-from tasks.proposers import Unavailable, Unusable
 from tasks.proposers.hybrid import Hybrid
+from tasks.proposing.brief import Unavailable, Unusable
 from tasks.trial import History, VerdictKind
 
 STALLED = ["discard"] * 3

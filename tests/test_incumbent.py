@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from nights import scored, tried
 
-from tasks.deciding.champion_estimate import Estimate, Idea, Seen, estimate, first
+from tasks.deciding.champion_estimate import EffectEstimate, Estimate, Observation, estimate, first
 from tasks.deciding.standing import goodness, reference, standing
 from tasks.trial import History
 
@@ -32,7 +32,7 @@ def night(trials: int, seed: int, sd: float = 10.0, gain: float = 8.0, baseline:
     """One in eight ideas gains Exp(gain), half of them lose twice that, the rest do nothing."""
     draw, truth = random.Random(seed), baseline
     values = tuple(draw.gauss(truth, sd) for _ in range(3))
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[Observation, ...] = ()
     own = sum(values) / 3
     for _ in range(trials):
         kind = draw.random()
@@ -40,7 +40,7 @@ def night(trials: int, seed: int, sd: float = 10.0, gain: float = 8.0, baseline:
         effect = -draw.expovariate(1 / (2 * gain)) if kind > 0.5 else effect
         score = draw.gauss(truth + effect, sd)
         kept = estimate(values, seen).idea(score).effect > 0
-        seen += (Seen("kept" if kept else "left", score),)
+        seen += (Observation("kept" if kept else "left", score),)
         if kept:
             truth, own = truth + effect, score
     return Night(estimate(values, seen), truth, own)
@@ -59,17 +59,35 @@ def test_a_champions_own_score_flatters_it_and_is_not_believed() -> None:
     """Where nothing helps at all, the best of many is luck, and the level stays where it was."""
     draw = random.Random(3)
     values = tuple(draw.gauss(0, 10) for _ in range(3))
-    lucky = estimate(values, [Seen("kept", 25.0), *(Seen("left", draw.gauss(0, 10)) for _ in range(40))])
+    lucky = estimate(
+        values, [Observation("kept", 25.0), *(Observation("left", draw.gauss(0, 10)) for _ in range(40))]
+    )
     assert lucky.level < 12.0
-    again = estimate(values, [Seen("kept", 25.0), Seen("same", 2.0), Seen("same", -3.0), Seen("same", 1.0)])
+    again = estimate(
+        values,
+        [
+            Observation("kept", 25.0),
+            Observation("same", 2.0),
+            Observation("same", -3.0),
+            Observation("same", 1.0),
+        ],
+    )
     assert again.level < 5.0
-    held = estimate(values, [Seen("kept", 25.0), Seen("same", 24.0), Seen("same", 27.0), Seen("same", 26.0)])
+    held = estimate(
+        values,
+        [
+            Observation("kept", 25.0),
+            Observation("same", 24.0),
+            Observation("same", 27.0),
+            Observation("same", 26.0),
+        ],
+    )
     assert held.level > 15.0
 
 
 def test_the_champion_once_more_makes_its_level_better_known() -> None:
     before = estimate(BASELINE, [])
-    after = estimate(BASELINE, [Seen("same", 82.0) for _ in range(12)])
+    after = estimate(BASELINE, [Observation("same", 82.0) for _ in range(12)])
     assert after.error < before.error / 2
     assert after.level == pytest.approx(82.0, abs=1.5)
 
@@ -90,14 +108,14 @@ def test_the_better_a_score_the_more_its_idea_is_worth_and_the_middle_is_worth_l
 
 
 STORY = (
-    Seen("left", 60.0), Seen("kept", 112.0), Seen("same", 104.0), Seen("left", 109.0, 3), Seen("kept", 131.0),
-    Seen("left", 20.0), Seen("same", 118.0),
+    Observation("left", 60.0), Observation("kept", 112.0), Observation("same", 104.0), Observation("left", 109.0, 3), Observation("kept", 131.0),
+    Observation("left", 20.0), Observation("same", 118.0),
 )  # fmt: skip
 
 
-def told(scale: float, shift: float) -> tuple[Estimate, Idea]:
+def told(scale: float, shift: float) -> tuple[Estimate, EffectEstimate]:
     """What the same story says in another unit."""
-    moved = [Seen(seen.kind, scale * seen.value + shift, seen.runs) for seen in STORY]
+    moved = [Observation(seen.kind, scale * seen.value + shift, seen.runs) for seen in STORY]
     found = estimate(tuple(scale * value + shift for value in BASELINE), moved)
     return found, found.idea(scale * 140.0 + shift)
 
@@ -137,8 +155,8 @@ def test_a_metric_to_minimise_is_followed_by_its_goodness() -> None:
 def test_a_history_is_followed_as_its_results_are() -> None:
     found = standing(campaign(1.0))
     told = [
-        Seen("left", 60.0), Seen("kept", 112.0), Seen("same", 104.0), Seen("left", (90.0 + 101.0) / 2, 2),
-        Seen("kept", 131.0),
+        Observation("left", 60.0), Observation("kept", 112.0), Observation("same", 104.0), Observation("left", (90.0 + 101.0) / 2, 2),
+        Observation("kept", 131.0),
     ]  # fmt: skip
     expected = estimate(BASELINE, told)
     assert found is not None
@@ -162,7 +180,7 @@ def test_where_nothing_is_random_every_improvement_is_kept_and_nothing_else() ->
         assert now.level == pytest.approx(level, abs=1e-7)
         better = now.idea(level + step).effect > 0
         assert better == (step > 0), step
-        seen += (Seen("kept" if better else "left", level + step),)
+        seen += (Observation("kept" if better else "left", level + step),)
         level += max(step, 0.0)
 
 
@@ -170,7 +188,7 @@ def test_a_single_first_value_works_and_its_noise_is_learned() -> None:
     draw = random.Random(5)
     found = estimate((100.0,), [])
     assert found.level == pytest.approx(100.0) and found.error > 0 and found.sd > 0
-    after = estimate((100.0,), [Seen("same", draw.gauss(100, 15)) for _ in range(40)])
+    after = estimate((100.0,), [Observation("same", draw.gauss(100, 15)) for _ in range(40)])
     assert 9 < after.sd < 20
     assert after.level == pytest.approx(100, abs=9)
 
@@ -191,7 +209,7 @@ def test_noise_that_is_known_from_elsewhere_counts_as_some_runs() -> None:
 
 def test_a_long_night_is_no_deep_recursion() -> None:
     draw = random.Random(2)
-    many = tuple(Seen("left", draw.gauss(70, 10)) for _ in range(1500))
+    many = tuple(Observation("left", draw.gauss(70, 10)) for _ in range(1500))
     found = estimate(BASELINE, many)
     assert 7 < found.sd < 14 and found.error < 5
 
@@ -201,7 +219,9 @@ def test_a_long_night_is_no_deep_recursion() -> None:
 def test_a_score_out_of_all_proportion_breaks_nothing(
     kind: Literal["left", "kept", "same"], value: float
 ) -> None:
-    found = estimate(BASELINE, [Seen(kind, value), Seen("left", 90.0), Seen("same", 85.0)])
+    found = estimate(
+        BASELINE, [Observation(kind, value), Observation("left", 90.0), Observation("same", 85.0)]
+    )
     idea = found.idea(0.0)
     assert np.isfinite([found.level, found.error, found.sd, idea.effect, idea.promise]).all()
     if kind == "left":
@@ -210,15 +230,15 @@ def test_a_score_out_of_all_proportion_breaks_nothing(
 
 def test_a_failure_far_below_and_a_leap_far_above_are_taken_for_what_they_are() -> None:
     for away in (1e3, 1e6, 1e9):
-        now = estimate((1.0, 1.001), [Seen("left", 1.0 - away)])
+        now = estimate((1.0, 1.001), [Observation("left", 1.0 - away)])
         assert now.idea(1.0 + away).effect == pytest.approx(away, rel=1e-3)
         assert now.idea(1.0 - away).effect == pytest.approx(-away, rel=1e-3)
 
 
 def test_one_collapse_of_the_champion_does_not_undo_it() -> None:
-    steady = [Seen("same", 82.0 + step) for step in (-4, 3, 1, -2, 5, 0)]
+    steady = [Observation("same", 82.0 + step) for step in (-4, 3, 1, -2, 5, 0)]
     before = estimate(BASELINE, steady)
-    after = estimate(BASELINE, [*steady, Seen("same", -200.0)])
+    after = estimate(BASELINE, [*steady, Observation("same", -200.0)])
     assert before.level - after.level < before.sd
 
 

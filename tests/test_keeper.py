@@ -23,7 +23,7 @@ import pytest
 from environments.limits import Limits
 from tasks.sandbox import confinement, supervisor
 from tasks.sandbox.child_environment import child_environment
-from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import CannotStart, Program, Stopped
 
@@ -183,7 +183,7 @@ def test_a_program_that_cannot_be_confined_is_not_run(
 def test_a_path_that_landlock_cannot_grant_keeps_the_program_from_running(tmp_path: Path) -> None:
     if "landlock" not in WORKING:
         pytest.skip("this kernel has no Landlock")
-    view = View((tmp_path / "missing",), ())
+    view = VisiblePaths((tmp_path / "missing",), ())
     walls = confinement.plan("landlock", view, ["/bin/true"], cwd=tmp_path, scratch=tmp_path, scratch_bytes=0)
     with kept(plan() | walls) as it:
         assert it.says() == {"confining": True, "why": f"No such file or directory ({tmp_path / 'missing'})"}
@@ -298,7 +298,9 @@ def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level
     confinement.give(out, level)
     code = f"import os, time\nopen({str(out / 'pid')!r}, 'w').write(str(os.getpid()))\n{NAP}"
     argv = [sys.executable, "-I", "-c", code]
-    walls = confinement.plan(level, View((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20)
+    walls = confinement.plan(
+        level, VisiblePaths((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20
+    )
     with kept(plan(env=child_environment("/tmp", "test/kept")) | walls, cwd=out) as it:
         it.says()
         pid_file(out / "pid")
@@ -314,7 +316,7 @@ def test_a_killed_keeper_is_noticed_and_nothing_that_carries_the_marker_is_left(
     code = f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True)\n{NAP}"
     with Program(
         ["python", "-c", code], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level=level,
-        view=View((tmp_path,), ()), limits=Limits(),
+        view=VisiblePaths((tmp_path,), ()), limits=Limits(),
     ) as program:  # fmt: skip
         wait_for(lambda: alive(SLEEP))
         os.kill(program.process.pid, signal.SIGKILL)
@@ -330,7 +332,7 @@ def test_a_program_that_cannot_be_confined_is_a_fault_of_the_machine_and_leaves_
 ) -> None:
     if "landlock" not in WORKING:
         pytest.skip("this kernel has no Landlock")
-    view = View((tmp_path / "missing",), ())
+    view = VisiblePaths((tmp_path / "missing",), ())
     with pytest.raises(CannotStart, match=r"cannot start .*: No such file or directory \(.*/missing\)"):
         Program(
             ["python", "-V"], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level="landlock",

@@ -23,7 +23,7 @@ from flows.engine.runner import Bench
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.checkpoint import At, history_digest, is_kept
 from tasks.store import launch_files
-from tasks.store.launch_files import Asked, Launches, NotShared
+from tasks.store.launch_files import Launches, LaunchRequest, NotShared
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.system.files import write_atomic
@@ -32,11 +32,11 @@ from tasks.trial import Proposal
 AT = At("abc123", "0011223344556677", 7)
 BASELINE = Proposal({"x": 2.5})
 POOL = "launch-tests"
-Launch = Callable[[Ledger, Asked], Future[None]]
+Launch = Callable[[Ledger, LaunchRequest], Future[None]]
 
 
-def asked(at: At = AT, **more: Any) -> Asked:
-    return Asked(at, "measure", BASELINE, f"trials/{at.number:04d}", 0, history_digest(()), **more)
+def asked(at: At = AT, **more: Any) -> LaunchRequest:
+    return LaunchRequest(at, "measure", BASELINE, f"trials/{at.number:04d}", 0, history_digest(()), **more)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def launched(api: httpx.Client) -> Iterator[Launch]:
     """Have a run done, in a thread of its own; what still goes on after the test is interrupted."""
     with ThreadPoolExecutor(4) as pool:
 
-        def launch(ledger: Ledger, what: Asked) -> Future[None]:
+        def launch(ledger: Ledger, what: LaunchRequest) -> Future[None]:
             return pool.submit(contextvars.copy_context().run, launching.run, "gpu-pair", ledger, what)
 
         yield launch
@@ -103,7 +103,7 @@ def launched(api: httpx.Client) -> Iterator[Launch]:
             pool.shutdown()
 
 
-def runs(api: httpx.Client, what: Asked) -> list[dict[str, Any]]:
+def runs(api: httpx.Client, what: LaunchRequest) -> list[dict[str, Any]]:
     """Every launch of a run, in their order."""
     keys = [key(what, number) for number in range(1, 8)]
     found = api.post("/flow_runs/filter", json={"flow_runs": {"idempotency_key": {"any_": keys}}}).json()

@@ -10,7 +10,6 @@ import pytest
 from test_proposers import decided
 
 from environments.space import Choice, Float, Space
-from tasks.proposers import Brief, Left, Refusal
 from tasks.proposers._policy import (
     Batch,
     Learner,
@@ -22,6 +21,7 @@ from tasks.proposers._policy import (
     loss_and_gradients,
 )
 from tasks.proposers.learned import CRASH, Learned, campaigns, rewards
+from tasks.proposing.brief import Brief, Refusal, RemainingBudget
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Verdict
 
@@ -159,7 +159,7 @@ def test_it_finds_the_better_region_of_a_line_without_noise() -> None:
 
 def test_the_same_brief_gives_the_same_policy_from_scratch_and_another_seed_another() -> None:
     history = others(PAIR, slope, 20, seed=3)
-    brief = Brief(PAIR, history, seed=7, left=Left(trials=10))
+    brief = Brief(PAIR, history, seed=7, left=RemainingBudget(trials=10))
     (one, _), (same, _) = Learned().trained(brief), Learned().trained(brief)
     assert all(np.array_equal(one.weights[name], same.weights[name]) for name in one.weights)
     other, _ = Learned().trained(dataclasses.replace(brief, history=(*begun(PAIR, 0.1, 4), *history[1:])))

@@ -13,7 +13,7 @@ from fake_llm import FakeLLM, Reply
 from pydantic import SecretStr, ValidationError
 
 from environments.plugins import Refused
-from tasks.llm.account import Account, Stated, accounts, check
+from tasks.llm.account import Account, ModelOptions, accounts, check
 from tasks.system.redact import known_secrets, remember, scrub_text
 
 KEY = "sk-canary-93b2d8aa"
@@ -50,7 +50,7 @@ def test_a_model_alone_is_enough_and_needs_no_prefect() -> None:
 def test_everything_that_is_stated_is_in_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_MODEL_ACCESS", f" {KEY}\n")
     (account,) = accounts(
-        Stated(
+        ModelOptions(
             model="big-model",
             base_url="http://gpu:8000/v1/",
             key_variable="MY_MODEL_ACCESS",
@@ -89,17 +89,17 @@ def test_everything_that_is_stated_is_in_the_account(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_at_an_endpoint_of_ones_own_a_model_needs_no_provider(model: str, name: str) -> None:
-    assert accounts(Stated(model=model, base_url="http://gpu:8000/v1"))[0].model == name
+    assert accounts(ModelOptions(model=model, base_url="http://gpu:8000/v1"))[0].model == name
 
 
 def test_nothing_stated_and_nothing_saved_is_refused_with_the_remedy() -> None:
     with pytest.raises(Refused, match="nothing says which language model to ask: give the option model"):
-        accounts(Stated())
+        accounts(ModelOptions())
 
 
 def test_a_block_without_a_server_is_refused() -> None:
     with pytest.raises(Refused, match="LLM block 'mine' cannot be read without a Prefect server"):
-        accounts(Stated(block="mine"))
+        accounts(ModelOptions(block="mine"))
 
 
 def test_a_block_on_a_server_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +107,7 @@ def test_a_block_on_a_server_that_does_not_answer_is_refused(monkeypatch: pytest
     with pytest.raises(
         Refused, match="LLM block 'mine' cannot be read from the Prefect server at http://127"
     ):
-        accounts(Stated(block="mine"))
+        accounts(ModelOptions(block="mine"))
 
 
 @pytest.mark.parametrize(("value", "state"), [(None, "not set"), ("", "empty"), ("  ", "empty")])
@@ -117,12 +117,12 @@ def test_a_variable_without_a_key_is_refused_by_name(
     if value is not None:
         monkeypatch.setenv("MY_MODEL_ACCESS", value)
     with pytest.raises(Refused, match=f"key_variable = MY_MODEL_ACCESS, but MY_MODEL_ACCESS is {state}"):
-        accounts(Stated(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
+        accounts(ModelOptions(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
 
 
 def test_the_key_in_the_place_of_its_variable_is_refused_and_not_shown() -> None:
     with pytest.raises(ValidationError, match="key_variable is no name of a variable") as caught:
-        Stated(model="openai/gpt-4o", key_variable=KEY)
+        ModelOptions(model="openai/gpt-4o", key_variable=KEY)
 
     assert KEY not in str(caught.value)
 
@@ -136,11 +136,11 @@ def test_the_key_in_the_place_of_its_variable_is_refused_and_not_shown() -> None
 )
 def test_what_cannot_be_used_is_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
-        Stated(model="m", **options)
+        ModelOptions(model="m", **options)
 
 
 def test_every_option_is_described() -> None:
-    assert all((field.description or "").endswith(".") for field in Stated.model_fields.values())
+    assert all((field.description or "").endswith(".") for field in ModelOptions.model_fields.values())
 
 
 # Secrets
@@ -148,7 +148,7 @@ def test_every_option_is_described() -> None:
 
 def test_the_key_of_an_account_is_known_to_the_scrubber(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_MODEL_ACCESS", KEY)  # a name that does not tell that it is a secret
-    (account,) = accounts(Stated(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
+    (account,) = accounts(ModelOptions(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
 
     assert scrub_text(f"key: {KEY}") == "key: [secret MY_MODEL_ACCESS]"
     assert KEY not in repr(account) + account.model_dump_json()

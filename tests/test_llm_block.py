@@ -9,7 +9,7 @@ from pydantic import SecretStr, ValidationError
 
 from blocks.llm import LLM
 from environments.plugins import Refused
-from tasks.llm.account import Account, Stated, accounts
+from tasks.llm.account import Account, ModelOptions, accounts
 from tasks.system.redact import scrub_text
 
 KEY = "sk-canary-c41d70fe"
@@ -68,7 +68,7 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
 
     monkeypatch.setenv("PREFECT_API_URL", server)
     with pytest.raises(Refused, match="nothing says which language model to ask"):
-        accounts(Stated())
+        accounts(ModelOptions())
     with temporary_settings({PREFECT_API_URL: server}):
         mine = LLM(
             provider="hosted_vllm",
@@ -82,7 +82,7 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
         mine.save("nightshift", overwrite=True)
         LLM(models=["openai/gpt-4o"], key_variable="NO_SUCH_VARIABLE").save("cloud", overwrite=True)
 
-    small, large = accounts(Stated(temperature=0.9, max_usd=7))
+    small, large = accounts(ModelOptions(temperature=0.9, max_usd=7))
     assert small == Account(
         model="hosted_vllm/small",
         base_url="http://gpu:8000/v1",
@@ -95,16 +95,16 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
     assert large.model == "hosted_vllm/large"
     assert scrub_text(KEY) == "[secret LLM_KEY]"
 
-    (other,) = accounts(Stated(block="nightshift", model="another"))
+    (other,) = accounts(ModelOptions(block="nightshift", model="another"))
     assert (other.model, other.key) == ("hosted_vllm/another", SecretStr(KEY))
     assert other.usd_per_million_input is None, "a price holds for the block's own models"
-    assert accounts(Stated(block="nightshift", model="small"))[0].usd_per_million_input == 1
+    assert accounts(ModelOptions(block="nightshift", model="small"))[0].usd_per_million_input == 1
 
-    (elsewhere,) = accounts(Stated(block="nightshift", model="small", base_url="http://other/v1"))
+    (elsewhere,) = accounts(ModelOptions(block="nightshift", model="small", base_url="http://other/v1"))
     assert elsewhere.key is None, "a block's key goes to the block's own address only"
 
-    assert accounts(Stated(model="openai/gpt-4o"))[0].key is None, "a model alone touches no block"
+    assert accounts(ModelOptions(model="openai/gpt-4o"))[0].key is None, "a model alone touches no block"
     with pytest.raises(Refused, match="there is no LLM block called 'mine'"):
-        accounts(Stated(block="mine"))
+        accounts(ModelOptions(block="mine"))
     with pytest.raises(Refused, match="key_variable = NO_SUCH_VARIABLE"):
-        accounts(Stated(block="cloud"))
+        accounts(ModelOptions(block="cloud"))

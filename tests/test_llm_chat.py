@@ -31,7 +31,7 @@ from pydantic import SecretStr
 
 from tasks.llm.account import Account
 from tasks.llm.chat import PATIENCE, Message, Patience, ask
-from tasks.proposers import Brief, Left, Refusal, Unavailable
+from tasks.proposing.brief import Brief, Refusal, RemainingBudget, Unavailable
 from tasks.system import interrupt, redact
 from tasks.trial import Usage
 
@@ -300,13 +300,17 @@ def test_money_that_cannot_be_counted_does_not_pass_a_limit() -> None:
             ask(limited, QUESTION, brief(refusals=spending(Usage(1, 10, 10, None))))
         unpriced = account(server, usd_per_million_input=None, usd_per_million_output=None)
         with pytest.raises(Unavailable, match="USD left to the campaign = 1 cannot be kept"):
-            ask(unpriced, QUESTION, brief(left=Left(usd=1.0)))
+            ask(unpriced, QUESTION, brief(left=RemainingBudget(usd=1.0)))
 
 
 @pytest.mark.parametrize(
-    ("left", "name"), [(Left(tokens=1000), "tokens left to the campaign"), (Left(usd=0.0015), "USD left")]
+    ("left", "name"),
+    [
+        (RemainingBudget(tokens=1000), "tokens left to the campaign"),
+        (RemainingBudget(usd=0.0015), "USD left"),
+    ],
 )
-def test_what_is_left_is_as_of_the_beginning_of_the_trial(left: Left, name: str) -> None:
+def test_what_is_left_is_as_of_the_beginning_of_the_trial(left: RemainingBudget, name: str) -> None:
     with FakeLLM(["yes"]) as server:
         limited = account(server, max_output_tokens=500)
         ask(limited, QUESTION, brief(left=left))

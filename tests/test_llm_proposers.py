@@ -23,21 +23,21 @@ from environments.space import Choice, Float, Int, Space
 from tasks import propose
 from tasks.editing.edits import diff_of
 from tasks.llm import library
-from tasks.llm.reading import Idea, Misread, headed, ideas
-from tasks.proposers import (
+from tasks.llm.reading import Misread, ParsedAnswer, headed, ideas
+from tasks.proposers import Proposer
+from tasks.proposers.best_of_n import undone
+from tasks.proposers.ensemble import Record, order, records
+from tasks.proposers.llm import schema
+from tasks.proposing.brief import (
     Brief,
-    Left,
     Problem,
-    Proposer,
     Refusal,
-    Rejected,
+    RejectedProposal,
+    RemainingBudget,
     Suggestion,
     Unavailable,
     Unusable,
 )
-from tasks.proposers.best_of_n import undone
-from tasks.proposers.ensemble import Record, order, records
-from tasks.proposers.llm import schema
 from tasks.trial import History, Proposal, Trial, Usage
 
 SPACE: Space = {
@@ -397,7 +397,7 @@ PIECES = st.sampled_from(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(PIECES | st.text(max_size=5), max_size=25).map("".join))
 def test_whatever_a_model_says_is_read_or_misread(text: str) -> None:
-    found: list[Idea] = []
+    found: list[ParsedAnswer] = []
     with contextlib.suppress(Misread):
         found += ideas(text, SPACE, {"hidden": 64})[0]
     with contextlib.suppress(Misread):
@@ -424,9 +424,9 @@ def test_best_of_n_sends_the_same_request_whatever_happened(edit: bool) -> None:
         second,
         files={"train.py": "rate = 0.05\nsteps = 7\n"},
         pending={9: Proposal(CHAMPIONS, rationale="waits")},
-        left=Left(trials=3),
+        left=RemainingBudget(trials=3),
         earlier=a_history(),
-        rejected=(Rejected(9, Proposal(CHAMPIONS), "rejected by a person: waits"),),
+        rejected=(RejectedProposal(9, Proposal(CHAMPIONS), "rejected by a person: waits"),),
         hint=Suggestion(CHAMPIONS, "waits"),
         seed=77,
     )

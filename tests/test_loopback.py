@@ -15,7 +15,7 @@ from test_confine import WALLS, answers
 
 from environments.limits import Limits
 from tasks.sandbox import confinement
-from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import Program
 
 CHECKOUT = Path(__file__).parents[1]
@@ -70,7 +70,7 @@ def test_only_behind_bubblewrap_without_the_network_is_every_door_open_that_proc
     tmp_path: Path, level: Level, network: bool
 ) -> None:
     limits = Limits(scratch_gb=0.25)
-    found = answers(tmp_path, level, DOORS, view=View((), (), network), limits=limits)
+    found = answers(tmp_path, level, DOORS, view=VisiblePaths((), (), network), limits=limits)
     size = found.pop("shared memory")
     sockets = OPEN if level == "bwrap" or network else SHUT
     assert found == {
@@ -109,7 +109,7 @@ def started(place: Path, code: str) -> Program:
     (workspace / "code.py").write_text(code)
     return Program(
         ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker=f"test/{place.name}",
-        level="bwrap", view=View((workspace,), (out,)), limits=Limits(),
+        level="bwrap", view=VisiblePaths((workspace,), (out,)), limits=Limits(),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 from nights import tried
 
 from environments.space import Choice, Float, Int, Space
-from tasks.proposing.duplicates import Category, Tried, categories, duplicate, meaning, normal
+from tasks.proposing.duplicates import Category, EarlierProposal, categories, duplicate, meaning, normal
 from tasks.trial import History, Params, Value
 
 SPACE: Space = {
@@ -40,7 +40,7 @@ def rate( step,
 
 
 def repeated(params: Params | None = None, files: dict[str, str] | None = None) -> str | None:
-    earlier = Tried(7, PARAMS, PROGRAM, "discarded at -12.3")
+    earlier = EarlierProposal(7, PARAMS, PROGRAM, "discarded at -12.3")
     return duplicate(SPACE, {**PARAMS, **(params or {})}, PROGRAM if files is None else files, [earlier])
 
 
@@ -136,13 +136,13 @@ def test_another_program_at_the_same_point_and_another_point_with_the_same_progr
 
 
 def test_without_editable_files_only_parameters_are_spoken_of() -> None:
-    found = duplicate(SPACE, PARAMS, {}, [Tried(2, PARAMS, {}, "under way")])
+    found = duplicate(SPACE, PARAMS, {}, [EarlierProposal(2, PARAMS, {}, "under way")])
     assert found == "the same as trial 2 (under way): the same parameters"
 
 
 def test_a_trial_that_lacks_a_parameter_of_the_space_is_another_point() -> None:
     partly = {name: value for name, value in PARAMS.items() if name != "lr"}
-    assert duplicate(SPACE, PARAMS, {}, [Tried(2, partly, {}, "under way")]) is None
+    assert duplicate(SPACE, PARAMS, {}, [EarlierProposal(2, partly, {}, "under way")]) is None
 
 
 def test_categories_are_counted_under_one_spelling_most_tried_first() -> None:

@@ -14,7 +14,7 @@ from environments.score import Score
 from tasks.tracking import trial_run
 from tasks.tracking.campaign_run import standing_note, standing_points, summary_points
 from tasks.tracking.trial_run import CampaignRecord, curves, log_tail, metric_key, trial_note, trial_scalars
-from tasks.tracking.views import View, nights_view, trials_view
+from tasks.tracking.views import RunsPage, nights_view, trials_view
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind, best
 
 NIGHT = CampaignRecord("night", "abc", "cartpole", "return/mean", True, None, 1.7e9, {}, ("lr", "gamma"))
@@ -221,7 +221,7 @@ def test_figures_beside_the_score_are_logged_and_never_in_its_place() -> None:
 # Prepared pages
 
 
-def state_of(view: View) -> dict[str, Any]:
+def state_of(view: RunsPage) -> dict[str, Any]:
     """What the page reads from the tag."""
     envelope = json.loads(view.tag[1])
     state: dict[str, Any] = json.loads(
@@ -230,7 +230,7 @@ def state_of(view: View) -> dict[str, Any]:
     return state
 
 
-def charts_of(view: View) -> dict[str, list[str]]:
+def charts_of(view: RunsPage) -> dict[str, list[str]]:
     """The charts of each section."""
     state = state_of(view)
     cards = [card for card in state["compareRunCharts"] if not card["deleted"]]

@@ -19,9 +19,9 @@ from toy import GREEDY, nightshift, quadratic, status
 
 from tasks.llm import trace
 from tasks.llm.request import Message
-from tasks.llm.trace import Answer, Asked, Attempt
+from tasks.llm.trace import Answer, Attempt, RecordedRequest
 from tasks.store.ledger import Ledger
-from tasks.tracking.client import CampaignRecord, Mlflow, Rejected, TrialFiles, Unreachable
+from tasks.tracking.client import CampaignRecord, Mlflow, RecordRejected, TrialFiles, Unreachable
 from tasks.tracking.outbox import Outbox, is_traced, waiting
 from tasks.tracking.traces import KEY, questions, span_of
 from tasks.trial import History, Trial, Usage
@@ -59,7 +59,7 @@ def ask(
     """Keep a question and its answer, of 2.5 s, as the trial's next."""
     usage = Usage(1, 1000, 500, usd)
     messages = Message("system", "You are brief."), Message("user", question)
-    request = Asked(model, None, messages, None, 0.3, 700, 0, 11)
+    request = RecordedRequest(model, None, messages, None, 0.3, 700, 0, 11)
     said = None if error else Answer(answer, usage, model, "stop")
     trace.keep(folder, request, (Attempt(2.5, False, usage, error, "gpt-4o-mini-x"),), said, error, usage)
     os.utime(questions(folder)[-1], (ENDED, ENDED))
@@ -221,7 +221,7 @@ def test_a_file_that_is_no_trace_is_rejected_and_those_before_it_go(
     ask(tmp_path)
     (tmp_path / "asked/02.json").write_text('{"digest": 1')
     store.log_trial(campaign, make_trial(), files)
-    with pytest.raises(Rejected, match=r"asked/02\.json is not what was asked of a model"):
+    with pytest.raises(RecordRejected, match=r"asked/02\.json is not what was asked of a model"):
         store.log_traces(campaign, make_trial(), files)
     assert len(traces_of(store, campaign)) == 1
 
@@ -302,7 +302,7 @@ def test_an_outage_loses_no_trace(tmp_path: Path) -> None:
     assert (shelf.traced, waiting(ledger, history)) == ([1, 2], 0)
 
 
-@pytest.mark.parametrize("problem", [Rejected("it takes no traces"), Unreachable("it takes no traces")])
+@pytest.mark.parametrize("problem", [RecordRejected("it takes no traces"), Unreachable("it takes no traces")])
 def test_a_server_that_will_have_no_traces_gets_all_the_rest(tmp_path: Path, problem: Unreachable) -> None:
     ledger, shelf = traced_ledger(tmp_path), Shelves()
     shelf.trouble = {1: problem}
@@ -310,7 +310,7 @@ def test_a_server_that_will_have_no_traces_gets_all_the_rest(tmp_path: Path, pro
     history = asked_night(ledger, shelf, outbox)
     outbox.close("finished")
     assert (shelf.sent, shelf.ended) == ([0, 1, 2, 3], ["finished"])
-    assert shelf.traced == ([2] if isinstance(problem, Rejected) else [])
+    assert shelf.traced == ([2] if isinstance(problem, RecordRejected) else [])
     assert notes(ledger) == [("it takes no traces", 1)]
     assert waiting(ledger, history) == 2 - len(shelf.traced)
 

@@ -16,12 +16,13 @@ from test_tpe import PLANE, SWITCHES, cancelled, check, defaults, distance, scor
 
 from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
-from tasks.proposers import Brief, Refusal, _axes, cmaes, gp
+from tasks.proposers import _axes, cmaes, gp
 from tasks.proposers._numeric import Numeric, Seen
 from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.gp import Gp
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
+from tasks.proposing.brief import Brief, Refusal
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal
 

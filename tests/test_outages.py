@@ -31,7 +31,7 @@ from flows.cli.machine.up import LIGHT
 from flows.engine import outage, stopping
 from tasks.record import reconcile, settle
 from tasks.store import approval, workspace
-from tasks.store.approval import Asked
+from tasks.store.approval import ApprovalRequest
 from tasks.store.ledger import Ledger
 from tasks.store.life import Life
 from tasks.system.files import write_atomic
@@ -116,7 +116,9 @@ def test_a_disk_that_is_nearly_full_stops_the_campaign_before_its_next_trial(
 def test_a_server_that_does_not_answer_is_not_asked_for_the_same_form_at_every_look(ledger: Ledger) -> None:
     place = ledger.place(1)
     write_atomic(place.proposal, workspace.PROPOSAL.dump_json(Proposal({"x": 1.0})).decode())
-    approval.ask(place, Asked(time.time(), time.time() + 600, "00000000-0000-0000-0000-000000000001"))
+    approval.ask(
+        place, ApprovalRequest(time.time(), time.time() + 600, "00000000-0000-0000-0000-000000000001")
+    )
     with temporary_settings({PREFECT_API_URL: NOBODY}):
         forms.collect(ledger)
         noted = (place.path / "unanswered").stat().st_mtime_ns

@@ -15,7 +15,7 @@ from tasks.record import reconcile, settle
 from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
 from tasks.system.files import write_atomic
-from tasks.tracking.client import CampaignRecord, Rejected, TrialFiles, Unreachable
+from tasks.tracking.client import CampaignRecord, RecordRejected, TrialFiles, Unreachable
 from tasks.tracking.outbox import Outbox, campaign_record, is_tracked, waiting
 from tasks.trial import History, Trial
 
@@ -50,7 +50,7 @@ class Shelf:
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         self._answer()
         if trial.number in self.unwanted:
-            raise Rejected(f"trial {trial.number} has a tag that is too long")
+            raise RecordRejected(f"trial {trial.number} has a tag that is too long")
         self.sent.append(trial.number)
         self.levels.append(trial.verdict.level)
         return f"run-{trial.number}"
@@ -70,7 +70,7 @@ class Shelf:
     ) -> None:
         self._answer()
         if len(certificates) in self.unproved:
-            raise Rejected("a name that is too long")
+            raise RecordRejected("a name that is too long")
         self.proved.append([one.look for one in certificates])
 
     def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:

@@ -18,7 +18,7 @@ from environments import Environment
 from environments.limits import Limits
 from environments.score import Score
 from tasks.deciding import run_checks
-from tasks.deciding.run_checks import Earlier, Left
+from tasks.deciding.run_checks import Earlier, OutputTimes
 from tasks.sandbox import outputs
 from tasks.trial import Params, Proposal, Run, Trial, Verdict
 
@@ -34,7 +34,7 @@ FINE = Run(
     program="p",
     checkpoint="c",
 )
-WRITTEN = Left(newest=STARTED + 4, elapsed=4.9)
+WRITTEN = OutputTimes(newest=STARTED + 4, elapsed=4.9)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_budget_of_steps_that_was_reached_may_take_no_time(
 def test_a_checkpoint_from_before_the_start_is_not_this_runs(
     newest: float, words: str | None, environment: Environment
 ) -> None:
-    found = run_checks.of_one(environment, FINE, Left(newest))
+    found = run_checks.of_one(environment, FINE, OutputTimes(newest))
 
     assert found is None if words is None else re.search(words, found or "")
 

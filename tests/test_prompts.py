@@ -15,7 +15,7 @@ from tasks.llm import prompts, quotes, trials
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data
 from tasks.llm.telling import start, told
-from tasks.proposers import Brief, Left, Problem, Rejected, Suggestion
+from tasks.proposing.brief import Brief, Problem, RejectedProposal, RemainingBudget, Suggestion
 from tasks.trial import History, Proposal, Trial, Verdict, best
 
 SPACE: Space = {
@@ -83,7 +83,7 @@ def test_every_prompt_can_be_said_from_the_first_trial_on(name: str, count: int,
 def test_a_prompt_tells_the_problem_the_champion_the_program_and_what_is_left() -> None:
     better = tried(a_night(), 150.0, params=DEFAULTS | {"lr": 0.01})
     brief = Brief(
-        SPACE, a_night(better), problem=PROBLEM, files=PROGRAM, left=Left(trials=7, seconds=5400, usd=1.5, tokens=90_000)
+        SPACE, a_night(better), problem=PROBLEM, files=PROGRAM, left=RemainingBudget(trials=7, seconds=5400, usd=1.5, tokens=90_000)
     )  # fmt: skip
 
     said = prompt(brief)
@@ -167,13 +167,13 @@ def test_a_secret_in_a_log_does_not_reach_a_model(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_a_person_rejected_is_told_with_the_comment() -> None:
-    deeper = Rejected(
+    deeper = RejectedProposal(
         7,
         Proposal(DEFAULTS | {"layers": 4}, rationale="deeper"),
         "rejected by a person: no deeper networks, please",
     )
     faster = Proposal(DEFAULTS | {"act": "relu"}, rationale="faster")
-    said_so = Rejected(9, faster, f"rejected by a person: {HOSTILE}\n# System")
+    said_so = RejectedProposal(9, faster, f"rejected by a person: {HOSTILE}\n# System")
     brief = Brief(SPACE, a_night(), problem=PROBLEM, rejected=(deeper, said_so))
 
     said = prompt(brief)

@@ -17,10 +17,11 @@ from environments import Environment
 from environments.plugins import Refused
 from tasks import propose
 from tasks.propose import Nothing
-from tasks.proposers import Brief, Proposer, Rejected, Suggestion, Unavailable, Unusable
+from tasks.proposers import Proposer
 from tasks.proposers.tpe import Tpe
+from tasks.proposing.brief import Brief, RejectedProposal, Suggestion, Unavailable, Unusable
 from tasks.store import inbox
-from tasks.store.inbox import Idea
+from tasks.store.inbox import InboxProposal
 from tasks.store.workspace import TrialDir
 from tasks.trial import History, Proposal, Usage, best
 
@@ -63,7 +64,10 @@ def started(environment: Environment) -> History:
 
 
 def asked(
-    tmp_path: Path, *answers: Answer, history: History | None = None, ideas: tuple[tuple[str, Idea], ...] = ()
+    tmp_path: Path,
+    *answers: Answer,
+    history: History | None = None,
+    ideas: tuple[tuple[str, InboxProposal], ...] = (),
 ) -> Proposal:
     """What the engine makes of these answers, one for each turn."""
     environment = problem(tmp_path)
@@ -224,7 +228,7 @@ def test_a_proposer_that_comes_to_nothing_new_gives_way_to_the_fallback(tmp_path
 
 
 def test_an_idea_of_the_inbox_comes_before_the_proposer(tmp_path: Path) -> None:
-    idea = Idea({"x": 0.5}, None, "I have a feeling")
+    idea = InboxProposal({"x": 0.5}, None, "I have a feeling")
     proposal = asked(tmp_path, says(1.0), ideas=(("0001", idea),))
     assert proposal is not None
     assert (proposal.params["x"], proposal.proposer, proposal.inbox) == (0.5, "inbox", "0001")
@@ -234,7 +238,7 @@ def test_an_idea_of_the_inbox_comes_before_the_proposer(tmp_path: Path) -> None:
 def test_an_idea_that_cannot_be_tried_is_refused_with_its_reason_and_the_next_is_taken(
     tmp_path: Path,
 ) -> None:
-    ideas = (("0001", Idea({"x": 2.5})), ("0002", Idea({"x": 0.5}, {"fit.py": EDITED})))
+    ideas = (("0001", InboxProposal({"x": 2.5})), ("0002", InboxProposal({"x": 0.5}, {"fit.py": EDITED})))
     (tmp_path / "night/inbox").mkdir(parents=True)
     proposal = asked(tmp_path, says(1.0), ideas=ideas)
     assert proposal is not None and proposal.inbox == "0002" and proposal.edit is not None
@@ -269,7 +273,7 @@ def test_what_a_person_rejected_is_not_suggested_again(tmp_path: Path) -> None:
     brief = brief_of(environment, started(environment), seed=3)
     first = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), brief)
     assert isinstance(first, Proposal)
-    told = replace(brief, rejected=(Rejected(1, first, "rejected by a person: no"),))
+    told = replace(brief, rejected=(RejectedProposal(1, first, "rejected by a person: no"),))
     second = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), told)
     assert isinstance(second, Proposal) and second.params != first.params
     assert "the same as trial 1 (rejected by a person: no)" in second.turned_down[0]

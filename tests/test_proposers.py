@@ -19,9 +19,10 @@ from environments.plugins import Refused
 from environments.score import Score
 from tasks import propose
 from tasks.decide import weigh
+from tasks.deciding.values import JudgedTrial
 from tasks.propose import PROPOSERS
-from tasks.proposers import Brief, Pending, Proposer
-from tasks.rules import Tried
+from tasks.proposers import Proposer
+from tasks.proposing.brief import Brief, Pending
 from tasks.rules.greedy import Greedy
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
@@ -79,7 +80,7 @@ def decided(
         else Score.of([score], higher_is_better)
     )
     proposal = Proposal(params, rationale="as a test says", parent=0 if number else None, seen=number)
-    verdict = weigh(history, undemanding(), Greedy(), Tried(number, proposal, (run,), judged))
+    verdict = weigh(history, undemanding(), Greedy(), JudgedTrial(number, proposal, (run,), judged))
     assert isinstance(verdict, Verdict)
     return Trial(number, 1, number, proposal, (run,), judged, verdict, wall)
 

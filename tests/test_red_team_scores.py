@@ -19,7 +19,7 @@ from test_proposers import undemanding
 from environments.score import Score
 from tasks.decide import weigh
 from tasks.deciding.run_checks import believed
-from tasks.rules import Tried
+from tasks.deciding.values import JudgedTrial
 from tasks.rules.greedy import Greedy
 from tasks.sandbox.confinement import Level
 from tasks.store.workspace import TrialDir
@@ -78,7 +78,7 @@ def test_red_team_a_progress_that_is_made_up_decides_nothing(tmp_path: Path, lev
     assert assault.run.reported == -1e9
     assert score.value == HONEST
     champion = earlier(Run("trials/0000", 1, 1.0, "finished", reported=3.0), score=0.5)
-    tried = Tried(1, Proposal({"x": 1.0}), (assault.run,), score)
+    tried = JudgedTrial(1, Proposal({"x": 1.0}), (assault.run,), score)
     verdict = weigh((champion,), undemanding(), Greedy(), tried)
     assert isinstance(verdict, Verdict)
     assert verdict.kind == "discard" and verdict.evidence["score"] == HONEST

@@ -12,9 +12,9 @@ from toy import SANDBOX
 import environments
 from tasks.checkpoint import At
 from tasks.decide import Untrained, weigh
+from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.machine.slots import NOWHERE
-from tasks.rules import Tried
 from tasks.rules.greedy import Greedy
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
@@ -107,7 +107,7 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     )
     first = type(score)(baseline, higher_is_better=True)
     history = (Trial(0, 1, 0, proposal, (run,), first, Verdict("keep", "the baseline", "provisional")),)
-    tried = Tried(1, proposal, (run,), score)
+    tried = JudgedTrial(1, proposal, (run,), score)
     assert isinstance(weigh(history, environment, Greedy(), tried), Untrained), "it would be kept"
     verdict = weigh(history, environment, Greedy(), replace(tried, control=control))
     assert isinstance(verdict, Verdict)

@@ -26,7 +26,7 @@ from toy import QUADRATIC, SANDBOX, nightshift, quadratic, start, status
 
 from environments.plugins import Refused
 from flows import rerun
-from flows.engine.campaign_state import Night
+from flows.engine.campaign_state import CampaignState
 from flows.engine.next_trial import undone
 from flows.engine.redecide import complete
 from flows.spec.campaign_spec import CampaignSpec
@@ -344,7 +344,9 @@ def test_what_a_later_verdict_needs_by_then_is_run_and_never_run_again(tmp_path:
         assert {"0001.2-again-1", "0002-again-1"} <= {path.parent.parent.name for path in ran}
 
         spec, slots = bench(ledger).spec, Slots(ledger.path)
-        replayed = Night(spec, ledger, Outbox(ledger, "off", None, now), slots, now[:1], lambda _: None)
+        replayed = CampaignState(
+            spec, ledger, Outbox(ledger, "off", None, now), slots, now[:1], lambda _: None
+        )
         for number, proposal in undone(replayed, now):  # as another life of the campaign does
             replayed.trial(number, proposal)
     assert replayed.history == now

@@ -13,7 +13,7 @@ from test_keeper import NAP, SLEEP, alive, wait_for
 from environments.limits import Limits
 from environments.plugins import Refused
 from tasks.sandbox import cgroup, confinement, isolation
-from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
@@ -21,7 +21,7 @@ from tasks.system.home import home
 
 def program(folder: Path, level: Level, *command: str) -> Program:
     log = folder / "log"
-    view = View((folder,), ())
+    view = VisiblePaths((folder,), ())
     return Program(command, cwd=folder, log=log, marker="sandbox/1", level=level, view=view, limits=Limits())
 
 
@@ -36,7 +36,7 @@ def test_a_device_in_a_folder_of_its_own_can_be_reached(
     )  # as dri/renderD128 and nvidia-caps/nvidia-cap1 are
     code = "import json, os\nprint(json.dumps(os.path.exists('/dev/net/tun')))"
     there = any(Path("/dev").glob("net/tun"))
-    assert answers(tmp_path, "bwrap", code, view=View((), (), gpu=True)) is there
+    assert answers(tmp_path, "bwrap", code, view=VisiblePaths((), (), gpu=True)) is there
 
 
 def test_with_bubblewrap_gone_nothing_is_run_in_its_place(
@@ -75,7 +75,7 @@ def test_with_a_killed_keeper_what_threw_its_marker_away_goes_too(tmp_path: Path
 
 
 def test_no_view_holds_the_private_keys_of_the_machine(tmp_path: Path) -> None:
-    given = [Path(path) for path, _ in confinement.landlock(View((), (), network=True), tmp_path)]
+    given = [Path(path) for path, _ in confinement.landlock(VisiblePaths((), (), network=True), tmp_path)]
     for private in ("/etc/ssl/private", "/etc/pki/tls/private", "/etc/shadow", "/etc/ssh"):
         assert not [path for path in given if Path(private).is_relative_to(path)]
 

@@ -13,7 +13,7 @@ import pytest
 from test_confine import WALLS, answers
 
 from tasks.sandbox import confinement, seccomp
-from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.confinement import Level, VisiblePaths
 
 SOURCE = Path(seccomp.__file__).read_text()
 TABLE = {
@@ -282,7 +282,7 @@ def test_calls_that_are_refused_are_refused_by_the_filter_and_by_nothing_else(
 def test_sockets_are_refused_by_their_family(tmp_path: Path, level: Level, network: bool) -> None:
     families = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16, "packet": 17, "alg": 38, "vsock": 40}
     calls = {f"socket:{name}": (family, 2, 0) for name, family in families.items()}
-    told = answers(tmp_path, level, calling(calls), view=View((), (), network))
+    told = answers(tmp_path, level, calling(calls), view=VisiblePaths((), (), network))
     done = {name.partition(":")[2] for name, came in told.items() if came != "EACCES"}
     internet = {"inet", "inet6", "netlink"}
     granted = internet if network else set()

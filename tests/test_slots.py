@@ -29,7 +29,7 @@ from tasks.machine import file_locks
 from tasks.machine.gpus import Gpu, visible
 from tasks.machine.slot_layout import Layout, here, saved_layout
 from tasks.machine.slots import SlotHeld, Slots
-from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
 from tasks.system import interrupt, orphans
@@ -108,7 +108,7 @@ def run(place: Path, level: Level, code: str, slot: Slot, gpu: bool = False) -> 
     """The last line that a program prints in a slot."""
     place.mkdir()
     (place / "code.py").write_text(code)
-    view = View((place,), (), gpu=gpu)
+    view = VisiblePaths((place,), (), gpu=gpu)
     with Program(
         ["python", "-I", "code.py"], cwd=place, log=place.with_suffix(".log"), marker="slots/1", level=level,
         view=view, limits=Limits(), slot=slot,
@@ -352,7 +352,7 @@ def test_programs_of_several_threads_do_not_end_one_another(tmp_path: Path) -> N
     (tmp_path / "long").mkdir()
     with Program(
         ["sleep", "600"], cwd=tmp_path / "long", log=tmp_path / "long.log", marker="slots/2", level="none",
-        view=View((), ()), limits=Limits(),
+        view=VisiblePaths((), ()), limits=Limits(),
     ) as program:  # fmt: skip
         thread = threading.Thread(target=briefly)
         thread.start()

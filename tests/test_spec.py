@@ -18,7 +18,7 @@ from environments import plugins
 from environments.plugins import Refused
 from flows.campaign import campaign
 from flows.cli.running import foreground
-from flows.cli.set_option import Stated, overrides_only, parse_settings
+from flows.cli.set_option import SetOptions, overrides_only, parse_settings
 from flows.spec import parameters
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec, differences, next_time
@@ -344,7 +344,7 @@ def test_a_setting_is_told_apart_and_read_as_toml_where_it_is(
 
 
 def test_the_later_of_two_settings_counts() -> None:
-    assert parse_settings(["device=cpu", "device=cuda"]) == Stated({"device": "cuda"})
+    assert parse_settings(["device=cpu", "device=cuda"]) == SetOptions({"device": "cuda"})
 
 
 def test_an_option_of_a_plug_in_is_refused_where_there_is_no_campaign() -> None:

@@ -23,10 +23,11 @@ from toy import SANDBOX, quadratic
 
 import environments
 from environments.space import Choice, Float, Int, Space
-from tasks.proposers import Brief, Suggestion, _axes, _optuna, tpe
+from tasks.proposers import _axes, _optuna, tpe
 from tasks.proposers._numeric import Seen
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
+from tasks.proposing.brief import Brief, Suggestion
 from tasks.sandbox.progress import Progress
 from tasks.store import workspace
 from tasks.store.seeds import derive

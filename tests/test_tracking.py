@@ -25,7 +25,7 @@ from tasks.tracking.client import (
     CampaignRecord,
     Mlflow,
     NoTracking,
-    Rejected,
+    RecordRejected,
     TrialFiles,
     Unreachable,
     locate,
@@ -486,7 +486,7 @@ def test_a_run_deleted_in_the_user_interface_is_made_anew(
 ) -> None:
     (trial,) = logged_night(store, campaign, tmp_path, 100.0)
     client_of(store).delete_run(store.open_campaign(campaign))
-    with pytest.raises(Rejected):
+    with pytest.raises(RecordRejected):
         store.log_standing(campaign, trial, (trial,), ())
     store.log_standing(campaign, trial, (trial,), ())
     assert len(runs_of(store, campaign, "campaign")) == 1
@@ -498,7 +498,9 @@ def test_a_deleted_experiment_is_not_brought_back(store: Mlflow, campaign: Campa
     experiment = client_of(store).get_experiment_by_name("nightshift/deleted")
     assert experiment is not None
     client_of(store).delete_experiment(experiment.experiment_id)
-    with pytest.raises(Rejected, match=r"was deleted in MLflow: restore it \(mlflow experiments restore"):
+    with pytest.raises(
+        RecordRejected, match=r"was deleted in MLflow: restore it \(mlflow experiments restore"
+    ):
         Mlflow(store.uri, store._store.home).open_campaign(elsewhere)
 
 

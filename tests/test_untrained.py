@@ -11,13 +11,13 @@ import environments
 from environments import Environment
 from environments.score import Score
 from tasks.decide import Untrained, Wanted, weigh
+from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
 from tasks.machine.slots import NOWHERE
-from tasks.rules import Tried
 from tasks.rules.greedy import Greedy
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
-from tasks.trial import Control, History, Proposal, Run, Trial, Verdict, VerdictKind
+from tasks.trial import History, Proposal, Run, Trial, UntrainedControl, Verdict, VerdictKind
 from tasks.untrained import untrained
 
 RUN = Run("trials/0001", 1, 1.0, "finished")
@@ -54,11 +54,11 @@ def trial(number: int, value: float, kind: VerdictKind = "keep") -> Trial:
 
 
 def judged(
-    environment: Environment, history: History, value: float, control: Control | None = None
+    environment: Environment, history: History, value: float, control: UntrainedControl | None = None
 ) -> Wanted:
     """What rule greedy makes of a trial with this loss."""
     score = Score.of([value], higher_is_better=False)
-    tried = Tried(len(history), Proposal({"x": 1.0}), (RUN,), score, control=control)
+    tried = JudgedTrial(len(history), Proposal({"x": 1.0}), (RUN,), score, control=control)
     return weigh(history, environment, Greedy(), tried)
 
 
@@ -99,7 +99,7 @@ def test_half_of_the_gain_without_training_is_too_much(
     environment: Environment, without: float, kind: str
 ) -> None:
     """The baseline has a loss of 2, the trial 1: half of its gain is at 1.5."""
-    verdict = judged(environment, (trial(0, 2.0),), 1.0, Control(Score.of([without], False)))
+    verdict = judged(environment, (trial(0, 2.0),), 1.0, UntrainedControl(Score.of([without], False)))
     assert isinstance(verdict, Verdict) and verdict.kind == kind
     assert verdict.evidence["untrained"] == without
     if kind == "discard":
@@ -109,7 +109,7 @@ def test_half_of_the_gain_without_training_is_too_much(
 def test_the_gain_is_counted_from_the_baseline_not_from_the_last_champion(environment: Environment) -> None:
     history = (trial(0, 2.0), trial(1, 1.1))
     for without, kind in ((1.6, "keep"), (1.2, "discard")):
-        verdict = judged(environment, history, 1.0, Control(Score.of([without], False)))
+        verdict = judged(environment, history, 1.0, UntrainedControl(Score.of([without], False)))
         assert isinstance(verdict, Verdict) and verdict.kind == kind
 
 
@@ -121,7 +121,7 @@ def test_the_gain_is_counted_from_the_baseline_not_from_the_last_champion(enviro
 def test_who_leaves_nothing_to_judge_has_learned_unless_the_unedited_program_leaves_something(
     environment: Environment, unedited: Score | None, kind: str
 ) -> None:
-    missing = Control(Score.missing("left no checkpoint in out/", higher_is_better=False), unedited)
+    missing = UntrainedControl(Score.missing("left no checkpoint in out/", higher_is_better=False), unedited)
     verdict = judged(environment, (trial(0, 2.0),), 1.0, missing)
     assert isinstance(verdict, Verdict) and verdict.kind == kind
     assert verdict.kind == "keep" or verdict.reason.startswith("not learned, or hidden")

@@ -388,7 +388,3 @@ def main() -> None:
         print("nightshift: interrupted", file=sys.stderr)
         code = INTERRUPTED
     sys.exit(code if isinstance(code, int) else FINISHED)
-
-
-if __name__ == "__main__":
-    main()

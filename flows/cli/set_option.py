@@ -11,7 +11,7 @@ from environments.space import Value
 
 
 @dataclass(frozen=True)
-class Stated:
+class SetOptions:
     """What `--set` said."""
 
     overrides: dict[str, Value] = field(default_factory=dict)
@@ -27,12 +27,12 @@ class Stated:
         return {name: value for name, value in vars(self).items() if value}
 
 
-def parse_settings(settings: list[str]) -> Stated:
+def parse_settings(settings: list[str]) -> SetOptions:
     """`--set key=value` pairs, told apart by what their keys begin with: `proposer.`, `rule.`, `cancel.`, or neither.
 
     Values are TOML where they parse as such, else text.
     """
-    found = Stated()
+    found = SetOptions()
     options = {"proposer": found.options, "rule": found.rule_options, "cancel": found.cancel_options}
     for setting in settings:
         key, equals, text = setting.partition("=")

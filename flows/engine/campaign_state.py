@@ -15,9 +15,9 @@ from flows.engine.runner import Bench
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.checkpoint import history_digest, whole
 from tasks.decide import weigh
+from tasks.deciding.values import JudgedTrial
 from tasks.machine.slots import Slots
 from tasks.record import record
-from tasks.rules import Tried
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.clock import clock
@@ -25,7 +25,7 @@ from tasks.tracking.outbox import Outbox
 from tasks.trial import History, Proposal, Trial, Verdict
 
 
-class Night:
+class CampaignState:
     """A campaign's trials, from their proposals to their records."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Night:
                     return
             tried = bench.more(tried, wanted)
 
-    def _record(self, bench: Bench, tried: Tried, verdict: Verdict, seconds: float) -> None:
+    def _record(self, bench: Bench, tried: JudgedTrial, verdict: Verdict, seconds: float) -> None:
         at = self.ledger.at(tried.number)
         trial = Trial(
             tried.number, at.attempt, len(bench.history), tried.proposal, tried.runs, tried.score, verdict, seconds,

@@ -20,7 +20,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelling, Crashed
 
 from environments.plugins import Refused
-from tasks.store.launch_files import VISIBLE_SECONDS, Asked, Launches
+from tasks.store.launch_files import VISIBLE_SECONDS, Launches, LaunchRequest
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.clock import clock
@@ -67,7 +67,7 @@ def full_name(launch: str) -> str:
     return f"{FLOW}/{launch}"
 
 
-def key(asked: Asked, number: int) -> str:
+def key(asked: LaunchRequest, number: int) -> str:
     """The idempotency key of a launch."""
     at = asked.at
     step = asked.step if asked.step != "measure" else ""
@@ -135,7 +135,7 @@ class Child:
     server: Server
     deployment: DeploymentResponse
     launches: Launches
-    asked: Asked
+    asked: LaunchRequest
     number: int
     _seen: tuple[str, float] = field(default=("", 0.0), init=False)
     """What it showed last, and since when."""

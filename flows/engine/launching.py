@@ -20,7 +20,7 @@ from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from environments.plugins import Refused
 from flows.engine.deployment_run import FLOW, CannotLaunch, Child, Server, full_name
-from tasks.store.launch_files import Asked, Launches
+from tasks.store.launch_files import Launches, LaunchRequest
 from tasks.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def check(launch: str) -> None:
         _deployment(client, launch)
 
 
-def run(launch: str, ledger: Ledger, asked: Asked) -> None:
+def run(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
     """Have a run done, and return when its results are there.
 
     Raises:

@@ -17,18 +17,19 @@ from pydantic import TypeAdapter
 
 from flows import approval as forms
 from flows.engine import stopping
-from flows.engine.campaign_state import Night
+from flows.engine.campaign_state import CampaignState
 from flows.engine.stopping import NOTHING_LEFT, Stop
 from flows.engine.worker_pool import Crew
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.time_budget import time_for_the_certificate
 from tasks.checkpoint import kept, whole
 from tasks.propose import Nothing, load, propose
-from tasks.proposers import Brief, Left, Pending, Rejected
+from tasks.proposing.brief import Brief, Pending, RejectedProposal, RemainingBudget
 from tasks.proposing.validation import Desk, champions_files, problem_of
 from tasks.store import inbox
 from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
+from tasks.store.inbox import InboxProposal
 from tasks.store.ledger import Ledger
 from tasks.store.life import Life
 from tasks.store.workspace import TrialDir
@@ -36,13 +37,13 @@ from tasks.system import interrupt
 from tasks.system.files import write_atomic
 from tasks.trial import NOTHING_BOUGHT, History, Proposal, Trial, Usage, tried
 
-LEFT = TypeAdapter(Left)
+LEFT = TypeAdapter(RemainingBudget)
 WAITS: Literal["waits"] = "waits"
 FULL: Literal["full"] = "full"
 Next = tuple[int, Proposal] | Stop | Literal["waits", "full"]
 
 
-def undone(night: Night, finished: History) -> Iterator[tuple[int, Proposal]]:
+def undone(night: CampaignState, finished: History) -> Iterator[tuple[int, Proposal]]:
     """What comes first in another life: the trials that are finished, and the one that was only not recorded."""
     spec, ledger = night.spec, night.ledger
     for trial in finished[len(night.history) :]:
@@ -53,7 +54,7 @@ def undone(night: Night, finished: History) -> Iterator[tuple[int, Proposal]]:
         yield number, found
 
 
-def next_trial(night: Night, crew: Crew, life: Life, most: int) -> Next:
+def next_trial(night: CampaignState, crew: Crew, life: Life, most: int) -> Next:
     """The number and the proposal of the next trial, or `waits`, or `full`, or why there is no other.
 
     It waits for a trial that is under way, where there is no hand for another or what may follow depends on how that
@@ -74,7 +75,7 @@ def next_trial(night: Night, crew: Crew, life: Life, most: int) -> Next:
     return WAITS if under_way and (coming == FULL or isinstance(coming, Stop)) else coming
 
 
-def _proposal(night: Night, under_way: Pending, spent: float) -> Next:
+def _proposal(night: CampaignState, under_way: Pending, spent: float) -> Next:
     """The next proposal that may run, or why there is none."""
     spec, ledger, history = night.spec, night.ledger, night.history
     while True:
@@ -117,7 +118,7 @@ def next_number(history: History, parked: Sequence[Parked], under_way: Pending) 
 
 
 def proposed(
-    night: Night, under_way: Pending, parked: Sequence[Parked], number: int, spent: float
+    night: CampaignState, under_way: Pending, parked: Sequence[Parked], number: int, spent: float
 ) -> Proposal | Nothing:
     """The proposal of a trial, made now unless it is stored."""
     spec, ledger, history = night.spec, night.ledger, night.history
@@ -125,7 +126,7 @@ def proposed(
     at, fallback = ledger.at(number), load(spec.advanced.fallback, {})
     proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
     rejected = tuple(
-        Rejected(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
+        RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
     )
     desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker, ideas(ledger))
     brief = Brief(
@@ -147,7 +148,7 @@ def proposed(
     return found
 
 
-def _left(place: TrialDir, now: Left) -> Left:
+def _left(place: TrialDir, now: RemainingBudget) -> RemainingBudget:
     """What was left when the trial's turn began, in whichever life: a question that was answered is not asked anew.
 
     What may be bought is as it is now: a limit may be another since.
@@ -162,7 +163,7 @@ def _left_at(place: TrialDir) -> Path:
     return place.path / "left.json"
 
 
-def ideas(ledger: Ledger) -> tuple[tuple[str, inbox.Idea], ...]:
+def ideas(ledger: Ledger) -> tuple[tuple[str, InboxProposal], ...]:
     """What waits in the inbox, by name; what is no idea is refused."""
     for name, why in inbox.broken(ledger.path).items():
         inbox.refuse(ledger.path, name, why)
@@ -174,11 +175,11 @@ def bought(ledger: Ledger) -> Usage:
     return sum((one.usage for one in ledger.proposals()), NOTHING_BOUGHT)
 
 
-def left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> Left:
+def left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> RemainingBudget:
     """What a campaign has left before its next trial."""
     so_far, most = bought(ledger), spec.advanced
     reserve = time_for_the_certificate(spec, ledger.environment, history)
-    return Left(
+    return RemainingBudget(
         trials=max(spec.trials - tried(history), 0.0),
         seconds=max(spec.hours * 3600 - spent - reserve, 0.0),
         usd=_remaining_usd(most.max_usd, so_far),

@@ -12,9 +12,9 @@ from dataclasses import replace
 from flows.engine.runner import Bench
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.decide import weigh
+from tasks.deciding.values import JudgedTrial
 from tasks.machine.slots import Slots
 from tasks.record import resettle
-from tasks.rules import Tried
 from tasks.store import attempts
 from tasks.store.ledger import Ledger
 from tasks.system.clock import clock
@@ -63,14 +63,14 @@ def _again(bench: Bench, trial: Trial) -> Trial:
 
 def _anew(bench: Bench, trial: Trial) -> Trial:
     """A later trial with the verdict that it has by now: from its own runs, and what else that takes."""
-    known = Tried(trial.number, trial.proposal, trial.runs, trial.score, trial.reruns)
+    known = JudgedTrial(trial.number, trial.proposal, trial.runs, trial.score, trial.reruns)
     tried, verdict = _decided(bench, known)
     more = sum(rerun.run.wall_seconds for rerun in tried.reruns[len(trial.reruns) :])
     wall_seconds = trial.wall_seconds + more
     return replace(trial, verdict=verdict, wall_seconds=wall_seconds, reruns=tried.reruns)
 
 
-def _decided(bench: Bench, tried: Tried) -> tuple[Tried, Verdict]:
+def _decided(bench: Bench, tried: JudgedTrial) -> tuple[JudgedTrial, Verdict]:
     """The verdict, and all that had to be known for it."""
     environment, rule = bench.environment, bench.spec.loaded_rule
     while not isinstance(wanted := weigh(bench.history, environment, rule, tried), Verdict):

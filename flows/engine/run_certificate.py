@@ -33,7 +33,7 @@ from tasks.trial import History, best
 
 
 @dataclass(frozen=True)
-class Look:
+class DeclaredAnalysis:
     """A look as it was declared before its first run: what is seen on the way changes neither."""
 
     champion: int
@@ -41,7 +41,7 @@ class Look:
     """Of each arm."""
 
 
-LOOK = TypeAdapter(Look)
+LOOK = TypeAdapter(DeclaredAnalysis)
 
 
 def at_the_end(bench: Bench) -> bool:
@@ -118,7 +118,7 @@ def certify(bench: Bench, runs: int) -> Certificate | None:
     ledger, look, environment = bench.ledger, next_look(bench), bench.environment
     champion, alpha = _champion(bench), alpha_of(look, ledger.campaign.looks)
     name = f"certificate-{look}{_on(bench)}"
-    declared = _declared(bench, look, Look(champion, runs))
+    declared = _declared(bench, look, DeclaredAnalysis(champion, runs))
     if declared.champion != champion:
         why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
         lost = Certificate(
@@ -170,7 +170,7 @@ def _champion(bench: Bench) -> int:
     return champion.number
 
 
-def _declared(bench: Bench, look: int, asked: Look) -> Look:
+def _declared(bench: Bench, look: int, asked: DeclaredAnalysis) -> DeclaredAnalysis:
     """The look as it was declared when it was begun, or now."""
     path = bench.ledger.path / "certificates" / f"{look}{_on(bench)}.begun"
     if not path.is_file():

@@ -15,15 +15,15 @@ from tasks.checkpoint import At, history_digest, is_kept, kept, whole
 from tasks.decide import Untrained, Wanted, decide
 from tasks.deciding.certificate import Arm, Fresh
 from tasks.deciding.run_checks import believed
+from tasks.deciding.values import Again, JudgedTrial
 from tasks.evaluate import evaluate
 from tasks.machine.slots import NOWHERE, Slot, Slots
-from tasks.rules import Again, Tried
 from tasks.store import workspace
-from tasks.store.launch_files import RESULTS, Asked, Step
+from tasks.store.launch_files import RESULTS, LaunchRequest, Step
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.train import train
-from tasks.trial import Control, History, Proposal, Rerun, Run, Trial, Verdict
+from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict
 from tasks.untrained import untrained
 
 SPARED = 10
@@ -49,7 +49,7 @@ class Bench:
     def environment(self) -> Environment:
         return self.elsewhere or self.ledger.environment
 
-    def trial(self, number: int, proposal: Proposal) -> Tried:
+    def trial(self, number: int, proposal: Proposal) -> JudgedTrial:
         """Train and judge a proposal under every training seed it gets; a run that fails is the last one."""
         known = () if self.history else self.ledger.calibrated
         seeds = self.spec.replicates
@@ -59,7 +59,7 @@ class Bench:
             runs, scores = self._in_turn(number, proposal, seeds)
         else:
             runs, scores = self._side_by_side(number, proposal, seeds)
-        return Tried(number, proposal, runs, Score.over(scores), known)
+        return JudgedTrial(number, proposal, runs, Score.over(scores), known)
 
     def _in_turn(
         self, number: int, proposal: Proposal, seeds: int
@@ -95,7 +95,7 @@ class Bench:
                 break
         return tuple(run for run, _ in found), tuple(score for _, score in found)
 
-    def more(self, tried: Tried, wanted: Wanted) -> Tried:
+    def more(self, tried: JudgedTrial, wanted: Wanted) -> JudgedTrial:
         """What else has to be known before a trial can be decided."""
         if isinstance(wanted, Again):
             others = "" if wanted.of == tried.number else f"-of-{wanted.of:04d}"
@@ -107,11 +107,13 @@ class Bench:
         assert isinstance(wanted, Untrained), f"{wanted} is no question"
         return replace(tried, control=self.control(tried.number, tried.proposal, tried.runs[0]))
 
-    def control(self, number: int, proposal: Proposal, trained: Run) -> Control:
+    def control(self, number: int, proposal: Proposal, trained: Run) -> UntrainedControl:
         """What a trial's program scores without training; `trained` is its first run."""
         at, place = self._at(number), self.ledger.place(number)
         if self._is_launched(at, place, "untrained"):
-            asked = Asked(at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,))
+            asked = LaunchRequest(
+                at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,)
+            )
             launching.run(self.spec.launch, self.ledger, asked)
         with self._slot(at, place, "untrained") as slot:
             control = kept(untrained, self.ledger.results)(
@@ -121,7 +123,7 @@ class Bench:
         self.ledger.verify()
         return control
 
-    def decide(self, tried: Tried) -> Verdict:
+    def decide(self, tried: JudgedTrial) -> Verdict:
         rule = whole(self.spec.loaded_rule)
         at, problem, known = self.ledger.at(tried.number), whole(self.environment), whole(self.history)
         return kept(decide, self.ledger.results)(at, known, problem, rule, whole(tried))
@@ -159,7 +161,7 @@ class Bench:
         at, place = self._at(number, part), place or ledger.place(number, part)
         if self._is_launched(at, place, "measure"):
             other = self.elsewhere.name if self.elsewhere else ""
-            asked = Asked(
+            asked = LaunchRequest(
                 at,
                 "measure",
                 proposal,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flows.views.markdown import code, in_markdown
 from tasks.describe import number
 from tasks.store.approval import Parked
-from tasks.store.provenance import Incident, Source, bought
+from tasks.store.provenance import Incident, ProposerSummary, bought
 from tasks.trial import History
 
 HEADINGS = {
@@ -22,7 +22,7 @@ HEADINGS = {
 
 
 def page(
-    history: History, who: Sequence[Source], happened: Sequence[Incident], parked: Sequence[Parked]
+    history: History, who: Sequence[ProposerSummary], happened: Sequence[Incident], parked: Sequence[Parked]
 ) -> str:
     """Sources in a table, what happened in another, and every edit with its reason."""
     parts = [
@@ -51,6 +51,6 @@ def page(
     return "\n\n".join(parts) + "\n"
 
 
-def _row(one: Source) -> tuple[str, ...]:
+def _row(one: ProposerSummary) -> tuple[str, ...]:
     cost = bought(one.usage).removeprefix(", ") or "nothing"
     return (one.name, code(one.model) if one.model else "", str(one.trials), str(one.kept), cost)

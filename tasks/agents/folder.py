@@ -22,7 +22,7 @@ from typing import Any
 
 from tasks.editing.edits import FILE_LIMIT, git_environment
 from tasks.llm.telling import start
-from tasks.proposers import Brief
+from tasks.proposing.brief import Brief
 from tasks.proposing.duplicates import categories
 from tasks.system.redact import Scrubber, capped, clean
 from tasks.trial import Params, Proposal, Trial, Value, best

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from environments.limits import Limits
-from tasks.sandbox.confinement import View
+from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.program import Program, Stopped
 from tasks.system.clock import clock
 from tasks.system.orphans import MARKER
 from tasks.system.redact import scrub_text
 
 LIMITS = Limits(scratch_gb=4, output_mb=16)
-VIEW = View((), (), network=True, gpu=True)
+VIEW = VisiblePaths((), (), network=True, gpu=True)
 """`gpu`: like the drivers of one, the engines of these agents reserve far more address space than they use."""
 KEPT = 4 * 2**20
 """Bytes of the end of its standard output that are kept: its last words."""

@@ -21,7 +21,7 @@ PROMPT, MODEL = "{prompt}", "{model}"
 
 
 @dataclass(frozen=True)
-class Said:
+class AgentReport:
     """What an agent told of itself at its end."""
 
     message: str
@@ -41,7 +41,7 @@ class Setting:
     """What names the model, after all the rest."""
     variables: tuple[str, ...] = ()
     """Its own: key, address, where its settings are."""
-    hear: Callable[[str], Said] = lambda printed: Said(printed.strip(), Usage(1, usd=None))
+    hear: Callable[[str], AgentReport] = lambda printed: AgentReport(printed.strip(), Usage(1, usd=None))
     """Its last words, from all that it printed on its standard output."""
     remedy: str = ""
     """How it is installed."""
@@ -58,28 +58,28 @@ def own(argv: Sequence[str]) -> Setting:
     return Setting(tuple(argv))
 
 
-def hear_claude(printed: str) -> Said:
+def hear_claude(printed: str) -> AgentReport:
     """One JSON document: the result, or with it all events before it."""
     try:
         document = json.loads(printed)
     except (ValueError, RecursionError):
-        return Said(printed.strip(), Usage(1, usd=None))
+        return AgentReport(printed.strip(), Usage(1, usd=None))
     events = document if isinstance(document, list) else [document]
     result = next(
         (event for event in reversed(events) if isinstance(event, dict) and "result" in event), None
     )
     if result is None:
-        return Said(printed.strip(), Usage(1, usd=None), _last_error(events))
+        return AgentReport(printed.strip(), Usage(1, usd=None), _last_error(events))
     message = str(result["result"]).strip()
     counts = result.get("usage")
     counts = counts if isinstance(counts, dict) else {}
     read = [_count(counts, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_")]
     usage = Usage(1, sum(read), _count(counts, "output_tokens"), _price(result.get("total_cost_usd")))
     failed = result.get("is_error") is True
-    return Said(message, usage, (message or str(result.get("subtype"))) if failed else "")
+    return AgentReport(message, usage, (message or str(result.get("subtype"))) if failed else "")
 
 
-def hear_codex(printed: str) -> Said:
+def hear_codex(printed: str) -> AgentReport:
     """A JSON event a line. What it costs is not among them."""
     message, failure, done, inputs, outputs = "", "", False, 0, 0
     for event in _events(printed):
@@ -98,7 +98,9 @@ def hear_codex(printed: str) -> Said:
         elif event.get("type") in ("turn.failed", "error"):
             failure = _words(event.get("error", event.get("message", "")))
     # It also tells of errors that it has got over: what counts is whether the turn was completed.
-    return Said(message or printed.strip()[-2000:], Usage(1, inputs, outputs, None), "" if done else failure)
+    return AgentReport(
+        message or printed.strip()[-2000:], Usage(1, inputs, outputs, None), "" if done else failure
+    )
 
 
 SETTINGS: Mapping[str, Setting] = {

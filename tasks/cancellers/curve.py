@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from tasks.cancellers import Canceller, trusted
-from tasks.deciding.champion_estimate import Estimate, Seen, estimate
+from tasks.deciding.champion_estimate import Estimate, Observation, estimate
 from tasks.deciding.standing import reference
 from tasks.trial import TWENTIETHS, Curve, History, Run, best
 
@@ -58,14 +58,14 @@ def progress(history: History, at: int, sign: int) -> Estimate | None:
     return estimate(tuple(values), _seen(history[history.index(first) + 1 :], at, sign, believed))
 
 
-def _seen(history: History, at: int, sign: int, believed: set[int]) -> Iterator[Seen]:
+def _seen(history: History, at: int, sign: int, believed: set[int]) -> Iterator[Observation]:
     for trial in history:
         run = trial.runs[0]
         value = _value(run, at, sign)
         counts = run.status == "cancelled" or trial.number in believed
         if value is not None and counts and trial.verdict.kind != "crash":
             kept = trial.verdict.kind == "keep" and not trial.verdict.simpler
-            yield Seen("kept" if kept else "left", value)
+            yield Observation("kept" if kept else "left", value)
 
 
 def _value(run: Run, at: int, sign: int) -> float | None:

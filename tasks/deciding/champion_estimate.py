@@ -38,7 +38,7 @@ EFFECTS = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 4.0])
 STRIDE = 100
 
 
-class Seen(NamedTuple):
+class Observation(NamedTuple):
     """One result, in goodness (larger is better). Long rows of them are looked up again and again: a tuple is quick."""
 
     kind: Literal["same", "kept", "left"]
@@ -49,7 +49,7 @@ class Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Idea:
+class EffectEstimate:
     """What one score says of the idea behind it."""
 
     effect: float
@@ -86,12 +86,12 @@ class Estimate:
         """Standard deviation between training runs."""
         return math.exp(self.weight @ np.log(self.noise))
 
-    def idea(self, value: float, runs: int = 1) -> Idea:
+    def idea(self, value: float, runs: int = 1) -> EffectEstimate:
         """What a score of `runs` training runs, on the mean, says of the idea behind it."""
         look = _Look(self, value, runs)
         weight = look.after(self.weight)
         gains = look.shares[0]
-        return Idea(
+        return EffectEstimate(
             float(weight @ look.effect), float(weight @ gains), float(weight @ (gains * look.parts[0][2]))
         )
 
@@ -112,7 +112,7 @@ class Estimate:
         rate = np.cumsum(share * promise[order]) / (fraction + (1 - fraction) * np.cumsum(share))
         return float((1 - fraction) * rate.max())
 
-    def after(self, seen: Seen) -> Estimate:
+    def after(self, seen: Observation) -> Estimate:
         """The estimate with one more result."""
         look = (_Again if seen.kind == "same" else _Look)(self, seen.value, seen.runs)
         mean, variance = look.followed() if seen.kind == "kept" else look.remaining()
@@ -142,7 +142,7 @@ def first(values: tuple[float, ...], noise: float | None = None) -> Estimate:
     )
 
 
-def estimate(values: tuple[float, ...], seen: Iterable[Seen], noise: float | None = None) -> Estimate:
+def estimate(values: tuple[float, ...], seen: Iterable[Observation], noise: float | None = None) -> Estimate:
     """The champion's level after the baseline's first runs and everything since."""
     every = tuple(seen)
     for length in range(STRIDE, len(every), STRIDE):  # so that a long history is no deep recursion
@@ -151,7 +151,7 @@ def estimate(values: tuple[float, ...], seen: Iterable[Seen], noise: float | Non
 
 
 @lru_cache(maxsize=4096)
-def _estimate(values: tuple[float, ...], noise: float | None, seen: tuple[Seen, ...]) -> Estimate:
+def _estimate(values: tuple[float, ...], noise: float | None, seen: tuple[Observation, ...]) -> Estimate:
     return _estimate(values, noise, seen[:-1]).after(seen[-1]) if seen else first(values, noise)
 
 

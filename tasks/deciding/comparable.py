@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from environments.score import Score
-from tasks.rules import BASELINE_RUNS, Tried
+from tasks.deciding.values import BASELINE_RUNS, JudgedTrial
 from tasks.trial import History, Rerun, Run, Trial, Verdict, best, is_from
 
 STRAYS = 3
@@ -28,7 +28,7 @@ def comparable(history: History, machine: str) -> History:
     return _seen(history, machine, ())[0]
 
 
-def compared(history: History, tried: Tried) -> tuple[History, Tried]:
+def compared(history: History, tried: JudgedTrial) -> tuple[History, JudgedTrial]:
     """The history as the machine sees it on which a trial ran last, and what of the trial itself compares there."""
     machine = tried.runs[-1].machine
     seen, left = _seen(history, machine, tried.reruns)
@@ -36,7 +36,7 @@ def compared(history: History, tried: Tried) -> tuple[History, Tried]:
     return seen, replace(tried, runs=runs, score=score, reruns=left)
 
 
-def unmeasured(history: History, tried: Tried) -> int | None:
+def unmeasured(history: History, tried: JudgedTrial) -> int | None:
     """The trial that has to run again where `tried` ran, before that can be compared; None when there is none.
 
     One that fails there is not asked for again: what is left is compared with the others.
@@ -52,7 +52,7 @@ def unmeasured(history: History, tried: Tried) -> int | None:
     return None
 
 
-def strays(tried: Tried) -> int:
+def strays(tried: JudgedTrial) -> int:
     """How many reruns of a trial landed on another machine than the trial."""
     return sum(not is_from(rerun.run.machine, tried.runs[-1].machine) for rerun in tried.reruns)
 

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 
 @dataclass(frozen=True)
-class Look:
+class HoldoutUse:
     """One certificate."""
 
     campaign: str
@@ -29,7 +29,7 @@ class Look:
     """When it began, as Unix time in seconds."""
 
 
-LOOK = TypeAdapter(Look)
+LOOK = TypeAdapter(HoldoutUse)
 
 
 def path_of(prepared: Path) -> Path:
@@ -37,10 +37,10 @@ def path_of(prepared: Path) -> Path:
     return prepared.with_name(f"{prepared.name}.looks.jsonl")
 
 
-def looks(prepared: Path) -> tuple[Look, ...]:
+def looks(prepared: Path) -> tuple[HoldoutUse, ...]:
     """Every look so far, in the order in which they began; a line that a kill cut short is left out."""
     path = path_of(prepared)
-    found: list[Look] = []
+    found: list[HoldoutUse] = []
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         try:
             found.append(LOOK.validate_json(line))
@@ -60,7 +60,7 @@ def note(prepared: Path, campaign: str, look: int) -> int:
         known = [(one.campaign, one.look) for one in looks(prepared)]
         if (campaign, look) in known:
             return known.index((campaign, look))
-        line = json.dumps(asdict(Look(campaign, look, round(time.time(), 3)))) + "\n"
+        line = json.dumps(asdict(HoldoutUse(campaign, look, round(time.time(), 3)))) + "\n"
         with path.open("ab+") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(end - 1, 0))

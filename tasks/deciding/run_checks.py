@@ -34,7 +34,7 @@ Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Left:
+class OutputTimes:
     """What a run left in out/, as far as `of_one` needs it."""
 
     newest: float
@@ -70,7 +70,7 @@ def believed(
     if run.status != "finished":
         return run
     place = folder / run.dir
-    left = Left(outputs.newest(place / "out"), _elapsed(_reports(place)))
+    left = OutputTimes(outputs.newest(place / "out"), _elapsed(_reports(place)))
     proposals = {trial.number: trial.proposal for trial in history}
     earlier = [Earlier(f"trial {t.number}", t.proposal, other) for t in history for other in t.runs]
     earlier += [
@@ -83,7 +83,7 @@ def believed(
     return replace(run, status="crash", error=reason) if reason else run
 
 
-def of_one(environment: Environment, run: Run, left: Left) -> str | None:
+def of_one(environment: Environment, run: Run, left: OutputTimes) -> str | None:
     """Why a run cannot be believed, looked at by itself; None when it can."""
     return (
         _too_short(environment, run)
@@ -122,7 +122,7 @@ def _too_short(environment: Environment, run: Run) -> str | None:
     )
 
 
-def _too_old(run: Run, left: Left) -> str | None:
+def _too_old(run: Run, left: OutputTimes) -> str | None:
     if not left.newest:
         return "left no checkpoint in out/"
     before = run.started - left.newest
@@ -144,7 +144,7 @@ def _too_many(environment: Environment, run: Run) -> str | None:
     return None
 
 
-def _too_long(run: Run, left: Left) -> str | None:
+def _too_long(run: Run, left: OutputTimes) -> str | None:
     if not run.wall_seconds or left.elapsed is None:
         return None
     if left.elapsed <= run.wall_seconds * 1.1 + LATE_SECONDS:

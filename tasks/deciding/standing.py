@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from tasks.deciding.champion_estimate import Estimate, Seen, estimate
+from tasks.deciding.champion_estimate import Estimate, Observation, estimate
 from tasks.deciding.comparable import comparable
 from tasks.trial import History, Trial, machine_of, measured
 
@@ -46,16 +46,18 @@ def goodness(history: History, number: int) -> tuple[float, ...]:
     return tuple(score.goodness for score in measured(history, number) if score.value is not None)
 
 
-def _seen(history: History, champion: int) -> Iterator[Seen]:
+def _seen(history: History, champion: int) -> Iterator[Observation]:
     for trial in history:
         for rerun in trial.reruns:
             if rerun.of == champion and rerun.score.value is not None:
-                yield Seen("same", rerun.score.goodness)
+                yield Observation("same", rerun.score.goodness)
         own = [rerun.score.goodness for rerun in trial.reruns if rerun.of == trial.number]
         values = [score.goodness for score in trial.score.each if score.value is not None] + own
         if trial.verdict.kind == "keep":
             # A simpler program is taken for as good as the one before: the bar stays where it was.
-            yield Seen("left" if trial.verdict.simpler else "kept", sum(values) / len(values), len(values))
+            yield Observation(
+                "left" if trial.verdict.simpler else "kept", sum(values) / len(values), len(values)
+            )
             champion = trial.number
         elif trial.verdict.kind == "discard" and values and "untrained" not in trial.verdict.evidence:
-            yield Seen("left", sum(values) / len(values), len(values))
+            yield Observation("left", sum(values) / len(values), len(values))

@@ -50,7 +50,7 @@ class NoEdit(Exception):
 
 
 @dataclass(frozen=True)
-class Text:
+class GitText:
     """A text as git sees it: lines end with a newline and with nothing else."""
 
     lines: tuple[str, ...]
@@ -58,7 +58,7 @@ class Text:
     """Whether the last line has its newline."""
 
     @classmethod
-    def of(cls, text: str) -> Text:
+    def of(cls, text: str) -> GitText:
         lines = text.split("\n")
         return cls(tuple(lines[:-1]), True) if lines[-1] == "" else cls(tuple(lines), False)
 
@@ -74,7 +74,7 @@ class Text:
 
 def lines_of(answer: str) -> list[str]:
     """The lines of an answer, without a newline."""
-    return list(Text.of(answer).lines)
+    return list(GitText.of(answer).lines)
 
 
 def ended_alike(line: str, windows: bool | None) -> str:

@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from functools import partial
 from itertools import pairwise
 
-from tasks.formats._answer import Text, ended_alike
+from tasks.formats._answer import GitText, ended_alike
 
 BLANK = " \t\r"
 
@@ -31,7 +31,7 @@ Change = tuple[Line, ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class Replacement:
     """Lines `start` to `end` (exclusive, from 0) of a file, and what is to stand there."""
 
     start: int
@@ -56,20 +56,20 @@ def change_of(before: Sequence[str], after: Sequence[str]) -> Change:
     return tuple(found)
 
 
-def exact(text: Text, change: Change) -> list[Place]:
+def exact(text: GitText, change: Change) -> list[Replacement]:
     """Every place at which the old lines stand as they are."""
     return _everywhere(text, change, lambda line: line, as_is=True)
 
 
-def trailing(text: Text, change: Change) -> list[Place]:
+def trailing(text: GitText, change: Change) -> list[Replacement]:
     """Every place at which they stand but for blanks and carriage returns at their ends, which stay the file's."""
     return _everywhere(text, change, lambda line: line.rstrip(BLANK), as_is=False)
 
 
-def _everywhere(text: Text, change: Change, key: Callable[[str], str], as_is: bool) -> list[Place]:
+def _everywhere(text: GitText, change: Change, key: Callable[[str], str], as_is: bool) -> list[Replacement]:
     wanted, lines = [key(line) for line in old(change)], [key(line) for line in text.lines]
     return [
-        Place(start, start + len(wanted), _new(text, change, range(start, start + len(wanted)), as_is))
+        Replacement(start, start + len(wanted), _new(text, change, range(start, start + len(wanted)), as_is))
         for start in _starts(lines, wanted)
     ]
 
@@ -81,7 +81,7 @@ def _starts(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
                 yield start
 
 
-def _new(text: Text, change: Change, at: Sequence[int], as_is: bool) -> tuple[str, ...]:
+def _new(text: GitText, change: Change, at: Sequence[int], as_is: bool) -> tuple[str, ...]:
     """What stands there afterwards; `at`: where each old line was found. What stays is the file's own line."""
     found, its = list[str](), iter(at)
     for line in change:
@@ -93,7 +93,7 @@ def _new(text: Text, change: Change, at: Sequence[int], as_is: bool) -> tuple[st
     return tuple(found)
 
 
-def gapped(text: Text, change: Change) -> list[Place]:
+def gapped(text: GitText, change: Change) -> list[Replacement]:
     """Every place at which the old lines stand but for one line of the file between two of them, which stays.
 
     A gap is only where it is clear on which side of it new lines belong: where none come.
@@ -108,7 +108,7 @@ def gapped(text: Text, change: Change) -> list[Place]:
             if lines[gap + 1 : gap + 1 + len(tail)] == tail:
                 whole = _with_gap(change, after, text.lines[gap])
                 end = gap + 1 + len(tail)
-                place = Place(start, end, _new(text, whole, range(start, end), False))
+                place = Replacement(start, end, _new(text, whole, range(start, end), False))
                 found[start, end, place.lines] = place
     return list(found.values())
 
@@ -133,7 +133,7 @@ def _with_gap(change: Change, after: int, missing: str) -> Change:
     return (*change[: at + 1], Line(" ", missing), *change[at + 1 :])
 
 
-def shifted(text: Text, change: Change) -> list[Place]:
+def shifted(text: GitText, change: Change) -> list[Replacement]:
     """Every place at which the old lines stand with another indentation, and the new ones can be moved alike.
 
     Alike: the same blanks more or less at every line, or tabs in place of so many blanks each, or the reverse.
@@ -151,7 +151,7 @@ def shifted(text: Text, change: Change) -> list[Place]:
         if all(line is not None for line in moved):
             whole = tuple(line for line in moved if line is not None)
             end = start + len(wanted)
-            found.append(Place(start, end, _new(text, whole, range(start, end), False)))
+            found.append(Replacement(start, end, _new(text, whole, range(start, end), False)))
     return found
 
 

@@ -21,9 +21,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tasks.formats import _hunks, _places
-from tasks.formats._answer import NoEdit, Text, complete, not_editable
+from tasks.formats._answer import GitText, NoEdit, complete, not_editable
 from tasks.formats._hunks import FileDiff, Hunk, is_diff
-from tasks.formats._places import Place
+from tasks.formats._places import Replacement
 from tasks.formats.search_replace import nearest, put, several
 
 __all__ = ["is_diff", "read"]
@@ -83,10 +83,10 @@ def _applied(name: str, parts: Sequence[FileDiff], before: str | None) -> str:
         )
     if not before and not any(_places.old(hunk.change) for hunk in hunks):
         lines = tuple(line.text for hunk in hunks for line in hunk.change)
-        return str(Text(lines, all(hunk.new_ended for hunk in hunks)))
+        return str(GitText(lines, all(hunk.new_ended for hunk in hunks)))
     if before is None:
         raise NoEdit(f"there is no file {name} yet: add it with `--- /dev/null`")
-    text = Text.of(before)
+    text = GitText.of(before)
     found = [_found(text, hunk, _where(hunk, name)) for hunk in hunks]
     # One hunk that is not where it says shows that the numbers are not to be believed.
     right = all(
@@ -103,7 +103,7 @@ def _where(hunk: Hunk, name: str) -> str:
     return f"the hunk in line {hunk.line} of the answer ({name})"
 
 
-def _found(text: Text, hunk: Hunk, where: str) -> list[Place]:
+def _found(text: GitText, hunk: Hunk, where: str) -> list[Replacement]:
     """Where a hunk may belong, by its old lines alone."""
     wanted = _places.old(hunk.change)
     if not any(line.strip() for line in wanted) and len(text.lines) > len(wanted):
@@ -114,12 +114,12 @@ def _found(text: Text, hunk: Hunk, where: str) -> list[Place]:
     raise NoEdit(f"{where}: its old lines are not in the file{nearest(text, wanted)}")
 
 
-def _is_stated(place: Place, hunk: Hunk) -> bool:
+def _is_stated(place: Replacement, hunk: Hunk) -> bool:
     """Whether a place is where the hunk says; if a line is missing, it may be the first."""
     return hunk.start is not None and 0 <= place.start + 1 - hunk.start <= hunk.lacks
 
 
-def _one(text: Text, hunk: Hunk, places: list[Place], believed: bool, where: str) -> Place:
+def _one(text: GitText, hunk: Hunk, places: list[Replacement], believed: bool, where: str) -> Replacement:
     """The one place of a hunk: of several, that which its number and the function that it names tell."""
     left = places
     if len(places) > 1:
@@ -131,18 +131,18 @@ def _one(text: Text, hunk: Hunk, places: list[Place], believed: bool, where: str
     raise NoEdit(f"{where}: its old lines are in the file {several(places)}; add lines around the change")
 
 
-def _heading(text: Text, start: int) -> str:
+def _heading(text: GitText, start: int) -> str:
     return next((line.strip() for line in reversed(text.lines[:start]) if FUNCTION.match(line)), "")
 
 
-def _check_apart(places: Sequence[Place], hunks: Sequence[Hunk], name: str) -> None:
+def _check_apart(places: Sequence[Replacement], hunks: Sequence[Hunk], name: str) -> None:
     both = sorted(zip(places, hunks, strict=True), key=lambda pair: (pair[0].start, pair[0].end))
     for (first, _), (second, hunk) in pairwise(both):
         if second.start < first.end:
             raise NoEdit(f"{_where(hunk, name)} is about the same lines as another one: write them as one")
 
 
-def _ended(text: Text, places: Sequence[Place], hunks: Sequence[Hunk]) -> bool:
+def _ended(text: GitText, places: Sequence[Replacement], hunks: Sequence[Hunk]) -> bool:
     """Whether the text has a newline at its end, as a hunk that reaches it may say."""
     place, hunk = max(zip(places, hunks, strict=True), key=lambda pair: pair[0].end)
     speaks = place.end == len(text.lines) and hunk.old_ended != hunk.new_ended

@@ -18,8 +18,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.formats import _places
-from tasks.formats._answer import FENCE, NoEdit, Text, complete, lines_of, named, numbered
-from tasks.formats._places import Place
+from tasks.formats._answer import FENCE, GitText, NoEdit, complete, lines_of, named, numbered
+from tasks.formats._places import Replacement
 from tasks.system.redact import capped
 
 OPEN = re.compile(r"^(<{5,})[ \t]*SEARCH\b:?(.*)$")
@@ -132,12 +132,12 @@ def _applied(before: str | None, block: Block, where: str) -> str:
                     f"{where}: SEARCH is empty, which makes a new file, and {block.name} is there already"
                 )
         else:
-            return str(Text(block.replace))
+            return str(GitText(block.replace))
     if before is None:
         raise NoEdit(f"{where}: there is no file {block.name} yet; an empty SEARCH makes it")
     if block.search == block.replace:
         raise NoEdit(f"{where}: SEARCH and REPLACE are the same")
-    text = Text.of(before)
+    text = GitText.of(before)
     change = _places.change_of(block.search, block.replace)
     for reading in READINGS:
         places = reading(text, change)
@@ -150,21 +150,21 @@ def _applied(before: str | None, block: Block, where: str) -> str:
     raise NoEdit(f"{where}: SEARCH is not in the file{nearest(text, block.search)}")
 
 
-def put(text: Text, places: Sequence[Place]) -> Text:
+def put(text: GitText, places: Sequence[Replacement]) -> GitText:
     """A text with its places filled; they do not overlap."""
     lines = list(text.lines)
     for place in sorted(places, key=lambda place: -place.start):
         lines[place.start : place.end] = place.lines
-    return Text(tuple(lines), text.ended)
+    return GitText(tuple(lines), text.ended)
 
 
-def several(places: Sequence[Place]) -> str:
+def several(places: Sequence[Replacement]) -> str:
     """At how many places, and which: `3 times (lines 12, 40, 71)`."""
     shown = ", ".join(str(place.start + 1) for place in places[:SHOWN_PLACES])
     return f"{len(places)} times (lines {shown}{', ...' * (len(places) > SHOWN_PLACES)})"
 
 
-def nearest(text: Text, wanted: Sequence[str]) -> str:
+def nearest(text: GitText, wanted: Sequence[str]) -> str:
     """What a reason says of lines that are not in the file: the lines that are most like them."""
     if not text.lines:
         return ": the file is empty"

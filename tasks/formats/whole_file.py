@@ -14,7 +14,17 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from tasks.formats._answer import FILE, LOOKED_AT, Fence, NoEdit, Text, complete, ended_alike, fences, named
+from tasks.formats._answer import (
+    FILE,
+    LOOKED_AT,
+    Fence,
+    GitText,
+    NoEdit,
+    complete,
+    ended_alike,
+    fences,
+    named,
+)
 
 LANGUAGES: Mapping[str, frozenset[str]] = {".py": frozenset({"", "py", "python", "python3"})}
 """What may stand behind the fence of a block without a name, by the suffix of a file; elsewhere anything."""
@@ -74,6 +84,6 @@ def _fits(language: str, name: str) -> bool:
 def _text(fence: Fence, name: str, before: str | None) -> str:
     if not any(line.strip() for line in fence.body):
         raise NoEdit(f"the fenced block of {name} is empty: write every line of the file")
-    known = Text.of(before or "")
+    known = GitText.of(before or "")
     complete(fence.body, known.lines, name)
-    return str(Text(tuple(ended_alike(line, known.windows) for line in fence.body)))
+    return str(GitText(tuple(ended_alike(line, known.windows) for line in fence.body)))

@@ -79,7 +79,7 @@ class Account(BaseModel):
         return None if self.base_url else library.price(self.model, input_tokens, output_tokens)
 
 
-class Stated(BaseModel):
+class ModelOptions(BaseModel):
     """What a proposer's options say of the model that it asks. What is not said comes from a saved LLM block."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -134,7 +134,7 @@ class Stated(BaseModel):
         return self
 
 
-def accounts(stated: Stated) -> tuple[Account, ...]:
+def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     """The models that a proposer may ask: what it states, laid over the saved block. The first is the one to ask.
 
     A block's key goes to the block's own address only, and its prices hold for its own models only. The keys are
@@ -217,7 +217,7 @@ def _check_limits(account: Account) -> None:
         )
 
 
-def _from_block(block: LLM, stated: Stated) -> dict[str, Any]:
+def _from_block(block: LLM, stated: ModelOptions) -> dict[str, Any]:
     """What a block says of an account, as far as it holds for the model that is asked."""
     said = _said(block, Account.model_fields)
     theirs = {full_name(one, block.provider, block.base_url) for one in block.models} | set(block.models)
@@ -236,7 +236,7 @@ def _said(source: BaseModel, fields: Mapping[str, object]) -> dict[str, Any]:
     }
 
 
-def _key(stated: Stated, block: LLM | None) -> SecretStr | None:
+def _key(stated: ModelOptions, block: LLM | None) -> SecretStr | None:
     """The key, which the scrubber is told of; None without one."""
     if stated.key_variable:
         return _from_variable(stated.key_variable)

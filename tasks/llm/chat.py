@@ -12,9 +12,9 @@ from typing import Any
 
 from tasks.llm import library, request, trace
 from tasks.llm.account import Account
-from tasks.llm.request import Fault, Message, Said
-from tasks.llm.trace import Answer, Asked, Attempt
-from tasks.proposers import Brief, Unavailable
+from tasks.llm.request import Completion, Fault, Message
+from tasks.llm.trace import Answer, Attempt, RecordedRequest
+from tasks.proposing.brief import Brief, Unavailable
 from tasks.system import interrupt
 from tasks.system.redact import without_passwords
 from tasks.trial import NOTHING_BOUGHT, Usage
@@ -85,7 +85,7 @@ class _Talk:
     """The tries of one request."""
 
     def __init__(
-        self, account: Account, asked: Asked, brief: Brief, bought: Usage, patience: Patience
+        self, account: Account, asked: RecordedRequest, brief: Brief, bought: Usage, patience: Patience
     ) -> None:
         self._account, self._asked, self._brief, self._bought = account, asked, brief, bought
         self._patience = patience
@@ -103,9 +103,9 @@ class _Talk:
         pauses, empty = list(self._patience.pauses), 0
         while True:
             outcome = self._try(schema)
-            if isinstance(outcome, Said) and outcome.text.strip():
+            if isinstance(outcome, Completion) and outcome.text.strip():
                 return Answer(outcome.text, self.usage, self._account.model, outcome.finish)
-            if isinstance(outcome, Said):
+            if isinstance(outcome, Completion):
                 empty += 1
                 if empty > self._patience.empty or outcome.finish == "length":
                     raise self._unavailable(self.attempts[-1].error)
@@ -114,15 +114,15 @@ class _Talk:
             else:
                 self._pause(outcome, pauses)
 
-    def _try(self, schema: dict[str, Any] | None) -> Said | Fault:
+    def _try(self, schema: dict[str, Any] | None) -> Completion | Fault:
         self._afford()
         began = time.monotonic()
         outcome = request.send(self._account, self._asked.messages, schema, max(self._end - began, 0.01))
         error = outcome.reason if isinstance(outcome, Fault) else _lacking(outcome, self._account)
-        model = outcome.model if isinstance(outcome, Said) else ""
+        model = outcome.model if isinstance(outcome, Completion) else ""
         seconds = round(time.monotonic() - began, 3)
         self.attempts.append(Attempt(seconds, schema is not None, outcome.usage, error, model))
-        if isinstance(outcome, Said) and outcome.refusal:
+        if isinstance(outcome, Completion) and outcome.refusal:
             raise self._unavailable(error)
         return outcome
 
@@ -180,7 +180,7 @@ def _passed(name: str, limit: str, spent: str, most: str) -> str:
     return f"the limit is reached: {name} = {limit}, {spent} spent, and one more answer may take {most}"
 
 
-def _lacking(said: Said, account: Account) -> str:
+def _lacking(said: Completion, account: Account) -> str:
     """What is wrong with an answer; empty when nothing is."""
     if said.refusal:
         return f"refused: {said.refusal}"

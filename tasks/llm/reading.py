@@ -35,7 +35,7 @@ class Misread(ValueError):
 
 
 @dataclass(frozen=True)
-class Idea:
+class ParsedAnswer:
     """One proposal as a model put it."""
 
     params: Params
@@ -50,7 +50,7 @@ class Idea:
 class Headed:
     """An answer with lines of its own before an edit."""
 
-    idea: Idea
+    idea: ParsedAnswer
     edit: str
     """What stands after the header, in the same lines of the answer: those before are empty."""
 
@@ -60,7 +60,7 @@ def without_thoughts(text: str) -> str:
     return THOUGHT.sub("", text).strip()
 
 
-def ideas(text: str, space: Space, fixed: Params) -> tuple[list[Idea], list[str]]:
+def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], list[str]]:
     """The proposals of a JSON answer, and what is wrong with those that are none.
 
     Raises:
@@ -110,7 +110,7 @@ def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> H
         raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
     params_of = values(given, space, fixed)
     words = _words(stated.get("RATIONALE", ""), stated.get("CATEGORY", ""))
-    return Headed(Idea(params_of, *words, text), "\n" * answer.count("\n", 0, after) + answer[after:])
+    return Headed(ParsedAnswer(params_of, *words, text), "\n" * answer.count("\n", 0, after) + answer[after:])
 
 
 def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
@@ -138,7 +138,7 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
     return params
 
 
-def _idea(entry: object, space: Space, fixed: Params) -> Idea:
+def _idea(entry: object, space: Space, fixed: Params) -> ParsedAnswer:
     if not isinstance(entry, dict):
         raise Misread(f"must be a JSON object, got {one_line(json.dumps(entry), 80)}")
     given = entry.get("params")
@@ -151,7 +151,7 @@ def _idea(entry: object, space: Space, fixed: Params) -> Idea:
             f'"params" must be an object of names and values, got {one_line(json.dumps(given), 80)}'
         )
     words = _words(entry.get("rationale"), entry.get("category"))
-    return Idea(values(given, space, fixed), *words, json.dumps(entry, ensure_ascii=False))
+    return ParsedAnswer(values(given, space, fixed), *words, json.dumps(entry, ensure_ascii=False))
 
 
 def _words(rationale: object, category: object) -> tuple[str, str]:

@@ -40,7 +40,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Said:
+class Completion:
     """What came back: a text, or a refusal in its place."""
 
     text: str
@@ -68,7 +68,7 @@ class Fault:
 
 def send(
     account: Account, messages: tuple[Message, ...], schema: Mapping[str, Any] | None, seconds: float
-) -> Said | Fault:
+) -> Completion | Fault:
     """Ask once, and wait so many seconds at most.
 
     Raises:
@@ -122,7 +122,7 @@ def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": {"name": "answer", "schema": dict(schema), "strict": True}}
 
 
-def _said(account: Account, messages: tuple[Message, ...], reply: Any) -> Said | Fault:
+def _said(account: Account, messages: tuple[Message, ...], reply: Any) -> Completion | Fault:
     if not reply.choices:
         return Fault("the reply holds no answer", _usage(account, messages, reply, ""), again=True)
     choice = reply.choices[0]
@@ -132,7 +132,7 @@ def _said(account: Account, messages: tuple[Message, ...], reply: Any) -> Said |
     if finish == "content_filter":
         refusal = refusal or "a content filter held the answer back"
     usage = _usage(account, messages, reply, text)
-    return Said(text, finish, _words(refusal), usage, str(reply.model or account.model))
+    return Completion(text, finish, _words(refusal), usage, str(reply.model or account.model))
 
 
 def _usage(account: Account, messages: tuple[Message, ...], reply: Any, text: str) -> Usage:

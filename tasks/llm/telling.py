@@ -18,7 +18,7 @@ from tasks.deciding.standing import standing
 from tasks.describe import number
 from tasks.llm.quotes import WIDTH, data, listed, one_line
 from tasks.llm.trials import changed_lines, changes, in_words, rounded, score_of, size_of
-from tasks.proposers import Brief, Left
+from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.proposing.duplicates import categories
 from tasks.system.redact import scrub_text
 from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best
@@ -176,7 +176,7 @@ def _under_way(brief: Brief, taken: int, proposal: Proposal) -> str:
     return f"trial {taken}: {changed}: {one_line(proposal.rationale, WIDTH)}"
 
 
-def _left(left: Left) -> str:
+def _left(left: RemainingBudget) -> str:
     parts = []
     if left.trials is not None:
         parts.append(f"{left.trials:.3g} trials")

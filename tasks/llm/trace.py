@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from tasks.llm.account import Account
 from tasks.llm.request import Message
-from tasks.proposers import Brief
+from tasks.proposing.brief import Brief
 from tasks.system.files import write_atomic
 from tasks.system.redact import without_passwords
 from tasks.trial import Usage
@@ -26,7 +26,7 @@ _numbering = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedRequest:
     """A request as far as it decides the answer."""
 
     model: str
@@ -42,7 +42,7 @@ class Asked:
 
     @property
     def digest(self) -> str:
-        plain = TypeAdapter(Asked).dump_python(self, mode="json")
+        plain = TypeAdapter(RecordedRequest).dump_python(self, mode="json")
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
@@ -77,7 +77,7 @@ class Trace:
     """A file of the folder."""
 
     digest: str
-    request: Asked
+    request: RecordedRequest
     attempts: tuple[Attempt, ...]
     answer: Answer | None
     whole: bool
@@ -93,13 +93,13 @@ TRACE = TypeAdapter(Trace)
 
 def asked(
     account: Account, messages: tuple[Message, ...], schema: dict[str, Any] | None, brief: Brief
-) -> Asked:
+) -> RecordedRequest:
     limit, turn = account.max_output_tokens, len(brief.refusals)
     where = account.model, account.base_url
-    return Asked(*where, messages, schema, account.temperature, limit, turn, brief.seed)
+    return RecordedRequest(*where, messages, schema, account.temperature, limit, turn, brief.seed)
 
 
-def answered(desk: Path | None, request: Asked) -> Answer | None:
+def answered(desk: Path | None, request: RecordedRequest) -> Answer | None:
     """The answer that this request has had at this desk; None when it has had none."""
     digest = request.digest
     for path in sorted((desk / FOLDER).glob("*.json")) if desk else ():
@@ -111,7 +111,7 @@ def answered(desk: Path | None, request: Asked) -> Answer | None:
 
 def keep(
     desk: Path | None,
-    request: Asked,
+    request: RecordedRequest,
     attempts: tuple[Attempt, ...],
     answer: Answer | None,
     error: str,

@@ -29,7 +29,7 @@ SAFE = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 @dataclass(frozen=True)
-class Holder:
+class LockHolder:
     """Who has noted that a part is its own."""
 
     pid: int
@@ -91,12 +91,12 @@ def release(lock: int) -> None:
     os.close(lock)
 
 
-def noted(lock: Path) -> Holder | None:
+def noted(lock: Path) -> LockHolder | None:
     """Who holds it by its own word, or held it when it was killed."""
     try:
         with os.fdopen(os.open(lock, os.O_RDONLY | SAFE)) as file:
             said = json.loads(file.read(NOTE_BYTES))
-        return Holder(int(said["pid"]), str(said["started"]))
+        return LockHolder(int(said["pid"]), str(said["started"]))
     except (OSError, ValueError, TypeError, KeyError):  # anybody can write there
         return None
 

@@ -41,7 +41,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Holder:
+class GpuProcess:
     """A process that computes on a GPU."""
 
     gpu: str
@@ -69,7 +69,7 @@ def ask_gpus() -> tuple[list[Gpu], list[str]]:
     return parse_gpus(ask([COMMAND, f"--query-gpu={','.join(GPU_FIELDS)}", FORMAT]))
 
 
-def ask_holders() -> tuple[list[Holder], list[str]]:
+def ask_holders() -> tuple[list[GpuProcess], list[str]]:
     """The processes that compute on any of them, and the words that tell of none; raises as `ask_gpus`."""
     return parse_processes(ask([COMMAND, f"--query-compute-apps={','.join(PROCESS_FIELDS)}", FORMAT]))
 
@@ -108,23 +108,23 @@ def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
     return _parsed(text, len(GPU_FIELDS), gpu)
 
 
-def parse_processes(text: str) -> tuple[list[Holder], list[str]]:
+def parse_processes(text: str) -> tuple[list[GpuProcess], list[str]]:
     """The processes that compute, and the lines that tell of none."""
 
-    def holder(uuid: str, pid: str, memory: str, name: str) -> Holder:
-        return Holder(uuid, _whole(pid), _bytes(memory), "" if _has_no_value(name) else name)
+    def holder(uuid: str, pid: str, memory: str, name: str) -> GpuProcess:
+        return GpuProcess(uuid, _whole(pid), _bytes(memory), "" if _has_no_value(name) else name)
 
     return _parsed(text, len(PROCESS_FIELDS), holder)
 
 
-def known(holder: Holder) -> Holder:
+def known(holder: GpuProcess) -> GpuProcess:
     """With what this machine's own list of processes tells of it; in a container it may tell nothing."""
     if holder.pid is None:
         return holder
     trial = ""
     with contextlib.suppress(psutil.Error):  # it is somebody else's, which cannot be read, or gone
         trial = psutil.Process(holder.pid).environ().get(MARKER, "")
-    return Holder(holder.gpu, holder.pid, holder.memory, command_of(holder.pid) or holder.command, trial)
+    return GpuProcess(holder.gpu, holder.pid, holder.memory, command_of(holder.pid) or holder.command, trial)
 
 
 def _parsed(text: str, fields: int, build: Callable[..., T]) -> tuple[list[T], list[str]]:

@@ -13,8 +13,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from environments.space import Space
-from tasks.proposers import Brief, Pending, Proposer, Suggestion
+from tasks.proposers import Proposer
 from tasks.proposers._axes import Axis, Point, params_of, point_of, untried, varied
+from tasks.proposing.brief import Brief, Pending, Suggestion
 from tasks.trial import History, Trial, best
 
 ASKS = 8

@@ -23,12 +23,13 @@ from environments.plugins import Refused
 from tasks.agents import folder as folders
 from tasks.agents import running
 from tasks.agents.folder import LeftBehind, Spoiled
-from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, Said, Setting, own
+from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting, own
 from tasks.editing.edits import EditFailed, diff_of
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data, one_line
 from tasks.llm.telling import start, told
-from tasks.proposers import Brief, Left, Proposer, Suggestion, Unavailable, Unusable
+from tasks.proposers import Proposer
+from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.system import file_trees
 from tasks.system.files import write_atomic
 from tasks.system.redact import clean, scrub_text
@@ -47,7 +48,7 @@ QUOTED_LINES = 150
 class _Outcome:
     """How an agent was asked once, and what came of it."""
 
-    said: Said
+    said: AgentReport
     left: LeftBehind | None
     spoiled: str = ""
     """Why nothing can be taken of what it left."""
@@ -104,7 +105,7 @@ class Agent(Proposer):
             write_atomic(place / "outcome.json", OUTCOME.dump_json(outcome, indent=1).decode() + "\n")
         return self._suggestion(brief, outcome)
 
-    def preflight(self, left: Left = Left()) -> None:
+    def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         program = self._setting.argv[0]
         if self._found() is None:
             remedy = self._setting.remedy or "install it, or write its whole path"
@@ -235,7 +236,7 @@ def _why(text: str) -> tuple[str, str]:
     ).strip() if kinds else ""
 
 
-def _quotable(brief: Brief, left: LeftBehind, said: Said) -> str:
+def _quotable(brief: Brief, left: LeftBehind, said: AgentReport) -> str:
     """What it did, as it is told to it when that cannot be tried: its words, and its edit."""
     try:
         edit = diff_of(brief.files, {**brief.files, **left.files})

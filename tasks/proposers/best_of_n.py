@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from environments.plugins import Refused
 from tasks.editing.edits import patched
-from tasks.llm.researcher import Researcher
-from tasks.proposers import Brief, Left, Suggestion, llm, llm_diff
+from tasks.proposers import llm, llm_diff
+from tasks.proposers._researcher import Researcher
 from tasks.proposers.llm_diff import Form
+from tasks.proposing.brief import Brief, RemainingBudget, Suggestion
 from tasks.trial import best
 
 ADDED = re.compile(r"^--- /dev/null\n\+\+\+ b/(.*?)\t?$", re.MULTILINE)
@@ -35,7 +36,7 @@ class BestOfN(Researcher):
     def edits(self) -> bool:  # type: ignore[override]
         return self.edit
 
-    def preflight(self, left: Left = Left()) -> None:
+    def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         if self.accounts()[0].temperature == 0:
             raise Refused(
                 "temperature = 0 makes all samples of best_of_n the same: raise it, or leave it out"
@@ -58,7 +59,7 @@ def unknowing(brief: Brief) -> Brief:
     champion = best(brief.history)
     files = undone(brief.files, champion.proposal.edit or "") if champion else brief.files
     return replace(
-        brief, history=(), pending={}, rejected=(), earlier=(), hint=None, left=Left(), files=files
+        brief, history=(), pending={}, rejected=(), earlier=(), hint=None, left=RemainingBudget(), files=files
     )
 
 

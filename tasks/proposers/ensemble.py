@@ -9,9 +9,10 @@ from typing import Literal
 
 from environments.plugins import Refused
 from tasks.llm.account import Account
-from tasks.llm.researcher import Researcher
-from tasks.proposers import Brief, Suggestion, Unavailable, Unusable, llm, llm_diff
+from tasks.proposers import llm, llm_diff
+from tasks.proposers._researcher import Researcher
 from tasks.proposers.llm_diff import Form
+from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
 from tasks.trial import NOTHING_BOUGHT, History, Usage
 
 

@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from environments.plugins import Refused
-from tasks.proposers import Left
 from tasks.proposers._axes import Point
 from tasks.proposers._numeric import Numeric, Seen
 from tasks.proposers._optuna import ask, study
+from tasks.proposing.brief import RemainingBudget
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Gp(Numeric):
 
     title = "GP"
 
-    def preflight(self, left: Left = Left()) -> None:
+    def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         """Refuse where PyTorch is missing."""
         _single_threaded()
 

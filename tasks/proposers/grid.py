@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from pydantic import Field
 
 from environments.space import Value
-from tasks.proposers import Brief, Proposer, Suggestion
+from tasks.proposers import Proposer
+from tasks.proposing.brief import Brief, Suggestion
 
 
 class Grid(Proposer):

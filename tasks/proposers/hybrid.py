@@ -20,8 +20,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from environments import plugins
-from tasks.llm.researcher import Researcher
-from tasks.proposers import Brief, Left, Proposer, Rejected, Suggestion, Unavailable, Unusable
+from tasks.proposers import Proposer
+from tasks.proposers._researcher import Researcher
+from tasks.proposing.brief import Brief, RejectedProposal, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.trial import Trial
 
 Way = Literal["numbers", "code"]
@@ -69,7 +70,7 @@ class Hybrid(Researcher):
             found = _ask(self.numeric, self.loaded_numeric, brief)
         return found and replace(found, switch=stand.why)
 
-    def stand(self, history: Sequence[Trial], rejected: Sequence[Rejected] = ()) -> Stand:
+    def stand(self, history: Sequence[Trial], rejected: Sequence[RejectedProposal] = ()) -> Stand:
         """Which way the trial after `history` goes."""
         stand, unwanted = Stand(), [one for one in rejected if one.proposal.proposer == self.writer]
         for trial in history:
@@ -127,7 +128,7 @@ class Hybrid(Researcher):
     def loaded_writer(self) -> Proposer:
         return _load(self.writer, self.writer_options, self)
 
-    def preflight(self, left: Left = Left()) -> None:
+    def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         self.loaded_numeric.preflight(left)
         if self.fraction:
             self.loaded_adviser.preflight(left)

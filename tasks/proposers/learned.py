@@ -22,10 +22,11 @@ import numpy as np
 from pydantic import Field
 
 from tasks.deciding.standing import goodness, standing
-from tasks.proposers import Brief, Proposer, Suggestion
+from tasks.proposers import Proposer
 from tasks.proposers._axes import Axis, Point, params_of, point_of, untried, varied
 from tasks.proposers._numeric import ASKS, Seen, design
 from tasks.proposers._policy import Array, Batch, Learner, Settings, Shape, Whole, fresh
+from tasks.proposing.brief import Brief, Suggestion
 from tasks.trial import History, Trial, best
 
 RECENT = 3

@@ -8,11 +8,11 @@ from typing import Any
 from environments.space import Choice, Float, Int, Parameter, Space
 from tasks.llm.account import Account
 from tasks.llm.chat import Answer
-from tasks.llm.reading import Idea, Misread, ideas
-from tasks.llm.researcher import Researcher, asked, conversation, suggestion
+from tasks.llm.reading import Misread, ParsedAnswer, ideas
 from tasks.llm.telling import start
-from tasks.proposers import Brief, Suggestion, Unusable
-from tasks.proposing.duplicates import Tried, duplicate
+from tasks.proposers._researcher import Researcher, asked, conversation, suggestion
+from tasks.proposing.brief import Brief, Suggestion, Unusable
+from tasks.proposing.duplicates import EarlierProposal, duplicate
 from tasks.trial import NOTHING_BOUGHT, Usage
 
 
@@ -73,7 +73,7 @@ def schema(space: Space, count: int) -> dict[str, Any]:
 
 def _answered(
     account: Account, brief: Brief, shown: Brief, count: int, bought: Usage
-) -> tuple[Answer, list[Idea]]:
+) -> tuple[Answer, list[ParsedAnswer]]:
     """One answer, and the ideas in it: at least one."""
     messages = conversation("parameters", brief, shown, count=count)
     answer = asked(account, messages, brief, bought, schema(brief.space, count))
@@ -87,16 +87,18 @@ def _answered(
     return answer, found
 
 
-def _different(brief: Brief, found: Sequence[Idea]) -> list[Idea]:
+def _different(brief: Brief, found: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
     """The ideas that repeat neither each other nor what is under way."""
     taken = [
-        Tried(number, one.params, {}, "under way") for number, one in brief.pending.items() if not one.edit
+        EarlierProposal(number, one.params, {}, "under way")
+        for number, one in brief.pending.items()
+        if not one.edit
     ]
     kept = []
     for idea in found:
         params = {**start(brief), **idea.params}
         if duplicate(brief.space, params, {}, taken) is None:
-            taken.append(Tried(0, params, {}, "proposed beside it"))
+            taken.append(EarlierProposal(0, params, {}, "proposed beside it"))
             kept.append(idea)
     return kept
 

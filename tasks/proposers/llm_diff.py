@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from tasks.formats import NoEdit, changed
 from tasks.llm.account import Account
 from tasks.llm.reading import Misread, headed
-from tasks.llm.researcher import Researcher, asked, conversation, suggestion
-from tasks.proposers import Brief, Suggestion, Unavailable, Unusable
+from tasks.proposers._researcher import Researcher, asked, conversation, suggestion
+from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
 from tasks.trial import NOTHING_BOUGHT, Usage
 
 Form = Literal["search_replace", "whole_file", "diff"]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tasks.proposers import Brief, Proposer, Suggestion
+from tasks.proposers import Proposer
+from tasks.proposing.brief import Brief, Suggestion
 
 
 class RandomSearch(Proposer):

@@ -26,7 +26,7 @@ REMEMBERED = 4096
 
 
 @dataclass(frozen=True)
-class Tried:
+class EarlierProposal:
     """What was proposed before, decided or under way."""
 
     number: int
@@ -47,7 +47,9 @@ class Category:
     keeps: int
 
 
-def duplicate(space: Space, params: Params, files: Mapping[str, str], tried: Iterable[Tried]) -> str | None:
+def duplicate(
+    space: Space, params: Params, files: Mapping[str, str], tried: Iterable[EarlierProposal]
+) -> str | None:
     """What a proposal repeats, in a sentence; None when it repeats nothing.
 
     Args:
@@ -117,7 +119,7 @@ def _is_same_program(files: Mapping[str, str], others: Mapping[str, str]) -> boo
     return files == others or meaning(files) == meaning(others)
 
 
-def _likeness(space: Space, params: Params, files: Mapping[str, str], earlier: Tried) -> str:
+def _likeness(space: Space, params: Params, files: Mapping[str, str], earlier: EarlierProposal) -> str:
     """In what two proposals are the same."""
     exactly = all(repr(params[name]) == repr(earlier.params[name]) for name in space)
     point = "the same parameters" if exactly else "parameters within a thousandth of their ranges"

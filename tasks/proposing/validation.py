@@ -13,11 +13,11 @@ from pathlib import Path
 from environments import Environment
 from environments.plugins import Refused
 from tasks.editing.edits import diff_of, patched
-from tasks.proposers import Brief, Problem, Suggestion
 from tasks.proposing import duplicates
-from tasks.proposing.duplicates import Tried
+from tasks.proposing.brief import Brief, Problem, Suggestion
+from tasks.proposing.duplicates import EarlierProposal
 from tasks.sandbox.isolation import Isolation
-from tasks.store.inbox import Idea
+from tasks.store.inbox import InboxProposal
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.trial import History, Proposal, Trial, best
@@ -41,7 +41,7 @@ class Desk:
     place: TrialDir
     marker: str
     """What the processes of its runs are found by."""
-    ideas: tuple[tuple[str, Idea], ...] = ()
+    ideas: tuple[tuple[str, InboxProposal], ...] = ()
     """What waits in the campaign's inbox, by name; it comes before anything that a proposer thinks of."""
 
     def fault(self, brief: Brief, proposal: Proposal) -> str | None:
@@ -134,10 +134,10 @@ def problem_of(environment: Environment) -> Problem:
     )
 
 
-def _decided(history: History, base: Mapping[str, str]) -> Iterable[Tried]:
+def _decided(history: History, base: Mapping[str, str]) -> Iterable[EarlierProposal]:
     for trial in history:
         edit = trial.proposal.edit
-        yield Tried(
+        yield EarlierProposal(
             trial.number, trial.proposal.params, patched(base, edit) if edit else base, _ending(trial)
         )
 
@@ -147,10 +147,10 @@ def _ending(trial: Trial) -> str:
     return trial.verdict.kind if score is None else f"{trial.verdict.kind} at {score:.4g}"
 
 
-def _under_way(brief: Brief, base: Mapping[str, str]) -> Iterable[Tried]:
+def _under_way(brief: Brief, base: Mapping[str, str]) -> Iterable[EarlierProposal]:
     """What is under way, and what a person would not have."""
     proposals = [(number, one, "under way") for number, one in brief.pending.items()]
     proposals += [(one.number, one.proposal, one.words) for one in brief.rejected]
     for number, proposal, what in proposals:
         edit = proposal.edit
-        yield Tried(number, proposal.params, patched(base, edit) if edit else base, what)
+        yield EarlierProposal(number, proposal.params, patched(base, edit) if edit else base, what)

@@ -17,7 +17,7 @@ from environments.recipe import Recipe
 from tasks.recipes.output import Unfit
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.child_environment import NotAProgram
-from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import check_given, findings
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.system.clock import clock
@@ -72,7 +72,7 @@ def run(
     confinement.give(made, level)
     variables = [f"{OFFLINE}={0 if network else 1}", *(f"{name}={path}" for name, path in caches.items())]
     command = ["env", *variables, sys.executable, recipe.program, str(made)]
-    view = View((texts, *given), (made, *caches.values()), network)
+    view = VisiblePaths((texts, *given), (made, *caches.values()), network)
     # What it makes is bounded below: the cache that it shares may hold anything.
     roomy = {"file_gb": max(recipe.disk_gb, limits.file_gb), "out_gb": 1e6, "out_files": 2**31}
     limits = limits.model_copy(update=roomy)

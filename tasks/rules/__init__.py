@@ -20,50 +20,12 @@ into the folder; its name is the name used in a campaign:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 from pydantic import BaseModel, ConfigDict
 
-from environments.score import Score
-from tasks.trial import Control, History, Level, Proposal, Rerun, Run
-
-BASELINE_RUNS = 3
-"""Of the environment's own program, so that the noise is known before anything is compared with it."""
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A trial that is run and judged, and not decided yet."""
-
-    number: int
-    proposal: Proposal
-    runs: tuple[Run, ...]
-    score: Score
-    reruns: tuple[Rerun, ...] = ()
-    control: Control | None = None
-    """What is there without training; None when it was not asked."""
-
-    def again(self, number: int) -> tuple[Rerun, ...]:
-        """Its reruns of one trial that have a score."""
-        return tuple(rerun for rerun in self.reruns if rerun.of == number and rerun.score.value is not None)
-
-
-@dataclass(frozen=True)
-class Again:
-    """A rule cannot tell yet: run a trial once more."""
-
-    of: int
-
-
-@dataclass(frozen=True)
-class Weighed:
-    """Whether a trial is to replace the champion, and why."""
-
-    better: bool
-    words: str
-    level: Level = "provisional"
-    evidence: dict[str, float | int | None] = field(default_factory=dict)
+from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial, Weighed
+from tasks.trial import History
 
 
 class Rule(BaseModel, ABC):
@@ -88,5 +50,5 @@ class Rule(BaseModel, ABC):
         return 0
 
     @abstractmethod
-    def weigh(self, history: History, tried: Tried) -> Weighed | Again:
+    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
         """Whether a trial with a score is better than the champion of `history`, or what to run again to tell."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from tasks.deciding.standing import standing
-from tasks.rules import Again, Rule, Tried, Weighed
+from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.rules import Rule
 from tasks.trial import History, best
 
 
@@ -26,7 +27,7 @@ class Certify(Rule):
     )
     """What is as good as the champion is ground to build on, too, and not worth another run to find out."""
 
-    def weigh(self, history: History, tried: Tried) -> Weighed | Again:
+    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
         champion, level = best(history), standing(history)
         assert champion is not None and level is not None and tried.score.value is not None
         idea = level.idea(tried.score.goodness, len(tried.score.values))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tasks.rules import Again, Rule, Tried, Weighed
+from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.rules import Rule
 from tasks.trial import History
 
 
@@ -14,7 +15,7 @@ class Greedy(Rule):
     certifies: ClassVar[bool] = False
     replicates_baseline: ClassVar[bool] = False
 
-    def weigh(self, history: History, tried: Tried) -> Weighed | Again:
+    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
         bars = (t for t in reversed(history) if t.verdict.kind == "keep" and not t.verdict.simpler)
         champion = next(bars, None)
         assert champion is not None and champion.score.value is not None and tried.score.value is not None

@@ -12,7 +12,8 @@ import math
 from pydantic import Field, model_validator
 
 from tasks.deciding.standing import goodness, standing
-from tasks.rules import Again, Rule, Tried, Weighed
+from tasks.deciding.values import Again, JudgedTrial, Weighed
+from tasks.rules import Rule
 from tasks.trial import History, best
 
 
@@ -38,7 +39,7 @@ class Race(Rule):
     def most_reruns(self) -> int:
         return 2 * self.most
 
-    def weigh(self, history: History, tried: Tried) -> Weighed | Again:
+    def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
         champion, level = best(history), standing(history)
         assert champion is not None and level is not None and tried.score.value is not None
         sign = 1 if tried.score.higher_is_better else -1

@@ -58,7 +58,7 @@ GPU_FACTS = ("/sys", "/proc/driver/nvidia", "/etc/nvidia", "/etc/OpenCL", "/etc/
 
 
 @dataclass(frozen=True)
-class View:
+class VisiblePaths:
     """What one program is given to see and to change, besides the system and the interpreter."""
 
     readable: tuple[Path, ...]
@@ -68,7 +68,7 @@ class View:
 
 
 def plan(
-    level: Level, view: View, argv: list[str], *, cwd: Path, scratch: Path, scratch_bytes: int
+    level: Level, view: VisiblePaths, argv: list[str], *, cwd: Path, scratch: Path, scratch_bytes: int
 ) -> dict[str, Any]:
     """The part of the keeper's plan that confines: its command line, the rules of Landlock, the filter, and `inner`,
     the depth below the keeper at which the program's own processes begin."""
@@ -85,7 +85,7 @@ def plan(
     return {"argv": argv, "inner": 1, "landlock": None, "filter": ""}
 
 
-def bwrap(view: View, *, cwd: Path, scratch_bytes: int) -> list[str]:
+def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
     """The command line of bubblewrap up to the program's own: everything that is not named here does not exist.
 
     Raises:
@@ -122,7 +122,7 @@ def bwrap(view: View, *, cwd: Path, scratch_bytes: int) -> list[str]:
     return [*command, "--", *setpriv, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--"]
 
 
-def landlock(view: View, scratch: Path) -> list[tuple[str, bool]]:
+def landlock(view: VisiblePaths, scratch: Path) -> list[tuple[str, bool]]:
     """What a program may open: paths, each with whether it may write there."""
     seen = [
         *_present(SYSTEM),
@@ -156,10 +156,10 @@ def listed(environment: Environment) -> tuple[Path, ...]:
     return tuple(environment.folder / path for path in environment.readable)
 
 
-def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Path, ...]) -> View:
+def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Path, ...]) -> VisiblePaths:
     """The view of an environment's program: what is given here, and what the environment lists."""
     made = (environment.prepared / DATA,) if environment.prepared else ()
-    return View(
+    return VisiblePaths(
         (*readable, *made, *listed(environment)), writable, environment.network, environment.device != "cpu"
     )
 

@@ -17,7 +17,7 @@ from environments.limits import Limits
 from environments.plugins import Refused
 from tasks.sandbox import seccomp
 from tasks.sandbox.child_environment import NotAProgram
-from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, View, give, landlock_version, owner
+from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
 from tasks.sandbox.program import CannotStart, Program
 
 PROBE_SECONDS = 10.0
@@ -142,7 +142,7 @@ def _try(level: Level) -> str:
         (workspace / "probe.py").write_text(PROBE)
         give(out, level)
         command = ["python", "-I", "probe.py", str(out), str(secret)]
-        view = View((workspace,), (out,))
+        view = VisiblePaths((workspace,), (out,))
         try:
             with Program(
                 command, cwd=workspace, log=place / "log", marker=f"probe-{os.getpid()}", level=level, view=view,

@@ -34,7 +34,7 @@ from environments.limits import Limits
 from tasks.sandbox import cgroup, confinement, outputs, supervisor, usage
 from tasks.sandbox.capped_log import CappedLog
 from tasks.sandbox.child_environment import PASSED_ON, NotAProgram, child_environment, find_program
-from tasks.sandbox.confinement import Level, View
+from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.orphans import KEEPER, end
@@ -79,7 +79,7 @@ class Program:
         log: Path,
         marker: str,
         level: Level,
-        view: View,
+        view: VisiblePaths,
         limits: Limits,
         pipes: bool = False,
         slot: Slot = NOWHERE,
@@ -129,7 +129,7 @@ class Program:
         self._selector.register(self._report, selectors.EVENT_READ)
 
     def _plan(
-        self, argv: list[str], environment: dict[str, str], level: Level, view: View, cwd: Path
+        self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path
     ) -> dict[str, Any]:
         """What the keeper is told."""
         size = int(self.limits.scratch_gb * GIB)

@@ -17,7 +17,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Usage:
+class ResourceUsage:
     processes: int
     memory: int
     """Resident sets (or, exactly, each one's share of them), and files in memory that have no name, in bytes."""
@@ -25,7 +25,7 @@ class Usage:
     """Files on the disk that have no name any more and are held open, in bytes."""
 
 
-def measure(keeper: int, disk: int, exact: bool = False) -> Usage:
+def measure(keeper: int, disk: int, exact: bool = False) -> ResourceUsage:
     """Look at every process below the keeper; `disk` is the device that the trial is on.
 
     A process that ends meanwhile is left out: what it held is free again.
@@ -39,7 +39,7 @@ def measure(keeper: int, disk: int, exact: bool = False) -> Usage:
                 memory += process.memory_full_info().pss if exact else process.memory_info().rss
             held |= _without_name(process.pid)
     unlinked = sum(size for (device, _), size in held.items() if device == disk)
-    return Usage(processes, memory + sum(held.values()) - unlinked, unlinked)
+    return ResourceUsage(processes, memory + sum(held.values()) - unlinked, unlinked)
 
 
 def _without_name(pid: int) -> dict[tuple[int, int], int]:

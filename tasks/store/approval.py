@@ -28,7 +28,7 @@ Mode = Literal["none", "code", "all"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class ApprovalRequest:
     """That a proposal waits."""
 
     since: float
@@ -40,7 +40,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ApprovalAnswer:
     """What became of it."""
 
     approved: bool
@@ -57,8 +57,8 @@ class Parked:
 
     number: int
     proposal: Proposal
-    asked: Asked
-    answer: Answer | None
+    asked: ApprovalRequest
+    answer: ApprovalAnswer | None
 
     @property
     def state(self) -> Literal["waiting", "approved", "rejected"]:
@@ -77,14 +77,14 @@ class Parked:
         return f"{said}: {self.answer.comment}" if self.answer.comment else said
 
 
-ASKED, ANSWER = TypeAdapter(Asked), TypeAdapter(Answer)
+ASKED, ANSWER = TypeAdapter(ApprovalRequest), TypeAdapter(ApprovalAnswer)
 
 
-def ask(place: TrialDir, asked: Asked) -> None:
+def ask(place: TrialDir, asked: ApprovalRequest) -> None:
     write_atomic(_asked(place), ASKED.dump_json(asked, indent=2).decode() + "\n")
 
 
-def answer(place: TrialDir, said: Answer) -> bool:
+def answer(place: TrialDir, said: ApprovalAnswer) -> bool:
     """Write an answer down, unless there is one; whether it was the first."""
     path = place.path / "answer.json"
     draft = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")

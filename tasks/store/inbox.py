@@ -22,7 +22,7 @@ from tasks.trial import Params, Proposal
 
 
 @dataclass(frozen=True)
-class Idea:
+class InboxProposal:
     """What somebody wants to have tried."""
 
     params: Params
@@ -34,12 +34,12 @@ class Idea:
     """Unix time, in seconds."""
 
 
-IDEA = TypeAdapter(Idea)
+IDEA = TypeAdapter(InboxProposal)
 LIMIT = 4 * 2**20
 """Bytes of an idea."""
 
 
-def add(folder: Path, idea: Idea) -> str:
+def add(folder: Path, idea: InboxProposal) -> str:
     """Leave an idea; its name in the inbox.
 
     Args:
@@ -60,14 +60,14 @@ def add(folder: Path, idea: Idea) -> str:
         return path.stem
 
 
-def waiting(folder: Path, proposals: Iterable[Proposal]) -> tuple[tuple[str, Idea], ...]:
+def waiting(folder: Path, proposals: Iterable[Proposal]) -> tuple[tuple[str, InboxProposal], ...]:
     """The ideas that were neither taken nor refused, in their order, by name.
 
     Args:
         proposals: Everything that was proposed in the campaign.
     """
     taken = {proposal.inbox for proposal in proposals}
-    return tuple((name, idea) for name, idea in _left(folder, taken) if isinstance(idea, Idea))
+    return tuple((name, idea) for name, idea in _left(folder, taken) if isinstance(idea, InboxProposal))
 
 
 def broken(folder: Path) -> dict[str, str]:
@@ -75,7 +75,7 @@ def broken(folder: Path) -> dict[str, str]:
     return {name: idea for name, idea in _left(folder, set()) if isinstance(idea, str)}
 
 
-def _left(folder: Path, taken: AbstractSet[str]) -> Iterator[tuple[str, Idea | str]]:
+def _left(folder: Path, taken: AbstractSet[str]) -> Iterator[tuple[str, InboxProposal | str]]:
     """What was neither taken nor refused, in its order; in place of an idea that cannot be read why not."""
     files = [path for path in (folder / "inbox").glob("*.json") if path.stem.isdigit() and path.is_file()]
     for path in sorted(files, key=lambda path: int(path.stem)):

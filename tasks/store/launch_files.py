@@ -49,7 +49,7 @@ class NotShared(Exception):
 
 
 @dataclass(frozen=True)
-class Asked:
+class LaunchRequest:
     """One run that is done elsewhere: what `Bench.measure` or `Bench.control` takes, as plain values."""
 
     at: At
@@ -82,11 +82,11 @@ class Written:
     host: str
     folder: str
     """The campaign's directory, as that host calls it."""
-    asked: Asked
+    asked: LaunchRequest
 
 
 @dataclass(frozen=True)
-class Answer:
+class LaunchReply:
     """What the other side writes when it has read that."""
 
     token: str
@@ -97,7 +97,7 @@ class Answer:
 
 
 WRITTEN = TypeAdapter(Written)
-ANSWER = TypeAdapter(Answer)
+ANSWER = TypeAdapter(LaunchReply)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Launches:
     name: str
 
     @classmethod
-    def of(cls, campaign: Path, asked: Asked) -> Launches:
+    def of(cls, campaign: Path, asked: LaunchRequest) -> Launches:
         at = asked.at
         parts = (f"{at.number:04d}", str(at.attempt), at.part, asked.step if asked.step != "measure" else "")
         return cls(campaign, "-".join(filter(None, parts)))
@@ -123,7 +123,7 @@ class Launches:
         closed = (path.stem for path in self.folder.glob("*.closed"))
         return 1 + max((int(number) for number in closed if number.isdigit()), default=0)
 
-    def ask(self, number: int, asked: Asked) -> str:
+    def ask(self, number: int, asked: LaunchRequest) -> str:
         """Write down what a launch has to do; its token."""
         token = secrets.token_hex(8)
         written = Written(token, platform.node(), str(self.campaign), asked)
@@ -156,10 +156,10 @@ class Launches:
             interrupt.wait(POLL_SECONDS)
 
     def answer(self, number: int, token: str, home: Path) -> None:
-        answer = Answer(token, platform.node(), str(self.campaign), str(home))
+        answer = LaunchReply(token, platform.node(), str(self.campaign), str(home))
         self._write(f"{number}.answer.json", ANSWER.dump_json(answer, indent=2).decode() + "\n")
 
-    def answered(self, number: int) -> Answer | None:
+    def answered(self, number: int) -> LaunchReply | None:
         """What the other side has said, if it has."""
         try:
             answer = ANSWER.validate_json((self.folder / f"{number}.answer.json").read_bytes())

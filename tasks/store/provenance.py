@@ -14,7 +14,7 @@ LINE = 300
 
 
 @dataclass(frozen=True)
-class Source:
+class ProposerSummary:
     """Who proposed, how often, and what came of it."""
 
     name: str
@@ -42,7 +42,7 @@ class Incident:
     words: str
 
 
-def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[Source, ...]:
+def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSummary, ...]:
     """Every source of proposals, the busiest first; the baseline is nobody's.
 
     What was bought stands with whoever was asked, though another proposer may have had to take the turn.
@@ -53,14 +53,16 @@ def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[Source, ..
     decided = {trial.number: trial.verdict.kind == "keep" for trial in history}
     proposals = {trial.number: trial.proposal for trial in history if trial.number > 0}
     proposals |= {one.number: one.proposal for one in parked}
-    found: dict[tuple[str, str], Source] = {}
+    found: dict[tuple[str, str], ProposerSummary] = {}
     for number, proposal in proposals.items():
         by = proposal.proposer, proposal.model
         asked = (proposal.instead_of.partition(":")[0], "") if proposal.instead_of else by
         tried, kept = number in decided, decided.get(number, False)
         for who, trials, keeps, usage in ((by, tried, kept, NOTHING_BOUGHT), (asked, 0, 0, proposal.usage)):
-            before = found.get(who, Source(*who, 0, 0, NOTHING_BOUGHT))
-            found[who] = Source(*who, before.trials + trials, before.kept + keeps, before.usage + usage)
+            before = found.get(who, ProposerSummary(*who, 0, 0, NOTHING_BOUGHT))
+            found[who] = ProposerSummary(
+                *who, before.trials + trials, before.kept + keeps, before.usage + usage
+            )
     return tuple(sorted(found.values(), key=lambda one: -one.trials))
 
 

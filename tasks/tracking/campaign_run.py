@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tasks.deciding.certificate import Certificate
 from tasks.tracking.certificates import certificate_tags, own, proof
-from tasks.tracking.trial_run import NOTE_CHARACTERS, CampaignRecord, Point, milliseconds, point, shown
+from tasks.tracking.trial_run import NOTE_CHARACTERS, CampaignRecord, MetricPoint, milliseconds, point, shown
 from tasks.trial import History, Trial, baseline, best
 
 
@@ -17,7 +17,7 @@ def decided(campaign: CampaignRecord, trial: Trial) -> int:
     return milliseconds(started + trial.wall_seconds)
 
 
-def standing_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[Point]:
+def standing_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[MetricPoint]:
     """The best score as it was once `trial` was decided: a point of a curve over trials' numbers."""
     champion = best(tuple(other for other in history if other.settle <= trial.settle))
     moment = decided(campaign, trial)
@@ -25,7 +25,7 @@ def standing_points(campaign: CampaignRecord, trial: Trial, history: History) ->
     return points + (point("baseline/score", trial.score.value, moment) if trial.number == 0 else [])
 
 
-def summary_points(campaign: CampaignRecord, history: History) -> list[Point]:
+def summary_points(campaign: CampaignRecord, history: History) -> list[MetricPoint]:
     """By what nights are compared. `gain` is positive when the champion is better, whichever way the metric points."""
     if not history:
         return []

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Sequence
 
 from tasks.deciding.certificate import Arm, Certificate, shipped
 from tasks.describe import caution, outcome, ships
-from tasks.tracking.trial_run import CampaignRecord, Point, inert, metric_key, milliseconds, plain, point
+from tasks.tracking.trial_run import (
+    CampaignRecord,
+    MetricPoint,
+    inert,
+    metric_key,
+    milliseconds,
+    plain,
+    point,
+)
 
 ARMS: tuple[Arm, ...] = ("champion", "baseline")
 WORDS = 1000
@@ -56,7 +64,7 @@ def certificate_tags(campaign: CampaignRecord, certificates: Sequence[Certificat
     }
 
 
-def certificate_points(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> list[Point]:
+def certificate_points(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> list[MetricPoint]:
     """What every look measured, and what it says of other environments."""
     looks = own(campaign, certificates)
     found = [each for one in looks for each in _figures(campaign, one, "certificate")]
@@ -74,7 +82,7 @@ def ended(campaign: CampaignRecord, certificate: Certificate) -> int:
     return milliseconds(max(ends, default=campaign.created))
 
 
-def _figures(campaign: CampaignRecord, certificate: Certificate, group: str) -> Iterator[Point]:
+def _figures(campaign: CampaignRecord, certificate: Certificate, group: str) -> Iterator[MetricPoint]:
     """A look's comparison; nothing where there was none: of runs of which some crashed, no mean is shown."""
     found = certificate.comparison
     if found is None:
@@ -86,7 +94,7 @@ def _figures(campaign: CampaignRecord, certificate: Certificate, group: str) -> 
         yield from point(key, value, ended(campaign, certificate), certificate.look - 1)
 
 
-def _runs(campaign: CampaignRecord, looks: Sequence[Certificate], arm: Arm) -> Iterator[Point]:
+def _runs(campaign: CampaignRecord, looks: Sequence[Certificate], arm: Arm) -> Iterator[MetricPoint]:
     """What each fresh run scored, counted from 1 over all looks."""
     every = [(one, score) for one in looks for score in one.scores(arm)]
     for number, (one, score) in enumerate(every, 1):

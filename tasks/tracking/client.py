@@ -25,11 +25,11 @@ from tasks.system.redact import without_passwords
 from tasks.tracking import registry
 from tasks.tracking.campaign_run import decided, standing_points, standing_tags, summary_points
 from tasks.tracking.certificates import certificate_points, ended
-from tasks.tracking.connection import Rejected, Store, Unreachable, ensure_experiment, find_run
+from tasks.tracking.connection import Store, Unreachable, ensure_experiment, find_run
 from tasks.tracking.interface import Ending, NoTracking, Tracker
 from tasks.tracking.trial_run import (
     CampaignRecord,
-    Point,
+    MetricPoint,
     TrialFiles,
     campaign_tags,
     contradicts,
@@ -54,7 +54,7 @@ __all__ = [
     "CampaignRecord",
     "Mlflow",
     "NoTracking",
-    "Rejected",
+    "RecordRejected",
     "Tracker",
     "TrialFiles",
     "Unreachable",
@@ -380,7 +380,7 @@ def _upload(client: MlflowClient, run: Run, trial: Trial, place: TrialDir) -> No
                 client.set_tag(run_id, "checkpoint", told)
 
 
-def _points(points: Sequence[Point]) -> list[Metric]:
+def _points(points: Sequence[MetricPoint]) -> list[Metric]:
     from mlflow.entities import Metric
 
     return [Metric(*point) for point in points]

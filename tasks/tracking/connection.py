@@ -46,7 +46,7 @@ class Unreachable(Exception):
     """MLflow did not take or give what was asked; the message says why. The record has to wait."""
 
 
-class Rejected(Unreachable):
+class RecordRejected(Unreachable):
     """MLflow is up, and will not take this record as it is; others may still go through."""
 
 
@@ -81,7 +81,7 @@ class Store:
             yield self._open()
         except MlflowException as error:
             status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
-            kind = Rejected if 400 <= status < 500 and status not in TEMPORARY else Unreachable
+            kind = RecordRejected if 400 <= status < 500 and status not in TEMPORARY else Unreachable
             raise kind(self.problem(error)) from error
         except (SQLAlchemyError, OSError) as error:
             raise Unreachable(self.problem(error)) from error
@@ -176,7 +176,7 @@ def ensure_experiment(client: MlflowClient, name: str, location: str | None) -> 
     """The id of an experiment, created when missing.
 
     Raises:
-        Rejected: it was deleted. Bringing it back is for the one who deleted it.
+        RecordRejected: it was deleted. Bringing it back is for the one who deleted it.
     """
     from mlflow.exceptions import MlflowException
 
@@ -190,7 +190,7 @@ def ensure_experiment(client: MlflowClient, name: str, location: str | None) -> 
                 raise
     if found.lifecycle_stage == "deleted":
         restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
-        raise Rejected(
+        raise RecordRejected(
             f"experiment {name} was deleted in MLflow: restore it ({restore}) or purge it (mlflow gc)"
         )
     return found.experiment_id

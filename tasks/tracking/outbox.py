@@ -23,7 +23,7 @@ from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import without_passwords
 from tasks.tracking.certificates import own
-from tasks.tracking.client import CampaignRecord, Rejected, TrialFiles, Unreachable, locate
+from tasks.tracking.client import CampaignRecord, RecordRejected, TrialFiles, Unreachable, locate
 from tasks.trial import History, Trial
 
 RECEIPT = ".receipt"
@@ -94,12 +94,12 @@ class Outbox:
             try:
                 self._send(trial, certificates)
                 self.waiting.remove(trial)
-            except Rejected as rejected:
+            except RecordRejected as rejected:
                 self._refused(rejected, trial=trial.number)
         for path in looks:
             try:
                 self._send_certificate(path, certificates)
-            except Rejected as rejected:
+            except RecordRejected as rejected:
                 self._refused(rejected, certificate=path.stem)
 
     def _rest(self, began: float) -> None:
@@ -115,7 +115,7 @@ class Outbox:
                 run_id = self.tracker.log_traces(self._campaign, trial, TrialFiles(place.path))
             except Unreachable as problem:
                 self._refused(problem, traces=trial.number)
-                if not isinstance(problem, Rejected):
+                if not isinstance(problem, RecordRejected):
                     self._rest(began)
                     return
             else:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tasks.llm.trace import FOLDER, TRACE, Trace
-from tasks.tracking.connection import Rejected
+from tasks.tracking.connection import RecordRejected
 from tasks.tracking.trial_run import CampaignRecord, campaign_tags, plain
 from tasks.trial import Trial, Usage
 
@@ -41,7 +41,7 @@ def send(
     """Make every question of a trial a trace that is linked to its run; those that are there become as they are now.
 
     Raises:
-        Rejected: the server takes no traces, or a file is none.
+        RecordRejected: the server takes no traces, or a file is none.
         MlflowException: whatever else MLflow does not like.
     """
     from mlflow.tracing.client import TracingClient
@@ -54,7 +54,7 @@ def send(
         try:
             client.log_spans(experiment, [span])
         except NotImplementedError as unknown:
-            raise Rejected("this MLflow server takes no traces: from 3.4 on it does") from unknown
+            raise RecordRejected("this MLflow server takes no traces: from 3.4 on it does") from unknown
         client.start_trace(_info(asked, span, experiment, run_id, campaign, trial, name))
 
 
@@ -63,7 +63,7 @@ def _read(path: Path) -> Trace:
         return TRACE.validate_json(path.read_bytes())
     except ValueError as broken:
         reason = str(broken).partition("\n")[0]
-        raise Rejected(f"{path} is not what was asked of a model: {reason}") from broken
+        raise RecordRejected(f"{path} is not what was asked of a model: {reason}") from broken
 
 
 def span_of(asked: Trace, campaign: CampaignRecord, name: str, ended: float) -> Span:

@@ -66,7 +66,7 @@ class TrialFiles:
     """Its commit in the lineage repository, when it has one."""
 
 
-class Point(NamedTuple):
+class MetricPoint(NamedTuple):
     key: str
     value: float
     timestamp: int
@@ -179,7 +179,7 @@ def trial_times(campaign: CampaignRecord, trial: Trial) -> tuple[int, int]:
     return milliseconds(start), milliseconds(end)
 
 
-def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[Point]:
+def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[MetricPoint]:
     """What was measured of a trial. A crash has no score, whatever was measured before it: never 0."""
     values: dict[str, float | None] = {}
     scored = trial.verdict.kind != "crash"
@@ -204,7 +204,7 @@ def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[Point]:
     return [*once, *_trainings(trial, end)] if scored else once
 
 
-def _trainings(trial: Trial, moment: int) -> Iterator[Point]:
+def _trainings(trial: Trial, moment: int) -> Iterator[MetricPoint]:
     """What each training scored, the first at step 1: its own where there are several, and those that ran again."""
     own = [rerun.score for rerun in trial.reruns if rerun.of == trial.number]
     others = [rerun.score for rerun in trial.reruns if rerun.of != trial.number]
@@ -213,9 +213,9 @@ def _trainings(trial: Trial, moment: int) -> Iterator[Point]:
             yield from point(key, score.value, moment, number)
 
 
-def point(key: str, value: float | None, moment: int, step: int = 0) -> list[Point]:
+def point(key: str, value: float | None, moment: int, step: int = 0) -> list[MetricPoint]:
     """A point of the log; none where there is no number."""
-    return [] if value is None or not math.isfinite(value) else [Point(key, value, moment, step)]
+    return [] if value is None or not math.isfinite(value) else [MetricPoint(key, value, moment, step)]
 
 
 def contradicts(metrics: Mapping[str, float], params: Mapping[str, str], trial: Trial) -> bool:
@@ -225,9 +225,9 @@ def contradicts(metrics: Mapping[str, float], params: Mapping[str, str], trial: 
     return metrics.get("score", score) != score or any(params.get(k, v) != v for k, v in now.items())
 
 
-def curves(progress: Path, start: int) -> list[Point]:
+def curves(progress: Path, start: int) -> list[MetricPoint]:
     """The reported metrics against steps, thinned evenly; `start` is the trial's, in milliseconds."""
-    found: dict[str, list[Point]] = {}
+    found: dict[str, list[MetricPoint]] = {}
     secrets = known_secrets()
 
     @lru_cache(1024)
@@ -259,7 +259,7 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield file.readline(LINE_BYTES)
 
 
-def _points(line: bytes, start: int, key: Callable[[str], str]) -> Iterator[Point]:
+def _points(line: bytes, start: int, key: Callable[[str], str]) -> Iterator[MetricPoint]:
     """The points of one report, named by `key`; none when it is none. Integers, however long, are read as floats."""
     try:
         report = json.loads(line, parse_int=float)
@@ -272,14 +272,14 @@ def _points(line: bytes, start: int, key: Callable[[str], str]) -> Iterator[Poin
         return
     for name, value in metrics.items():
         if isinstance(value, float) and math.isfinite(value):
-            yield Point(key(name), value, start + milliseconds(elapsed), int(step))
+            yield MetricPoint(key(name), value, start + milliseconds(elapsed), int(step))
 
 
 def _is_count(value: object) -> TypeGuard[float]:
     return isinstance(value, float) and 0 <= value <= LARGEST
 
 
-def _thin(points: Sequence[Point], limit: int) -> Sequence[Point]:
+def _thin(points: Sequence[MetricPoint], limit: int) -> Sequence[MetricPoint]:
     """At most `limit` (>= 2) of them at even distances, the first and the last among them."""
     if len(points) <= limit:
         return points

@@ -31,7 +31,7 @@ State = dict[str, object]
 
 
 @dataclass(frozen=True)
-class View:
+class RunsPage:
     """A prepared page of an experiment's runs."""
 
     key: str
@@ -62,7 +62,7 @@ class View:
         return f"#/experiments/{experiment}/runs?viewStateShareKey={self.key}&workflowType=machine_learning{mode}"
 
 
-def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> View:
+def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> RunsPage:
     """A campaign's trials as one flat table, best first, with what varies; `metrics` are those that have points."""
     parameters = {name: metric_key(name) for name in campaign.varies[:COLUMNS]}
     columns = [
@@ -86,7 +86,7 @@ def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> View
         "beside the score": [_bars(key) for key in beside[:CHARTS]],
         "cost": [_bars(key) for key in COSTS],
     }
-    return View(
+    return RunsPage(
         key=_digest(campaign.campaign_id),
         name=f"{campaign.campaign}: trials",
         created=milliseconds(campaign.created),
@@ -100,7 +100,7 @@ def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> View
     )
 
 
-def nights_view(campaign: CampaignRecord) -> View:
+def nights_view(campaign: CampaignRecord) -> RunsPage:
     """The campaigns of one environment below each other, the newest first."""
     metrics = ("champion/score", *NIGHTS, *NIGHT_COSTS)
     columns = [
@@ -113,7 +113,7 @@ def nights_view(campaign: CampaignRecord) -> View:
         "best so far": [_lines("champion/score"), *map(_bars, NIGHTS)],
         "cost": [_bars(key) for key in NIGHT_COSTS],
     }
-    return View(
+    return RunsPage(
         key=_digest(f"nights of {campaign.environment}"),
         name="nights",
         created=milliseconds(campaign.created),

@@ -11,8 +11,8 @@ from flows.views import terminal
 from tasks.editing.edits import EditFailed, patched
 from tasks.proposing.validation import originals
 from tasks.store import approval, inbox, life
-from tasks.store.approval import Answer, Parked
-from tasks.store.inbox import Idea
+from tasks.store.approval import ApprovalAnswer, Parked
+from tasks.store.inbox import InboxProposal
 from tasks.store.ledger import Ledger
 from tasks.system.redact import clean
 from tasks.trial import Params, best
@@ -34,7 +34,7 @@ def propose(
         raise Refused("an idea needs --params, --diff or both: say what is to be different")
     start = dict(champion.proposal.params) if champion else ledger.environment.defaults
     complete = ledger.environment.complete({**_own(ledger, start), **values})
-    name = inbox.add(ledger.path, Idea(complete, _files(ledger, diff, base), rationale))
+    name = inbox.add(ledger.path, InboxProposal(complete, _files(ledger, diff, base), rationale))
     ledger.event("idea", inbox=name, rationale=rationale)
     if as_json:
         terminal.print_json({"campaign": campaign, "inbox": name, "params": complete})
@@ -52,7 +52,7 @@ def say(campaign: str, number: int | None, approved: bool, comment: str, as_json
     """
     ledger = Ledger.open(campaign)
     one = _waiting(ledger, number)
-    said = Answer(approved, "terminal", comment, time.time())
+    said = ApprovalAnswer(approved, "terminal", comment, time.time())
     if not approval.answer(ledger.place(one.number), said):
         raise Refused(f"trial {one.number} of {campaign} was answered a moment ago: see nightshift status")
     ledger.event("answer", trial=one.number, approved=approved, by="terminal", comment=comment)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flows.cli.doctor.machine import Check, gib
 from tasks.machine import file_locks
-from tasks.machine.gpus import COMMAND, GIB, Gpu, Holder, ask_gpus, ask_holders, can_be_asked, known
+from tasks.machine.gpus import COMMAND, GIB, Gpu, GpuProcess, ask_gpus, ask_holders, can_be_asked, known
 from tasks.machine.slots import cpu_prefix
 from tasks.system import orphans
 from tasks.system.commands import Unanswered, command_of
@@ -26,7 +26,7 @@ def gpus() -> Check:
     return judged(found, [known(holder) for holder in named], [*words, *more])
 
 
-def judged(found: list[Gpu], holders: list[Holder], words: list[str]) -> Check:
+def judged(found: list[Gpu], holders: list[GpuProcess], words: list[str]) -> Check:
     """What that means for a campaign: a GPU that somebody else computes on is slower for us."""
     details = {"gpus": [_document(gpu, holders) for gpu in found]}
     said = f"{COMMAND} says: {'; '.join(words)}" if words else ""
@@ -84,7 +84,7 @@ def _called(pid: int) -> str:
     return f"process {pid} ({command_of(pid) or 'a program'})"
 
 
-def _described(gpu: Gpu, holders: list[Holder]) -> str:
+def _described(gpu: Gpu, holders: list[GpuProcess]) -> str:
     size = gib(gpu.memory) if gpu.memory is not None else "memory not told"
     if holders:
         held = f"held by {', '.join(_holder(holder) for holder in holders)}"
@@ -95,13 +95,13 @@ def _described(gpu: Gpu, holders: list[Holder]) -> str:
     return f"{gpu.index}: {gpu.name}, {size}, {held}"
 
 
-def _holder(holder: Holder) -> str:
+def _holder(holder: GpuProcess) -> str:
     what = f"trial {holder.trial}" if holder.trial else holder.command or "a program without a name"
     pid = f"pid {holder.pid}" if holder.pid is not None else "pid not told"
     return f"{what} ({pid}{f', {gib(holder.memory)}' if holder.memory is not None else ''})"
 
 
-def _document(gpu: Gpu, holders: list[Holder]) -> dict[str, object]:
+def _document(gpu: Gpu, holders: list[GpuProcess]) -> dict[str, object]:
     return {
         "index": gpu.index, "uuid": gpu.uuid, "name": gpu.name,
         "memory_bytes": gpu.memory, "used_bytes": gpu.used,

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
-from tasks.llm.account import Account, Stated, accounts, check
+from tasks.llm.account import Account, ModelOptions, accounts, check
 from tasks.llm.chat import Answer, Message, ask
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data
-from tasks.llm.reading import Idea, without_thoughts
+from tasks.llm.reading import ParsedAnswer, without_thoughts
 from tasks.llm.telling import start, told
-from tasks.proposers import Brief, Left, Proposer, Suggestion, Unusable
+from tasks.proposers import Proposer
+from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unusable
 from tasks.trial import Params, Usage
 
 N = TypeVar("N", int, float)
@@ -25,7 +26,7 @@ REASON_LINES = 40
 CUT_OFF = "the answer was cut off at the limit of output tokens: be brief, and answer as a whole"
 
 
-class Researcher(Proposer, Stated):
+class Researcher(Proposer, ModelOptions):
     """A proposer that asks a language model."""
 
     asks: ClassVar[bool] = True
@@ -38,7 +39,7 @@ class Researcher(Proposer, Stated):
         """
         return accounts(self)
 
-    def preflight(self, left: Left = Left()) -> None:
+    def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         for account in self.accounts():
             usd, tokens = _least(account.max_usd, left.usd), _least(account.max_tokens, left.tokens)
             check(account.model_copy(update={"max_usd": usd, "max_tokens": tokens}))
@@ -92,7 +93,7 @@ def asked(
 
 
 def suggestion(
-    idea: Idea, shown: Brief, account: Account, usage: Usage, files: dict[str, str] | None = None
+    idea: ParsedAnswer, shown: Brief, account: Account, usage: Usage, files: dict[str, str] | None = None
 ) -> Suggestion:
     """An idea as a suggestion: what it does not state stays at the champion's."""
     params: Params = {**start(shown), **idea.params}
