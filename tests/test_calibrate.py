@@ -15,7 +15,7 @@ from toy import nightshift, quadratic
 
 from environments.plugins import Refused
 from environments.score import Score
-from flows.cli import app
+from flows.cli.app import app
 from flows.cli.deciding import calibrate
 from tasks.store import calibration
 from tasks.store.calibration import Calibration, Measured, findings, foresight, interval, replicates, reruns

@@ -20,7 +20,7 @@ from test_proposers import decided
 from toy import GREEDY, command, environment, nightshift, quadratic, slow, start, status
 
 from environments.plugins import Refused
-from flows.cli import app
+from flows.cli.app import app
 from flows.cli.problems.env_template import write_environment
 from flows.cli.running import detached
 from flows.spec.campaign_spec import CampaignSpec, checked_environment

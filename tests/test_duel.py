@@ -12,7 +12,7 @@ from toy import nightshift, quadratic
 
 from environments.plugins import Refused
 from environments.score import Score
-from flows.cli import app
+from flows.cli.app import app
 from flows.cli.deciding import duel_sides
 from flows.cli.deciding.duel import DUEL, Bout, compare, in_words, prepare, two_sided
 from tasks.system import file_trees

@@ -133,10 +133,11 @@ def test_two_processes_that_ask_at_once_get_different_names(home: Path) -> None:
     assert len(names) == len(set(names)) == 60
 
 
-def test_the_home_is_private(home: Path) -> None:
-    assert not home.exists()
-    assert home() == home
-    assert home.stat().st_mode & 0o777 == 0o700
+def test_the_home_is_private(request: pytest.FixtureRequest) -> None:
+    expected = request.getfixturevalue("home")
+    assert not expected.exists()
+    assert home() == expected
+    assert expected.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_campaigns_directory_is_private(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from tasks.system import orphans
 
 HOLD = """\
 import subprocess, sys, time
-from tasks.ledger import Ledger
-from tasks.life import Life
-from tasks.walls.orphans import MARKER
+from tasks.store.ledger import Ledger
+from tasks.store.life import Life
+from tasks.system.orphans import MARKER
 with Life(Ledger.open("n")) as life:
     if "orphan" in sys.argv:
         marker = {MARKER: life.ledger.campaign.campaign_id + "/0003/1"}

@@ -117,7 +117,7 @@ def test_an_address_is_shown_without_its_password(address: str, public: str) -> 
 OPEN = """
 import sys
 from pathlib import Path
-from tasks.tracking import CampaignRecord, locate
+from tasks.tracking.client import CampaignRecord, locate
 
 home = Path(sys.argv[1])
 tracker = locate(f"sqlite:///{home}/mlflow.db", home)

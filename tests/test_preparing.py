@@ -132,7 +132,7 @@ def test_a_preparation_that_is_killed_leaves_nothing_that_is_taken_for_whole(
     environment = pool(tmp_path / "pool", RECIPE + wait, f'settings.gate = "{gate}"\n')
     (gate / "shut").touch()
     life = (
-        "import pathlib, sys, environments\nfrom tasks import preparing\n"
+        "import pathlib, sys, environments\nfrom tasks.recipes import preparing\n"
         "preparing.prepare(environments.load(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), print)\n"
     )
     process = subprocess.Popen(

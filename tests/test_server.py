@@ -211,8 +211,8 @@ def is_gone(url: str, family: list[psutil.Process], home: Path) -> bool:
 OWNER = """\
 import time
 from pathlib import Path
-from flows.server import prefect_server, settle_in
-from tasks.ledger import home
+from flows.server.connect import prefect_server, settle_in
+from tasks.system.home import home
 settle_in(home())
 with prefect_server(None, home()) as url:
     print(url, flush=True)

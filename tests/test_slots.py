@@ -44,7 +44,7 @@ LIST = "\n".join(f"{gpu.index}, {gpu.uuid}, 143771, 0, {gpu.name}" for gpu in FO
 HOLD = """
 import os, subprocess, sys
 from pathlib import Path
-from tasks.slots import Slots
+from tasks.machine.slots import Slots
 with Slots(Path(sys.argv[1]), cpu_slots=1, folder=Path(sys.argv[2])).hold() as slot:
     {before}
     print("held", flush=True)
@@ -53,11 +53,11 @@ with Slots(Path(sys.argv[1]), cpu_slots=1, folder=Path(sys.argv[2])).hold() as s
 LEAVE = """orphan = subprocess.Popen(["sleep", "600"], pass_fds=slot.fences, env={env}, start_new_session=True)
     print(orphan.pid, flush=True)"""
 TRAIN = """from environments.limits import Limits
-    from tasks.sandbox import Program
-    from tasks.walls.confine import View
+    from tasks.sandbox.program import Program
+    from tasks.sandbox.confinement import VisiblePaths
     there = Path(sys.argv[2]).parent / "trial"
     there.mkdir()
-    view = View((there,), ())
+    view = VisiblePaths((there,), ())
     program = Program(["sleep", "600"], cwd=there, log=there / "log", marker="slots/1", level="none", view=view,
                       limits=Limits(), slot=slot)
     print(psutil.Process(program.process.pid).children()[0].pid, flush=True)"""

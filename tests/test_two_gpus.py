@@ -51,7 +51,7 @@ def after(words: list[str], option: str) -> str | None:
 
 
 def test_every_command_of_ours_on_the_page_is_one_with_options_that_it_has() -> None:
-    from flows.cli import app
+    from flows.cli.app import app
 
     found = ours()
     assert {"doctor", "env", "try", "up", "run", "status"} <= {words[0] for words in found}

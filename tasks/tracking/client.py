@@ -25,7 +25,7 @@ from tasks.system.redact import without_passwords
 from tasks.tracking import registry
 from tasks.tracking.campaign_run import decided, standing_points, standing_tags, summary_points
 from tasks.tracking.certificates import certificate_points, ended
-from tasks.tracking.connection import Store, Unreachable, ensure_experiment, find_run
+from tasks.tracking.connection import RecordRejected, Store, Unreachable, ensure_experiment, find_run
 from tasks.tracking.interface import Ending, NoTracking, Tracker
 from tasks.tracking.trial_run import (
     CampaignRecord,
