@@ -19,9 +19,7 @@ State is derived from these files and kept nowhere else. What a campaign remembe
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import inspect
 import json
 import os
 import platform
@@ -41,13 +39,13 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
-from environments.score import Score
 from tasks.checkpoint import At, spec_digest
 from tasks.deciding.ablation import Ablation
 from tasks.deciding.certificate import Certificate, Looks
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.store import attempts, workspace
+from tasks.store.judge_code import judge_digest, versions
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
@@ -216,14 +214,22 @@ class Ledger:
         """Refuse to go on when scores would no longer mean what they meant at the start."""
         campaign = self.campaign
         settings = campaign.model_dump(include=set(Settings.model_fields))
-        now = measure(self.path, self.environment, settings)
-        if now != campaign.digest:
-            raise Refused(
-                f"campaign {campaign.name!r} cannot go on: its frozen files or its judge have changed since "
-                f"it began (digest {campaign.digest} then, {now} now), so new scores would not compare with the old. "
-                f"Go on with Nightshift {campaign.version} as it was, or begin a new campaign"
-            )
+        if measure(self.path, self.environment, settings) != campaign.digest:
+            raise Refused(f"campaign {campaign.name!r} cannot go on: {self._difference(settings)}")
         preparing.compare(self.environment)
+
+    def _difference(self, settings: dict[str, object]) -> str:
+        """Why the digest is not the one of the start, and what to do."""
+        for version in versions(self.environment.judge):
+            if measure(self.path, self.environment, settings, version.digests[0]) == self.campaign.digest:
+                return (
+                    f"Nightshift {version.version} began it, whose judge scores differently from this version's. "
+                    f"Finish it with that version (git checkout {version.commit}), or begin a new campaign"
+                )
+        return (
+            "its frozen files have changed since it began, so new scores would not compare with the old. "
+            f"Restore {self.path}, or begin a new campaign"
+        )
 
     @cached_property
     def environment(self) -> Environment:
@@ -357,15 +363,17 @@ def freeze(environment: Environment, path: Path) -> None:
     (path / "trials").mkdir()
 
 
-def measure(path: Path, environment: Environment, settings: dict[str, object]) -> str:
-    """The digest of all that changes a score: frozen files, the judge's code, and the settings."""
-    judge = Path(inspect.getfile(type(environment.judge)))
-    code = [judge, *sorted(judge.parent.glob("_*.py")), Path(inspect.getfile(Score))]
+def measure(path: Path, environment: Environment, settings: dict[str, object], judge: str = "") -> str:
+    """The digest of all that changes a score: frozen files, the judge's code, and the settings.
+
+    Args:
+        judge: Digest of another version of the judge's code; empty for the present one.
+    """
     return spec_digest(
         {
             "environment": outputs.digest(path / "environment"),
             "program": outputs.digest(path / "program"),
-            "judge": hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest(),
+            "judge": judge or judge_digest(environment.judge),
             **settings,
         }
     )
