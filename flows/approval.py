@@ -1,8 +1,8 @@
-"""Approval in Prefect: a run of the flow `approve` for each proposal that waits, with its diff and a form.
+"""Approval in Prefect: a run of the flow `approve` per waiting proposal, with its diff and a form.
 
-The run is made suspended, is never executed and needs no worker: whoever answers its form in the Prefect UI answers
-the campaign, which looks at its next turn. `nightshift approve` and `nightshift reject` say the same from a terminal.
-Without a server there is no form, and what nobody answers in time is rejected.
+The run is created suspended, is never executed and needs no worker. An answer in its form reaches the campaign at its
+next turn. `nightshift approve` and `nightshift reject` do the same in a terminal. Without a server there is no form.
+A proposal that nobody answers in time is rejected.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 ASK_SECONDS = 10.0
-"""How long the server may take to answer, before the campaign goes on without it."""
+"""Time-out of a request; then the campaign goes on without the server."""
 REST_SECONDS = 120.0
-"""How long a server that did not answer is not asked again: every look at one that hangs would cost ASK_SECONDS."""
+"""How long a server that did not answer is not asked again; each request to a hanging server costs ASK_SECONDS."""
 SHOWN_LINES = 400
-"""Of a diff, in the form."""
+"""Lines of a diff in the form."""
 
 
 class Word(RunInput):
-    """What a person says to a proposal."""
+    """The form's fields."""
 
     approve: bool = Field(
         default=False, title="Approve", description="Train and judge it. Left off, it is rejected."
@@ -57,11 +57,11 @@ class Word(RunInput):
 
 @flow(name="approve", flow_run_name="{campaign} trial {trial}")
 def approve(campaign: str, trial: int) -> None:
-    """Ask a person whether a proposal may run. Its runs are made suspended, and end with the answer."""
+    """Ask a person whether a proposal may run. Its runs are created suspended, and end with the answer."""
 
 
 def ask(ledger: Ledger, number: int, proposal: Proposal, minutes: float) -> None:
-    """Have a proposal wait for a person's word."""
+    """Put a proposal on hold until it is approved or rejected."""
     until = time.time() + 60 * minutes
     run: str | None = None
     try:
@@ -74,10 +74,10 @@ def ask(ledger: Ledger, number: int, proposal: Proposal, minutes: float) -> None
 
 
 def collect(ledger: Ledger) -> tuple[Parked, ...]:
-    """Every proposal that a person was asked about, with the answers that have come by now."""
+    """Every proposal that was put on hold, with the answers so far."""
     for one in approval.parked(ledger.trials):
         if one.answer is not None:
-            if not approval.is_closed(ledger.place(one.number)):  # it was answered in a terminal
+            if not approval.is_closed(ledger.place(one.number)):  # answered in a terminal
                 _end(ledger, one, one.answer)
             continue
         said = _said(ledger, one)
@@ -89,7 +89,7 @@ def collect(ledger: Ledger) -> tuple[Parked, ...]:
 
 
 def settle(ledger: Ledger, one: Parked, said: ApprovalAnswer) -> bool:
-    """Write an answer down, and end the run that asked; whether it was the first answer."""
+    """Store an answer and end the flow run that asked; whether it was the first answer."""
     if not approval.answer(ledger.place(one.number), said):
         return False
     ledger.event("answer", trial=one.number, approved=said.approved, by=said.by, comment=said.comment)
@@ -98,7 +98,7 @@ def settle(ledger: Ledger, one: Parked, said: ApprovalAnswer) -> bool:
 
 
 def page(proposal: Proposal, defaults: Params) -> str:
-    """A proposal in markdown: why, what it changes, and its diff."""
+    """A proposal in Markdown: rationale, changes and diff."""
     changed = [
         (code(name), code(short_value(defaults.get(name))), code(short_value(value)))
         for name, value in proposal.params.items()
@@ -109,7 +109,7 @@ def page(proposal: Proposal, defaults: Params) -> str:
     if changed:
         parts.append(in_markdown([("parameter", "baseline", "proposed"), *changed]))
     if proposal.edit:
-        # Line by line: an end of a line within one of them would make one that does not look like a diff's.
+        # A newline inside a line would make a line that does not look like a diff's.
         lines = [" ".join(clean(line)) for line in proposal.edit.split("\n")]
         more = [f"... {len(lines) - SHOWN_LINES} more lines: diff.patch"] if len(lines) > SHOWN_LINES else []
         fence = "`" * max(3, *(len(run) + 1 for line in lines for run in re.findall("`+", line)), 0)
@@ -119,7 +119,7 @@ def page(proposal: Proposal, defaults: Params) -> str:
 
 @contextmanager
 def _client() -> Iterator[SyncPrefectClient]:
-    """A client without Prefect's own patience: the night waits for it."""
+    """A client without Prefect's retries: the campaign waits for it."""
     quick = {"timeout": ASK_SECONDS}
     with (
         temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
@@ -129,9 +129,9 @@ def _client() -> Iterator[SyncPrefectClient]:
 
 
 def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) -> str:
-    """The run that asks; its id."""
+    """Create the suspended run; returns its id."""
     text = page(proposal, ledger.environment.defaults)
-    # Not `Suspended`, which would have a worker take the run up again: there is nothing in it to be run.
+    # Not `Suspended`, which a worker would resume: the run has nothing to execute.
     state: State[None] = Paused(
         name="Suspended", timeout_seconds=int(seconds), pause_key=f"trial-{number}", reschedule=False
     )
@@ -154,7 +154,7 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) 
 
 
 def _said(ledger: Ledger, one: Parked) -> ApprovalAnswer | None:
-    """What was said in the Prefect UI; None when nothing was, or the server does not answer."""
+    """The answer given in the Prefect UI; None if there is none or the server does not answer."""
     silent = ledger.place(one.number).path / "unanswered"
     if one.asked.flow_run_id is None or (
         silent.exists() and time.time() - silent.stat().st_mtime < REST_SECONDS
@@ -168,22 +168,22 @@ def _said(ledger: Ledger, one: Parked) -> ApprovalAnswer | None:
             if state is None or state.is_paused():
                 return None
             word = _word(client, run, one.number)
-            if word is None:  # its run was ended: by its time, or by somebody
+            if word is None:  # the run was ended by its time-out or by somebody
                 late = time.time() >= one.asked.until
                 return None if late else ApprovalAnswer(False, "prefect", "its run was ended", time.time())
-    except ObjectNotFound:  # another server than the one that was asked on, or the run was deleted
+    except ObjectNotFound:  # another server, or the run was deleted
         return None
     except Exception as fault:  # noqa: BLE001 (a server that is away says nothing, and the night goes on)
         noted = silent.exists()
         silent.touch()
-        if not noted:  # once, not at every look
+        if not noted:  # recorded once, not at every check
             ledger.event("approval", trial=one.number, problem=clean(str(fault))[:1])
         return None
     return ApprovalAnswer(word.approve, "prefect", word.comment, time.time())
 
 
 def _word(client: SyncPrefectClient, run: UUID, number: int) -> Word | None:
-    """The form as it was sent; None when it was not."""
+    """The submitted form; None if there is none."""
     try:
         said = client.read_flow_run_input(run, f"suspended-trial-{number}-response")
     except HTTPStatusError as problem:
@@ -194,7 +194,7 @@ def _word(client: SyncPrefectClient, run: UUID, number: int) -> Word | None:
 
 
 def _end(ledger: Ledger, one: Parked, said: ApprovalAnswer) -> None:
-    """End the run that asked; what fails here leaves a run behind that asks in vain, no more."""
+    """End the flow run that asked. A failure leaves a run behind that nobody reads."""
     approval.close(ledger.place(one.number))
     if one.asked.flow_run_id is None:
         return

@@ -1,8 +1,9 @@
-"""The campaign: one night. Propose, train, evaluate, decide, record, until a guard fires; then prove what was found.
+"""The campaign: propose, train, evaluate, decide, record, until a stopping criterion applies; then certify the
+champion.
 
-Every step is a task whose result is a file below the campaign's directory (tasks/checkpoint.py), so this function
-can be killed at any moment and called again: what was finished comes back from its file, what was in flight is
-done again. Nothing is remembered but `history`.
+Every step is a task whose result is a file in the campaign's directory (tasks/checkpoint.py). So this function can be
+killed at any moment and called again: finished steps are read from their files, unfinished ones are done again. The
+only memory is `history`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from flows.engine import chaining, launching, run_certificate, stopping
 from flows.engine.campaign_state import CampaignState
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
 from flows.engine.outage import wait_for_the_server
-from flows.engine.preparation import make_ready
+from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
-from flows.engine.redecide import complete
-from flows.engine.worker_pool import Crew
+from flows.engine.redecide import finish_pending
+from flows.engine.worker_pool import WorkerPool
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.naming import campaign_name, flow_run_name, tag
@@ -36,14 +37,14 @@ from flows.spec.parameters import (
     Trials,
     Until,
 )
-from flows.views.artifacts import Showcase
+from flows.views.artifacts import Artifacts
 from tasks.proposing.brief import RemainingBudget
 from tasks.record import reconcile
 from tasks.store.life import Life
 from tasks.tracking.outbox import Outbox
 
 LOOK_SECONDS = 2.0
-"""Between two looks at whether a person has answered."""
+"""Interval of checks for an approval."""
 
 
 @flow(
@@ -69,7 +70,7 @@ def campaign(
     tracking: Tracking = None,
     advanced: Advanced = Advanced(),
 ) -> State[str]:
-    """Improve an environment's program for a night: propose, train, evaluate, decide, until a guard fires."""
+    """Improve an environment's program: propose, train, evaluate, decide, until a stopping criterion applies."""
     spec = CampaignSpec.of(
         environment=environment, name=campaign_name(name, environment), proposer=proposer, rule=rule,
         cancel=cancel, replicates=replicates, trials=trials, hours=hours, until=until, parallel=parallel,
@@ -88,29 +89,29 @@ def campaign(
         check_progress(ledger, run.id)
         spec.store(ledger)
         crash_the_dead(ledger, run.id)
-        make_ready(ledger, spec.launch)
+        ensure_prepared(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
-        finished = complete(spec, ledger, slots, reconcile(ledger))
+        finished = finish_pending(spec, ledger, slots, reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
-        with Showcase(ledger, run.id) as showcase:
+        with Artifacts(ledger, run.id) as showcase:
             showcase.show(finished)
             chunk, full = chaining.begun(len(finished)), chaining.full(len(finished))
-            night = CampaignState(spec, ledger, outbox, slots, finished[:chunk], showcase.show)
-            for number, proposal in undone(night, finished):
-                night.trial(number, proposal)
-            with Crew(spec.parallel) as crew:
-                while not isinstance(coming := next_trial(night, crew, life, full), stopping.Stop):
+            state = CampaignState(spec, ledger, outbox, slots, finished[:chunk], showcase.show)
+            for number, proposal in undone(state, finished):
+                state.trial(number, proposal)
+            with WorkerPool(spec.parallel) as pool:
+                while not isinstance(coming := next_trial(state, pool, life, full), stopping.Stop):
                     if coming == FULL:
                         outbox.drain()
-                        return chaining.hand_over(spec, ledger, len(night.history))
+                        return chaining.hand_over(spec, ledger, len(state.history))
                     if coming == WAITS:
-                        crew.wait(LOOK_SECONDS)
+                        pool.wait(LOOK_SECONDS)
                     else:
-                        crew.start(night.trial, *coming)
+                        pool.start(state.trial, *coming)
             if coming.state == "finished":
-                coming = coming if run_certificate.at_the_end(night.bench) else stopping.ASKED
-                showcase.show(night.history)
-        outbox.close(coming.state)  # takes the certificate and the last picture along
+                coming = coming if run_certificate.at_the_end(state.runner) else stopping.ASKED
+                showcase.show(state.history)
+        outbox.close(coming.state)  # with the certificate and the final picture
         ledger.event("end", state=coming.state, reason=coming.reason)
     wait_for_the_server(ledger)
     message = f"{spec.name}: {coming.reason}"

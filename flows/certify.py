@@ -1,4 +1,4 @@
-"""`nightshift certify`: look at a campaign's champion later, again, or in other environments."""
+"""The flow `certify`: certify a campaign's champion later, again, or in other environments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from environments import Environment
 from environments.plugins import Refused
 from flows.cli.running.foreground import report, run_flow
 from flows.engine import run_certificate, stopping
-from flows.engine.preparation import make_ready
+from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import crash_the_dead
-from flows.engine.redecide import complete
-from flows.engine.runner import Bench
+from flows.engine.redecide import finish_pending
+from flows.engine.runner import Runner
 from flows.server import connect
 from flows.spec.campaign_spec import CampaignSpec, checked_environment
-from flows.views.artifacts import Showcase
+from flows.views.artifacts import Artifacts
 from flows.views.follow import Watch
 from flows.views.status import ended, stored_spec
 from tasks.recipes import preparing
@@ -44,25 +44,25 @@ Runs = Annotated[
 
 @flow(name="certify", flow_run_name="{name}", persist_result=True, result_serializer="json")
 def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B006 (Prefect shows the default)
-    """Train a campaign's champion and its baseline afresh, and say what that proves."""
+    """Retrain a campaign's champion and its baseline, and compare them."""
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = _spec(ledger)
     before = ended(ledger)
     with Life(ledger, flow_run_id=run.id, page=run.ui_url) as life:
         crash_the_dead(ledger, run.id)
-        make_ready(ledger, spec.launch)
-        history = complete(spec, ledger, spec.slots(ledger.environment), reconcile(ledger))
+        ensure_prepared(ledger, spec.launch)
+        history = finish_pending(spec, ledger, spec.slots(ledger.environment), reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         words = []
-        with Showcase(ledger, run.id) as showcase:
-            for bench in _benches(spec, ledger, on):
-                make_ready(ledger, spec.launch, bench.elsewhere)
-                made = run_certificate.certify(bench, runs or spec.certificate_runs(bench.environment) or 3)
+        with Artifacts(ledger, run.id) as showcase:
+            for runner in _benches(spec, ledger, on):
+                ensure_prepared(ledger, spec.launch, runner.elsewhere)
+                made = run_certificate.certify(runner, runs or spec.certificate_runs(runner.environment) or 3)
                 showcase.show(history)
-                if made is None or not run_certificate.also_ablate(bench, made):
+                if made is None or not run_certificate.also_ablate(runner, made):
                     words.append("asked to stop")
                     break
-                words.append(f"{bench.environment.name}: {'passed' if made.passed else made.reason}")
+                words.append(f"{runner.environment.name}: {'passed' if made.passed else made.reason}")
         found = stopping.stop(spec, ledger.environment, history, life.spent, asked=False)
         over = found or stopping.Stop("stopped", "certified before its trials were done")
         state = before.get("state", over.state)
@@ -86,8 +86,8 @@ def prove(name: str, on: str | None, runs: int | None, server: str | None, as_js
         _check_fits(ledger.environment, checked_environment(one, {}))
     if reason := run_certificate.no_champion(ledger.history()):
         raise Refused(f"campaign {name!r} cannot be certified: {reason}")
-    for bench in _benches(_spec(ledger), ledger, elsewhere):
-        if reason := run_certificate.nothing_to_certify(bench):
+    for runner in _benches(_spec(ledger), ledger, elsewhere):
+        if reason := run_certificate.nothing_to_certify(runner):
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     api = connect.stated_server(server, home())
     console = Console(highlight=False, quiet=as_json)
@@ -103,12 +103,12 @@ def prove(name: str, on: str | None, runs: int | None, server: str | None, as_js
     return report(Ledger.open(name), as_json)
 
 
-def _benches(spec: CampaignSpec, ledger: Ledger, on: list[str]) -> list[Bench]:
+def _benches(spec: CampaignSpec, ledger: Ledger, on: list[str]) -> list[Runner]:
     """Where the champion is to be looked at."""
     history, slots = ledger.history(), spec.slots(ledger.environment)
     if not on:
-        return [Bench(spec, ledger, history, slots)]
-    return [Bench(spec, ledger, history, slots, _frozen(ledger, checked_environment(one, {}))) for one in on]
+        return [Runner(spec, ledger, history, slots)]
+    return [Runner(spec, ledger, history, slots, _frozen(ledger, checked_environment(one, {}))) for one in on]
 
 
 def _check_fits(own: Environment, environment: Environment) -> None:

@@ -1,5 +1,4 @@
-"""`nightshift rerun`: a trial of a campaign that has ended once more, and what that changes
-(flows/engine/redecide.py)."""
+"""The flow `rerun`: run one trial of a campaign again, and recompute later verdicts (flows/engine/redecide.py)."""
 
 from __future__ import annotations
 
@@ -14,13 +13,13 @@ from rich.console import Console
 from environments.plugins import Refused
 from flows.cli.running.foreground import report, run_flow
 from flows.engine import run_certificate, stopping
-from flows.engine.preparation import make_ready
+from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
-from flows.engine.redecide import complete
-from flows.engine.runner import Bench
+from flows.engine.redecide import finish_pending
+from flows.engine.runner import Runner
 from flows.server import connect
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views.artifacts import Showcase
+from flows.views.artifacts import Artifacts
 from flows.views.follow import Watch
 from flows.views.status import stored_spec
 from tasks.record import reconcile
@@ -37,25 +36,27 @@ Number = Annotated[int, Field(ge=0, description="Of the trial; it must be finish
 
 @flow(name="rerun", flow_run_name="{name} {trial}", persist_result=True, result_serializer="json")
 def rerun(name: str, trial: Number) -> State[str]:
-    """Train, judge and decide a trial of a campaign once more, and give every later verdict anew."""
+    """Train, judge and decide a trial of a campaign again, and recompute every later verdict."""
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = CampaignSpec.of(**stored_spec(ledger))
     wait_for_the_other(ledger, run.id)
     with Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life, Presence(run.id):
         check_progress(ledger, run.id)
         crash_the_dead(ledger, run.id)
-        make_ready(ledger, spec.launch)
+        ensure_prepared(ledger, spec.launch)
         finished = reconcile(ledger)
         _begin(ledger, finished, trial, run.id)
         slots = spec.slots(ledger.environment)
-        history = complete(spec, ledger, slots, finished)
+        history = finish_pending(spec, ledger, slots, finished)
         outbox = Outbox(ledger, spec.tracking, run.id, history)
-        with Showcase(ledger, run.id) as showcase:
+        with Artifacts(ledger, run.id) as showcase:
             showcase.show(history)
             end = _end(spec, ledger, history, life.spent)
             if end.state == "finished":
                 end = (
-                    end if run_certificate.at_the_end(Bench(spec, ledger, history, slots)) else stopping.ASKED
+                    end
+                    if run_certificate.at_the_end(Runner(spec, ledger, history, slots))
+                    else stopping.ASKED
                 )
                 showcase.show(history)
         outbox.close(end.state)
@@ -103,8 +104,7 @@ def check(ledger: Ledger, finished: History, number: int) -> None:
 
 
 def _check_machine(ledger: Ledger, trial: Trial) -> None:
-    """Refuse a trial of another machine: verdicts on later ones compare with it there
-    (tasks/deciding/comparable.py)."""
+    """Refuse a trial of another machine: later verdicts compare with scores of that machine."""
     was, here = trial.runs[-1].machine if trial.runs else "", machine()
     if stored_spec(ledger).get("launch", "here") == "here" and not is_from(was, here):
         raise Refused(
@@ -114,9 +114,9 @@ def _check_machine(ledger: Ledger, trial: Trial) -> None:
 
 
 def _begin(ledger: Ledger, finished: History, number: int, flow_run_id: str | None) -> None:
-    """Begin another attempt at a trial, unless it is this request's already.
+    """Begin another attempt at a trial, unless this request has begun it.
 
-    It is where a life that was asked for one was cut off, however far it had come, and where this flow run is retried.
+    A request that was interrupted continues, as does a retried flow run.
     """
     check(ledger, finished, number)
     mine = cut_off = False
@@ -132,7 +132,7 @@ def _begin(ledger: Ledger, finished: History, number: int, flow_run_id: str | No
 
 
 def _end(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> stopping.Stop:
-    """How the campaign stands after it: as before, unless it had failed or been cut off, or fails now."""
+    """The campaign's state after the rerun: as before, unless it had failed or been interrupted, or fails now."""
     found = stopping.stop(spec, ledger.environment, history, spent, asked=False)
     before = _before(ledger)
     if before.get("state") in ("finished", "stopped") and not (found and found.state == "failed"):
@@ -141,7 +141,7 @@ def _end(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> 
 
 
 def _before(ledger: Ledger) -> dict[str, Any]:
-    """How the campaign had ended before it was asked for reruns; empty where it was cut off."""
+    """How the campaign ended before reruns were asked for; empty if it was interrupted."""
     last: dict[str, Any] = {}
     for event in ledger.events():
         if event["event"] == "life" and "rerun" not in event:

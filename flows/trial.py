@@ -1,10 +1,9 @@
-"""The trial: train and judge one run of a campaign, as a flow of its own. It is what a work pool of GPUs runs.
+"""The trial as a flow of its own: train and judge one run of a campaign on a worker, for example on a GPU machine.
 
-A campaign with `launch = "gpu-pair"` has its runs done by the deployment `trial/gpu-pair`, on whichever machine its
-worker is (flows/engine/launching.py). What is to be done, and what comes of it, are files in the campaign's
-directory, which
-both machines see; nothing that counts travels through Prefect. This flow never takes the campaign's lock and writes
-nothing but that run: its directory, and the results of its tasks.
+A campaign with `launch = "gpu-pair"` runs its trainings by the deployment `trial/gpu-pair`
+(flows/engine/launching.py). Request and results are files in the campaign's directory, which both machines share;
+nothing that counts travels through Prefect. This flow never takes the campaign's lock, and writes only that run's
+directory and task results.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from prefect.states import Completed, Failed
 import environments
 from environments.plugins import Refused
 from flows.engine.deployment_run import NOT_SHARED
-from flows.engine.runner import Bench
+from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import stored_spec
 from tasks.checkpoint import history_digest
@@ -44,14 +43,14 @@ if TYPE_CHECKING:
 def trial(
     campaign: str, folder: str, run: str, launch: int, token: str, runs: str | None = None
 ) -> State[None]:
-    """Train and judge one run of a campaign whose directory is on storage that this machine shares.
+    """Train and judge one run of a campaign, whose directory is on shared storage.
 
     Args:
-        folder: The campaign's directory, as the machine that runs the campaign calls it.
-        run: Which run of which trial: the name of its folder below `launches`.
-        launch: How often it was launched, this time included.
-        token: What the file that says what to do must hold.
-        runs: Where this machine has the directory of all campaigns; None: where the other has it.
+        folder: The campaign's directory, as named on the campaign's machine.
+        run: The run: its folder's name below `launches`.
+        launch: Number of this launch, from 1.
+        token: What the request file must hold.
+        runs: This machine's directory of all campaigns; None: the same path as there.
     """
     path = Path(runs, Path(folder).name) if runs else Path(folder)
     launches = Launches(path, run)
@@ -72,7 +71,7 @@ def measure(path: Path, asked: LaunchRequest) -> None:
     """Do one run of the campaign in `path`, on this machine.
 
     Raises:
-        Refused: what is there is not what the campaign knows.
+        Refused: the directory here is not the one that the campaign uses.
     """
     ledger = open_at(path)
     ledger.verify()
@@ -82,18 +81,18 @@ def measure(path: Path, asked: LaunchRequest) -> None:
     problem = elsewhere or ledger.environment
     check_given(spec.isolation.level, home(), listed(problem))
     slots = spec.slots(problem)
-    bench = Bench(spec, ledger, history, slots, elsewhere, launched=True)
+    runner = Runner(spec, ledger, history, slots, elsewhere, launched=True)
     if asked.step == "untrained":
-        bench.control(asked.at.number, asked.proposal, asked.siblings[0])
+        runner.control(asked.at.number, asked.proposal, asked.siblings[0])
     else:
-        bench.measure(
+        runner.measure(
             asked.at.number, asked.proposal, asked.at.part, asked.purpose, asked.siblings, asked.early,
             TrialDir(path / asked.place), asked.judged,
         )  # fmt: skip
 
 
 def open_at(path: Path) -> Ledger:
-    """The campaign whose directory is `path`, wherever this machine keeps its own.
+    """The campaign in `path`, independent of this machine's home.
 
     Raises:
         Refused: it was written by a newer version.
@@ -108,10 +107,10 @@ def open_at(path: Path) -> Ledger:
 
 
 def _history(ledger: Ledger, asked: LaunchRequest) -> History:
-    """The trials that the run may know, as soon as they can be seen here.
+    """The trials that the run may know, once they are visible here.
 
     Raises:
-        Refused: they are others than those that the campaign knows.
+        Refused: they differ from the campaign's.
     """
     deadline = clock() + VISIBLE_SECONDS
     while True:
@@ -127,10 +126,10 @@ def _history(ledger: Ledger, asked: LaunchRequest) -> History:
 
 
 def see_prepared(environment: Environment) -> None:
-    """Wait until what the environment's recipe has made can be seen here; the campaign has had it made.
+    """Wait until the prepared files of the environment's recipe are visible here.
 
     Raises:
-        Refused: it cannot be seen, or is not what the campaign began with.
+        Refused: they are not visible, or differ from what the campaign began with.
     """
     deadline = clock() + VISIBLE_SECONDS
     while environment.prepared and output.read(environment.prepared) is None:

@@ -23,7 +23,7 @@ from environments.plugins import Refused
 from flows import certify
 from flows.engine import run_certificate
 from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_certify, path_of, store, why_not
-from flows.engine.runner import Bench
+from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import document
 from tasks.deciding.ablation import Ablation, Removed, parts
@@ -40,10 +40,10 @@ GOOD: History = (BASELINE, tried((BASELINE,), 60.0))
 """A baseline and a champion that is far better."""
 
 
-def bench(ledger: Ledger, history: History | None = None) -> Bench:
+def bench(ledger: Ledger, history: History | None = None) -> Runner:
     """Of a campaign as it stands on disk, or with trials that only memory has."""
     spec = CampaignSpec.of(**tomllib.loads((ledger.path / "spec.toml").read_text()))
-    return Bench(spec, ledger, ledger.history() if history is None else history, Slots(ledger.path))
+    return Runner(spec, ledger, ledger.history() if history is None else history, Slots(ledger.path))
 
 
 def night(folder: Path, name: str = "night", **asked: Any) -> Ledger:

@@ -19,7 +19,8 @@ from toy import quadratic
 from environments.plugins import Refused
 from flows.engine import deployment_run, launching
 from flows.engine.deployment_run import CannotLaunch, key
-from flows.engine.runner import Bench
+from flows.engine.launching import run_elsewhere
+from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.checkpoint import At, history_digest, is_kept
 from tasks.store import launch_files
@@ -96,7 +97,7 @@ def launched(api: httpx.Client) -> Iterator[Launch]:
     with ThreadPoolExecutor(4) as pool:
 
         def launch(ledger: Ledger, what: LaunchRequest) -> Future[None]:
-            return pool.submit(contextvars.copy_context().run, launching.run, "gpu-pair", ledger, what)
+            return pool.submit(contextvars.copy_context().run, run_elsewhere, "gpu-pair", ledger, what)
 
         yield launch
         with interrupt.asked():
@@ -244,7 +245,7 @@ def test_a_child_that_is_under_way_is_adopted_and_so_is_one_that_has_ended(
 ) -> None:
     what = asked(ledger.at(0))
     with interrupt.asked(), pytest.raises(KeyboardInterrupt):  # a parent that goes before it has seen the end
-        launching.run("gpu-pair", ledger, replace(what, at=ledger.at(1)))
+        run_elsewhere("gpu-pair", ledger, replace(what, at=ledger.at(1)))
     first = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     set_state(api, run, type="RUNNING")
@@ -254,7 +255,7 @@ def test_a_child_that_is_under_way_is_adopted_and_so_is_one_that_has_ended(
     set_state(api, run, type="COMPLETED")
     assert first.result(60) is None and second.result(60) is None
     assert len(runs(api, what)) == 1
-    launching.run("gpu-pair", ledger, what)  # known: nobody is asked
+    run_elsewhere("gpu-pair", ledger, what)  # known: nobody is asked
     assert len(runs(api, what)) == 1
 
 
@@ -388,6 +389,6 @@ def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campai
     answer = launches.answered(1)
     assert answer and (answer.folder, answer.home) == (str(mounted / "night"), str(machine))
     spec = CampaignSpec.of(environment=str(tmp_path / "quad"), name="night", rule="greedy", launch="gpu-pear")
-    run, score = Bench(spec, ledger, (), spec.slots(ledger.environment)).measure(0, BASELINE, "", "search")
+    run, score = Runner(spec, ledger, (), spec.slots(ledger.environment)).measure(0, BASELINE, "", "search")
     assert (run.dir, score.value) == ("trials/0000", 2.25)
     assert json.loads((ledger.results / f"{at}/train").read_text())["metadata"]["storage_key"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from toy import FIT, GREEDY, nightshift, quadratic, start, status
 
-from flows.engine.worker_pool import Crew, side_by_side
+from flows.engine.worker_pool import WorkerPool, run_in_parallel
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
@@ -30,7 +30,7 @@ def test_a_crew_does_as_many_at_once_as_it_has_hands() -> None:
         meet.wait()
         done.append(number)
 
-    with Crew(2) as crew:
+    with WorkerPool(2) as crew:
         crew.start(work, 1, NOBODY)
         assert not crew.is_full
         crew.start(work, 2, NOBODY)
@@ -54,7 +54,7 @@ def test_what_goes_wrong_in_one_ends_the_others_and_is_told() -> None:
             ended.set()
 
     def both() -> None:
-        with Crew(2) as crew:
+        with WorkerPool(2) as crew:
             crew.start(trains, 1, NOBODY)
             crew.start(fails, 2, NOBODY)
             while True:
@@ -72,7 +72,7 @@ def test_side_by_side_results_come_in_the_order_of_their_calls() -> None:
         return number**2
 
     for hands in (1, 3):
-        assert side_by_side(square, [(1,), (2,), (3,)], hands) == [1, 4, 9]
+        assert run_in_parallel(square, [(1,), (2,), (3,)], hands) == [1, 4, 9]
 
 
 def test_side_by_side_ends_with_what_goes_wrong() -> None:
@@ -90,12 +90,12 @@ def test_side_by_side_ends_with_what_goes_wrong() -> None:
         interrupt.wait(60)
 
     with pytest.raises(ValueError, match="the second"):
-        side_by_side(last, [(1,), (2,)], 2)  # which ends the first, and does not wait a minute for it
+        run_in_parallel(last, [(1,), (2,)], 2)  # which ends the first, and does not wait a minute for it
 
     for hands in (1, 2):
         begun.clear()
         with pytest.raises(ValueError, match="the first"):
-            side_by_side(one, [(number,) for number in range(1, 9)], hands)
+            run_in_parallel(one, [(number,) for number in range(1, 9)], hands)
         assert len(begun) <= hands + 1
     interrupt.check()
 

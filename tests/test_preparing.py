@@ -24,6 +24,7 @@ from flows import trial
 from flows.cli.deciding import calibrate
 from flows.cli.doctor import machine
 from flows.engine import preparation
+from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.deciding import holdout_uses
 from tasks.describe import outcome
@@ -305,7 +306,7 @@ def test_a_campaign_keeps_the_helpers_that_it_began_with(
     toml = tmp_path / "pool/environment.toml"
     toml.write_text(toml.read_text() + 'program = "recipes/prepare.py"\n')
     ledger = CampaignSpec.of(environment=str(environment.folder), name="n").open()
-    preparation.make_ready(ledger, "here")
+    ensure_prepared(ledger, "here")
     place = ledger.environment.prepared
     elsewhere = tmp_path / "helpers"
     elsewhere.mkdir()
@@ -507,7 +508,7 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
 ) -> None:
     chance = RECIPE.replace("number = 0", "import os\nnumber = int.from_bytes(os.urandom(3))")
     ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool", chance).folder), name="n").open()
-    preparation.make_ready(ledger, "here")
+    ensure_prepared(ledger, "here")
     said = [event["words"] for event in ledger.events() if event["event"] == "preparing"]
     assert "prepare.py prepares it" in said[0] and "content" in said[-1]
     ledger.verify()
@@ -522,7 +523,7 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
     remade(place)
     ledger.verify()
     with pytest.raises(Refused, match=r"was made anew, and is not what .* began with") as refused:
-        preparation.make_ready(ledger, "here")
+        ensure_prepared(ledger, "here")
     assert first.content in str(refused.value)
     with pytest.raises(Refused, match="was made anew"):
         ledger.verify()
@@ -531,10 +532,10 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
 
 def test_the_same_questions_made_anew_are_the_same(tmp_path: Path, home: Path) -> None:
     ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool").folder), name="n").open()
-    preparation.make_ready(ledger, "here")
+    ensure_prepared(ledger, "here")
     assert ledger.environment.prepared is not None
     remade(ledger.environment.prepared)
-    preparation.make_ready(ledger, "here")
+    ensure_prepared(ledger, "here")
     ledger.verify()
 
 
@@ -542,7 +543,7 @@ def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool").folder), name="n").open()
-    preparation.make_ready(ledger, "here")
+    ensure_prepared(ledger, "here")
     place = ledger.environment.prepared
     assert place is not None
     late = place.with_name("on its way")

@@ -28,7 +28,7 @@ from environments.plugins import Refused
 from flows import rerun
 from flows.engine.campaign_state import CampaignState
 from flows.engine.next_trial import undone
-from flows.engine.redecide import complete
+from flows.engine.redecide import finish_pending
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import document
 from flows.views.tables import campaign_table
@@ -83,7 +83,7 @@ def _settled(ledger: Ledger, history: History, params: Params, luck: float, kind
 def completed(ledger: Ledger) -> History:
     """What every life of a campaign does first."""
     one = bench(ledger)
-    return complete(one.spec, ledger, Slots(ledger.path), ledger.history())
+    return finish_pending(one.spec, ledger, Slots(ledger.path), ledger.history())
 
 
 def told(ledger: Ledger, kind: str) -> list[dict[str, Any]]:

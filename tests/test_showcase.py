@@ -19,7 +19,7 @@ from toy import nightshift, quadratic, status
 
 from flows.engine.run_certificate import store
 from flows.views import certificate_page
-from flows.views.artifacts import SEND_SECONDS, Showcase, champion_page, key, table
+from flows.views.artifacts import SEND_SECONDS, Artifacts, champion_page, key, table
 from tasks.describe import headline
 from tasks.plots.progress import draw
 from tasks.store.ledger import Ledger
@@ -129,7 +129,7 @@ def test_a_campaign_that_fails_leaves_its_final_state_too(tmp_path: Path, home: 
 def test_the_picture_is_there_from_the_first_trial_on(tmp_path: Path, server: str) -> None:
     ledger, history = created(tmp_path), night([2.25], up=False)
     run = flow_run(server)
-    with prefect_at(server), Showcase(ledger, run) as showcase:
+    with prefect_at(server), Artifacts(ledger, run) as showcase:
         showcase.show(history)
         until(lambda: len(shown(server, run)) == 3)
         assert (ledger.path / "progress.png").read_bytes() == picture_of(ledger, history)
@@ -138,7 +138,7 @@ def test_the_picture_is_there_from_the_first_trial_on(tmp_path: Path, server: st
 def test_a_night_makes_each_artifact_once_and_updates_it(tmp_path: Path, server: str) -> None:
     ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
     run = flow_run(server)
-    with prefect_at(server), Showcase(ledger, run) as showcase:
+    with prefect_at(server), Artifacts(ledger, run) as showcase:
         showcase.show(history[:1])
         until(lambda: len(shown(server, run)) == 3)
         before = shown(server, run)
@@ -155,7 +155,7 @@ def test_a_night_makes_each_artifact_once_and_updates_it(tmp_path: Path, server:
 
 def test_a_replay_shows_nothing_older_than_what_is_shown(tmp_path: Path, server: str) -> None:
     ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
-    with prefect_at(server), Showcase(ledger, flow_run(server)) as showcase:
+    with prefect_at(server), Artifacts(ledger, flow_run(server)) as showcase:
         for count in (3, 1, 2):
             showcase.show(history[:count])
 
@@ -165,7 +165,7 @@ def test_a_replay_shows_nothing_older_than_what_is_shown(tmp_path: Path, server:
 def test_a_certificate_is_shown_although_no_trial_is_new(tmp_path: Path, server: str) -> None:
     ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
     run = flow_run(server)
-    with prefect_at(server), Showcase(ledger, run) as showcase:
+    with prefect_at(server), Artifacts(ledger, run) as showcase:
         showcase.show(history)
         until(lambda: len(shown(server, run)) == 3)
         store(ledger, certified(1, [1.0, 1.1, 0.9], [2.2, 2.3, 2.4], higher_is_better=False))
@@ -182,7 +182,7 @@ def test_a_certificate_is_shown_although_no_trial_is_new(tmp_path: Path, server:
 def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up(tmp_path: Path) -> None:
     ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
     began = time.monotonic()
-    with prefect_at(NOBODY), Showcase(ledger, None) as showcase:
+    with prefect_at(NOBODY), Artifacts(ledger, None) as showcase:
         for count in (1, 2):
             showcase.show(history[:count])
             until((ledger.path / "progress.png").exists)
@@ -196,7 +196,7 @@ def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up(tmp_path: Path)
 
 def test_a_campaign_that_ends_before_its_first_trial_shows_nothing(tmp_path: Path) -> None:
     ledger = created(tmp_path)
-    with prefect_at(NOBODY), Showcase(ledger, None):
+    with prefect_at(NOBODY), Artifacts(ledger, None):
         pass
 
     assert not (ledger.path / "progress.png").exists()
@@ -212,7 +212,7 @@ def test_an_interrupt_still_shows_what_was_decided(tmp_path: Path) -> None:
 
 
 def show_and_be_interrupted(ledger: Ledger, history: History) -> None:
-    with prefect_at(NOBODY), Showcase(ledger, None) as showcase:
+    with prefect_at(NOBODY), Artifacts(ledger, None) as showcase:
         showcase.show(history)
         raise KeyboardInterrupt
 

@@ -1,8 +1,7 @@
-"""The night: what a campaign has decided so far, and how one more trial comes to be decided.
+"""Campaign state: the decided trials, and the steps that decide one more.
 
-Several trials may be under way at once, in threads; they train side by side, and are decided and recorded one after
-another, in the order in which they come to their end. That order is stored (`Trial.settle`), so another life sees the
-same history.
+Trials may train side by side, in threads, but are decided and recorded one after another, in the order in which they
+finish. That order is stored (`Trial.settle`), so a resumed campaign sees the same history.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from flows.engine.runner import Bench
+from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.checkpoint import history_digest, whole
 from tasks.decide import weigh
@@ -26,7 +25,7 @@ from tasks.trial import History, Proposal, Trial, Verdict
 
 
 class CampaignState:
-    """A campaign's trials, from their proposals to their records."""
+    """The trials of a running campaign, from proposal to record."""
 
     def __init__(
         self,
@@ -44,43 +43,43 @@ class CampaignState:
 
     @property
     def history(self) -> History:
-        """Every trial that is decided, in the order in which they were."""
+        """Every decided trial, in the order of the decisions."""
         return self._history
 
     @property
-    def bench(self) -> Bench:
-        return Bench(self.spec, self.ledger, self._history, self.slots)
+    def runner(self) -> Runner:
+        return Runner(self.spec, self.ledger, self._history, self.slots)
 
     def trial(self, number: int, proposal: Proposal) -> None:
         """Train, judge, decide and record one trial."""
-        began, bench = clock(), self.bench
-        tried = bench.trial(number, proposal)
+        began, runner = clock(), self.runner
+        tried = runner.trial(number, proposal)
         if known := workspace.finished(self.ledger.place(number)):
-            # A verdict that was given anew (flows/engine/redecide.py) may have asked for them in another order.
+            # A recomputed verdict (flows/engine/redecide.py) may have asked for its reruns in another order.
             tried = replace(tried, reruns=known.reruns)
         while True:
-            with self._settling:  # another may have been decided meanwhile, and raised the bar
-                bench = replace(bench, history=self._history)
-                wanted = weigh(bench.history, self.ledger.environment, self.spec.loaded_rule, tried)
+            with self._settling:  # another trial may have been decided meanwhile, and changed the champion
+                runner = replace(runner, history=self._history)
+                wanted = weigh(runner.history, self.ledger.environment, self.spec.loaded_rule, tried)
                 if isinstance(wanted, Verdict):
-                    self._record(bench, tried, bench.decide(tried), clock() - began)
+                    self._record(runner, tried, runner.decide(tried), clock() - began)
                     return
-            tried = bench.more(tried, wanted)
+            tried = runner.more(tried, wanted)
 
-    def _record(self, bench: Bench, tried: JudgedTrial, verdict: Verdict, seconds: float) -> None:
+    def _record(self, runner: Runner, tried: JudgedTrial, verdict: Verdict, seconds: float) -> None:
         at = self.ledger.at(tried.number)
         trial = Trial(
-            tried.number, at.attempt, len(bench.history), tried.proposal, tried.runs, tried.score, verdict, seconds,
+            tried.number, at.attempt, len(runner.history), tried.proposal, tried.runs, tried.score, verdict, seconds,
             tried.reruns,
         )  # fmt: skip
-        recorded = record(at, self.ledger, self.outbox, whole(bench.history), whole(trial))
+        recorded = record(at, self.ledger, self.outbox, whole(runner.history), whole(trial))
         self._history += (recorded,)
         self._show(self._history)
 
     def decided(self) -> int | None:
-        """The trial that was decided when an earlier life ended, and not recorded; None without one.
+        """The trial that an earlier process decided and did not record; None if there is none.
 
-        It has to be the next: its verdict was given after just this history.
+        It is the next trial to record: its verdict was computed for exactly this history.
         """
         digest = history_digest(self._history)
         found = self.ledger.results.glob(f"{self.ledger.campaign.campaign_id}/*/*/*/decide-{digest}")

@@ -1,11 +1,11 @@
-"""One campaign in several flow runs: each does a chunk of trials, so that none outgrows what Prefect's pages show.
+"""Chaining: a long campaign is split into several flow runs of CHUNK trials, so that Prefect's pages stay readable.
 
-A run that has done its share ends as Completed, under the name Continued, without a certificate and without an `end`
-in the ledger; the next one takes the campaign up as after any other death. From the terminal the command calls the
-flow once more (flows/cli/running/foreground.py); a run of a deployment schedules the next run of that deployment.
+A flow run that has done its chunk ends as Completed, named Continued, without a certificate and without an `end`
+event. The next flow run resumes the campaign. From the terminal, the command calls the flow again
+(flows/cli/running/foreground.py); a run of a deployment schedules the next run of that deployment.
 
-That it hands over is noted first, so a run that is killed on the way and resumed does not go on itself: it schedules
-the next run again, under the same key, which makes no second one.
+The hand-over is recorded first. A run that is killed during it and resumed schedules the next run again, under the
+same idempotency key, which creates no second one.
 """
 
 from __future__ import annotations
@@ -21,31 +21,32 @@ if TYPE_CHECKING:
     from flows.spec.campaign_spec import CampaignSpec
 
 CHUNK = 100
-"""Trials of one flow run. Another life replays those of the newest chunk, a seventh of a second of a core each, and
-reads the others from their files."""
+"""Trials per flow run. A resumed campaign replays the trials of its newest chunk, at about 0.15 core seconds each,
+and reads the others from their files.
+"""
 NAME = "Continued"
-"""What the state of a run is called that has handed over."""
+"""Name of the Prefect state of a flow run that has handed over."""
 
 
 def begun(finished: int) -> int:
-    """How many of so many finished trials belong to earlier chunks."""
+    """Trials of earlier chunks, given the number of finished trials."""
     return finished // CHUNK * CHUNK
 
 
 def full(finished: int) -> int:
-    """How many decided trials there are when the chunk is done that a campaign with so many is in."""
+    """Decided trials at which the current chunk is full, given the number of finished trials."""
     return begun(finished) + CHUNK
 
 
 def has_handed_over(ledger: Ledger, own: str | None) -> bool:
-    """Whether this flow run has done its share, in an earlier life."""
+    """Whether this flow run handed over before it was killed."""
     return own is not None and any(
         event["event"] == "continued" and event["flow_run_id"] == own for event in ledger.events()
     )
 
 
 def hand_over(spec: CampaignSpec, ledger: Ledger, trials: int) -> State[str]:
-    """Note that the campaign goes on in another run after so many decided trials, and see to that run."""
+    """Record that the campaign continues in another flow run after `trials` decided trials, and schedule that run."""
     from prefect import runtime
     from prefect.states import Completed
 
@@ -57,12 +58,14 @@ def hand_over(spec: CampaignSpec, ledger: Ledger, trials: int) -> State[str]:
 
 
 def goes_on(ending: State[str]) -> bool:
-    """Whether a run has ended so that another one is to follow."""
+    """Whether a flow run ended by handing over to another."""
     return ending.is_completed() and ending.name == NAME
 
 
 def _schedule(spec: CampaignSpec, ledger: Ledger, deployment: str) -> None:
-    """The next run of the deployment. Its parameters are the spec's: there `until` is a date, and the name is given."""
+    """Schedule the next run of the deployment, with the spec's own parameters: `until` is a date there, and the name
+    is set.
+    """
     from prefect import runtime
     from prefect.client.orchestration import get_client
 

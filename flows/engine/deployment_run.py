@@ -1,7 +1,7 @@
-"""A child: one run of the flow `trial`, begun or found again, and followed until its results are there.
+"""A deployment run: one run of the flow `trial`, created or adopted, and followed until its results are there.
 
-What it shows is watched in two places: its state at the Prefect server, and its beat on the shared storage, which goes
-on while the server is away and stops when its machine does, of which the server may never hear.
+It is watched in two places: its state at the Prefect server, and its heartbeat on the shared storage. The heartbeat
+goes on while the server is away, and stops when the machine dies, which the server may never notice.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ if TYPE_CHECKING:
 
 FLOW = "trial"
 NOT_SHARED = "NotShared"
-"""What the state of a child is called whose machine does not see the campaign's directory."""
+"""Name of the state of a run whose machine does not see the campaign's directory."""
 POLL_SECONDS = 1.0
 POOL_SECONDS = 15.0
-"""Between two looks at whether a pool has a worker."""
+"""Interval of checks whether a pool has a worker."""
 LOST_SECONDS = 90.0
-"""A child that is running and gives no sign of life for so long is lost, and its machine with it."""
+"""A running child without a sign of life for this long is lost, and its machine with it."""
 PENDING_SECONDS = 300.0
-"""The same for one that a worker took and that never began."""
+"""The same for a child that a worker picked up and never started."""
 CANCEL_SECONDS = 45.0
-"""How long a child that is called back may take to end."""
+"""Time for a cancelled child to end."""
 LOST_CANCEL_SECONDS = 15.0
-"""The same for one that is lost: most likely nobody is there to end it."""
+"""The same for a lost child, which most likely nobody ends."""
 BUSY_SECONDS = 15.0
-"""A server that does not answer for less is only busy."""
+"""A server that is silent for less than this is only busy."""
 AWAY_SECONDS = 3600.0
-"""How long the server may be away."""
+"""Longest outage of the server that is waited for."""
 SAID_CHARACTERS = 2000
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 class CannotLaunch(OSError):
-    """The machines of a work pool could not do what they were asked to: a fault of infrastructure."""
+    """The machines of a work pool could not run the trial: a fault of the infrastructure."""
 
 
 def full_name(launch: str) -> str:
@@ -81,7 +81,7 @@ class Away(Exception):
 
 
 AWAY = (429, 500, 502, 503, 504)
-"""What a server says, or a proxy before it, that may answer another time."""
+"""HTTP statuses of a server, or a proxy before it, that may answer later."""
 
 
 @dataclass
@@ -94,7 +94,7 @@ class Server:
     _said: bool = field(default=False, init=False)
 
     def ask(self, question: Callable[[], T]) -> T:
-        """What it answers, as soon as it does."""
+        """Ask until there is an answer."""
         while True:
             try:
                 return self.hear(question)
@@ -102,11 +102,11 @@ class Server:
                 interrupt.wait(POLL_SECONDS)
 
     def hear(self, question: Callable[[], T]) -> T:
-        """What it answers.
+        """Ask once.
 
         Raises:
-            Away: it does not answer now.
-            CannotLaunch: it has been away for too long.
+            Away: the server does not answer now.
+            CannotLaunch: it has been away for AWAY_SECONDS.
         """
         try:
             answer = question()
@@ -130,7 +130,7 @@ class Server:
 
 @dataclass
 class Child:
-    """One launch: the run of the flow `trial` that does what was asked."""
+    """One launch: a run of the flow `trial` for a LaunchRequest."""
 
     server: Server
     deployment: DeploymentResponse
@@ -138,7 +138,7 @@ class Child:
     asked: LaunchRequest
     number: int
     _seen: tuple[str, float] = field(default=("", 0.0), init=False)
-    """What it showed last, and since when."""
+    """The state last seen, and since when."""
     _looked: float = field(default=float("-inf"), init=False)
     _warned: bool = field(default=False, init=False)
     _began: bool = field(default=False, init=False)
@@ -152,18 +152,18 @@ class Child:
         return self.deployment.work_pool_name or ""
 
     def note(self, what: str, **facts: object) -> None:
-        """Write down what happens to it, in the campaign's events."""
+        """Add an event about this launch to the campaign's events."""
         at = self.asked.at
         where = {"trial": at.number, "run": self.launches.name, "launch": self.number}
         self.server.ledger.event("launch", what=what, **where, **facts)
 
     def follow(self) -> str | None:
-        """Wait until its results are there: None; or until it is dead: why."""
+        """Wait until the results are there (None), or until the child is dead (the reason)."""
         child = self._begun()
         self._seen = ("", clock())
         try:
             while not self._is_done():
-                with suppress(Away):  # what it does can be seen without the server
+                with suppress(Away):  # its results can be seen without the server
                     if death := self._death(self.server.hear(lambda: self._read(child))):
                         self.launches.close(self.number)
                         return death
@@ -174,7 +174,7 @@ class Child:
         return None
 
     def _begun(self) -> UUID:
-        """The child of this key: the one that there is, or a new one."""
+        """Adopt the child of this key, or create it."""
         chosen = FlowRunFilter(
             idempotency_key=FlowRunFilterIdempotencyKey(any_=[key(self.asked, self.number)])
         )
@@ -187,7 +187,7 @@ class Child:
             "campaign": campaign.name, "folder": str(self.launches.campaign), "run": self.launches.name,
             "launch": self.number, "token": token,
         }  # fmt: skip
-        # The server answers with the run that there is when the first answer was lost on its way.
+        # The server returns the existing run if its first answer was lost.
         run = self.server.ask(
             lambda: self.client.create_flow_run_from_deployment(
                 self.deployment.id, parameters=parameters, idempotency_key=key(self.asked, self.number),
@@ -207,7 +207,7 @@ class Child:
         return self.asked.is_done(self.server.ledger.results)
 
     def _death(self, run: FlowRun | None) -> str | None:
-        """Why nothing more can be expected of it; None as long as something can.
+        """Why nothing more can be expected of the child; None while something can.
 
         Raises:
             Refused: its machine does not see the campaign's directory.
@@ -226,7 +226,7 @@ class Child:
         return self._silence(run) if state.is_running() else self._never_begun(run)
 
     def _wait_for_results(self) -> None:
-        """It has done it all; wait until that can be seen."""
+        """The child is done; wait until its results are visible here."""
         deadline = clock() + VISIBLE_SECONDS
         while not self._is_done():
             if clock() > deadline:
@@ -236,7 +236,7 @@ class Child:
             interrupt.wait(POLL_SECONDS)
 
     def _failed(self, not_shared: bool, said: str) -> NoReturn:
-        """Stop the campaign: what failed there would fail there again."""
+        """Stop the campaign: a failure there would repeat itself."""
         if not_shared:
             self._refuse(f"{full_name(self.deployment.name)} does not see it: {said}")
         self.launches.close(self.number)
@@ -253,7 +253,7 @@ class Child:
         )
 
     def _silence(self, run: FlowRun) -> str | None:
-        """That a running child gives no sign of life any more; None while it does."""
+        """Why a running child is taken for dead; None while it shows signs of life."""
         answer, beat = self.launches.answered(self.number), self.launches.beat()
         if answer and not self._began:
             self._began = True
@@ -266,7 +266,7 @@ class Child:
         return f"no sign of life{host} for {LOST_SECONDS:g} s"
 
     def _never_begun(self, run: FlowRun) -> str | None:
-        """That a worker took it and will not begin it; None while one may."""
+        """Why a child that a worker picked up will not start; None while it may."""
         taken = run.state is not None and run.state.is_pending()
         waited = self._for("taken" if taken else "waits")
         if clock() - self._looked < POOL_SECONDS:
@@ -283,7 +283,7 @@ class Child:
             )
             self.note("waits", reason=why)
             log.warning("%s: %s; waiting for it", full_name(self.deployment.name), why)
-        # One that has a command may stand in a queue behind it, such as Slurm's.
+        # A worker with a command, such as Slurm's srun, may have put it into a queue.
         is_at_once = pool.type == "process" and not _command(self.deployment, pool)
         if not taken or waited < PENDING_SECONDS or (is_ready and not is_at_once):
             return None
@@ -291,13 +291,13 @@ class Child:
         return f"a worker took it, and did not begin it for {PENDING_SECONDS:g} s"
 
     def _for(self, shown: str) -> float:
-        """How long it has shown the same, in seconds."""
+        """Seconds since the state last changed."""
         if shown != self._seen[0]:
             self._seen = shown, clock()
         return clock() - self._seen[1]
 
     def call_back(self, child: UUID, lost: bool = False) -> None:
-        """Cancel it, and wait for its end; one that is lost is then marked Crashed."""
+        """Cancel the child and wait for its end; a lost child is then marked Crashed."""
         self.launches.close(self.number)
         self.note("called back", lost=lost)
         deadline = clock() + (LOST_CANCEL_SECONDS if lost else CANCEL_SECONDS)
@@ -318,12 +318,12 @@ class Child:
 
 
 def _command(deployment: DeploymentResponse, pool: WorkPool) -> str | None:
-    """The command that a deployment's runs are started with, where one is set."""
+    """The command that starts a deployment's runs, if one is set."""
     variables = pool.base_job_template.get("variables", {}).get("properties", {})
     stated = (deployment.job_variables or {}).get("command") or variables.get("command", {}).get("default")
     return str(stated) if stated else None
 
 
 def _in_a_line(text: str | None, limit: int) -> str:
-    """What another machine says, as one harmless line."""
+    """Text from another machine, redacted and capped, on one line."""
     return capped(" ".join(clean(text or "")), limit) or "it does not say why"

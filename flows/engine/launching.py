@@ -1,9 +1,9 @@
-"""Launching: have one run of a trial done by a deployment of the flow `trial`, in whichever work pool that is.
+"""Launching: run a training on another machine, as a run of a deployment of the flow `trial`.
 
-The child gets an idempotency key, *campaign id / trial / attempt / part / launch n*. A child of that key which is
-under way, or has come to its end, is adopted, so a campaign that was killed finds it again. One that dies of its
-machine gets the next n, a few times. What it brings is never its return value: the results of its tasks lie in the
-campaign's directory, on storage that both machines share, and the campaign reads them as if they were its own.
+The child run gets an idempotency key, *campaign id / trial / attempt / part / launch n*. A running or finished child
+of that key is adopted, so a killed campaign finds its children again. A child that dies of its machine is launched
+again as n + 1, a few times. Its results are not return values: they are files in the campaign's directory, on storage
+that both machines share, and the campaign reads them like its own.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from prefect.client.schemas.responses import DeploymentResponse
 
 MOST_DEATHS = 3
-"""Launches of one run that may die of their machines, in one life of the campaign."""
+"""Launches of one run that may die of their machines, per process of the campaign."""
 ANSWER_SECONDS = 10.0
-"""How long the server may take to answer one question."""
+"""Time-out of one request to the server."""
 
 
 def check(launch: str) -> None:
-    """Refuse a deployment that does not exist, or has no work pool.
+    """Refuse a deployment that does not exist or has no work pool.
 
     Raises:
-        Refused: with what there is instead.
+        Refused: names the deployments that exist.
     """
     if launch == "here":
         return
@@ -45,8 +45,8 @@ def check(launch: str) -> None:
         _deployment(client, launch)
 
 
-def run(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
-    """Have a run done, and return when its results are there.
+def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
+    """Run a training elsewhere, and return when its results are there.
 
     Raises:
         Refused: there is no such deployment, or its machines do not see the campaign's directory.
@@ -74,7 +74,7 @@ def run(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
 
 @contextmanager
 def _client() -> Iterator[SyncPrefectClient]:
-    """A client without Prefect's own patience: ours is longer, and hears that somebody asked to stop."""
+    """A client without Prefect's own retries: ours last longer, and notice a request to stop."""
     quick = {"timeout": ANSWER_SECONDS}
     with (
         temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),

@@ -1,8 +1,8 @@
-"""What the next trial is: an idea from the inbox, the proposer's, or one that a person has let pass.
+"""The next trial: a proposal from the inbox, from the proposer, or one that was approved.
 
-A proposal that needs a person's word keeps its number and waits; the campaign goes on with numbers after it, and comes
-back to it once the word is given. Meanwhile another proposer has the turn, which asks nobody; where every trial needs
-a word there is nothing else to do, and the campaign waits.
+A proposal that needs approval keeps its number and waits. Meanwhile the campaign goes on with later numbers, proposed
+by the fallback proposer, and comes back to it once it is approved. Where every trial needs approval, the campaign
+waits.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from flows import approval as forms
 from flows.engine import stopping
 from flows.engine.campaign_state import CampaignState
 from flows.engine.stopping import NOTHING_LEFT, Stop
-from flows.engine.worker_pool import Crew
+from flows.engine.worker_pool import WorkerPool
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.time_budget import time_for_the_certificate
 from tasks.checkpoint import kept, whole
@@ -43,48 +43,49 @@ FULL: Literal["full"] = "full"
 Next = tuple[int, Proposal] | Stop | Literal["waits", "full"]
 
 
-def undone(night: CampaignState, finished: History) -> Iterator[tuple[int, Proposal]]:
-    """What comes first in another life: the trials that are finished, and the one that was only not recorded."""
-    spec, ledger = night.spec, night.ledger
-    for trial in finished[len(night.history) :]:
-        yield trial.number, _replayed(spec, ledger, night.history, trial)
-    if (number := night.decided()) is not None:
-        found = proposed(night, {}, forms.collect(ledger), number, spent=0.0)
+def undone(state: CampaignState, finished: History) -> Iterator[tuple[int, Proposal]]:
+    """What a resumed campaign does first: replay the finished trials, then record the one that was decided and not
+    recorded.
+    """
+    spec, ledger = state.spec, state.ledger
+    for trial in finished[len(state.history) :]:
+        yield trial.number, _replayed(spec, ledger, state.history, trial)
+    if (number := state.decided()) is not None:
+        found = proposed(state, {}, forms.collect(ledger), number, spent=0.0)
         assert isinstance(found, Proposal), "a trial that is decided was proposed"
         yield number, found
 
 
-def next_trial(night: CampaignState, crew: Crew, life: Life, most: int) -> Next:
-    """The number and the proposal of the next trial, or `waits`, or `full`, or why there is no other.
+def next_trial(state: CampaignState, pool: WorkerPool, life: Life, most: int) -> Next:
+    """Number and proposal of the next trial; or `waits`, or `full`, or why there is no next trial.
 
-    It waits for a trial that is under way, where there is no hand for another or what may follow depends on how that
-    one ends; and for a person's word.
+    `waits`: all workers are busy, the next step depends on a running trial, or an approval is missing.
 
     Args:
-        most: Decided trials with which this flow run is full, and another goes on.
+        most: Decided trials at which this flow run is full and another continues.
     """
     interrupt.check()
-    spec, ledger, history, under_way = night.spec, night.ledger, night.history, crew.under_way
-    if crew.is_full or (under_way and not history):  # everything is compared with the baseline
+    spec, ledger, history, under_way = state.spec, state.ledger, state.history, pool.under_way
+    if pool.is_full or (under_way and not history):  # every trial is compared with the baseline
         return WAITS
     enough = stopping.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop, len(under_way))
     if enough is None or (enough.state == "finished" and spec.loaded_rule.certifies):
-        enough = stopping.full(ledger.path) or enough  # for a trial, or for the fresh runs of a certificate
+        enough = stopping.full(ledger.path) or enough  # for a trial, or for the runs of a certificate
     is_full = len(history) + len(under_way) >= most
-    coming = enough or (FULL if is_full else _proposal(night, under_way, life.spent))
+    coming = enough or (FULL if is_full else _proposal(state, under_way, life.spent))
     return WAITS if under_way and (coming == FULL or isinstance(coming, Stop)) else coming
 
 
-def _proposal(night: CampaignState, under_way: Pending, spent: float) -> Next:
+def _proposal(state: CampaignState, under_way: Pending, spent: float) -> Next:
     """The next proposal that may run, or why there is none."""
-    spec, ledger, history = night.spec, night.ledger, night.history
+    spec, ledger, history = state.spec, state.ledger, state.history
     while True:
         parked = forms.collect(ledger)
         number = next_number(history, parked, under_way)
         held = _waiting(parked) and spec.advanced.approval == "all"
         if held and not any(one.number == number for one in parked):
             return WAITS
-        found = proposed(night, under_way, parked, number, spent)
+        found = proposed(state, under_way, parked, number, spent)
         if isinstance(found, Nothing):
             return WAITS if _waiting(parked) else _end(found)
         if not _needs_a_word(spec, history, parked, number, found):
@@ -93,42 +94,42 @@ def _proposal(night: CampaignState, under_way: Pending, spent: float) -> Next:
 
 
 def _end(nothing: Nothing) -> Stop:
-    """The end for want of anything to try; for want of an answer it is only put off."""
+    """The campaign's end when nothing is left to try; only a stop when a proposer did not answer."""
     if not nothing.because:
         return NOTHING_LEFT
     return Stop("stopped", f"nothing to try without {nothing.because}; `nightshift resume` asks again")
 
 
 def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial) -> Proposal:
-    """The proposal of a finished trial, as a task that is read from its file."""
-    at, place = ledger.at(trial.number, attempt=1), ledger.place(trial.number, attempt=1)  # made once
+    """The proposal of a finished trial, as a cached task."""
+    at, place = ledger.at(trial.number, attempt=1), ledger.place(trial.number, attempt=1)
     desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker)
     brief = Brief(ledger.environment.space, history)
-    nobody = whole(load(spec.advanced.fallback, {}))  # what is stored is not asked for again
+    nobody = whole(load(spec.advanced.fallback, {}))  # a stored proposal asks no proposer again
     found = kept(propose, ledger.results)(at, whole(desk), nobody, nobody, whole(brief))
     assert isinstance(found, Proposal), "a trial that is finished was proposed"
     return found
 
 
 def next_number(history: History, parked: Sequence[Parked], under_way: Pending) -> int:
-    """The lowest number that is neither decided, nor under way, nor kept for a proposal that waits or was rejected."""
+    """The lowest number that is not decided, running, waiting for approval or rejected."""
     taken = {trial.number for trial in history} | set(under_way)
     taken |= {one.number for one in parked if one.state != "approved"}
     return next(number for number in itertools.count() if number not in taken)
 
 
 def proposed(
-    night: CampaignState, under_way: Pending, parked: Sequence[Parked], number: int, spent: float
+    state: CampaignState, under_way: Pending, parked: Sequence[Parked], number: int, spent: float
 ) -> Proposal | Nothing:
-    """The proposal of a trial, made now unless it is stored."""
-    spec, ledger, history = night.spec, night.ledger, night.history
+    """The proposal of a trial: the stored one, or a new one."""
+    spec, ledger, history = state.spec, state.ledger, state.history
     waiting, place = _waiting(parked), ledger.place(number)
     at, fallback = ledger.at(number), load(spec.advanced.fallback, {})
     proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
     rejected = tuple(
         RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
     )
-    desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker, ideas(ledger))
+    desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals(ledger))
     brief = Brief(
         ledger.environment.space,
         history,
@@ -142,16 +143,16 @@ def proposed(
         desk=place.path,
     )
     found = kept(propose, ledger.results)(at, whole(desk), whole(proposer), whole(fallback), whole(brief))
-    if isinstance(found, Nothing):  # which holds for now: another life may find an idea, or an answer
+    if isinstance(found, Nothing):  # not stored: a resumed campaign may find a proposal or get an answer
         (ledger.results / f"{at}/propose").unlink(missing_ok=True)
         _left_at(place).unlink()
     return found
 
 
 def _left(place: TrialDir, now: RemainingBudget) -> RemainingBudget:
-    """What was left when the trial's turn began, in whichever life: a question that was answered is not asked anew.
+    """The budget left when the trial's turn first began, so that a resumed campaign repeats no paid request.
 
-    What may be bought is as it is now: a limit may be another since.
+    Money and tokens are as of now: their limits may have changed since.
     """
     path = _left_at(place)
     if not path.is_file():
@@ -163,20 +164,20 @@ def _left_at(place: TrialDir) -> Path:
     return place.path / "left.json"
 
 
-def ideas(ledger: Ledger) -> tuple[tuple[str, InboxProposal], ...]:
-    """What waits in the inbox, by name; what is no idea is refused."""
+def inbox_proposals(ledger: Ledger) -> tuple[tuple[str, InboxProposal], ...]:
+    """Proposals in the inbox, by name; invalid ones are refused."""
     for name, why in inbox.broken(ledger.path).items():
         inbox.refuse(ledger.path, name, why)
     return inbox.waiting(ledger.path, ledger.proposals())
 
 
 def bought(ledger: Ledger) -> Usage:
-    """What a campaign has bought so far."""
+    """Tokens and money that a campaign has used so far."""
     return sum((one.usage for one in ledger.proposals()), NOTHING_BOUGHT)
 
 
 def left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> RemainingBudget:
-    """What a campaign has left before its next trial."""
+    """The budget left before the next trial."""
     so_far, most = bought(ledger), spec.advanced
     reserve = time_for_the_certificate(spec, ledger.environment, history)
     return RemainingBudget(
@@ -188,7 +189,7 @@ def left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> 
 
 
 def _remaining_usd(most: float | None, so_far: Usage) -> float | None:
-    """Nothing where a price is not known: a limit that cannot be reckoned must not be passed."""
+    """Zero where a price is unknown: a limit that cannot be checked must not be exceeded."""
     if most is None:
         return None
     return 0.0 if so_far.usd is None else max(most - so_far.usd, 0.0)
@@ -201,7 +202,7 @@ def _waiting(parked: Sequence[Parked]) -> tuple[Parked, ...]:
 def _needs_a_word(
     spec: CampaignSpec, history: History, parked: Sequence[Parked], number: int, proposal: Proposal
 ) -> bool:
-    """Whether a proposal may run only when a person says so, and none has."""
+    """Whether a proposal needs an approval that it does not have."""
     if not history or any(one.number == number for one in parked):
         return False
     if spec.advanced.approval == "code":

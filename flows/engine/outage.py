@@ -1,7 +1,7 @@
-"""The Prefect server gone for a while, in the middle of a campaign.
+"""Outages of the Prefect server during a campaign.
 
-Nothing in a campaign waits for it: tasks and their results are ours, what the server would show of them is sent on the
-side, and a form that it does not answer can be answered in the terminal. Only the end of a run has to reach it.
+A campaign does not wait for the server: tasks and results are local, its records are sent asynchronously, and an
+approval can be given in the terminal. Only the final state of the flow run has to reach the server.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tasks.system.clock import clock
 from tasks.system.daemon import answers
 
 END_SECONDS = 300.0
-"""How long the end of a run waits for a server that is away, in seconds."""
+"""How long the end of a flow run waits for an absent server."""
 LOOK_SECONDS = 2.0
 
 
 def wait_for_the_server(ledger: Ledger) -> None:
-    """Return when the Prefect server answers, or has not for END_SECONDS; to be called when a campaign is over.
+    """Return when the Prefect server answers, or after END_SECONDS. Called at the end of a campaign.
 
-    Prefect's engine tries for about a minute to tell how a run ended. Where it cannot, it takes that for a failure of
-    the run, so that a campaign that has finished would be shown as Failed, or as Running for ever.
+    Prefect's engine retries for about a minute to report the final state. If it fails, it takes that for a failure of
+    the flow run, and a finished campaign is shown as Failed, or as Running forever.
     """
     url, began = PREFECT_API_URL.value(), clock()
     if url is None or answers(url):

@@ -1,4 +1,4 @@
-"""Ready: what an environment's recipe makes is there before anything is trained, and is what it was."""
+"""Preparation of environments that have a recipe, before anything is trained."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tasks.system import interrupt
 from tasks.system.home import home
 
 
-def make_ready(ledger: Ledger, launch: str, elsewhere: Environment | None = None) -> None:
+def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None = None) -> None:
     """Prepare a campaign's frozen environment, or another that is frozen with it, unless that is done.
 
-    What is made is told in the campaign's events.
+    Progress is recorded in the campaign's events.
 
     Args:
-        launch: Where its runs take place; only `here` asks for this machine's GPUs.
+        launch: Where its trials run; only `here` needs GPUs of this machine.
 
     Raises:
-        Refused: it cannot be prepared, or was made anew and is not what the campaign began with.
-        OSError: the machine could not start its recipe.
+        Refused: it cannot be prepared, or its content differs from what the campaign began with.
+        OSError: the recipe could not be started.
     """
     environment = elsewhere or ledger.environment
     if environment.prepare is None:
@@ -38,9 +38,9 @@ def make_ready(ledger: Ledger, launch: str, elsewhere: Environment | None = None
 
 
 def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
-    """Prepare an environment as it stands now, and say what was made; the command's exit code.
+    """Prepare an environment as it is now, and print the result; returns the exit code.
 
-    That there is no GPU here is told and no fault: it may be trained on another machine.
+    A missing GPU is reported, but is no failure: the training may run on another machine.
     """
     environment = checked_environment(reference, overrides)
     place = preparing.place(environment, home())
@@ -77,7 +77,7 @@ def _say(words: str) -> None:
 
 
 def _lacking(environment: Environment) -> str | None:
-    """Why it cannot be trained on this machine's GPUs; None where it can, or needs none."""
+    """Why this machine's GPUs do not suffice for training; None if they do or none is needed."""
     try:
         preparing.check_gpus(environment, home())
     except Refused as lacking:

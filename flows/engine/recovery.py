@@ -1,9 +1,9 @@
-"""Recovery: what earlier lives of a campaign left at the Prefect server, and whether another life is worth it.
+"""Recovery: flow runs that earlier processes of a campaign left at the Prefect server, and limits of automatic
+resuming.
 
-A run that was killed is resumed by the server itself (automations.yaml), as the same flow run. So a run can be
-resumed although it lives, when the server has not heard of it for a while: then the second process waits for the
-first, and the first says that it lives. And it could be resumed for ever, so a run that dies again and again without
-getting anywhere ends as Failed.
+A killed run is resumed by the server (automations.yaml), as the same flow run. After an outage the server may resume
+a run that is still alive: then the second process waits for the first, and the first reports that it is alive. A run
+that dies repeatedly without progress ends as Failed.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 
 DEATHS = 10
-"""Lives of one flow run in a row that may end without a single run judged in them."""
+"""Consecutive processes of one flow run that may end without judging a single run."""
 LOOK_SECONDS = 2.0
-"""Between two looks at whether the other process has ended."""
+"""Interval of checks whether the other process has ended."""
 LEAVE_SECONDS = 2.0
 ASSERT_SECONDS = 20.0
-"""Between two looks at what the server believes of this run."""
+"""Interval of checks of this run's state at the server."""
 
 
 def crash_the_dead(ledger: Ledger, own: str | None) -> None:
-    """Mark the flow runs of earlier lives Crashed where the server still shows them as running.
+    """Mark the flow runs of earlier processes Crashed where the server still shows them as running.
 
-    Whoever calls this holds the campaign's lock, so they are dead. A server that does not know one is another server.
+    The caller holds the campaign's lock, so they are dead. Runs that this server does not know are skipped.
     """
     with get_client(sync_client=True) as client:
         for flow_run_id in {one["flow_run_id"] for one in _lives(ledger)} - {own}:
@@ -53,16 +53,16 @@ def crash_the_dead(ledger: Ledger, own: str | None) -> None:
 
 
 def wait_for_the_other(ledger: Ledger, own: str | None) -> None:
-    """Return when no other process of the same flow run holds the campaign; at once where there is none."""
+    """Wait until no other process of the same flow run holds the campaign."""
     while own and life.is_running(ledger) and [one["flow_run_id"] for one in _lives(ledger)][-1:] == [own]:
         interrupt.wait(LOOK_SECONDS)
 
 
 def check_progress(ledger: Ledger, own: str | None) -> None:
-    """Refuse another life to a flow run whose last DEATHS lives got nowhere; a person's Retry begins to count anew.
+    """Refuse to resume a flow run whose last DEATHS processes made no progress. A manual Retry resets the count.
 
     Raises:
-        Refused: that is so; the flow run fails by it, and what has failed is not resumed.
+        Refused: the flow run fails with it, and a failed run is not resumed automatically.
     """
     since: list[float] = []
     for event in ledger.events():
@@ -70,7 +70,7 @@ def check_progress(ledger: Ledger, own: str | None) -> None:
             since.append(event["time"])
         elif event["event"] == "gave up":
             since.clear()
-    before = since[:-1]  # without the life that asks
+    before = since[:-1]  # without this process
     if len(before) < DEATHS:
         return
     judged = (ledger.results / ledger.campaign.campaign_id).rglob("evaluate*")
@@ -85,9 +85,9 @@ def check_progress(ledger: Ledger, own: str | None) -> None:
 
 
 class Presence:
-    """Tell the Prefect server that a run lives, while a `with` block runs, should it take the run for dead.
+    """Report to the Prefect server that this run is alive, within a `with` block, if the server marked it as dead.
 
-    It may after an outage: the silence was the server's own. A run that a person cancels is left alone.
+    That can happen after an outage of the server. A run that a person cancels is left alone.
     """
 
     def __init__(self, own: str | None) -> None:
@@ -95,7 +95,7 @@ class Presence:
         self._over = threading.Event()
 
     def __enter__(self) -> Presence:
-        # Prefect's settings, the server's address among them, are variables of the context.
+        # Prefect's settings, such as the server's address, are context variables.
         context = contextvars.copy_context()
         self._thread = threading.Thread(
             target=context.run, args=(self._look_on,), name="presence", daemon=True
@@ -107,18 +107,16 @@ class Presence:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._over.set()
         if self._own:
-            self._thread.join(
-                LEAVE_SECONDS
-            )  # while the server is away its client goes on asking, for a minute
+            self._thread.join(LEAVE_SECONDS)  # while the server is away its client retries for a minute
 
     def _look_on(self) -> None:
         while not self._over.wait(ASSERT_SECONDS):
             self.assert_it()
 
     def assert_it(self) -> bool:
-        """Set the run Running if the server has taken it for dead; whether it had.
+        """Set the run to Running if the server marked it Crashed or AwaitingRetry; whether it was.
 
-        A server that is away is asked the next time.
+        An absent server is asked again at the next interval.
         """
         try:
             with get_client(sync_client=True, httpx_settings={"timeout": 10}) as client:

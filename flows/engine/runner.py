@@ -1,4 +1,4 @@
-"""The bench: run what a campaign wants to know, and judge it. Every step is a task whose result is a checkpoint."""
+"""The runner: trains and judges the runs that a campaign needs. Every step is a task whose result is a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from environments import Environment
 from environments.judges import Use
 from environments.score import Score
-from flows.engine import launching
-from flows.engine.worker_pool import side_by_side
+from flows.engine.launching import run_elsewhere
+from flows.engine.worker_pool import run_in_parallel
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.checkpoint import At, history_digest, is_kept, kept, whole
 from tasks.decide import Untrained, Wanted, decide
@@ -27,30 +27,30 @@ from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, 
 from tasks.untrained import untrained
 
 SPARED = 10
-"""One in so many cancellations that are due is not carried out."""
+"""One in this many early stops is not carried out, as a check of the pruner."""
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Where the next trial of a campaign, or a certificate, is run; everything that it may know is `history`."""
+class Runner:
+    """Runs trials and certificates; all that it may know of the campaign is `history`."""
 
     spec: CampaignSpec
     ledger: Ledger
     history: History
     slots: Slots
     elsewhere: Environment | None = None
-    """Another environment to run in than the campaign's own."""
+    """Another environment to run in; None: the campaign's own."""
     written: History | None = None
-    """What of the history others can read; None: all of it."""
+    """The part of the history that other machines can read; None: all of it."""
     launched: bool = False
-    """Whether it stands where a deployment runs (flows/trial.py), and not in the campaign's own process."""
+    """Whether it runs inside a deployment run (flows/trial.py), not in the campaign's process."""
 
     @property
     def environment(self) -> Environment:
         return self.elsewhere or self.ledger.environment
 
     def trial(self, number: int, proposal: Proposal) -> JudgedTrial:
-        """Train and judge a proposal under every training seed it gets; a run that fails is the last one."""
+        """Train and judge a proposal under each of its training seeds; a failed run is the last one."""
         known = () if self.history else self.ledger.calibrated
         seeds = self.spec.replicates
         if not self.history and not known:
@@ -64,7 +64,7 @@ class Bench:
     def _in_turn(
         self, number: int, proposal: Proposal, seeds: int
     ) -> tuple[tuple[Run, ...], tuple[Score, ...]]:
-        """So many runs, or up to the first that fails."""
+        """Train one seed after another, up to the first that fails."""
         runs: tuple[Run, ...] = ()
         scores: tuple[Score, ...] = ()
         for seed in range(1, seeds + 1):
@@ -77,12 +77,12 @@ class Bench:
     def _side_by_side(
         self, number: int, proposal: Proposal, seeds: int
     ) -> tuple[tuple[Run, ...], tuple[Score, ...]]:
-        """So many runs at once; of those that failed only the first counts, as if it had come last."""
+        """Train all seeds in parallel; of the failed ones only the first counts, as the last run."""
 
         def one(seed: int) -> tuple[Run, Score]:
             return self.measure(number, proposal, _part(seed), "search", early=seeds == 1)
 
-        done = side_by_side(one, [(seed,) for seed in range(1, seeds + 1)], self.spec.parallel)
+        done = run_in_parallel(one, [(seed,) for seed in range(1, seeds + 1)], self.spec.parallel)
         found: list[tuple[Run, Score]] = []
         for seed, (run, score) in enumerate(done, 1):
             if not workspace.settled(self.ledger.place(number, _part(seed)), _part(seed)):
@@ -96,7 +96,7 @@ class Bench:
         return tuple(run for run, _ in found), tuple(score for _, score in found)
 
     def more(self, tried: JudgedTrial, wanted: Wanted) -> JudgedTrial:
-        """What else has to be known before a trial can be decided."""
+        """Run what a verdict still needs: a rerun, or the untrained control."""
         if isinstance(wanted, Again):
             others = "" if wanted.of == tried.number else f"-of-{wanted.of:04d}"
             part = f"again-{len(tried.reruns) + 1}{others}"
@@ -108,13 +108,13 @@ class Bench:
         return replace(tried, control=self.control(tried.number, tried.proposal, tried.runs[0]))
 
     def control(self, number: int, proposal: Proposal, trained: Run) -> UntrainedControl:
-        """What a trial's program scores without training; `trained` is its first run."""
+        """Score a trial's program without training; `trained` is its first run."""
         at, place = self._at(number), self.ledger.place(number)
         if self._is_launched(at, place, "untrained"):
             asked = LaunchRequest(
                 at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,)
             )
-            launching.run(self.spec.launch, self.ledger, asked)
+            run_elsewhere(self.spec.launch, self.ledger, asked)
         with self._slot(at, place, "untrained") as slot:
             control = kept(untrained, self.ledger.results)(
                 at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal,
@@ -129,11 +129,13 @@ class Bench:
         return kept(decide, self.ledger.results)(at, known, problem, rule, whole(tried))
 
     def fresh(self, name: str, folder: str, champion: int, arm: Arm, number: int) -> Fresh:
-        """One run of a certificate: the champion or the baseline anew, on fresh units that a block shares."""
+        """One run of a certificate: the champion or the baseline, retrained and judged on units that its block
+        shares.
+        """
         part = f"{name}-{arm}-{number}"
         trial = self._trial(champion if arm == "champion" else self.history[0].number)
         place = TrialDir(self.ledger.path / "certificates" / f"{folder}-{champion:04d}-{arm}-{number}")
-        # Units of its own for each block: what they favour in one arm must not be in all of its runs alike.
+        # Each block has its own units, so that their luck does not favour one arm in all of its runs.
         judged = self.ledger.at(champion, f"{name}-{number}")
         run, score = self.measure(champion, trial.proposal, part, "report", place=place, judged=judged)
         return Fresh(arm, run, score)
@@ -149,13 +151,13 @@ class Bench:
         place: TrialDir | None = None,
         judged: At | None = None,
     ) -> tuple[Run, Score]:
-        """Train once and judge what comes of it.
+        """Train once and judge the result.
 
         Args:
-            part: Which run of the trial it is; empty for its first.
-            siblings: Runs of the same proposal that no trial of the history holds yet.
-            early: Whether it may be cancelled.
-            judged: Whose units it is judged on; None: units of its own.
+            part: Which run of the trial it is; empty for the first.
+            siblings: Runs of the same proposal that are not in the history yet.
+            early: Whether it may be stopped early.
+            judged: Run whose units it is judged on; None: its own.
         """
         ledger, results = self.ledger, self.ledger.results
         at, place = self._at(number, part), place or ledger.place(number, part)
@@ -173,7 +175,7 @@ class Bench:
                 judged,
                 other,
             )
-            launching.run(self.spec.launch, ledger, asked)
+            run_elsewhere(self.spec.launch, ledger, asked)
         problem, walls = whole(self.environment), self.spec.isolation
         canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
         seed = ledger.seed(purpose, judged or at)
@@ -183,14 +185,16 @@ class Bench:
                 whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
                 whole(slot),
             )  # fmt: skip
-            if not workspace.settled(place, at.part):  # what was decided on may have left the disk since
+            if not workspace.settled(
+                place, at.part
+            ):  # the output of a decided run may be pruned from the disk
                 run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
             if not (results / f"{at}/evaluate").is_file():
-                ledger.verify()  # what judges is what was frozen
+                ledger.verify()  # the judge is the frozen one
             return run, kept(evaluate, results)(at, problem, walls, place, run, seed, purpose, whole(slot))
 
     def _slot(self, at: At, place: TrialDir, last: str) -> AbstractContextManager[Slot]:
-        """A slot for a run up to its `last` task; none where what that found is known already."""
+        """A slot for a run; none if the result of its `last` task is stored."""
         if is_kept(self.ledger.results, at, last) or workspace.settled(place, at.part):
             return nullcontext(NOWHERE)
         return self.slots.hold(lambda words: self.ledger.event("waiting", number=at.number, who=words))
@@ -199,14 +203,14 @@ class Bench:
         return replace(self.ledger.at(number, part), launched=self.launched)
 
     def _is_launched(self, at: At, place: TrialDir, step: Step) -> bool:
-        """Whether a run has yet to be done, and not in this process."""
+        """Whether a run is still to be done, on another machine."""
         if self.spec.launch == "here" or workspace.settled(place, at.part):
             return False
         return not all(is_kept(self.ledger.results, at, name) for name in RESULTS[step])
 
     @property
     def _known(self) -> tuple[int, str]:
-        """What a run that is launched may know, as its `seen` and `history`."""
+        """The part of the history that a launched run may read: its length and digest."""
         known = self.history if self.written is None else self.written
         return len(known), history_digest(known)
 
@@ -218,5 +222,5 @@ class Bench:
 
 
 def _part(seed: int) -> str:
-    """What a trial's run under its n-th training seed is called; nothing for the first."""
+    """The name of a trial's run under its n-th training seed; empty for the first."""
     return f"run-{seed}" if seed > 1 else ""

@@ -1,4 +1,7 @@
-"""Guards: when a campaign has had enough, by its spec, its history, the clock and the disk."""
+"""Stopping criteria: trials, hours, deadline, patience, crashes and disk space.
+
+To add one: its option in flows/spec/advanced.py, and its test in `stop`.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from tasks.sandbox.program import DISK_RESERVE, MIB
 from tasks.trial import History, best, tried
 
 WHOLE = 1 - 1e-6
-"""Of a trial: with less than a whole one left no other is begun."""
+"""Less than a whole trial left: no other is started."""
 ROOM = 2 * DISK_RESERVE
-"""Bytes that have to be free before a trial begins: what it must leave, and as much for itself."""
+"""Free bytes needed to start a trial: the reserve, and as much again for the trial."""
 CRASH_WINDOW = 10
 CRASH_MINIMUM = 5
-"""Trials before the share of crashes says anything."""
+"""Trials before the share of crashes is meaningful."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,12 @@ def stop(
     asked: bool,
     under_way: int = 0,
 ) -> Stop | None:
-    """The first guard that fires, or None to go on.
+    """The first stopping criterion that applies; None to continue.
 
     Args:
-        spent: Seconds over all lives of the campaign.
+        spent: Seconds, summed over all processes of the campaign.
         asked: Whether somebody asked it to stop.
-        under_way: Trials that are begun and not decided.
+        under_way: Trials that are started and not decided.
     """
     if asked:
         return ASKED
@@ -71,7 +74,7 @@ def stop(
 
 
 def full(path: Path) -> Stop | None:
-    """Why no trial may begin on the disk of `path`: it would crash for no fault of its own. None: there is room."""
+    """Why no trial may start on the disk of `path`; None if there is room."""
     free = shutil.disk_usage(path).free
     if free >= ROOM:
         return None
@@ -80,7 +83,7 @@ def full(path: Path) -> Stop | None:
 
 
 def _done(spec: CampaignSpec, history: History) -> str:
-    """That the trials are used up, in words."""
+    """That the budget of trials is used up, in words."""
     if not any(trial.verdict.kind == "cancelled" for trial in history):
         return f"all {spec.trials} trials done"
     many = len([trial for trial in history if trial.number > 0])
@@ -88,7 +91,7 @@ def _done(spec: CampaignSpec, history: History) -> str:
 
 
 def _end(history: History, reason: str) -> Stop:
-    """An ordinary end, which is a failure if nothing at all could be scored."""
+    """A normal end; a failure if no trial has a score."""
     if history and best(history) is None:
         return Stop("failed", f"{reason}; every trial crashed")
     return Stop("finished", reason)
@@ -108,7 +111,7 @@ def _without_improvement(history: History) -> int:
 
 
 def _hours(seconds: float) -> str:
-    """A duration in the unit that a person would use."""
+    """A duration in a readable unit."""
     if seconds >= 3600:
         return f"{seconds / 3600:.1f} h"
     return f"{seconds / 60:.1f} min" if seconds >= 120 else f"{seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""A crew: several trials at once, each in a thread of its own, and what ends one of them ends them all."""
+"""A worker pool: several trials at once, one thread each. An exception in one ends them all."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from tasks.trial import Proposal
 T = TypeVar("T")
 
 
-class Crew:
-    """So many hands, that do one trial each; used as a `with` block, which ends when the last of them has ended."""
+class WorkerPool:
+    """Threads that run one trial each. As a `with` block it ends when the last trial has ended."""
 
-    def __init__(self, hands: int) -> None:
-        self._hands = hands
-        self._pool = ThreadPoolExecutor(hands, thread_name_prefix="slot")
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="slot")
         self._busy: dict[Future[None], tuple[int, Proposal]] = {}
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
         if kind is None:
             self._pool.shutdown()
             return
-        with interrupt.asked():  # what still trains would go on for nothing
+        with interrupt.asked():  # the remaining trainings would be of no use
             self._pool.shutdown(cancel_futures=True)
 
     @property
     def under_way(self) -> dict[int, Proposal]:
-        """The trials that are being done, by number."""
+        """The running trials, by number."""
         return dict(self._busy.values())
 
     @property
     def is_full(self) -> bool:
-        return len(self._busy) >= self._hands
+        return len(self._busy) >= self._workers
 
     def start(self, work: Callable[[int, Proposal], None], number: int, proposal: Proposal) -> None:
-        """Have a trial done."""
-        # Prefect's run and settings are variables of the context.
+        """Run a trial in a free worker."""
+        # Prefect's run and settings are context variables.
         context = contextvars.copy_context()
         self._busy[self._pool.submit(context.run, work, number, proposal)] = number, proposal
 
     def wait(self, seconds: float) -> None:
-        """Return when a trial has ended, and after so many seconds at the latest; what ended it is raised."""
+        """Return when a trial has ended, at the latest after `seconds`. Raises the exception that ended it."""
         if not self._busy:
             interrupt.wait(seconds)
             return
@@ -61,20 +61,20 @@ class Crew:
         interrupt.check()
 
 
-def side_by_side(work: Callable[..., T], each: Sequence[Sequence[object]], hands: int) -> list[T]:
-    """`work` with each of these arguments, so many at a time; its results in their order.
+def run_in_parallel(work: Callable[..., T], each: Sequence[Sequence[object]], workers: int) -> list[T]:
+    """Call `work` with each set of arguments, `workers` at a time; returns the results in order.
 
     Raises:
-        Whatever one of them raises; then nothing is begun any more, and what is under way is ended.
+        The first exception of a call. No further call is started, and the running ones are stopped.
     """
-    if hands == 1:
+    if workers == 1:
         return [work(*arguments) for arguments in each]
-    with ThreadPoolExecutor(hands, thread_name_prefix="slot") as pool:
+    with ThreadPoolExecutor(workers, thread_name_prefix="slot") as pool:
         calls = [partial(contextvars.copy_context().run, work, *arguments) for arguments in each]
         futures = [pool.submit(call) for call in calls]
         try:
             for ended in wait(futures, return_when=FIRST_EXCEPTION).done:
-                ended.result()  # of what went wrong, before those that still run are waited for
+                ended.result()  # the exception first, before waiting for the calls that still run
             return [future.result() for future in futures]
         except BaseException:
             with interrupt.asked():

@@ -78,7 +78,7 @@ class News:
 NOTHING = News()
 
 
-class Showcase:
+class Artifacts:
     """Keep the picture and the artifacts of a campaign up to date, in a thread, while a `with` block runs."""
 
     def __init__(self, ledger: Ledger, flow_run_id: str | None) -> None:
@@ -90,7 +90,7 @@ class Showcase:
         self._failing: set[str] = set()
         self._picture: bytes | None = None
 
-    def __enter__(self) -> Showcase:
+    def __enter__(self) -> Artifacts:
         # Prefect's settings, the server's address among them, are variables of the context.
         context = contextvars.copy_context()
         self._thread = threading.Thread(
