@@ -1,7 +1,7 @@
-"""Checkpoints: under which key the result of a task is stored, in this one place.
+"""Checkpoints: the key under which a task's result is stored.
 
-A task whose result file exists is not run again: that file, not the state that a server shows, is the checkpoint.
-The key holds all that tells two results apart, and nothing that may change between two lives of a campaign.
+A task whose result file exists is not run again: the file is the checkpoint, not the state on a server. The key holds
+everything that distinguishes two results, and nothing that may change when a campaign is resumed.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class At:
-    """Which trial of which campaign a task works on."""
+    """The trial and run that a task works on."""
 
     campaign_id: str
     digest: str
-    """What changes a score: environment, judge, program, trainer, proposer, rule, seed (see `spec_digest`)."""
+    """Digest of everything that changes a score: environment, judge, program, trainer, proposer, rule, seed
+    (`spec_digest`).
+    """
     number: int
     attempt: int = 1
     part: str = ""
-    """Which of its runs, where there are several; empty for the first."""
+    """Name of the run; empty for the first."""
     launched: bool = False
-    """Whether a run of a deployment works on it (flows/trial.py), not the campaign's own process."""
+    """Whether it runs in a deployment run (flows/trial.py), not in the campaign's process."""
 
     def __str__(self) -> str:
         part = f"/{self.part}" if self.part else ""
@@ -46,18 +48,18 @@ class At:
 
     @property
     def marker(self) -> str:
-        """What the run's processes are found by, and no other run's.
+        """Marks the run's processes, so that a resumed campaign finds and ends them.
 
-        It begins with the campaign's id, which another life of the campaign ends; but not where it was launched,
-        since that goes on when the campaign's own process dies.
+        It begins with the campaign's id unless the run was launched elsewhere: such a run outlives the campaign's
+        process.
         """
         run = f"{self.campaign_id}/{self.number:04d}/{self.attempt}/{self.part or 'run-1'}"
         return f"launched/{run}" if self.launched else run
 
 
 def stored(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A task whose result is a checkpoint: JSON under `key`, tried again only when the machine failed."""
-    from prefect import task  # here, so that whoever only reads a ledger does not load Prefect
+    """A task whose result is a checkpoint: JSON under `key`, retried only if the machine failed."""
+    from prefect import task  # not at the top: reading a ledger does not need Prefect
 
     return task(
         name=name,
@@ -73,7 +75,7 @@ def stored(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
 
 
 def run_name() -> str:
-    """*task environment trial*: what a task's run is called in the Prefect UI. Asked for while it runs."""
+    """Name of a task run in the Prefect UI: *task environment trial*."""
     from prefect.runtime import flow_run, task_run
 
     environment = Path(flow_run.parameters.get("environment", "")).name
@@ -81,7 +83,7 @@ def run_name() -> str:
 
 
 def is_kept(results: Path, at: At, name: str) -> bool:
-    """Whether the result of a task is stored, and as a whole: a kill while it was written leaves a part of it."""
+    """Whether a task's result is stored completely; a kill may leave a part of it."""
     try:
         json.loads((results / f"{at}/{name}").read_bytes())
     except (FileNotFoundError, ValueError):
@@ -90,20 +92,21 @@ def is_kept(results: Path, at: At, name: str) -> bool:
 
 
 def kept(task: Task[P, R], results: Path) -> Task[P, R]:
-    """The task with its results in a campaign's own directory, so that copying that copies everything."""
+    """The task with its results in the campaign's directory, so that copying the directory copies everything."""
     return task.with_options(result_storage=results)
 
 
 def whole(value: T) -> T:
-    """A value that Prefect hands to a task as it is. Otherwise it searches and copies it at every call, to the last
-    number of a history that grows by a trial each time."""
+    """A value that Prefect passes to a task unchanged; otherwise it traverses and copies a growing history at every
+    call.
+    """
     from prefect.utilities.annotations import quote
 
     return cast(T, quote(value))
 
 
 def _is_infrastructure(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
-    """What the machine failed at is worth another try; a program that crashes is a result, not a fault."""
+    """A fault of the machine is retried; a program that crashes is a result."""
     return isinstance(state.result(raise_on_failure=False), CannotStart | OSError)
 
 
@@ -119,7 +122,7 @@ def key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:
 
 
 def history_digest(history: History) -> str:
-    """A digest of what was decided: proposals, scores and verdicts, but no times."""
+    """A digest of the decisions: proposals, scores and verdicts, without times."""
     return _sha(f"[{', '.join(trial.decided for trial in history)}]")
 
 

@@ -1,8 +1,8 @@
-"""History and what was tried -> Verdict. Pure: the only place that says what a score is worth.
+"""Decide: history and a judged trial -> Verdict. Pure.
 
-What holds under every rule stands here: a crash is no score, a guarded metric may not fall, a champion has to have
-learned what it can, a simpler program may stay although it is not better, and scores of one machine are compared with
-scores of that machine alone (tasks/deciding/comparable.py). What counts as better is the rule's (tasks/rules).
+Here is what holds under every rule: a crash has no score, a guarded metric may not fall, a champion must have learned
+its score, a simpler program may stay although it is not better, and scores compare within one machine
+(tasks/deciding/comparable.py). What counts as better is up to the rule (tasks/rules).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tasks.rules import Rule
 from tasks.trial import History, Trial, Verdict, best, measured
 
 UNTRAINED_SHARE = 0.5
-"""Of the claimed gain: what is there without training must stay below it."""
+"""The score without training must stay below this share of the claimed gain."""
 GUARD_SDS = 2.0
-"""A guarded metric that falls by more, in sds of its noise, and by more than its margin, is not built on."""
+"""A guarded metric may fall by this many standard deviations of its noise, or by its margin if that is more."""
 SIMPLER_SDS = 0.5
-"""How far below the champion's mean a simpler program may score, in sds between runs."""
+"""A simpler program may score this far below the champion's mean, in standard deviations between runs."""
 SIMPLER_KEEPS = 3
-"""Kept for being simpler in a row, before the champion is measured again: each may be a little worse."""
+"""After this many keeps in a row for being simpler, the champion is rerun: each may have lost a little."""
 
 
 class Untrained:
-    """A trial would be kept: what does it score without training?"""
+    """A trial would be kept: its score without training is needed."""
 
 
 Wanted = Verdict | Again | Untrained
@@ -40,14 +40,14 @@ Wanted = Verdict | Again | Untrained
 
 @stored("decide")
 def decide(at: At, history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Verdict:
-    """The verdict on one trial that has been asked all that there is to ask, given everything decided before it."""
+    """The verdict on a trial whose runs are complete, given everything decided before it."""
     verdict = weigh(history, environment, rule, tried)
     assert isinstance(verdict, Verdict), f"{verdict} is still wanted"
     return verdict
 
 
 def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Wanted:
-    """The verdict, or what has to be known first."""
+    """The verdict, or the run that it needs first."""
     if tried.runs[-1].status == "cancelled":
         due = tried.runs[-1].due
         return Verdict("cancelled", due.reason if due else "stopped early")
@@ -62,7 +62,7 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedT
 
 
 def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Wanted:
-    """The verdict on a score by what compares with it, or what has to be known first."""
+    """Compare a score with the history; the verdict, or the run that it needs first."""
     champion = best(history)
     if champion is None or champion.score.value is None:
         what = "the baseline" if not history else "the first trial with a score"
@@ -88,7 +88,7 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
 def _kept(
     history: History, environment: Environment, tried: JudgedTrial, keep: Verdict
 ) -> Verdict | Untrained:
-    """A keep, unless the program did not learn what it scores."""
+    """A keep, unless the program did not learn its score."""
     if environment.allow_untrained:
         return keep
     if tried.control is None:
@@ -103,7 +103,7 @@ def _simpler(
     history: History, environment: Environment, champion: Trial, tried: JudgedTrial, weighed: Weighed,
     seen: dict[str, float | int | None],
 ) -> Wanted:  # fmt: skip
-    """Keep what is simpler and hardly worse, or discard it."""
+    """Keep a program that is simpler and hardly worse, or discard it."""
     discard = Verdict("discard", f"not better: {weighed.words}", None, seen)
     if not is_simpler(history, tried.proposal, champion) or (level := standing(history)) is None:
         return discard
@@ -114,14 +114,14 @@ def _simpler(
         return discard
     if kept_in_a_row(history) >= SIMPLER_KEEPS and not fresh:
         if any(rerun.of == champion.number for rerun in tried.reruns):
-            return discard  # the champion was to be measured again, and crashed
+            return discard  # the champion's rerun crashed
         return Again(champion.number)
     words = f"simpler, and within {SIMPLER_SDS:g} run sd of trial {champion.number}: {weighed.words}"
     return _kept(history, environment, tried, Verdict("keep", words, weighed.level, seen, simpler=True))
 
 
 def _fallen(guards: Mapping[str, Guard], history: History, tried: JudgedTrial) -> str | None:
-    """Which guarded metric fell too far below the baseline's to build on; None when none did."""
+    """Which guarded metric fell too far below the baseline's; None if none did."""
     first, noise = reference(history), guard_noise(guards, history)
     assert first is not None, "there is a champion"
     for name, guard in guards.items():
@@ -138,7 +138,7 @@ def _fallen(guards: Mapping[str, Guard], history: History, tried: JudgedTrial) -
 
 
 def _not_learned(history: History, tried: JudgedTrial) -> str | None:
-    """Why the gain is none of training's: half of it is there before, or is hidden; None when it is training's."""
+    """Why the gain is not learned: half of it is there before training, or hidden; None if it is learned."""
     first, control, score = reference(history), tried.control, tried.score
     assert first is not None and control is not None, "a control is asked for only when there is a champion"
     allow = "allow_untrained in environment.toml would keep it"

@@ -1,11 +1,8 @@
-"""Brief -> Proposal: the baseline first, then what the proposer says, checked before it costs any compute.
+"""Propose: brief -> Proposal. The baseline first, then the proposer's suggestions, checked before they cost any
+compute.
 
-    propose   asks the proposer, has what it suggests checked, and asks again with the reason when that fails
-    desk      what there is to check by: parameters, what was tried before, and a run of seconds
-    (tasks/proposing/validation.py)
-
-A proposer that asks somebody outside (a language model, a coding agent) may come back with nothing that can be tried.
-Then another proposer takes the turn, and the proposal says so: which it was that could not, and why.
+A rejected suggestion goes back to the proposer with the reason. A proposer that asks a language model or a coding
+agent may fail; then the fallback proposes, and the proposal records why.
 """
 
 from __future__ import annotations
@@ -30,16 +27,16 @@ from tasks.trial import NOTHING_BOUGHT, Proposal
 
 PROPOSERS = "tasks.proposers"
 TURNS = 3
-"""How often a proposer is asked for one trial: once, and twice again with what was wrong."""
+"""Suggestions that a proposer may make for one trial: one, and two corrections."""
 DRAWS = 8
-"""The same for one that asks nobody, and only has to draw again."""
+"""The same for a numeric proposer, which only has to sample again."""
 INBOX = "inbox"
-"""What a trial has for its proposer when a person, or an outside agent, left it in the inbox."""
+"""The proposer's name of a trial that came from the inbox."""
 
 
 @stored("propose")
 def propose(at: At, desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
-    """The next proposal, or why there is none. A proposal once stored is never remade."""
+    """The next proposal, or why there is none. A stored proposal is never remade."""
     stored_at = desk.place.proposal
     if stored_at.is_file():
         return workspace.PROPOSAL.validate_json(stored_at.read_bytes())
@@ -53,17 +50,17 @@ def propose(at: At, desk: Desk, proposer: Proposer, fallback: Proposer, brief: B
 
 @dataclass(frozen=True)
 class Nothing:
-    """There is nothing to be tried now."""
+    """There is nothing to try now."""
 
     because: str = ""
-    """Who was asked and could not propose, and why; empty when everything has been tried."""
+    """Who was asked and failed, and why; empty when everything has been tried."""
 
 
 def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
-    """The baseline for an empty history, else what the proposer suggests, or the fallback where it cannot.
+    """The baseline for an empty history, else the proposer's suggestion, or the fallback's.
 
     Raises:
-        Refused: a proposer that asks nobody suggested a parameter or a value outside the space.
+        Refused: a numeric proposer suggested a parameter or a value outside the space.
     """
     if not brief.history:
         return Proposal(desk.environment.defaults, rationale="the environment's own program and parameters")
@@ -72,7 +69,7 @@ def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Bri
         return answer or Nothing()
     instead = f"{name_of(proposer)}: {answer.reason}"
     other = ask(desk, fallback, brief)
-    if isinstance(other, GivenUp):  # it has closed in on one point: elsewhere there is more
+    if isinstance(other, GivenUp):  # it has converged to one point; the fallback looks elsewhere
         other = ask(desk, RandomSearch(), brief)
     if other is None or isinstance(other, GivenUp):
         return Nothing(instead if proposer.asks else "")
@@ -85,7 +82,7 @@ def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Bri
 
 
 def from_inbox(desk: Desk, brief: Brief) -> Proposal | None:
-    """The first idea of the inbox that can be tried; those before it are refused, each with its reason."""
+    """The first valid proposal of the inbox; invalid ones before it are refused with their reasons."""
     for name, idea in desk.ideas if brief.history else ():
         suggestion = Suggestion(idea.params, idea.rationale, idea.files, proposer=INBOX)
         found = _checked(desk, brief, suggestion)
@@ -96,7 +93,7 @@ def from_inbox(desk: Desk, brief: Brief) -> Proposal | None:
 
 
 class GivenUp:
-    """A proposer that had nothing to try, although it should have had."""
+    """A proposer failed to propose."""
 
     def __init__(self, reason: str, refusals: tuple[Refusal, ...], extra: Unavailable | None = None) -> None:
         self.reason = reason
@@ -105,7 +102,7 @@ class GivenUp:
 
 
 def ask(desk: Desk, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | None:
-    """One proposer's proposal for one trial; None when it has nothing left to try."""
+    """One proposer's proposal for one trial; None if it has nothing left to try."""
     refusals: tuple[Refusal, ...] = ()
     for seed in _seeds(brief.seed, TURNS if proposer.asks else DRAWS):
         told = replace(brief, seed=seed, refusals=refusals)
@@ -116,7 +113,7 @@ def ask(desk: Desk, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | No
             continue
         except Unavailable as gone:
             return GivenUp(str(gone), refusals, gone)
-        except Refused as wrong:  # a prompt that somebody has changed meanwhile, a key that is gone
+        except Refused as wrong:  # such as a broken prompt file, or a missing key
             if not proposer.asks:
                 raise
             return GivenUp(str(wrong), refusals)
@@ -124,7 +121,7 @@ def ask(desk: Desk, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | No
             return None
         named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
         if not proposer.asks:
-            desk.environment.complete(named.params)  # what it knows of the space it has from us
+            desk.environment.complete(named.params)  # a numeric proposer takes the space from us
         found = _checked(desk, told, named)
         if isinstance(found, Proposal):
             return found
@@ -144,10 +141,10 @@ def _checked(desk: Desk, brief: Brief, suggestion: Suggestion) -> Proposal | Ref
 
 
 def proposal_of(desk: Desk, brief: Brief, suggestion: Suggestion) -> Proposal:
-    """The suggestion with everything that a trial needs to know.
+    """The suggestion with everything that a trial needs.
 
     Raises:
-        Refused: a parameter or a value outside the space, a file that may not be changed.
+        Refused: a parameter or value outside the space, or a file that is not editable.
     """
     edit, parent = desk.program_of(brief, suggestion)
     return Proposal(
@@ -171,12 +168,12 @@ def turned_down(refusals: tuple[Refusal, ...]) -> tuple[str, ...]:
 
 
 def name_of(proposer: Proposer) -> str:
-    """The plug-in's name: its file's."""
+    """The plug-in's name: the name of its file."""
     return type(proposer).__module__.rpartition(".")[2]
 
 
 def _seeds(seed: int, count: int) -> Iterator[int]:
-    """The trial's own seed, then others that come from it."""
+    """The trial's own seed, then seeds derived from it."""
     yield seed
     yield from (derive(seed, "propose", turn, 1) for turn in range(1, count))
 

@@ -1,4 +1,6 @@
-"""Trial -> the ledger, and from there to MLflow. Idempotent: what a kill left half done, the next call completes."""
+"""Record: a decided trial goes to the ledger, and from there to MLflow. Idempotent: a call completes what a kill cut
+off.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ COLUMNS = (
 
 @task(name="record", task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
 def record(at: At, ledger: Ledger, outbox: Outbox, history: History, trial: Trial) -> Trial:
-    """Settle a decided trial and send what waits to MLflow; the trial as the ledger has it."""
+    """Store a decided trial, and send what is waiting to MLflow; returns the trial as stored."""
     settled = settle(ledger, history, trial)
     outbox.add(settled)
     outbox.drain()
@@ -36,7 +38,7 @@ def record(at: At, ledger: Ledger, outbox: Outbox, history: History, trial: Tria
 
 
 def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
-    """Write a decided trial into the ledger, unless it is there already; the trial as the ledger has it."""
+    """Write a decided trial into the ledger, unless it is there; returns the trial as stored."""
     place = ledger.place(trial.number)
     if known := workspace.finished(place):
         return known
@@ -59,11 +61,10 @@ def settle(ledger: Ledger, history: History, trial: Trial) -> Trial:
 
 
 def resettle(ledger: Ledger, before: History, now: History) -> None:
-    """Write down trials that were decided anew, and mark what changed. What a kill left half done is done again.
+    """Store recomputed verdicts and mark the changed ones. A call completes what a kill cut off.
 
-    The record of a new attempt comes last: while it is missing, the attempt is pending (tasks/store/attempts.py),
-    and whoever
-    has the campaign next decides all of it once more.
+    The record of the new attempt is written last. Until then the attempt is pending (tasks/store/attempts.py), and
+    the next process that takes the campaign recomputes everything.
     """
     repository, old = ledger.path / "lineage.git", {trial.number: trial for trial in before}
     again = [trial for trial in now if trial.attempt != old[trial.number].attempt]
@@ -84,7 +85,7 @@ def resettle(ledger: Ledger, before: History, now: History) -> None:
 
 
 def _tell(ledger: Ledger, now: History, again: Sequence[Trial]) -> None:
-    """An event for each new attempt, and for each verdict that is another; once, however many lives it takes."""
+    """One event per new attempt and per changed verdict, whatever number of processes it takes."""
     told = [{**event, "time": 0} for event in ledger.events()]
 
     def once(kind: str, **facts: object) -> None:
@@ -106,13 +107,13 @@ def _text(trial: Trial) -> str:
 
 
 def reconcile(ledger: Ledger) -> History:
-    """The finished trials. results.tsv is rewritten from them: a kill may fall between a trial and its line."""
+    """The finished trials. Rewrites results.tsv, since a kill may fall between a trial and its line."""
     lineage.unlock(ledger.path / "lineage.git")
     return rewrite(ledger)
 
 
 def rewrite(ledger: Ledger) -> History:
-    """Write results.tsv anew, as the finished trials and certificates say; the trials."""
+    """Rewrite results.tsv from the finished trials and certificates; returns the trials."""
     history, commits = ledger.history(), lineage.commits(ledger.path / "lineage.git")
     environment = ledger.environment
     own = [one for one in ledger.certificates() if not one.elsewhere]
@@ -123,13 +124,14 @@ def rewrite(ledger: Ledger) -> History:
 
 
 def program_files(ledger: Ledger) -> tuple[str, ...]:
-    """The files that make up a trial's program: the baseline's, and those that an edit may add."""
+    """The files of a trial's program: the baseline's, and those that an edit may add."""
     own = [path.relative_to(ledger.program).as_posix() for path in environments.files(ledger.program)]
     return tuple(dict.fromkeys([*own, *ledger.environment.editable]))
 
 
 def row(environment: Environment, trial: Trial, commit: str, believed: Level | None, here: str) -> str:
-    """A trial as a line of results.tsv: its runs together, of its steps the last run's. Unknown is empty, never 0.
+    """A trial as a line of results.tsv: all runs together; steps are the last run's. Unknown values are empty, never
+    0.
 
     Args:
         here: The machine whose scores compare with the champion's.

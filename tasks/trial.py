@@ -16,7 +16,7 @@ from environments.score import Score
 Value = int | float | str | bool
 Params = dict[str, Value]
 TIMES = ("seconds", "usage")
-"""What a proposal took to come by, which is no part of what it is."""
+"""How long a proposal took, which is not part of its identity."""
 
 VerdictKind = Literal["keep", "discard", "cancelled", "crash"]
 Level = Literal["provisional", "confirmed", "certified"]
@@ -24,13 +24,13 @@ Level = Literal["provisional", "confirmed", "certified"]
 
 @dataclass(frozen=True)
 class Usage:
-    """What language models were asked, and what that took."""
+    """Use of language models."""
 
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     usd: float | None = 0.0
-    """None when the price of a model is not known."""
+    """None if the price of a model is unknown."""
 
     @property
     def tokens(self) -> int:
@@ -50,55 +50,55 @@ class Proposal:
     """What to try next, and why."""
 
     params: Params
-    """A value for every parameter of the environment, the fixed ones included."""
+    """A value for every parameter of the environment, fixed ones included."""
     edit: str | None = None
-    """A unified diff of the editable files against the baseline's program, as git makes it; None without a change."""
+    """A unified diff of the editable files against the baseline's program, in git's format; None without a change."""
     rationale: str = ""
     parent: int | None = None
     """The trial whose program this one starts from; None for the baseline."""
     seen: int = 0
-    """How many decided trials the proposer knew."""
+    """Number of decided trials that the proposer knew."""
     pending: tuple[int, ...] = ()
-    """Trials that were under way, proposed but not decided, when this one was proposed."""
+    """Trials that were proposed but not decided when this one was proposed."""
     proposer: str = "baseline"
-    """The proposer that made it, which need not be the one that was asked."""
+    """The proposer that made it; it may differ from the one that was asked."""
     usage: Usage = NOTHING_BOUGHT
-    """All that was bought for it, answers included that could not be used."""
+    """Use of language models for this proposal, unusable answers included."""
     model: str = ""
     """The language model or coding agent behind it; empty without one."""
     category: str = ""
-    """What kind of idea it is, in a word or two; empty when its proposer does not say."""
+    """Kind of idea, in a word or two; empty if the proposer does not say."""
     instead_of: str = ""
-    """Who was asked and could not propose, and why, when another proposer took the turn; empty otherwise."""
+    """Who was asked and failed, and why, if the fallback proposed; empty otherwise."""
     turned_down: tuple[str, ...] = ()
-    """Why what was suggested for this trial before could not be tried, in the order in which it came."""
+    """Why earlier suggestions for this trial were refused, in order."""
     switch: str = ""
-    """That the proposer has changed its way from this trial on, and why; empty when it has not."""
+    """That the proposer changed its strategy from this trial on, and why; empty if it did not."""
     seconds: float = 0.0
-    """What it took to come by, in seconds."""
+    """Seconds that it took to propose."""
     inbox: str = ""
-    """Which idea of the campaign's inbox it is; empty when it came from a proposer."""
+    """Name of the inbox proposal that it came from; empty if it came from a proposer."""
 
     @property
     def cost(self) -> float | None:
-        """What it cost in USD; None when that is unknown, or nothing was bought."""
+        """Cost in USD; None if unknown, or if nothing was bought."""
         return self.usage.usd if self.usage.calls else None
 
 
 Curve = tuple[float | None, ...]
-"""A metric as last reported when each twentieth of the budget had passed, as far as a run got; None before a report."""
+"""A metric as last reported at each twentieth of the budget, as far as the run got; None before the first report."""
 TWENTIETHS = 20
 
 
 @dataclass(frozen=True)
 class Due:
-    """An early end that was due: what a canceller said of a run, and when (tasks/cancellers)."""
+    """An early stop that was due (tasks/cancellers)."""
 
     fraction: float
-    """Of the budget that had passed."""
+    """Share of the budget that had passed."""
     reason: str
     spared: bool = False
-    """Whether it ran to its end all the same: one in ten does, so that it shows what cancelling costs."""
+    """Whether the run continued all the same: one in ten does, to measure what early stopping costs."""
 
 
 @dataclass(frozen=True)
@@ -114,47 +114,46 @@ class Run:
     error: str | None = None
     """Why it crashed, with the last lines of its log; None otherwise."""
     peak_memory: int | None = None
-    """Largest resident set of all of its processes together, in bytes, sampled twice a second."""
+    """Largest resident set of all its processes together, in bytes, sampled twice a second."""
     gpu_memory: tuple[int, ...] | None = None
-    """Most memory in use of each GPU of its slot, in its order, in bytes (tasks/machine/gpu_memory.py); None: not
-    measured."""
+    """Peak memory of each GPU of its slot, in bytes (tasks/machine/gpu_memory.py); None: not measured."""
     steps: int | None = None
-    """Steps as last reported by the program; a claim, not a measurement."""
+    """Steps as last reported by the program: a claim, not a measurement."""
     started: float = 0.0
     """Unix time of the start, in seconds."""
     wall_seconds: float = 0.0
-    """Everything from the start of the process to the end of the last one, in seconds."""
+    """Seconds from the start of the process to the end of its last process."""
     reported: float | None = None
-    """The last finite value that the program reported of the objective's metric; a claim, never a score."""
+    """Last finite value reported of the objective's metric: a claim, never a score."""
     startup: float | None = None
-    """Seconds from its start until it said that it was ready; None when it never did."""
+    """Seconds from its start to its `ready` line; None without one."""
     isolation: str = ""
-    """The level that it ran at (tasks/sandbox/isolation.py); empty when nothing was started."""
+    """Isolation level (tasks/sandbox/isolation.py); empty if nothing was started."""
     network: bool = False
-    """Whether it could use the network."""
+    """Whether it had network access."""
     program: str | None = None
-    """Digest of the program's files, the edit applied, its configuration not among them."""
+    """Digest of the program's files after the edit, without its configuration."""
     checkpoint: str | None = None
-    """Digest of the files that it left, the progress not among them; None when there are none."""
+    """Digest of the files that it left, without the progress; None if there are none."""
     curve: Curve = ()
-    """The objective's metric as reported on the way; a claim, compared with other claims only."""
+    """The objective's metric as reported on the way: a claim, compared with other claims only."""
     due: Due | None = None
-    """The first time that it should have been cancelled; None when it never should."""
+    """The first early stop that was due; None if there was none."""
     machine: str = ""
-    """The machine that it ran on (tasks.store.ledger.machine); empty before that was noted."""
+    """The machine that it ran on (tasks.store.ledger.machine); empty if not recorded."""
 
 
 @dataclass(frozen=True)
 class Rerun:
-    """A fresh training of a trial that was decided or is about to be, under seeds of its own."""
+    """A fresh training of a trial, under its own seeds."""
 
     of: int
-    """The trial whose program and parameters ran again."""
+    """Number of the trial whose program and parameters ran again."""
     run: Run
     score: Score
-    """On units that no search has seen."""
+    """On units that the search has not seen."""
     calibrated: bool = False
-    """Whether it is none of the campaign's own, but was known from a calibration before it began."""
+    """Whether it comes from a calibration before the campaign."""
 
 
 @dataclass(frozen=True)
@@ -162,9 +161,9 @@ class UntrainedControl:
     """What a trial's program scores without training (tasks/untrained.py)."""
 
     score: Score
-    """Of the trial's own program; missing when it left nothing that can be judged."""
+    """Score of the trial's own program; missing if it left nothing to judge."""
     unedited: Score | None = None
-    """Of the environment's program in its place, asked when an edited one left nothing: whether one could have."""
+    """Score of the environment's program instead, needed when an edited one left nothing."""
 
 
 @dataclass(frozen=True)
@@ -172,23 +171,23 @@ class Verdict:
     kind: VerdictKind
     reason: str
     level: Level | None = None
-    """How far a keep can be believed; None for anything but a keep."""
+    """How well a keep is supported; None for other verdicts."""
     evidence: dict[str, float | int | None] = field(default_factory=dict)
-    """The numbers the reason speaks of."""
+    """The numbers behind the reason."""
     simpler: bool = False
-    """Kept for being simpler, not for being better: the bar stays where it was."""
+    """Kept for being simpler, not for being better: the threshold does not move."""
 
 
 @dataclass(frozen=True)
 class Was:
-    """A verdict that no longer holds, since this trial or one before it was run again."""
+    """An earlier verdict that a rerun changed."""
 
     kind: VerdictKind
     reason: str
     rerun: int
-    """The trial that was run again."""
+    """Number of the trial that was rerun."""
     attempt: int
-    """Which attempt at that it was."""
+    """The attempt of that rerun."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ class Trial:
     """0 is the baseline."""
     attempt: int
     settle: int
-    """Its place in the order in which trials were decided."""
+    """Its place in the order of the decisions."""
     proposal: Proposal
     runs: tuple[Run, ...]
     """One per training seed."""
@@ -207,15 +206,15 @@ class Trial:
     """Over all of its runs."""
     verdict: Verdict
     wall_seconds: float = 0.0
-    """Everything from its first training to its verdict, in seconds."""
+    """Seconds from its first training to its verdict."""
     reruns: tuple[Rerun, ...] = ()
-    """What was run again before it was decided: itself, or the champion that it had to beat."""
+    """Reruns that its verdict needed: of itself, or of the champion."""
     was: tuple[Was, ...] = ()
-    """What its verdict was before, the latest last; empty unless a rerun changed it."""
+    """Its earlier verdicts, the latest last; empty unless a rerun changed it."""
 
     @cached_property
     def decided(self) -> str:
-        """What was decided, as JSON: proposal, scores and verdict, but no times. Kept: every later key asks for it."""
+        """The decision as JSON: proposal, scores and verdict, without times. Cached: every later key needs it."""
         proposal = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
         reruns = ((rerun.of, rerun.score.value) for rerun in self.reruns)
         seen = (
@@ -234,17 +233,17 @@ History = tuple[Trial, ...]
 
 
 def baseline(history: History) -> Trial | None:
-    """The first trial, which ran the environment's own program and parameters; None before it was decided."""
+    """The first trial, with the environment's own program and parameters; None before it is decided."""
     return next((trial for trial in history if trial.number == 0), None)
 
 
 def best(history: History) -> Trial | None:
-    """The champion: the trial that was kept last, since each keep replaces the one before; None while there is none."""
+    """The champion: the latest keep, since each keep replaces the one before; None while there is none."""
     return next((trial for trial in reversed(history) if trial.verdict.kind == "keep"), None)
 
 
 def tried(history: History) -> float:
-    """How many trials there were, the baseline not counted; a cancelled one counts by the part of it that was run."""
+    """Number of trials without the baseline; a stopped one counts by the share of its budget that ran."""
     return sum(_part(trial) for trial in history if trial.number > 0)
 
 
@@ -254,20 +253,20 @@ def _part(trial: Trial) -> float:
 
 
 def machine_of(history: History) -> str:
-    """The machine that the newest score is from; empty while there is none, or it was not noted."""
+    """The machine of the newest score; empty if there is none or it is not recorded."""
     scored = (trial for trial in reversed(history) if trial.score.value is not None and trial.runs)
     return next((trial.runs[-1].machine for trial in scored), "")
 
 
 def is_from(machine: str, other: str) -> bool:
-    """Whether runs of two machines compare: they are the same, or one of them is not known."""
+    """Whether runs of two machines compare: they are the same, or one is unknown."""
     return machine == other or not machine or not other
 
 
 def measured(history: History, number: int) -> tuple[Score, ...]:
-    """Every score of a trial's program and parameters, one per training run: its own, then those of its reruns.
+    """Every score of a trial's program and parameters, one per training run, reruns last.
 
-    Where it ran on several machines, those of the one that the newest score is from, if there are any.
+    If it ran on several machines: those of the machine of the newest score, if there are any.
     """
     own = [pair for t in history if t.number == number for pair in _from(t.runs, t.score)]
     again = [pair for t in history for r in t.reruns if r.of == number for pair in _from((r.run,), r.score)]
@@ -277,7 +276,7 @@ def measured(history: History, number: int) -> tuple[Score, ...]:
 
 
 def _from(runs: tuple[Run, ...], score: Score) -> list[tuple[str, Score]]:
-    """The score of each run, with the machine that it is from."""
+    """The score of each run, with its machine."""
     machines = [run.machine for run in runs] or [""]
     each = score.each
     return list(zip(machines if len(machines) == len(each) else machines[-1:] * len(each), each, strict=True))

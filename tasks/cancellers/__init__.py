@@ -1,14 +1,13 @@
-"""Cancellers: whether a run should end before its budget does, judged by its progress so far. One file each.
+"""Early stopping: whether a run should end before its budget does, judged by its progress so far. One file each.
 
-Progress is compared with progress, never with a judged score: what a sampling policy reports of its training may differ
-from what the judge makes of it by as much as there is to gain. And a report is a claim. So the progress of earlier runs
-counts only where its end agrees with their judged scores (`trusted`).
+Progress is compared with progress, never with a judged score: training returns may differ from judged ones. And a
+report is a claim. So earlier runs count only if their final report agrees with their judged score (`trusted`).
 
-A canceller keeps nothing; its fields are its options, checked before anything starts. To add one, put a file like
-this into the folder; its name is the name used in a campaign:
+A canceller keeps no state; its fields are its options. To add one, put a file like this into the folder; its name is
+the name used in a campaign:
 
     class Mute(Canceller):
-        \"\"\"Cancel what has reported nothing by the middle of its budget.\"\"\"
+        \"\"\"Stop a run that has reported nothing by the middle of its budget.\"\"\"
 
         def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:
             silent = len(curve) >= TWENTIETHS // 2 and not any(value is not None for value in curve)
@@ -28,7 +27,7 @@ from environments.score import Score
 from tasks.trial import Curve, History, Run, Trial, measured
 
 SPREADS = 2
-"""Standard errors, by the noise between runs, within which a judgement and a report agree."""
+"""A report agrees with a judgement within this many standard errors of the noise between runs."""
 ROUNDING = 1e-9
 
 
@@ -39,15 +38,15 @@ class Canceller(BaseModel, ABC):
 
     @abstractmethod
     def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:
-        """Why a run whose curve this is so far should end now, in words with the numbers; None to go on.
+        """Why a run with this curve should stop now, with the numbers; None to continue.
 
-        A curve of length n says that n twentieths of the budget have passed. It is asked once for each of them, as
-        soon as anything was reported. The same arguments must give the same answer, in any process.
+        A curve of length n means that n twentieths of the budget have passed. Called once for each, as soon as
+        anything was reported. Equal arguments must give equal answers, in any process.
         """
 
 
 def trusted_runs(history: History) -> tuple[tuple[Trial, Run], ...]:
-    """Finished runs whose curve can be believed, reruns among them, each with the trial whose program it ran."""
+    """Finished runs whose curve is trusted, reruns included, each with the trial whose program it ran."""
     believed = trusted(history)
     return tuple(
         (trial, run) for trial, run, _ in _finished(history) if trial.number in believed and _said(run)
@@ -55,10 +54,10 @@ def trusted_runs(history: History) -> tuple[tuple[Trial, Run], ...]:
 
 
 def trusted(history: History) -> set[int]:
-    """The trials whose runs reported in the end what they were judged at, within the noise between runs.
+    """Trials whose final report agrees with their judged score, within the noise between runs.
 
-    They need not: a program may report what it likes, and an honest one reports a sampling policy where the judge may
-    play the most likely action. Where the two differ, progress says nothing of who wins.
+    Others are not used: a program may report anything, and an honest one reports a sampling policy where the judge
+    may play the most likely action. Where the two differ, progress does not predict the score.
     """
     gaps: dict[int, list[float]] = {}
     for trial, run, score in _finished(history):
@@ -78,7 +77,7 @@ def _said(run: Run) -> bool:
 
 
 def between_runs(history: History) -> float:
-    """Standard deviation between the judged scores of the baseline's runs; 0 below two of them."""
+    """Standard deviation of the judged scores of the baseline's runs; 0 with fewer than two."""
     values = [score.value for score in measured(history, 0) if score.value is not None]
     return statistics.stdev(values) if len(values) > 1 else 0.0
 

@@ -1,11 +1,9 @@
-"""Cancel what makes slower progress than the champion did, where the time left is better spent on another idea.
+"""Stop a run whose progress lags behind the champion's, where the remaining time is better spent on the next trial.
 
-Progress is compared with progress at the same share of the budget. The champion's own curve is one noisy run, so its
-level there is followed through all trials, like that of its score (tasks/deciding/champion_estimate.py); and the
-first runs of the
-baseline tell how noisy it is. Then there are two things to do with the rest of the budget: go on, for the gain that
-this progress lets expect, or try the next idea, which is looked at in the same way. Where progress says little, going
-on is worth as much as before, and little is cancelled. What is ahead of the champion or hardly behind never is.
+Progress is compared at the same share of the budget. The champion's curve is one noisy run, so its level is estimated
+from all trials, like its score (tasks/deciding/champion_estimate.py); the noise comes from the first runs of the
+baseline. The rest of the budget goes to whichever is expected to gain more: this run, or the next trial. Where
+progress predicts little, little is stopped. A run that is ahead of the champion, or hardly behind, is never stopped.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from tasks.trial import TWENTIETHS, Curve, History, Run, best
 
 
 class ByCurve(Canceller):
-    """Compare a trial's progress once with that of the champion."""
+    """Compare a trial's progress once with the champion's."""
 
     fraction: float = Field(default=0.4, ge=0.1, le=0.9, description="Share of the budget at which to look.")
 
@@ -36,7 +34,7 @@ class ByCurve(Canceller):
         sign = 1 if higher_is_better else -1
         level = progress(history, at, sign)
         if level is None or sign * value >= level.level - self.behind * level.sd:
-            return None  # whatever it costs
+            return None  # at no cost to the run
         idea = level.idea(sign * value)
         if idea.promise >= level.worth_going_on(self.fraction):
             return None
@@ -47,7 +45,9 @@ class ByCurve(Canceller):
 
 
 def progress(history: History, at: int, sign: int) -> Estimate | None:
-    """The champion's progress at a twentieth of the budget; None while its reports do not agree with its score."""
+    """Estimate of the champion's progress at a twentieth of the budget; None if its reports do not agree with its
+    score.
+    """
     first, champion, believed = reference(history), best(history), trusted(history)
     if first is None or champion is None or champion.number not in believed:
         return None
@@ -69,7 +69,7 @@ def _seen(history: History, at: int, sign: int, believed: set[int]) -> Iterator[
 
 
 def _value(run: Run, at: int, sign: int) -> float | None:
-    """A run's progress in goodness, and no more than it had in the end: a boast on the way must not cancel rivals."""
+    """A run's progress in goodness, at most its final value: an inflated report must not stop rivals."""
     value = run.curve[at] if at < len(run.curve) else None
     if value is None or run.status != "finished" or run.reported is None:
         return None if value is None else sign * value

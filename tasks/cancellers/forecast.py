@@ -1,10 +1,9 @@
-"""Cancel what a power law, fitted to its progress so far, sees ending below where the champion's progress ended.
+"""Stop a run whose power-law forecast ends below the champion's final progress.
 
-The law is y(t) = a + b * (1 - t**-c) / c in goodness, with t the share of the budget: at the end of that it is a.
-For c > 0 it saturates, at c = 0 it is the logarithm, at c = -1 a straight line, below that a rise that gathers
-speed, so a late bloomer has a law of its own. Each c of a grid is fitted by least squares, and the forecasts are
-mixed by how well they fit. What a law cannot know is how progress goes in this problem: so the champion's own curve is
-forecast from the same share of the budget, and by how much that comes out too low is taken for an error of the law.
+The law is y(t) = a + b * (1 - t**-c) / c in goodness, with t the share of the budget, so a is the value at its end.
+For c > 0 it saturates, c = 0 is the logarithm, c = -1 a straight line, c < -1 accelerates. Each c of a grid is fitted
+by least squares, and the forecasts are mixed by their likelihood. The law's bias in this problem is estimated from
+the champion's own curve, forecast from the same share of the budget.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from tasks.trial import TWENTIETHS, Curve, History, Run, best
 Array = NDArray[np.float64]
 
 EXPONENTS = np.linspace(-1.9, 2.9, 25)
-"""The grid of c, which steps over 0."""
+"""The grid of c, without 0."""
 LEAST_POINTS = 5
 TAIL = 0.975
-"""Where Student's t is compared with a normal."""
+"""Quantile at which Student's t is compared with a normal."""
 LEAST_NOISE = 0.01
-"""Standard deviation that every fit leaves at least, in parts of the range of the points."""
+"""Least standard deviation of a fit, as a share of the range of the points."""
 
 
 class Forecast(Canceller):
@@ -50,11 +49,11 @@ class Forecast(Canceller):
         rivals = champions(history)
         if not rivals or len(curve) < self.after * TWENTIETHS:
             return None
-        before = self._reason(rivals, curve[:-1], sign)  # a single look is easily deceived by one report
+        before = self._reason(rivals, curve[:-1], sign)  # a single check is easily misled by one report
         return before and self._reason(rivals, curve, sign)
 
     def _reason(self, rivals: tuple[Run, ...], curve: Curve, sign: int) -> str | None:
-        """What is forecast from this part of a curve, when that is below the champion's end."""
+        """The forecast from this part of a curve, if it is below the champion's end."""
         if (seen := forecast(curve, sign)) is None:
             return None
         ends = [sign * run.reported for run in rivals if run.reported is not None]
@@ -73,29 +72,29 @@ class Forecast(Canceller):
 
 @dataclass(frozen=True)
 class Ending:
-    """What is believed of a curve's value at the end of the budget, in goodness."""
+    """The forecast value at the end of the budget, in goodness."""
 
     mean: float
     sd: float
 
 
 def champions(history: History) -> tuple[Run, ...]:
-    """The champion's runs whose curves can be believed, its reruns among them."""
+    """The champion's runs with trusted curves, reruns included."""
     champion = best(history)
     return tuple(run for trial, run in trusted_runs(history) if trial is champion)
 
 
 def forecast(curve: Sequence[float | None], sign: int = 1) -> Ending | None:
-    """Where a curve ends, by the mixture of laws; None with fewer than LEAST_POINTS values.
+    """The end of a curve, by the mixture of laws; None with fewer than LEAST_POINTS values.
 
     Args:
-        sign: -1 where less is better.
+        sign: -1 if less is better.
     """
     points = [(place / TWENTIETHS, sign * v) for place, v in enumerate(curve, 1) if v is not None]
     if len(points) < LEAST_POINTS:
         return None
     ends, variances, squares = _fits(*np.array(points).T)
-    # The likelihood of a fit, its noise being whatever it leaves.
+    # The likelihood of a fit whose noise is its own residual.
     weights = (squares / squares.min()) ** (-len(points) / 2)
     weights /= weights.sum()
     mean = float(weights @ ends)
@@ -103,7 +102,7 @@ def forecast(curve: Sequence[float | None], sign: int = 1) -> Ending | None:
 
 
 def _fits(times: Array, values: Array) -> tuple[Array, Array, Array]:
-    """Of each law: its end, the variance of that and of a report around it together, and the mean square it leaves."""
+    """For each law: its end, the variance of a report around that end, and its mean squared residual."""
     count, level = len(values), values.mean()
     rise = -np.expm1(-EXPONENTS[:, None] * np.log(times)) / EXPONENTS[:, None]
     middle = rise.mean(axis=1)
@@ -113,7 +112,7 @@ def _fits(times: Array, values: Array) -> tuple[Array, Array, Array]:
     left = values - level - slope[:, None] * away
     floor = LEAST_NOISE * np.ptp(values) + 1e-9 * (1.0 + np.abs(values).max())
     square = (left**2).mean(axis=1) + floor**2
-    # Two degrees of freedom go to the line, one to its exponent; with few left, Student's t is wider than a normal.
+    # The line takes two degrees of freedom, the exponent one; with few left, Student's t is wider than a normal.
     wider = special.stdtrit(count - 3, TAIL) / special.ndtri(TAIL)
     noise = square * count / (count - 3) * wider**2
     # At the end of the budget `rise` is 0.

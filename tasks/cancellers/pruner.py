@@ -1,9 +1,8 @@
-"""Cancel what one of Optuna's pruners would prune.
+"""Stop a run that one of Optuna's pruners would prune.
 
-The study is rebuilt from the history at each look: the believed curves of finished runs are its complete trials, those
-of cancelled runs its pruned ones, and the run at hand is the one that is under way. A step is a twentieth of the
-budget. See Akiba et al. (2019) for the pruners, Jamieson and Talwalkar (2016) for successive halving, Li et al. (2018)
-for Hyperband.
+The study is rebuilt from the history at each check: trusted curves of finished runs are its complete trials, those of
+stopped runs its pruned ones. A step is a twentieth of the budget. See Akiba et al. (2019) for the pruners, Jamieson
+and Talwalkar (2016) for successive halving, Li et al. (2018) for Hyperband.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Pruner(Canceller):
     )
 
     def model_post_init(self, _: Any) -> None:
-        self._pruner()  # so that Optuna is loaded now, not while a run is being timed
+        self._pruner()  # import Optuna now, not while a run is timed
 
     def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:
         import optuna
@@ -56,8 +55,8 @@ class Pruner(Canceller):
             return None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         study = optuna.create_study(
-            study_name="curves",  # Hyperband chooses brackets by it
-            sampler=optuna.samplers.RandomSampler(seed=0),  # nothing is drawn
+            study_name="curves",  # Hyperband chooses brackets by the study's name
+            sampler=optuna.samplers.RandomSampler(seed=0),  # nothing is sampled
             pruner=self._pruner(),
             direction="maximize" if higher_is_better else "minimize",
         )
@@ -95,21 +94,21 @@ class Pruner(Canceller):
             study.tell(trial, state=TrialState.PRUNED)
 
     def _report(self, study: Study, curve: Curve) -> tuple[OptunaTrial, bool]:
-        """Start a trial with this curve; it, and whether it would be pruned now."""
+        """Start a trial with this curve; returns it, and whether it would be pruned now."""
         trial, pruned = study.ask(), False
         for step, value in enumerate(curve, 1):
             if value is not None:
                 trial.report(value, step)
-                # A ladder remembers with each trial which rungs that has reached, as it is asked.
+                # Successive halving stores the rungs that a trial reached when it is asked.
                 if step == len(curve) or self.kind in LADDERS:
                     pruned = trial.should_prune()
         return trial, pruned
 
 
 def _past(history: History) -> Iterator[Run]:
-    """Earlier runs whose curve can be believed, in the order in which they were decided.
+    """Earlier runs with trusted curves, in the order of the decisions.
 
-    Cancelled ones are not among them: nobody has seen whether what they reported was true.
+    Stopped runs are left out: whether their reports were true is unknown.
     """
     trusted = {id(run) for _, run in trusted_runs(history)}
     for trial in history:

@@ -1,6 +1,6 @@
-"""The ablation of a champion: the same again without each of its changes, to see which of them carry it.
+"""Ablation of a champion: one run without each of its changes, to see which of them matter.
 
-One run each, so only a change that matters much is seen to; the others are candidates for removal, no more.
+With one run each, only large effects show. The other changes are candidates for removal, no more.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from environments.score import Score
 from tasks.trial import Proposal, Run, Trial
 
 CLEAR = 2.0
-"""Standard errors from which on a change is said to matter."""
+"""A change matters if its loss is at least this many standard errors."""
 
 
 @dataclass(frozen=True)
@@ -27,23 +27,23 @@ class Removed:
 
 @dataclass(frozen=True)
 class Ablation:
-    """What became of a champion without each of its changes."""
+    """Results of an ablation."""
 
     champion: int
     mean: float
-    """Of the champion's fresh runs, in goodness."""
+    """Mean of the champion's fresh runs, in goodness."""
     runs: int
-    """How many these were."""
+    """Number of these runs."""
     sd: float
-    """Between training runs."""
+    """Standard deviation between training runs."""
     removed: tuple[Removed, ...]
 
     def loss(self, one: Removed) -> float | None:
-        """How much worse it is without the change; None when that has no score."""
+        """How much worse the champion is without the change; None if that run has no score."""
         return None if one.score.value is None else self.mean - one.score.goodness
 
     def words(self, one: Removed) -> str:
-        """What the run without a change says of it."""
+        """One sentence on the run without a change."""
         loss = self.loss(one)
         if loss is None:
             return f"without {one.change}: crashed"
@@ -56,7 +56,7 @@ class Ablation:
 
 
 def parts(champion: Trial, baseline: Trial) -> tuple[tuple[str, Proposal], ...]:
-    """The champion without each of its changes against the baseline, with the change's name."""
+    """The champion without each of its changes, with the name of the change."""
     proposal, before = champion.proposal, baseline.proposal.params
     names = [name for name, value in proposal.params.items() if before.get(name, value) != value]
     found = [(name, replace(proposal, params={**proposal.params, name: before[name]})) for name in names]

@@ -1,14 +1,13 @@
 """The certificate: fresh runs of the champion against fresh runs of the baseline, and what they prove.
 
-The search may build on luck; what ships may not. So the last runs of a campaign start both programs anew, under fresh
-seeds, in blocks of one each in random order. A block is judged on fresh units of its own: what these favour in one arm
-must not be in all of its runs alike. Their scores alone are tested (tasks/deciding/statistics.py: welch); what the
-search knew
-of the noise only keeps an arm from looking quieter than training is. A champion that falls in a guarded metric by
-more than its margin is not certified, however good it is.
+The search may profit from luck; the result may not. So the last runs of a campaign retrain both programs under fresh
+seeds, in blocks of one run per arm in random order. Each block is judged on its own fresh units, so that their luck
+is not the same in all runs of an arm. Only these scores are tested (tasks/deciding/statistics.py: welch). The noise
+known from the search only bounds the variance of an arm from below. A champion that loses more than the margin in a
+guarded metric is not certified.
 
-A campaign declares beforehand whether it looks once, with all of ALPHA, or again and again: then look j has
-ALPHA / 2^j, and all of them together ALPHA at most.
+A campaign declares beforehand whether it has one analysis at level ALPHA, or several, of which the j-th has level
+ALPHA / 2^j, so that all together stay within ALPHA.
 """
 
 from __future__ import annotations
@@ -28,11 +27,13 @@ ALPHA = 0.05
 Looks = Literal["one", "several"]
 Arm = Literal["champion", "baseline"]
 RUNS = ((40, 5), (16, 4), (0, 3))
-"""Trials of a search from which on a certificate has so many runs of each arm."""
+"""(trials, runs): from this many trials on, a certificate has this many runs per arm."""
 PROMISING = 0.2
-"""Run sds of expected gain below which a champion is not worth its certificate: hardly one would pass, but by luck."""
+"""A champion with a smaller expected gain, in standard deviations between runs, is not certified: it would hardly
+pass.
+"""
 FEWEST = 2
-"""Runs of each arm without which there is no variance to test with."""
+"""Runs per arm needed for a variance."""
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,15 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Guarded:
-    """What became of a guarded metric."""
+    """The result for a guarded metric."""
 
     metric: str
     margin: float
-    """How much worse it may get, in its own unit."""
+    """Allowed loss, in the metric's unit."""
     loss: float
-    """How much worse it got, on average; negative when it got better."""
+    """Mean loss; negative for a gain."""
     bound: float
-    """With CONFIDENCE it did not get worse by more."""
+    """One-sided upper bound of the loss, at CONFIDENCE."""
 
     @property
     def holds(self) -> bool:
@@ -63,40 +64,41 @@ class Guarded:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What fresh runs say of a champion."""
+    """The result of fresh runs of a champion and its baseline."""
 
     look: int
-    """1 for the first of a campaign."""
+    """Number of the analysis, from 1."""
     alpha: float
-    """What this look was tested at, one-sided."""
+    """One-sided level of this analysis."""
     champion: int
-    """Its trial."""
+    """Number of its trial."""
     environment: str
-    """Where the runs took place: the campaign's own, or another that it is to carry over to."""
+    """The environment of the runs: the campaign's own, or another."""
     runs: tuple[Fresh, ...]
     """In the order in which they ran."""
     passed: bool
     reason: str
-    """In plain words."""
+    """One sentence."""
     comparison: Comparison | None = None
-    """Champion against baseline, in goodness; None when there is nothing to compare."""
+    """Champion against baseline, in goodness; None if there is nothing to compare."""
     guards: tuple[Guarded, ...] = ()
     elsewhere: bool = False
-    """Whether it is about another environment than the campaign's: it says what carries over, and ships nothing."""
+    """Whether the environment is not the campaign's own. Such a certificate shows transfer and does not decide what
+    ships.
+    """
     looked_before: int | None = None
-    """Looks at the same report questions before this one, across campaigns; None where they are no finite pool."""
+    """Earlier uses of the same report questions, across campaigns; None for units that are drawn anew."""
 
     @property
     def expected(self) -> float | None:
-        """The gain to expect of what passed: estimates that pass a test run slightly high. None if it did not pass."""
+        """Expected gain, corrected for having passed a test; None if it did not pass."""
         return corrected(self.comparison, self.alpha) if self.passed and self.comparison else None
 
     def expected_score(self, baseline: Sequence[float]) -> float | None:
-        """The score to expect of what ships, in the metric's own unit; None when no fresh run has one.
+        """Expected score of what ships, in the metric's unit; None if no fresh run has a score.
 
         Args:
-            baseline: What the baseline's first runs scored: where it ships they count like its fresh ones, which were
-                as likely lucky as the champion's were unlucky.
+            baseline: Scores of the baseline's first runs. If the baseline ships, they count like its fresh runs.
         """
         if not self.passed:
             values = [
@@ -106,31 +108,31 @@ class Certificate:
             return sum(values) / len(values) if values else None
         mean = self.mean("champion")
         assert mean is not None and self.comparison is not None and self.expected is not None, "it passed"
-        luck = (self.comparison.gain - self.expected) / 2  # of both arms alike
+        luck = (self.comparison.gain - self.expected) / 2  # half of the correction belongs to each arm
         return mean - luck if self.scores("champion")[0].higher_is_better else mean + luck
 
     def scores(self, arm: Arm) -> tuple[Score, ...]:
         return tuple(fresh.score for fresh in self.runs if fresh.arm == arm)
 
     def mean(self, arm: Arm) -> float | None:
-        """The mean score of an arm, in the metric's own unit; None when none of its runs has one."""
+        """Mean score of an arm, in the metric's unit; None without any."""
         values = [score.value for score in self.scores(arm) if score.value is not None]
         return sum(values) / len(values) if values else None
 
 
 def level(trial: Trial, certificates: Iterable[Certificate]) -> Level | None:
-    """How far a trial's keep can be believed, all certificates of its campaign considered."""
+    """The level of a trial's keep, given all certificates of its campaign."""
     passed = any(one.champion == trial.number and one.passed for one in certificates if not one.elsewhere)
     return "certified" if passed and trial.verdict.kind == "keep" else trial.verdict.level
 
 
 def shipped(certificates: Iterable[Certificate]) -> Certificate | None:
-    """The newest certificate that passed: what a campaign ships; None: the baseline."""
+    """The newest certificate that passed, whose champion ships; None if the baseline ships."""
     return next((one for one in reversed([*certificates]) if one.passed and not one.elsewhere), None)
 
 
 def unpromising(history: History) -> str | None:
-    """Why fresh runs of a champion would show nothing, by all that the search has seen; None when they may."""
+    """Why a certificate would very likely fail, given the search; None if it has a chance."""
     expected, level = gain(history), standing(history)
     if expected is None or level is None or expected >= PROMISING * level.sd:
         return None
@@ -141,19 +143,19 @@ def unpromising(history: History) -> str | None:
 
 
 def runs_of(trials: int, deterministic: bool = False) -> int:
-    """Runs of each arm after a search of so many trials."""
+    """Runs per arm after a search of `trials` trials."""
     return FEWEST if deterministic else max(arm for least, arm in RUNS if trials >= least)
 
 
 def alpha_of(look: int, looks: Looks) -> float:
-    """What a look (1, 2, ...) is tested at; 0 when the campaign declared one and took it."""
+    """Level of an analysis (1, 2, ...); 0 if the campaign has none left."""
     if looks == "several":
         return ALPHA * 0.5**look
     return ALPHA if look == 1 else 0.0
 
 
 def order(runs: int, seed: int) -> tuple[tuple[Arm, int], ...]:
-    """Which arm runs when, and for the how many-th time: blocks of one run each, in random order."""
+    """The order of the runs, as arm and run number: blocks of one run per arm, in random order."""
     draw = random.Random(seed)
     blocks: list[tuple[Arm, int]] = []
     for number in range(1, runs + 1):
@@ -174,12 +176,12 @@ def conclude(
     noise: Mapping[str, float] | None = None,
     elsewhere: bool = False,
 ) -> Certificate:
-    """What the runs of a certificate prove.
+    """Evaluate the runs of a certificate.
 
     Args:
-        sd: The campaign's pooled standard deviation between runs: neither arm is taken for quieter than half its
-            variance.
-        noise: The same for guarded metrics, by name, where it is known.
+        sd: The campaign's pooled standard deviation between runs; the variance of each arm is at least half of its
+            square.
+        noise: The same for guarded metrics, by name, where known.
     """
     arms = {arm: [fresh.score for fresh in runs if fresh.arm == arm] for arm in ("champion", "baseline")}
 
@@ -238,7 +240,7 @@ def _fell(one: Guarded) -> str:
 
 
 def guard_noise(guards: Mapping[str, Guard], history: History) -> dict[str, float]:
-    """The standard deviation of guarded metrics between runs of the baseline; of those that were measured twice."""
+    """Standard deviation of guarded metrics between runs of the baseline, for those measured at least twice."""
     first = reference(history)
     scores = measured(history, first.number) if first else ()
     seen = {name: pooled([[score.also[name] for score in scores if name in score.also]]) for name in guards}
@@ -246,7 +248,7 @@ def guard_noise(guards: Mapping[str, Guard], history: History) -> dict[str, floa
 
 
 def _guarded(name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score], sd: float) -> Guarded:
-    """Whether a metric is not worse than before by more than its margin: a one-sided bound of non-inferiority."""
+    """Non-inferiority of a guarded metric: a one-sided bound of its loss against its margin."""
     kept = [-guard.loss(score.also[name], 0.0) for score in now]
     had = [-guard.loss(score.also[name], 0.0) for score in before]
     found = welch(kept, had, floor=sd**2 / 2)

@@ -1,14 +1,14 @@
-"""What the champion is worth, as far as all trials of a campaign tell: a running estimate that allows for luck.
+"""A Bayesian estimate of the champion's true mean score, from all trials of a campaign.
 
-A champion's own score flatters it: it was kept because it was high. So its level is followed instead, from the
-baseline's runs on, through every trial. Each score tells of two unknown things, the champion's level m and what the
-idea is worth on top of it, d. An idea is taken for one of three kinds: a gain of u/2 + Exp(2u), nothing, or a loss of
-Exp(3u). How noisy one training run is (its standard deviation s) and how large effects are here (u) are not known
-either: a bank of filters assumes one pair each, and every score moves the weight to those that saw it coming.
+The champion's own score is biased: it was kept because it was high. So its mean is tracked through all trials, from
+the baseline's runs on. Each score informs about two unknowns: the champion's mean m, and the effect d of the trial on
+top of it. An effect is a gain of u/2 + Exp(2u), zero, or a loss of Exp(3u). The standard deviation s of one training
+run and the unit u of effects are unknown, too: a bank of filters assumes one pair each, and every score reweights
+them.
 
-Given a pair, everything is closed form: a normal for m, an exponential for d, a normal for the run; after each score
-the mixture becomes a normal again with the same mean and variance. The three shares are a fixed prior, about what
-nights of tuning show; they steer which trials are built on, and never a certificate.
+For a given pair everything is in closed form: a normal for m, an exponential for d, a normal for the run. After each
+score the mixture is replaced by a normal of the same mean and variance. The shares of the three kinds of effects are
+a fixed prior; they affect which trials are built on, never a certificate.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Array = NDArray[np.float64]
 """One number per pair (s, u) of the bank."""
 
 GAIN, NULL, LOSS = 0.12, 0.38, 0.50
-"""Prior shares of ideas that help, do nothing, and harm."""
+"""Prior shares of effects that are gains, zero and losses."""
 COLLAPSE = 0.05
-"""Share of runs of a known configuration that fall short by Exp(3 s) more, as RL trainings do now and then."""
+"""Share of runs of a known configuration that collapse, by Exp(3 s)."""
 NOISES = np.exp(np.linspace(-1.2, 1.2, 9))
-"""Run noise s, as multiples of what the first runs show."""
+"""Noise s, in multiples of the first runs' standard deviation."""
 EFFECTS = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 4.0])
 """Effect unit u, as multiples of s."""
 
@@ -39,46 +39,46 @@ STRIDE = 100
 
 
 class Observation(NamedTuple):
-    """One result, in goodness (larger is better). Long rows of them are looked up again and again: a tuple is quick."""
+    """One result, in goodness (larger is better). A tuple, because long rows of them are hashed often."""
 
     kind: Literal["same", "kept", "left"]
-    """`same`: the champion itself, once more. `kept`, `left`: an idea on top of it, that is followed or not."""
+    """`same`: another run of the champion. `kept`, `left`: a trial that became champion, or did not."""
     value: float
     runs: int = 1
-    """Training runs that the value averages."""
+    """Training runs averaged in the value."""
 
 
 @dataclass(frozen=True)
 class EffectEstimate:
-    """What one score says of the idea behind it."""
+    """The estimated effect of one trial."""
 
     effect: float
-    """Its expected worth on top of the champion."""
+    """Expected effect on top of the champion."""
     gains: float
-    """Probability that it is a gain."""
+    """Probability of a gain."""
     promise: float
-    """What it is expected to add if one keeps it when it is a gain: the expected worth of gains alone."""
+    """Expected value of the gain part alone: what it adds if it is kept only when it is a gain."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is known of the champion's level after some results. All in goodness."""
+    """The estimate after some results. All values in goodness."""
 
     noise: Array
     unit: Array
     mean: Array
     variance: Array
     weight: Array = field(repr=False)
-    """Sums to 1."""
+    """Weights of the filters; they sum to 1."""
 
     @property
     def level(self) -> float:
-        """The champion's expected level."""
+        """Expected mean score of the champion."""
         return float(self.weight @ self.mean)
 
     @property
     def error(self) -> float:
-        """Standard deviation of what is believed of the level."""
+        """Standard deviation of the posterior of that mean."""
         return math.sqrt(self.weight @ (self.variance + (self.mean - self.level) ** 2))
 
     @property
@@ -87,7 +87,7 @@ class Estimate:
         return math.exp(self.weight @ np.log(self.noise))
 
     def idea(self, value: float, runs: int = 1) -> EffectEstimate:
-        """What a score of `runs` training runs, on the mean, says of the idea behind it."""
+        """The effect estimated from a score that averages `runs` training runs."""
         look = _Look(self, value, runs)
         weight = look.after(self.weight)
         gains = look.shares[0]
@@ -96,10 +96,10 @@ class Estimate:
         )
 
     def worth_going_on(self, fraction: float) -> float:
-        """The promise of an idea at a look that costs `fraction` of a run, from which on it pays to go on.
+        """The least promise at which a run should continue, at a check that costs `fraction` of a run.
 
-        Going on costs the rest of a run. Given up, that buys a part of the next idea, which is looked at as well: so
-        the least promise that pays is the one for which both bring as much, over all values that a look may show.
+        Continuing costs the rest of the run; stopping spends it on the next trial, which is checked as well. The
+        threshold maximises the gain per run over all values that a check may show.
         """
         reach = math.sqrt(self.weight @ (self.variance + self.noise**2 + (8 * self.unit) ** 2))
         values = self.level + np.linspace(-1.5, 1.5, 61) * reach
@@ -113,18 +113,19 @@ class Estimate:
         return float((1 - fraction) * rate.max())
 
     def after(self, seen: Observation) -> Estimate:
-        """The estimate with one more result."""
+        """The estimate after one more result."""
         look = (_Again if seen.kind == "same" else _Look)(self, seen.value, seen.runs)
         mean, variance = look.followed() if seen.kind == "kept" else look.remaining()
         return Estimate(self.noise, self.unit, mean, variance, look.after(self.weight))
 
 
 def first(values: tuple[float, ...], noise: float | None = None) -> Estimate:
-    """What the first runs of the baseline say. (values: at least one, in goodness)
+    """The estimate from the baseline's first runs (at least one, in goodness).
 
     Args:
-        noise: A standard deviation between runs known from elsewhere; None: what these runs show, or, of a single
-            one, a guess that the trials to come put right.
+        noise: Standard deviation between runs known from elsewhere; None: that of these runs, or of a single run a
+            guess
+            that later trials correct.
     """
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1))
@@ -135,7 +136,7 @@ def first(values: tuple[float, ...], noise: float | None = None) -> Estimate:
     noises, units = (axis.ravel() for axis in np.meshgrid(NOISES * scale, EFFECTS))
     degrees = len(values) - 1
     fit = -degrees * np.log(noises) - degrees * spread**2 / (2 * noises**2)
-    if noise:  # as if it came from four more runs
+    if noise:  # weighted like four more runs
         fit -= 4 * np.log(noises) + 4 * noise**2 / (2 * noises**2)
     return Estimate(
         noises, units * noises, np.full_like(noises, mean), noises**2 / len(values), _normalised(fit)
@@ -143,9 +144,9 @@ def first(values: tuple[float, ...], noise: float | None = None) -> Estimate:
 
 
 def estimate(values: tuple[float, ...], seen: Iterable[Observation], noise: float | None = None) -> Estimate:
-    """The champion's level after the baseline's first runs and everything since."""
+    """The estimate after the baseline's first runs and all later results."""
     every = tuple(seen)
-    for length in range(STRIDE, len(every), STRIDE):  # so that a long history is no deep recursion
+    for length in range(STRIDE, len(every), STRIDE):  # a long history must not recurse deeply
         _estimate(values, noise, every[:length])
     return _estimate(values, noise, every)
 
@@ -161,7 +162,7 @@ def _normalised(logarithms: Array) -> Array:
 
 
 class _Look:
-    """One score of a new idea, seen by every filter of the bank."""
+    """One trial's score, as every filter of the bank sees it."""
 
     def __init__(self, before: Estimate, value: float | Array, runs: int) -> None:
         self.before = before
@@ -173,10 +174,10 @@ class _Look:
         most = likely.max(axis=0)
         self.evidence = most + np.log(np.exp(likely - most).sum(axis=0))
         self.shares = np.exp(likely - self.evidence)
-        """Probability of each part, given the score: parts x bank."""
+        """Probability of each kind of effect, given the score: kinds x bank."""
 
     def _parts(self) -> list[tuple[float, Array, Array, Array]]:
-        """Share, log density of the score, and mean and variance of the effect, for each kind of idea."""
+        """Prior share, log density of the score, and mean and variance of the effect, for each kind."""
         unit, zero = self.before.unit, np.zeros_like(self.surprise)
         gain = _exponential(self.surprise - unit / 2, self.total, 2 * unit)
         loss = _exponential(-self.surprise, self.total, 3 * unit)
@@ -195,15 +196,15 @@ class _Look:
             return _normalised(np.log(weight) + self.evidence)
 
     def followed(self) -> tuple[Array, Array]:
-        """Mean and variance of the level with the idea."""
+        """Mean and variance of the champion's mean, if the trial becomes champion."""
         return self._matched(self.trust * self.surprise, 1 - self.trust)
 
     def remaining(self) -> tuple[Array, Array]:
-        """Mean and variance of the level without it."""
+        """Mean and variance of the champion's mean, if it does not."""
         return self._matched(self.trust * self.surprise, -self.trust)
 
     def _matched(self, base: Array, slope: Array) -> tuple[Array, Array]:
-        """Mean and variance over the parts, in each of which the level moves by base + slope * effect."""
+        """Mean and variance over the kinds; in each the mean moves by base + slope * effect."""
         moves = np.stack([base + slope * part[2] for part in self.parts])
         mean = (self.shares * moves).sum(axis=0)
         within = np.stack([slope**2 * part[3] for part in self.parts]) + self.trust * (
@@ -214,7 +215,7 @@ class _Look:
 
 
 class _Again(_Look):
-    """One more score of the champion itself: no idea behind it, but now and then a collapse."""
+    """Another run of the champion itself: no effect, but possibly a collapse."""
 
     def _parts(self) -> list[tuple[float, Array, Array, Array]]:
         zero = np.zeros_like(self.before.unit)
@@ -231,10 +232,10 @@ def _normal(value: Array, variance: Array) -> Array:
 
 
 def _exponential(value: Array, variance: Array, scale: Array) -> tuple[Array, Array, Array]:
-    """Exp(scale) seen through normal noise: log density of the sum, mean and variance of the exponential given it."""
+    """Exp(scale) plus normal noise: log density of the sum, mean and variance of the exponential given it."""
     deviation = np.sqrt(variance)
     position = value / deviation - deviation / scale
-    # Two forms of one density: the first loses all digits far to the left, the second overflows far to the right.
+    # Two forms of one density: the first loses precision far to the left, the second overflows far to the right.
     right = variance / (2 * scale**2) - value / scale + special.log_ndtr(position)
     tail = special.erfcx(-np.minimum(position, 0) / math.sqrt(2))
     left = -(value**2) / (2 * variance) + np.log(tail / 2)

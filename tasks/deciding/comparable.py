@@ -1,10 +1,9 @@
-"""What compares: a campaign's history as one machine sees it.
+"""Which scores compare: the history as seen from one machine.
 
-Under a budget of time another machine trains further, or less far, so its scores say nothing of this one's. A trial is
-compared with what ran where it ran itself: trials of that machine, and those of others as far as they were measured
-again there. The baseline and the champion are measured again before anything is compared with them: the champion
-because it is the bar, the baseline because the noise, the guards and the gain are reckoned from it. Runs of before
-this was noted are taken for runs of any machine.
+Under a time budget a faster machine trains further, so scores of different machines do not compare. A trial is
+compared with trials of its own machine, and with others as far as they were rerun there. Baseline and champion are
+rerun there before anything is compared with them: the champion is the threshold, and noise, guards and gain are
+computed from the baseline. Runs without a recorded machine count for every machine.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from tasks.deciding.values import BASELINE_RUNS, JudgedTrial
 from tasks.trial import History, Rerun, Run, Trial, Verdict, best, is_from
 
 STRAYS = 3
-"""Runs of one trial that may land on other machines, where there are several, before it is given up."""
+"""Reruns of one trial that may land on other machines before it is given up."""
 
 
 def comparable(history: History, machine: str) -> History:
-    """The history as `machine` sees it: what can be compared with a run there.
+    """The history as far as it compares with runs of `machine`.
 
-    The baseline always stands in it, without a score if it has none there.
+    The baseline is always part of it, without a score if it has none there.
     """
     return _seen(history, machine, ())[0]
 
 
 def compared(history: History, tried: JudgedTrial) -> tuple[History, JudgedTrial]:
-    """The history as the machine sees it on which a trial ran last, and what of the trial itself compares there."""
+    """The history as seen from the machine of a trial's last run, and the trial's own runs of that machine."""
     machine = tried.runs[-1].machine
     seen, left = _seen(history, machine, tried.reruns)
     runs, score = _own(tried.runs, tried.score, machine)
@@ -37,9 +36,9 @@ def compared(history: History, tried: JudgedTrial) -> tuple[History, JudgedTrial
 
 
 def unmeasured(history: History, tried: JudgedTrial) -> int | None:
-    """The trial that has to run again where `tried` ran, before that can be compared; None when there is none.
+    """The trial that must be rerun on the machine of `tried` first; None if there is none.
 
-    One that fails there is not asked for again: what is left is compared with the others.
+    A trial whose rerun fails there is not rerun again.
     """
     machine = tried.runs[-1].machine
     first = next((trial for trial in history if trial.score.value is not None), None)
@@ -53,7 +52,7 @@ def unmeasured(history: History, tried: JudgedTrial) -> int | None:
 
 
 def strays(tried: JudgedTrial) -> int:
-    """How many reruns of a trial landed on another machine than the trial."""
+    """Reruns of a trial that landed on another machine than the trial."""
     return sum(not is_from(rerun.run.machine, tried.runs[-1].machine) for rerun in tried.reruns)
 
 
@@ -63,10 +62,10 @@ def is_elsewhere(trial: Trial, machine: str) -> bool:
 
 
 def _seen(history: History, machine: str, fresh: tuple[Rerun, ...]) -> tuple[History, tuple[Rerun, ...]]:
-    """The history as a machine sees it, and of the reruns of a trial to come those that are left to it.
+    """The history as seen from a machine, and the pending trial's reruns that are left for it.
 
-    A trial that did not run there has for its score what the first reruns of it there say, which therefore count no
-    more where they were made.
+    The score of a trial that did not run there is that of its first reruns there, which then no longer count for the
+    trial that asked for them.
     """
     runs = (run for trial in history for run in (*trial.runs, *(rerun.run for rerun in trial.reruns)))
     if all(is_from(run.machine, machine) for run in (*runs, *(rerun.run for rerun in fresh))):
@@ -92,11 +91,11 @@ def _seen(history: History, machine: str, fresh: tuple[Rerun, ...]) -> tuple[His
 
 
 def _measured_again(trial: Trial, again: list[Rerun], left: tuple[Rerun, ...]) -> Trial | None:
-    """A trial of another machine as its reruns have it; the baseline also without any."""
+    """A trial of another machine with the scores of its reruns; the baseline also without any."""
     known = [rerun for rerun in again if rerun.score.value is not None]
     if known:
         score = Score.over([rerun.score for rerun in known])
-        # What it was simpler than may not be there: it is the bar itself.
+        # The trial that it is simpler than may be missing there: so it sets the threshold itself.
         verdict = replace(trial.verdict, simpler=False)
         return replace(
             trial, runs=tuple(rerun.run for rerun in known), score=score, verdict=verdict, reruns=left
@@ -108,13 +107,13 @@ def _measured_again(trial: Trial, again: list[Rerun], left: tuple[Rerun, ...]) -
 
 
 def _part(trial: Trial, machine: str, left: tuple[Rerun, ...]) -> Trial:
-    """What of a trial was measured on a machine."""
+    """The part of a trial that was measured on a machine."""
     runs, score = _own(trial.runs, trial.score, machine)
     return replace(trial, runs=runs, score=score, reruns=left)
 
 
 def _own(runs: tuple[Run, ...], score: Score, machine: str) -> tuple[tuple[Run, ...], Score]:
-    """The runs that were made on a machine, and their score."""
+    """The runs on a machine, and their score."""
     here = [is_from(run.machine, machine) for run in runs]
     if all(here) or not any(here) or len(score.each) != len(runs):
         return runs, score
@@ -127,12 +126,12 @@ def _ran_on(trial: Trial, machine: str) -> bool:
 
 
 def _again(history: History, fresh: Iterable[Rerun], machine: str) -> list[Rerun]:
-    """Every rerun that was made on a machine, in the order in which they were decided on."""
+    """Every rerun on a machine, in the order of the decisions."""
     every = (*(rerun for trial in history for rerun in trial.reruns), *fresh)
     return [rerun for rerun in every if is_from(rerun.run.machine, machine)]
 
 
 def _needed(trial: Trial) -> int:
-    """How often a trial is measured again: as often as it ran; where a calibration ran in its place, as a baseline."""
+    """How many reruns replace a trial: as many as it had runs; like a baseline if a calibration ran in its place."""
     known = sum(rerun.calibrated for rerun in trial.reruns)
     return max(len(trial.runs), min(known, BASELINE_RUNS))

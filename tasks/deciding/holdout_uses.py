@@ -1,8 +1,7 @@
-"""How often the report questions of an environment were looked at: a ledger beside what its recipe has made.
+"""Uses of an environment's report questions, recorded beside its prepared files, across campaigns.
 
-Questions that are made anew for each look cannot wear out. A finite pool can: whoever looks at its report questions
-again and again, in one campaign after the other, and goes on with what did well there, begins to choose by them. So
-each look is noted, across campaigns, and every certificate says how often the questions were looked at before.
+Questions that are drawn anew for each use do not wear out. A finite pool does: repeated certificates on the same
+questions select for them. So every use is recorded, and each certificate states how many came before it.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from pydantic import TypeAdapter, ValidationError
 
 @dataclass(frozen=True)
 class HoldoutUse:
-    """One certificate."""
+    """One use, by a certificate."""
 
     campaign: str
     """The campaign's id."""
     look: int
-    """Of that campaign, from 1."""
+    """The campaign's analysis, from 1."""
     time: float
-    """When it began, as Unix time in seconds."""
+    """Start of the use, in Unix seconds."""
 
 
 LOOK = TypeAdapter(HoldoutUse)
 
 
 def path_of(prepared: Path) -> Path:
-    """Where looks at the report questions of a prepared folder are noted."""
+    """The record of a prepared folder."""
     return prepared.with_name(f"{prepared.name}.looks.jsonl")
 
 
 def looks(prepared: Path) -> tuple[HoldoutUse, ...]:
-    """Every look so far, in the order in which they began; a line that a kill cut short is left out."""
+    """Every use so far, in order; a line cut short by a kill is left out."""
     path = path_of(prepared)
     found: list[HoldoutUse] = []
     for line in path.read_bytes().splitlines() if path.is_file() else ():
@@ -50,10 +49,10 @@ def looks(prepared: Path) -> tuple[HoldoutUse, ...]:
 
 
 def note(prepared: Path, campaign: str, look: int) -> int:
-    """Note that a look begins, unless it had begun already.
+    """Record a use, unless it is recorded.
 
     Returns:
-        How many looks had begun before it.
+        Number of earlier uses.
     """
     path = path_of(prepared)
     with FileLock(path.with_name(f"{prepared.name}.lock")):

@@ -1,8 +1,9 @@
-"""What a finished training run cannot be: a crash with the reason, before anything is judged.
+"""Plausibility checks of a finished training run, before it is judged. A run that fails one is a crash with the
+reason.
 
-A program that trains nothing, hands in an older checkpoint or another trial's, or ignores its seed gets no score.
-These checks catch mistakes and the plain shortcuts. What a program reports is its own claim, and a liar who takes
-care is met by the judge and by fresh runs instead.
+A program that trains nothing, submits an older checkpoint or another trial's, or ignores its seed gets no score. The
+checks catch mistakes and simple shortcuts. Reports are the program's own claims; careful cheating is caught by the
+judge and by fresh runs.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ from tasks.sandbox import outputs
 from tasks.trial import History, Params, Proposal, Run
 
 PROGRESS_BYTES = 4 * 2**20
-"""What is read of a run's reports: days of them, at the usual few a minute."""
+"""Bytes read of a run's reports."""
 EARLIER_SECONDS = 2.0
-"""What a file system's clock may be behind ours."""
+"""How far a file system's clock may lag behind ours."""
 OVERSHOOT = 1.1
 ROLLOUT = 2**16
-"""Steps that a large batch may go beyond the budget of steps, besides that share of it."""
+"""Steps beyond the step budget that are tolerated for a large batch, in addition to a share of it."""
 LATE_SECONDS = 2.0
-"""What a program's clock may be ahead of ours over a run, besides a tenth of it: ours may be corrected meanwhile."""
+"""How far a program's clock may be ahead of ours over a run, in addition to a tenth of it."""
 FEWEST_SHARED = 3
 LARGEST = 1e100
-"""No number is read that is larger: it can be neither printed nor compared in full."""
+"""Larger numbers are ignored: they can neither be printed nor compared exactly."""
 Metrics = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class OutputTimes:
-    """What a run left in out/, as far as `of_one` needs it."""
+    """Times of a run's output, for `of_one`."""
 
     newest: float
-    """When its checkpoint was last written, as Unix time; 0 when there is none."""
+    """Last write of its checkpoint, in Unix seconds; 0 without one."""
     elapsed: float | None = None
-    """The most seconds that it reported; None when it reported none."""
+    """Largest elapsed time reported, in seconds; None without any."""
 
 
 @dataclass(frozen=True)
 class Earlier:
-    """A run that another is compared with."""
+    """An earlier run to compare with."""
 
     name: str
-    """What a reason calls it."""
+    """Its name in reasons."""
     proposal: Proposal
     run: Run
 
@@ -61,11 +62,11 @@ def believed(
     folder: Path,
     siblings: Sequence[Run] = (),
 ) -> Run:
-    """The run itself, or, when it cannot be what it says, the same run as a crash with the reason.
+    """The run, or the same run as a crash with the reason if it is implausible.
 
     Args:
-        folder: The campaign's, which every `Run.dir` is relative to.
-        siblings: Other runs of the same proposal, which no trial of the history holds yet.
+        folder: The campaign's directory, which every `Run.dir` is relative to.
+        siblings: Other runs of the same proposal that are not in the history yet.
     """
     if run.status != "finished":
         return run
@@ -84,7 +85,7 @@ def believed(
 
 
 def of_one(environment: Environment, run: Run, left: OutputTimes) -> str | None:
-    """Why a run cannot be believed, looked at by itself; None when it can."""
+    """Why a run is implausible by itself; None if it is not."""
     return (
         _too_short(environment, run)
         or _too_old(run, left)
@@ -96,7 +97,7 @@ def of_one(environment: Environment, run: Run, left: OutputTimes) -> str | None:
 def against_others(
     environment: Environment, run: Run, proposal: Proposal, earlier: Sequence[Earlier], folder: Path
 ) -> str | None:
-    """Why a run cannot be believed next to the earlier ones; None when it can."""
+    """Why a run is implausible beside earlier ones; None if it is not."""
     if environment.deterministic:
         return None
     for other in earlier:
@@ -179,7 +180,7 @@ def _ignores_its_seed(how: str) -> str:
 
 
 def _differences(run: Run, proposal: Proposal, other: Earlier) -> list[str]:
-    """What two runs did not have in common, in words. A program whose digest is unknown is taken for the same."""
+    """How two runs differ, in words. An unknown program digest counts as equal."""
     program = None not in (run.program, other.run.program) and run.program != other.run.program
     names = _changed(proposal.params, other.proposal.params)
     shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 5 else names
@@ -196,9 +197,9 @@ def _only_seed_differs(run: Run, proposal: Proposal, other: Earlier) -> bool:
 
 
 def _coincide(metric: str, one: Path, other: Path) -> bool:
-    """Whether two runs reported exactly the same at several steps, and something that moves.
+    """Whether two runs reported identical values at several steps, in a metric that varies.
 
-    That is the objective where it was reported: a learning rate follows its schedule under every seed.
+    The objective is compared if it was reported: a learning rate follows its schedule under every seed.
     """
     here, there = _metrics(_reports(one)), _metrics(_reports(other))
     shared = [step for step in here if step in there]
@@ -211,7 +212,7 @@ def _coincide(metric: str, one: Path, other: Path) -> bool:
 
 
 def _reports(place: Path) -> Iterator[dict[str, object]]:
-    """What a run reported, as far as it can be read; nothing when its progress is missing or no plain file."""
+    """A run's reports, as far as they can be read; empty if progress.jsonl is missing or no regular file."""
     try:
         with ExitStack() as stack:
             folder = safe_open.open_folder(place / "out")
@@ -241,7 +242,7 @@ def _elapsed(reports: Iterable[Mapping[str, object]]) -> float | None:
 
 
 def _metrics(reports: Iterable[Mapping[str, object]]) -> dict[int, Metrics]:
-    """The numbers that were reported, by step; the last ones where a step was reported again."""
+    """The reported numbers by step; the last ones if a step was reported twice."""
     found: dict[int, Metrics] = {}
     for report in reports:
         step, metrics = report.get("step"), report.get("metrics")
@@ -254,7 +255,7 @@ def _metrics(reports: Iterable[Mapping[str, object]]) -> dict[int, Metrics]:
 
 
 def _number(value: object) -> float | None:
-    """The value as a float; None when it is none. What Python reads as JSON includes NaN and endless integers."""
+    """The value as a finite float; None otherwise. Python's JSON parser accepts NaN and integers of any size."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
     return float(max(-LARGEST, min(value, LARGEST)))

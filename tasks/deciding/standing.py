@@ -1,7 +1,6 @@
-"""Where a campaign stands: its history as the running estimate of the champion's level sees it
-(tasks/deciding/champion_estimate.py).
+"""The champion estimate of a history (tasks/deciding/champion_estimate.py).
 
-Of a history from several machines, as the one sees it that the newest score is from (tasks/deciding/comparable.py).
+A history from several machines is seen from the machine of its newest score (tasks/deciding/comparable.py).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tasks.trial import History, Trial, machine_of, measured
 
 
 def standing(history: History) -> Estimate | None:
-    """What is known of the champion's level and of the noise between runs; None while nothing has a score."""
+    """The champion estimate; None without a score."""
     history = comparable(history, machine_of(history))
     found = reference(history)
     if found is None:
@@ -24,25 +23,25 @@ def standing(history: History) -> Estimate | None:
 
 
 def gain(history: History) -> float | None:
-    """By how much the champion is expected to be better than the baseline; None while nothing has a score."""
+    """Expected gain of the champion over the baseline; None without a score."""
     found, level = reference(history), standing(history)
     return None if found is None or level is None else level.level - statistics.fmean(_first(found))
 
 
 def _first(found: Trial) -> tuple[float, ...]:
-    """The runs that everything begins with, in goodness."""
+    """The baseline's first runs, in goodness."""
     again = [rerun.score.goodness for rerun in found.reruns if rerun.score.value is not None]
     return (*(score.goodness for score in found.score.each), *again)
 
 
 def reference(history: History) -> Trial | None:
-    """What everything is measured against: the baseline, or the first trial with a score where it has none."""
+    """The baseline, or the first trial with a score if the baseline has none."""
     seen = comparable(history, machine_of(history))
     return next((trial for trial in seen if trial.score.value is not None), None)
 
 
 def goodness(history: History, number: int) -> tuple[float, ...]:
-    """Every score of a trial, one per training run, its reruns included; larger is better."""
+    """Every score of a trial, one per training run, reruns included; larger is better."""
     return tuple(score.goodness for score in measured(history, number) if score.value is not None)
 
 
@@ -54,7 +53,7 @@ def _seen(history: History, champion: int) -> Iterator[Observation]:
         own = [rerun.score.goodness for rerun in trial.reruns if rerun.of == trial.number]
         values = [score.goodness for score in trial.score.each if score.value is not None] + own
         if trial.verdict.kind == "keep":
-            # A simpler program is taken for as good as the one before: the bar stays where it was.
+            # A simpler program counts as equal to the one before: the threshold does not move.
             yield Observation(
                 "left" if trial.verdict.simpler else "kept", sum(values) / len(values), len(values)
             )

@@ -1,8 +1,8 @@
-"""Statistics of training runs: noise pooled over what was run more than once, and tests between two arms.
+"""Statistics of training runs: pooled noise, and tests between two arms.
 
-The unit of replication is the training run; what its episodes or questions say is averaged before anything here sees
-it. All values are goodness: larger is better. See Colas, Sigaud and Oudeyer, "How many random seeds?" (2018) for the
-tests, and Welch (1947) for the degrees of freedom.
+The unit of replication is the training run; its episodes or questions are averaged before. All values are goodness:
+larger is better. See Colas, Sigaud and Oudeyer, "How many random seeds?" (2018) for the tests, and Welch (1947) for
+the degrees of freedom.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from scipy import special  # type: ignore[import-untyped]
 
 CONFIDENCE = 0.95
-"""Of the two-sided intervals that are shown, and of one-sided bounds."""
+"""Level of the two-sided intervals and of the one-sided bounds."""
 POWER = 0.8
 
 
 @dataclass(frozen=True)
 class Noise:
-    """How far apart training runs of the same program and parameters end."""
+    """Noise between training runs of the same program and parameters."""
 
     sd: float
-    """Standard deviation, in the metric's own unit."""
+    """Standard deviation, in the metric's unit."""
     df: int
-    """Degrees of freedom that it was estimated with."""
+    """Its degrees of freedom."""
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
-    """The standard deviation within groups of runs that differ by their seed alone; None without two in a group."""
+    """The standard deviation within groups of runs that differ only in their seed; None without a group of two."""
     several = [group for group in groups if len(group) > 1]
     df = sum(len(group) - 1 for group in several)
     if not df:
@@ -41,40 +41,40 @@ def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One arm of runs against another."""
+    """One arm against another."""
 
     gain: float
-    """By how much the first arm's mean is better."""
+    """Difference of the means; positive if the first arm is better."""
     low: float
     high: float
-    """A two-sided interval of the gain, at CONFIDENCE."""
+    """Ends of the two-sided interval of the gain, at CONFIDENCE."""
     p: float
     """One-sided: how often two equal arms would show such a gain or a larger one."""
     df: float | None
-    """Degrees of freedom; None where nothing is random."""
+    """Degrees of freedom; None if nothing is random."""
 
 
 def welch(arm: Sequence[float], against: Sequence[float], floor: float = 0.0) -> Comparison:
-    """Welch's t-test of one arm's runs against another's, on nothing but these. (each: at least two values)
+    """Welch's t-test of one arm's runs against another's (each at least two values).
 
     Args:
-        floor: The least variance that either arm is taken to have: three runs may lie together by luck.
+        floor: Least variance of either arm: few runs may lie together by luck.
     """
     gain = statistics.fmean(arm) - statistics.fmean(against)
     parts = [max(statistics.variance(runs), floor) / len(runs) for runs in (arm, against)]
     error = math.sqrt(sum(parts))
-    if not error:  # nothing is random here: what is seen is what is
+    if not error:  # nothing is random
         return Comparison(gain, gain, gain, 0.0 if gain > 0 else 1.0, None)
     seen = [statistics.variance(runs) / len(runs) for runs in (arm, against)]
-    # A raised variance makes two arms alike, which is no reason to be surer of it.
+    # A floored variance makes two arms alike, which must not add degrees of freedom.
     df = min(_freedom(these, arm, against) for these in (parts, seen) if sum(these))
     reach = quantile((1 + CONFIDENCE) / 2, df) * error
     return Comparison(gain, gain - reach, gain + reach, float(special.stdtr(df, -gain / error)), df)
 
 
 def _freedom(parts: Sequence[float], *arms: Sequence[float]) -> float:
-    """Welch's degrees of freedom, of the arms' squared errors."""
-    parts = [part / max(parts) for part in parts]  # whose squares may be more than a float holds
+    """Welch's degrees of freedom, from the squared errors of the arms' means."""
+    parts = [part / max(parts) for part in parts]  # the squares may overflow a float
     weights = [part**2 / (len(runs) - 1) for part, runs in zip(parts, arms, strict=True)]
     return float(sum(parts) ** 2 / sum(weights))
 
@@ -87,10 +87,10 @@ def error_of(comparison: Comparison) -> float:
 
 
 def corrected(comparison: Comparison, alpha: float) -> float:
-    """A gain that passed a test at `alpha`, with the luck taken off that passing takes; at least 0.
+    """A gain that passed a test at `alpha`, corrected for the selection; at least 0.
 
-    What passes is high more often than low. This is the true gain of which half of those that pass would show more, and
-    half less, in the normal approximation; a clear gain stays as it is.
+    Estimates that pass are biased upwards. This is the true gain for which the observed one is the median of those
+    that pass, in the normal approximation. A clear gain is hardly changed.
     """
     error = error_of(comparison)
     if not error or comparison.df is None:
@@ -98,7 +98,7 @@ def corrected(comparison: Comparison, alpha: float) -> float:
     least = quantile(1 - alpha, comparison.df) * error
 
     def shows_more(true: float) -> float:
-        """Of the estimates that pass, the logarithm of the share above this one."""
+        """Log of the share of passing estimates above this one."""
         beyond = [special.log_ndtr((true - edge) / error) for edge in (comparison.gain, least)]
         return float(beyond[0] - beyond[1])
 
@@ -110,19 +110,19 @@ def corrected(comparison: Comparison, alpha: float) -> float:
 
 
 def bound(comparison: Comparison) -> float:
-    """The one-sided lower bound of a gain, at CONFIDENCE."""
+    """One-sided lower bound of a gain, at CONFIDENCE."""
     if comparison.df is None:
         return comparison.gain
     return comparison.gain - quantile(CONFIDENCE, comparison.df) * error_of(comparison)
 
 
 def quantile(share: float, df: float) -> float:
-    """Where Student's t has `share` of its weight below."""
+    """Quantile of Student's t."""
     return float(special.stdtrit(df, share))
 
 
 def power(runs: int, gain: float, sd: float, alpha: float = 0.05) -> float:
-    """The probability that `runs` of each arm (at least 2) show a true gain, one-sided at `alpha`."""
+    """Probability that `runs` per arm (at least 2) show a true gain, one-sided at `alpha`."""
     if not sd:
         return 1.0 if gain > 0 else 0.0
     df = 2 * (runs - 1)
@@ -131,12 +131,12 @@ def power(runs: int, gain: float, sd: float, alpha: float = 0.05) -> float:
 
 
 def runs_needed(gain: float, sd: float, alpha: float = 0.05, most: int = 1000) -> int | None:
-    """Runs of each arm that show a true gain with POWER, one-sided at `alpha`; None if even `most` are too few."""
+    """Runs per arm that show a true gain with POWER, one-sided at `alpha`; None if more than `most`."""
     return next((runs for runs in range(2, most + 1) if power(runs, gain, sd, alpha) >= POWER), None)
 
 
 def detectable(runs: int, sd: float, alpha: float = 0.05) -> float:
-    """The true gain that `runs` of each arm (at least 2) show with POWER; 0 where there is no noise."""
+    """True gain that `runs` per arm (at least 2) show with POWER; 0 without noise."""
     if not sd:
         return 0.0
     low, high = 0.0, sd

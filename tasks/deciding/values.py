@@ -8,12 +8,12 @@ from environments.score import Score
 from tasks.trial import Level, Proposal, Rerun, Run, UntrainedControl
 
 BASELINE_RUNS = 3
-"""Of the environment's own program, so that the noise is known before anything is compared with it."""
+"""Runs of the baseline, so that the noise is known before the first comparison."""
 
 
 @dataclass(frozen=True)
 class JudgedTrial:
-    """A trial that is run and judged, and not decided yet."""
+    """A trial that is trained and judged, but not decided."""
 
     number: int
     proposal: Proposal
@@ -21,7 +21,7 @@ class JudgedTrial:
     score: Score
     reruns: tuple[Rerun, ...] = ()
     control: UntrainedControl | None = None
-    """What is there without training; None when it was not asked."""
+    """Score without training; None if it was not needed."""
 
     def again(self, number: int) -> tuple[Rerun, ...]:
         """Its reruns of one trial that have a score."""
@@ -30,14 +30,14 @@ class JudgedTrial:
 
 @dataclass(frozen=True)
 class Again:
-    """A rule cannot tell yet: run a trial once more."""
+    """A rule needs one more run of this trial."""
 
     of: int
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """Whether a trial is to replace the champion, and why."""
+    """A rule's answer: whether a trial replaces the champion, and why."""
 
     better: bool
     words: str

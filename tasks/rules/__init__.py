@@ -1,17 +1,16 @@
-"""Rules: what a trial's score is worth against the champion's. One file each.
+"""Rules: whether a trial's score beats the champion's. One file each.
 
-A rule keeps nothing: what it says follows from the history and from what was tried. It either says whether a trial is
-better, or asks for one more run of it or of the champion. Whatever it keeps, a certificate on fresh runs has the last
-word (tasks/deciding/certificate.py), unless the rule does without. Its fields are its options. To add one, put a
-file like this
-into the folder; its name is the name used in a campaign:
+A rule keeps no state: its answer follows from the history and the trial. It either decides, or asks for one more run
+of the trial or of the champion. The certificate on fresh runs has the last word (tasks/deciding/certificate.py),
+unless the rule does without. Its fields are its options. To add one, put a file like this into the folder; its name
+is the name used in a campaign:
 
     class Threshold(Rule):
         \"\"\"Better by a stated margin.\"\"\"
 
         margin: float = 10.0
 
-        def weigh(self, history: History, tried: Tried) -> Weighed | Again:
+        def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
             champion = best(history)
             gain = tried.score.goodness - champion.score.goodness
             return Weighed(gain > self.margin, f"{gain:+.4g} against the champion", "provisional")
@@ -36,19 +35,19 @@ class Rule(BaseModel, ABC):
     certifies: ClassVar[bool] = True
     """Whether a campaign ends with a certificate; otherwise it ships what it kept."""
     replicates_baseline: ClassVar[bool] = True
-    """Whether the baseline is run several times first, so that the noise is known from the start."""
+    """Whether the baseline is run several times first, to measure the noise."""
 
     def baseline_runs(self, replicates: int, deterministic: bool) -> int:
-        """Training runs of the baseline, where every trial has `replicates`."""
+        """Training runs of the baseline, if every trial has `replicates`."""
         if not self.replicates_baseline:
             return replicates
-        return max(replicates, 2 if deterministic else BASELINE_RUNS)  # two show that nothing is random
+        return max(replicates, 2 if deterministic else BASELINE_RUNS)  # two runs show that nothing is random
 
     @property
     def most_reruns(self) -> int:
-        """Runs that one trial may ask for besides its own."""
+        """Most runs that one trial may ask for besides its own."""
         return 0
 
     @abstractmethod
     def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
-        """Whether a trial with a score is better than the champion of `history`, or what to run again to tell."""
+        """Whether a trial with a score beats the champion of `history`, or what to rerun to tell."""

@@ -1,9 +1,9 @@
-"""Search liberally, certify strictly: build on whatever is expected to be better, and leave the proof to the end.
+"""Search liberally, certify strictly: keep every trial that is expected to be better, and prove the result at the
+end.
 
-A score is not compared with the champion's own, which was kept for being high, but with the level that all trials
-together give it (tasks/deciding/champion_estimate.py). One run is enough: a keep that is worth nothing costs little,
-since the level
-is followed and not the record, and what ships is decided by the certificate.
+A score is compared with the champion's estimated mean (tasks/deciding/champion_estimate.py), not with its own score,
+which was kept for being high. One run is enough: a wrong keep costs little, since the estimate corrects itself and
+the certificate decides what ships.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tasks.trial import History, best
 
 
 class Certify(Rule):
-    """Keep what is expected to be better, luck allowed for."""
+    """Keep a trial whose expected effect is positive, allowing for noise."""
 
     grace: float = Field(
         default=0.05,
@@ -25,7 +25,7 @@ class Certify(Rule):
         le=1,
         description="Run sds that what scores above the level may be expected to lose by.",
     )
-    """What is as good as the champion is ground to build on, too, and not worth another run to find out."""
+    """Also keep a trial that is as good as the champion: another run to tell them apart would not pay."""
 
     def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
         champion, level = best(history), standing(history)

@@ -1,4 +1,4 @@
-"""Keep what scores better than the champion did. A good hill climber and a poor witness; here to compare with."""
+"""Keep a trial that scores higher than the champion did. For comparison: it takes luck for progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tasks.trial import History
 
 
 class Greedy(Rule):
-    """One number against another: the score of what was kept last is the bar, however lucky it was."""
+    """Compare single scores: the latest keep's score is the threshold."""
 
     certifies: ClassVar[bool] = False
     replicates_baseline: ClassVar[bool] = False

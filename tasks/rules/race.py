@@ -1,8 +1,7 @@
-"""Race: run a promising trial again, against reruns of the champion, until it is confirmed or dropped.
+"""Race: rerun a promising trial against reruns of the champion until it is confirmed or dropped.
 
-For nights of which every single keep has to be defended. A trial's own first score only lets it enter, since it was
-looked at because it was high; what confirms it are its reruns alone, against the champion's runs with the same
-exception, in units of the noise that all of the campaign's runs show.
+For campaigns in which every keep must be defended. A trial's first score only selects it; its reruns confirm it,
+against the champion's runs without the one that it was kept for, in units of the campaign's noise.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tasks.trial import History, best
 
 
 class Race(Rule):
-    """Keep what holds up when it is run again."""
+    """Keep a trial that holds up in reruns."""
 
     enter: float = Field(
         default=0.5, ge=0, description="Run sds above the champion's level that a first score needs."
@@ -58,7 +57,7 @@ class Race(Rule):
             return Again(tried.number)
         known = goodness(history, champion.number)
         fresh = [rerun.score.goodness for rerun in tried.again(champion.number)]
-        # What a champion was kept for does not count: it was kept for being high.
+        # The run that a champion was kept for does not count: it was kept for being high.
         looked_at = 0 if champion.number == 0 else len(champion.score.values)
         against = [*known[looked_at:], *fresh]
         if not against:
