@@ -1,10 +1,10 @@
-"""Approval: a proposal that waits for a person's word, and what the person said.
+"""Approvals: proposals that wait for a person, and the answers.
 
-    trials/0007/approval.json   that it waits, since when and until when
-    trials/0007/answer.json     what was said, by whom; the first answer stands
-    trials/0007/answered        that the campaign has seen it
+    trials/0007/approval.json   the request: since when, until when
+    trials/0007/answer.json     the answer, and who gave it; the first one counts
+    trials/0007/answered        the campaign has seen the answer
 
-The campaign goes on with other trials meanwhile. A proposal that was rejected keeps its number and is never trained.
+The campaign goes on with other trials meanwhile. A rejected proposal keeps its number and is never trained.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from tasks.system.files import write_atomic
 from tasks.trial import Proposal
 
 Mode = Literal["none", "code", "all"]
-"""What needs a person's word: nothing, every new program, or every trial."""
+"""What needs approval: nothing, every new program, or every trial."""
 
 
 @dataclass(frozen=True)
 class ApprovalRequest:
-    """That a proposal waits."""
+    """A proposal waits for approval."""
 
     since: float
     """Unix time, in seconds."""
     until: float
-    """Unix time from which on no answer counts as a no, in seconds."""
+    """Deadline as Unix time, in seconds; without an answer by then the proposal is rejected."""
     flow_run_id: str | None = None
-    """The run in Prefect that asks the same with a form; None where there is none."""
+    """The flow run that shows the form in Prefect; None without one."""
 
 
 @dataclass(frozen=True)
 class ApprovalAnswer:
-    """What became of it."""
+    """The answer to a request."""
 
     approved: bool
     by: Literal["terminal", "prefect", "time"]
-    """Where it was said; `time`: nobody said anything."""
+    """Where the answer came from; `time`: nobody answered in time."""
     comment: str = ""
     at: float = 0.0
     """Unix time, in seconds."""
@@ -53,7 +53,7 @@ class ApprovalAnswer:
 
 @dataclass(frozen=True)
 class Parked:
-    """A proposal that a person was asked about."""
+    """A proposal that needed approval."""
 
     number: int
     proposal: Proposal
@@ -68,7 +68,7 @@ class Parked:
 
     @property
     def words(self) -> str:
-        """What a person made of it, in words; empty while it waits."""
+        """The answer in words; empty while it waits."""
         if self.answer is None:
             return ""
         if self.answer.by == "time":
@@ -85,7 +85,7 @@ def ask(place: TrialDir, asked: ApprovalRequest) -> None:
 
 
 def answer(place: TrialDir, said: ApprovalAnswer) -> bool:
-    """Write an answer down, unless there is one; whether it was the first."""
+    """Store an answer, unless there is one; whether it was the first."""
     path = place.path / "answer.json"
     draft = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}")
     draft.write_text(ANSWER.dump_json(said, indent=2).decode() + "\n")
@@ -99,7 +99,7 @@ def answer(place: TrialDir, said: ApprovalAnswer) -> bool:
 
 
 def parked(trials: Path) -> Iterator[Parked]:
-    """Every proposal that a person was asked about, by number.
+    """Every proposal that needed approval, by number.
 
     Args:
         trials: The campaign's folder of trials.
@@ -116,7 +116,7 @@ def parked(trials: Path) -> Iterator[Parked]:
 
 
 def close(place: TrialDir) -> None:
-    """Note that whoever asked knows the answer."""
+    """Record that the campaign knows the answer."""
     (place.path / "answered").touch()
 
 
@@ -125,7 +125,7 @@ def is_closed(place: TrialDir) -> bool:
 
 
 def is_held(place: TrialDir) -> bool:
-    """Whether a proposal waits for a person's word, or was rejected: it does not run."""
+    """Whether a proposal waits for approval or was rejected, and so does not run."""
     said = place.path / "answer.json"
     return _asked(place).is_file() and not (
         said.is_file() and ANSWER.validate_json(said.read_bytes()).approved

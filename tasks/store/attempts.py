@@ -1,11 +1,11 @@
-"""Attempts: which attempt at a trial is the current one, for the few trials that were run again.
+"""Attempts: trials that were run again, and which of their attempts is current.
 
-    runs/<campaign>/attempts.json   {"7": 2}; a trial that is not there has one attempt
+    runs/<campaign>/attempts.json   {"7": 2}; a trial that is not listed has one attempt
 
-That file is the one word on it. The second attempt at trial 7 is made in trials/0007.2/ (0007.2-run-2/ and so on),
-beside the first, which stays where it is: nothing is moved or removed, so a kill leaves nothing half moved. The number
-of the attempt is part of keys and seeds, so results are new; the proposal stays where the first attempt has it. An
-attempt counts once it has a trial.json. Until then the one before it does, and the attempt is *pending*.
+The second attempt at trial 7 is in trials/0007.2/ (0007.2-run-2/ and so on), beside the first. Nothing is moved or
+removed, so a kill leaves nothing half done. The attempt's number is part of keys and seeds, so its results are new;
+the proposal stays with the first attempt. An attempt counts once it has a trial.json. Until then it is *pending*, and
+the attempt before it counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ATTEMPTS = TypeAdapter(dict[int, int])
 
 
 def current(campaign: Path) -> dict[int, int]:
-    """The current attempt at each trial that has more than one, by the trial's number."""
+    """The current attempt at each trial that has several, by trial."""
     try:
         return ATTEMPTS.validate_json((campaign / FILE).read_bytes())
     except FileNotFoundError:
@@ -30,19 +30,19 @@ def current(campaign: Path) -> dict[int, int]:
 
 
 def pending(campaign: Path) -> dict[int, int]:
-    """Those of them that do not count yet."""
+    """The current attempts that are pending."""
     every = current(campaign).items()
     places = {which: TrialDir(campaign / "trials" / directory(*which)) for which in every}
     return dict(which for which, place in places.items() if not place.trial.is_file())
 
 
 def begin(campaign: Path, number: int, attempt: int) -> None:
-    """Make this the current attempt at a trial."""
+    """Make an attempt the current one."""
     changed = current(campaign) | {number: attempt}
     write_atomic(campaign / FILE, ATTEMPTS.dump_json(dict(sorted(changed.items()))).decode() + "\n")
 
 
 def directory(number: int, attempt: int, part: str = "") -> str:
-    """What the directory of a trial, or of another run of it, is called."""
+    """Name of the directory of a trial, or of another of its runs."""
     again = f".{attempt}" if attempt > 1 else ""
     return f"{number:04d}{again}{f'-{part}' if part else ''}"

@@ -1,11 +1,11 @@
-"""A calibration: how noisy training runs of a baseline are on this machine, and what that asks of a night.
+"""Calibrations: how noisy training runs of a baseline are on this machine, and what follows for a campaign.
 
     runs/.calibrations/<environment>/
-        <digest>-<machine>.json   every run of it, which campaigns take over as their baseline's
-        0001/                     one `nightshift calibrate`: the environment as it was, and the runs' directories
+        <digest>-<machine>.json   all runs, which campaigns reuse for their baseline
+        0001/                     one `nightshift calibrate`: the frozen environment and the runs' directories
 
-A calibration holds for exactly one thing: an environment with its settings, its baseline program, its judge and one
-machine. Runs of the same thing are added to those that are there. What it knows is noise, not what an idea may gain.
+A calibration is valid for an environment with its settings, its baseline program, its judge and one machine. New runs
+are added to the existing ones. It measures noise, not what a trial may gain.
 """
 
 from __future__ import annotations
@@ -30,48 +30,49 @@ from tasks.trial import TWENTIETHS, Rerun, Run
 
 FOLDER = ".calibrations"
 FEWEST = 3
-"""Runs below which neither a spread nor a correlation says anything."""
+"""Fewer runs tell neither a spread nor a correlation."""
 GAINS = (0.5, 1.0, 2.0, 3.0)
-"""Gains, in sds between runs, for which the runs that they need are told."""
+"""Gains, in standard deviations between runs, for which the needed runs are reported."""
 ARMS = (3, 4, 5)
-"""Runs of each arm that certificates have (tasks/deciding/certificate.py)."""
+"""Runs per arm of certificates (tasks/deciding/certificate.py)."""
 EARLIEST, LATEST = 0.2, 0.9
-"""Shares of the budget between which it may pay to look."""
+"""Shares of the budget between which early stopping is considered."""
 NOISIER = 2.0
-"""How much noisier than at its end progress may be where a run is judged by it: there, a gain of the same size still
-shows at least half as clearly."""
+"""How much noisier progress may be than at its end for early stopping: then a gain still shows at least half as
+clearly.
+"""
 MOST_REPLICATES = 4
-"""From there on a further run of one idea buys less than a run of another."""
+"""Beyond this, another run of one trial is worth less than another trial."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of the baseline, judged on units of its own."""
+    """One run of the baseline, judged on its own units."""
 
     run: Run
-    """Its directory is relative to that of the environment's calibrations."""
+    """Its directory is relative to the environment's calibrations."""
     score: Score
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is known of one environment's baseline on one machine."""
+    """All runs of one baseline on one machine."""
 
     environment: str
     digest: str
-    """Of all that changes a score (`digest`)."""
+    """Digest of everything that changes a score (`digest`)."""
     machine: str
     budget_seconds: float
     budget_steps: int
     device: str
     created: float
-    """When its last runs were added, as Unix time in seconds."""
+    """When its latest runs were added, in Unix seconds."""
     runs: tuple[Measured, ...]
-    """All of them have a score."""
+    """Each has a score."""
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The score of each run, in the metric's own unit."""
+        """The score of each run, in the metric's unit."""
         return tuple(one.score.value for one in self.runs if one.score.value is not None)
 
 
@@ -79,41 +80,40 @@ CALIBRATION = TypeAdapter(Calibration)
 
 
 def digest(path: Path, environment: Environment) -> str:
-    """What a calibration holds for: the frozen files below `path`, the judge, the settings laid over the files, and
-    what the recipe has made.
+    """The digest for which a calibration is valid: frozen files, judge, settings and prepared files.
 
     Args:
-        path: A directory in which an environment is frozen (tasks/store/ledger.py: freeze), such as a campaign's.
-        environment: The frozen one.
+        path: A directory with a frozen environment (tasks/store/ledger.py: freeze), such as a campaign's.
+        environment: The frozen environment.
     """
     left_out = {"folder", "judge", "prepared", *(() if environment.prepare else ("prepare",))}
     parts: dict[str, object] = {
         "settings": environment.model_dump(mode="json", exclude=left_out),
         "judged": environment.judge.model_dump(mode="json"),
     }
-    if environment.prepared:  # what is not there has no calibration
+    if environment.prepared:  # no calibration without the prepared files
         made = output.read(environment.prepared)
         parts["prepared"] = made.content if made else ""
     return measure(path, environment, parts)
 
 
 def find(home: Path, digest: str, machine: str) -> Calibration | None:
-    """The calibration of a digest on a machine; None when there is none."""
+    """The calibration of a digest on a machine; None without one."""
     found = sorted((home / FOLDER).glob(f"*/{digest}-{machine}.json"))
     return CALIBRATION.validate_json(found[0].read_bytes()) if found else None
 
 
 def path_of(home: Path, calibration: Calibration) -> Path:
-    """Where it is stored."""
+    """Its file."""
     name = f"{calibration.digest}-{calibration.machine}.json"
     return home / FOLDER / calibration.environment / name
 
 
 def add(home: Path, new: Calibration) -> Calibration:
-    """Store a calibration, its runs added to those that are there; all of them together."""
+    """Store new runs together with the existing ones; returns all of them."""
     path = path_of(home, new)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(home / FOLDER / ".lock"):  # two at once: neither loses the other's runs
+    with FileLock(home / FOLDER / ".lock"):  # concurrent calibrations keep each other's runs
         before = find(home, new.digest, new.machine)
         whole = replace(new, runs=(*before.runs, *new.runs)) if before else new
         write_atomic(path, CALIBRATION.dump_json(whole, indent=2).decode() + "\n")
@@ -121,7 +121,7 @@ def add(home: Path, new: Calibration) -> Calibration:
 
 
 def reruns(calibration: Calibration) -> tuple[Rerun, ...]:
-    """Its runs as reruns of a campaign's baseline; their directories are relative to a campaign's in the same home."""
+    """Its runs as reruns of a campaign's baseline; directories are relative to a campaign's in the same home."""
     root = Path("..", FOLDER, calibration.environment)
     return tuple(
         Rerun(0, replace(one.run, dir=str(root / one.run.dir)), one.score, calibrated=True)
@@ -131,79 +131,79 @@ def reruns(calibration: Calibration) -> tuple[Rerun, ...]:
 
 @dataclass(frozen=True)
 class Needed:
-    """What it takes to show a gain."""
+    """Runs needed to show a gain."""
 
     gain: float
-    """In the metric's own unit."""
+    """In the metric's unit."""
     sds: float | None
-    """The same in sds between runs; None where these do not differ."""
+    """In standard deviations between runs; None if these do not differ."""
     runs: int | None
-    """Of each arm; None when a thousand are too few."""
+    """Per arm; None if a thousand are too few."""
 
 
 @dataclass(frozen=True)
 class Detects:
-    """What a certificate shows."""
+    """What a certificate can show."""
 
     runs: int
-    """Of each arm."""
+    """Per arm."""
     gain: float
-    """The true gain that it shows four times out of five, in the metric's own unit."""
+    """True gain shown with a power of 0.8, in the metric's unit."""
 
 
 @dataclass(frozen=True)
 class Foresight:
-    """What progress at a share of the budget says of the end, over the runs of the baseline."""
+    """How well progress at a share of the budget predicts the final score, over the baseline's runs."""
 
     fraction: float
     correlation: float | None
-    """Of progress with the final score; None where one of them is the same for all."""
+    """Correlation with the final score; None if one of them is constant."""
     low: float | None
     high: float | None
-    """Of the correlation, at CONFIDENCE (Fisher's z); None below four runs."""
+    """Ends of its interval at CONFIDENCE (Fisher's z); None with fewer than four runs."""
     error: float | None
-    """Standard error of the final score as predicted from progress, in sds between runs: 1 and more is no help."""
+    """Standard error of the predicted final score, in standard deviations between runs; 1 or more is no help."""
     noise: float | None
-    """Spread of progress between runs, as a multiple of that at its end; None when they all end the same."""
+    """Spread of progress relative to its spread at the end; None if all runs end equal."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What the runs of a calibration say. All in the metric's own unit."""
+    """The results of a calibration, in the metric's unit."""
 
     runs: int
     mean: float
     sd: float
-    """Between runs."""
+    """Standard deviation between runs."""
     low: float
     high: float
-    """Of the sd, at CONFIDENCE."""
+    """Ends of its interval at CONFIDENCE."""
     unit_se: float | None
-    """Of one run's score, over units; None where a run has a single one."""
+    """Standard error of one run's score over its units; None with a single unit."""
     unit_share: float | None
-    """Of the variance between runs: what comes of the units alone; above 1 by luck, None when it cannot be told."""
+    """Share of the variance between runs that comes from the units; above 1 by chance, None if unknown."""
     needed: tuple[Needed, ...]
-    """For the gains of GAINS; empty where runs do not differ."""
+    """For the gains in GAINS; empty if runs do not differ."""
     asked: Needed | None
-    """For the least gain that is worth finding, where one was named."""
+    """For the least gain of interest, if one was given."""
     detects: tuple[Detects, ...]
     foresight: tuple[Foresight, ...]
-    """One for each twentieth of the budget by which every run had reported."""
+    """For each twentieth of the budget at which every run had reported."""
     cancel: float | None
-    """The share of the budget at which to look whether a run is cancelled; None: do not cancel."""
+    """Share of the budget at which to check for early stopping; None: do not stop early."""
     replicates: int
     certificate: int
-    """Runs of each arm."""
+    """Runs per arm."""
 
 
 def findings(runs: Sequence[Measured], gain: float | None = None) -> Findings:
-    """What runs of one program say. (runs: at least FEWEST, each with a score)
+    """Evaluate runs of one program (at least FEWEST, each with a score).
 
     Args:
-        gain: The least gain that is worth finding, above 0, in the metric's own unit.
+        gain: The least gain of interest, above 0, in the metric's unit.
 
     Raises:
-        ValueError: fewer runs, or one without a score.
+        ValueError: too few runs, or one without a score.
     """
     values = [one.score.value for one in runs if one.score.value is not None]
     if len(values) < max(FEWEST, len(runs)):
@@ -237,22 +237,21 @@ def _asked(gain: float, sd: float) -> Needed:
 
 
 def interval(sd: float, df: int) -> tuple[float, float]:
-    """Where the true standard deviation lies, at CONFIDENCE, when one of `df` degrees of freedom is `sd`."""
+    """Interval of the true standard deviation at CONFIDENCE, given an estimate with `df` degrees of freedom."""
     tail = (1 - CONFIDENCE) / 2
     return sd * math.sqrt(df / special.chdtri(df, tail)), sd * math.sqrt(df / special.chdtri(df, 1 - tail))
 
 
 def replicates(sd: float, gain: float | None) -> int:
-    """Training runs for each trial: 1, unless the least gain that is worth finding is smaller than a run's noise.
+    """Recommended training runs per trial: 1, unless the least gain of interest is smaller than a run's noise.
 
-    Then as many as make a trial's mean no noisier than that gain, so that five times out of six a trial worth it
-    scores above the level; but no more than MOST_REPLICATES.
+    Then as many as make a trial's mean no noisier than that gain, up to MOST_REPLICATES.
     """
     return min(max(math.ceil((sd / gain) ** 2 - 1e-9), 1), MOST_REPLICATES) if gain else 1
 
 
 def foresight(runs: Sequence[tuple[Run, float]]) -> tuple[Foresight, ...]:
-    """What progress said of the final scores, at each twentieth by which every run had reported."""
+    """How progress predicts the final score, at each twentieth at which every run had reported."""
     curves = list(zip(*(run.curve for run, _ in runs), strict=False))
     scores = [score for _, score in runs]
     found = []
@@ -277,13 +276,13 @@ def _foresight(fraction: float, now: list[float], end: list[float], scores: list
 
 
 def _standard(values: list[float]) -> list[float]:
-    """The same with mean 0 and standard deviation 1."""
+    """Values scaled to mean 0 and standard deviation 1."""
     mean, sd = statistics.fmean(values), statistics.stdev(values)
     return [(value - mean) / sd for value in values]
 
 
 def _around(r: float, count: int) -> tuple[float, float]:
-    """Where a correlation of so many pairs lies, at CONFIDENCE: normal on the scale of its arc tangent (Fisher)."""
+    """Interval of a correlation of `count` pairs at CONFIDENCE, by Fisher's z."""
     if abs(r) == 1:
         return r, r
     reach = float(special.ndtri((1 + CONFIDENCE) / 2)) / math.sqrt(count - 3)

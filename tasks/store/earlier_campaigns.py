@@ -1,7 +1,6 @@
-"""Lessons: the trials of earlier campaigns in the same environment, for proposers that learn from them.
+"""Trials of earlier campaigns in the same environment, for proposers that learn from them.
 
-They are copied into the campaign that asks for them when it is made, as `learned.json`: so it resumes as it began,
-even when the campaigns that it learned from are gone.
+They are copied into a new campaign as `learned.json`, so it can be resumed even when the earlier campaigns are gone.
 """
 
 from __future__ import annotations
@@ -20,19 +19,18 @@ from tasks.trial import History, Run, Trial
 
 LEARNED = "learned.json"
 MOST = 500
-"""Trials that are learned from, the newest ones: what a proposer rebuilds at each of its turns."""
+"""Most trials to learn from, the newest ones; a proposer processes all of them at each turn."""
 ERROR_CHARACTERS = 2_000
 HISTORY = TypeAdapter(History)
 
 
 def learned_from(names: Iterable[str], environment: Environment) -> History:
-    """The newest trials of earlier campaigns, the oldest campaign first, each trial with what can be learned from it.
+    """The newest trials of earlier campaigns, the oldest campaign first, reduced to what can be learned from.
 
-    The part of each campaign begins with its baseline, trial 0, which its scores compare with.
+    Each campaign's part begins with its baseline, trial 0.
 
     Raises:
-        Refused: no such campaign, one of another environment, one whose parameters or metric are others, or one
-            without a finished trial.
+        Refused: no such campaign, another environment, other parameters or metric, or no finished trial.
     """
     room, found = MOST, History()
     ledgers = [Ledger.open(name) for name in dict.fromkeys(names)]
@@ -52,12 +50,12 @@ def learned_from(names: Iterable[str], environment: Environment) -> History:
 
 
 def lessons_json(history: History) -> str:
-    """What a campaign learns from, as its file has it."""
+    """The content of learned.json."""
     return HISTORY.dump_json(history).decode() + "\n"
 
 
 def lessons(folder: Path) -> History:
-    """What a campaign learns from, by its folder; empty when it learns from no other.
+    """The trials to learn from, by campaign folder; empty without any.
 
     Raises:
         Refused: the file is broken.
@@ -70,7 +68,7 @@ def lessons(folder: Path) -> History:
 
 
 def _check(ledger: Ledger, environment: Environment) -> None:
-    """Refuse a campaign whose trials say nothing of this environment."""
+    """Refuse a campaign whose trials do not apply to this environment."""
     name, known = ledger.campaign.name, ledger.campaign.environment
     if known != environment.name:
         raise Refused(

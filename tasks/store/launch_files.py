@@ -1,12 +1,12 @@
-"""Shared storage: what a campaign, and whoever does one of its runs elsewhere, tell each other through files.
+"""Files through which a campaign and a machine that runs one of its trainings communicate, on shared storage.
 
     runs/<campaign>/launches/0007-1-run-2/     one run of a trial: its number, attempt and part
-        1.json          what the first launch of it has to do, with a token that is drawn anew for each
-        1.answer.json   the same token, from the machine that does it: both sides see the same files
-        1.closed        nobody waits for that launch any more: it died, failed, or was called back
-        lock, beat      who does the run now; no two launches ever do at the same time
+        1.json          the request of the first launch, with a random token
+        1.answer.json   the same token from the other machine: both sides see the same files
+        1.closed        nobody waits for that launch any more: it died, failed, or was cancelled
+        lock, beat      held by whoever does the run; never by two launches at a time
 
-Neither seeds nor keys are written here: both sides take them from the ledger.
+No seeds or keys are written here: both sides read them from the ledger.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from tasks.trial import Proposal, Run
 
 BEAT_SECONDS = 1.0
 SILENT_SECONDS = 15.0
-"""Another machine whose beat has not changed for so long does not do the run any more."""
+"""Another machine whose heartbeat is unchanged for this long no longer does the run."""
 VISIBLE_SECONDS = 90.0
-"""How long a file may take to be seen on another machine: NFS keeps its directories for up to 60 s."""
+"""How long a file may take to become visible on another machine: NFS caches directories for up to 60 s."""
 POLL_SECONDS = 0.5
 
 Step = Literal["measure", "untrained"]
 RESULTS: dict[Step, tuple[str, ...]] = {"measure": ("train", "evaluate"), "untrained": ("untrained",)}
-"""The tasks whose stored results end each step."""
+"""The tasks whose stored results complete each step."""
 
 
 class NotShared(Exception):
-    """What one side wrote is not there for the other; the message says which file, and on which machine."""
+    """A file of one side is not visible to the other; the message names file and machine."""
 
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """One run that is done elsewhere: what `Bench.measure` or `Bench.control` takes, as plain values."""
+    """One run to be done elsewhere: the arguments of `Runner.measure` or `Runner.control` as plain values."""
 
     at: At
     step: Step
@@ -58,42 +58,42 @@ class LaunchRequest:
     place: str
     """The run's directory, relative to the campaign's."""
     seen: int
-    """Trials of the history that it may know."""
+    """Number of trials of the history that it may know."""
     history: str
-    """The digest of these, which has to be the same there."""
+    """Digest of these trials, to be checked there."""
     purpose: Use = "search"
     siblings: tuple[Run, ...] = ()
-    """Other runs of the proposal that no trial of the history holds yet; of `untrained`: the one that was trained."""
+    """Other runs of the proposal that are not in the history yet; for `untrained`: the trained run."""
     early: bool = False
     judged: At | None = None
     elsewhere: str = ""
-    """Another environment than the campaign's own, among those that are frozen with its certificates."""
+    """Another environment than the campaign's own, one of those frozen with its certificates."""
 
     def is_done(self, results: Path) -> bool:
-        """Whether all that it is asked for is stored."""
+        """Whether all its results are stored."""
         return all(is_kept(results, self.at, name) for name in RESULTS[self.step])
 
 
 @dataclass(frozen=True)
 class Written:
-    """What the campaign writes for a launch."""
+    """The campaign's side of a launch."""
 
     token: str
     host: str
     folder: str
-    """The campaign's directory, as that host calls it."""
+    """The campaign's directory, as named on that host."""
     asked: LaunchRequest
 
 
 @dataclass(frozen=True)
 class LaunchReply:
-    """What the other side writes when it has read that."""
+    """The other side's answer."""
 
     token: str
     host: str
     folder: str
     home: str
-    """Where it keeps what is its machine's own."""
+    """That machine's own home directory."""
 
 
 WRITTEN = TypeAdapter(Written)
@@ -119,22 +119,22 @@ class Launches:
 
     @property
     def next(self) -> int:
-        """The number of the launch that counts: the one after the last that is closed."""
+        """Number of the next launch: the one after the last closed one."""
         closed = (path.stem for path in self.folder.glob("*.closed"))
         return 1 + max((int(number) for number in closed if number.isdigit()), default=0)
 
     def ask(self, number: int, asked: LaunchRequest) -> str:
-        """Write down what a launch has to do; its token."""
+        """Write a request; returns its token."""
         token = secrets.token_hex(8)
         written = Written(token, platform.node(), str(self.campaign), asked)
         self._write(f"{number}.json", WRITTEN.dump_json(written, indent=2).decode() + "\n")
         return token
 
     def read(self, number: int, token: str) -> Written:
-        """What a launch has to do, as soon as it can be seen.
+        """Read a request, once it is visible.
 
         Raises:
-            NotShared: it is not there, or another file than the one that was written.
+            NotShared: it is not visible, or is not the file that was written.
         """
         path, deadline = self.folder / f"{number}.json", clock() + VISIBLE_SECONDS
         while True:
@@ -149,10 +149,10 @@ class Launches:
                 if written.token == token:
                     return written
                 why = "it is another file than the campaign wrote"
-            # Where not even the campaign is, there is nothing to be waited for.
+            # Without the campaign's directory there is nothing to wait for.
             if clock() > deadline or not self.campaign.is_dir():
                 raise NotShared(f"{path} on {platform.node()}: {why}")
-            next(self.campaign.iterdir(), None)  # asks a file server anew
+            next(self.campaign.iterdir(), None)  # makes a file server refresh the directory
             interrupt.wait(POLL_SECONDS)
 
     def answer(self, number: int, token: str, home: Path) -> None:
@@ -160,7 +160,7 @@ class Launches:
         self._write(f"{number}.answer.json", ANSWER.dump_json(answer, indent=2).decode() + "\n")
 
     def answered(self, number: int) -> LaunchReply | None:
-        """What the other side has said, if it has."""
+        """The other side's answer; None if there is none yet."""
         try:
             answer = ANSWER.validate_json((self.folder / f"{number}.answer.json").read_bytes())
             written = WRITTEN.validate_json((self.folder / f"{number}.json").read_bytes())
@@ -169,11 +169,11 @@ class Launches:
         return answer if answer.token == written.token else None
 
     def close(self, number: int) -> None:
-        """Say that nobody waits for a launch any more."""
+        """Record that nobody waits for a launch any more."""
         self._write(f"{number}.closed", "")
 
     def beat(self) -> str:
-        """What changes about once a second while somebody does the run; empty when nobody does."""
+        """A value that changes about every second while somebody does the run; empty when nobody does."""
         try:
             return (self.folder / "beat").read_text()
         except FileNotFoundError:
@@ -181,10 +181,10 @@ class Launches:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Be the only one that does the run, for as long as the block runs; waits for whoever does it now.
+        """Hold the run exclusively within the block; waits for the present holder.
 
-        The lock is enough on one machine, and on most file servers; where it says nothing about other machines,
-        their beat does.
+        The lock suffices on one machine and on most file servers. Where locks do not reach other machines, the
+        heartbeat does.
         """
         with (self.folder / "lock").open("a") as lock:
             _take(lock.fileno())

@@ -1,20 +1,20 @@
-"""The ledger: one campaign's directory, and everything that can be read from it.
+"""The ledger: one campaign's directory, and everything that is read from it.
 
     runs/<campaign>/
-        campaign.json   identity and specification, written once, last of all at creation
-        environment/    the environment's folder, frozen        program/   the baseline program, frozen
-        trials/0007/    see tasks/store/workspace.py                  results/   results of tasks (tasks/checkpoint.py)
-        trials/0007-run-2/    its other training seeds; 0007-again-1-of-0003/: trial 3, run again for it
-        attempts.json   {"7": 2}, where trial 7 was run again: in trials/0007.2/ (tasks/store/attempts.py)
-        calibration.json   runs of the baseline that were known before it began, where there are any
-        prepared.json   what the environment's recipe had made when it began, where it has one
-        (tasks/recipes/preparing.py)
-        certificates/1.json   what fresh runs say of a champion, with their directories beside it
-        results.tsv     a line per finished trial               events.jsonl   what happened, as it happened
-        ablations/0012.json   a champion without each of its changes, where that was asked
-        lineage.git     a commit per trial (tasks/store/lineage.py)   lock       held by the life that runs it
+        campaign.json     identity and fixed settings; written once, as the last step of the creation
+        environment/      the frozen environment                 program/   the frozen baseline program
+        trials/0007/      see tasks/store/workspace.py           results/   task results (tasks/checkpoint.py)
+        trials/0007-run-2/   its second training seed; 0007-again-1-of-0003/: a rerun of trial 3 for it
+        attempts.json     {"7": 2}: trial 7 was run again, in trials/0007.2/ (tasks/store/attempts.py)
+        calibration.json  earlier runs of the baseline, if there are any
+        prepared.json     content of the prepared files at the start, if there is a recipe
+            (tasks/recipes/preparing.py)
+        certificates/1.json   a certificate, with its runs beside it
+        results.tsv       one line per finished trial            events.jsonl   events in order
+        ablations/0012.json   a champion without each of its changes, if asked for
+        lineage.git       one commit per trial (tasks/store/lineage.py)   lock   held by the running process
 
-State is derived from these files and kept nowhere else. What a campaign remembers is `history()`.
+All state is derived from these files. The campaign's memory is `history()`.
 """
 
 from __future__ import annotations
@@ -59,23 +59,23 @@ RERUNS = TypeAdapter(tuple[Rerun, ...])
 CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*")
-"""What MLflow keeps in the same home."""
+"""Names that MLflow uses in the same home."""
 HALF_MADE = re.compile(
     r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)(\.\d+){1,2}"
 )
 FREEZE_LIMIT = 256 * 2**20
-"""Bytes an environment's folder may hold: it is copied into every campaign."""
+"""Largest size of an environment's folder in bytes: every campaign copies it."""
 
 
 class Settings(BaseModel):
-    """What changes a campaign's scores or verdicts, besides its frozen files: fixed for its whole life."""
+    """Settings that change scores or verdicts, fixed for the campaign."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     overrides: dict[str, Any]
     proposer: str
     options: dict[str, Any]
-    """Of the proposer."""
+    """Options of the proposer."""
     seed: int
     rule: str
     rule_options: dict[str, Any] = {}
@@ -86,32 +86,32 @@ class Settings(BaseModel):
     looks: Looks = "one"
     fallback: str = "tpe"
     learn_from: tuple[str, ...] = ()
-    """Earlier campaigns whose trials stand in learned.json."""
+    """Earlier campaigns whose trials are in learned.json."""
 
 
 class Campaign(Settings):
-    """campaign.json: who a campaign is, and all that changes its scores. Written once."""
+    """campaign.json. Written once."""
 
     format: int = FORMAT
     name: str
     campaign_id: str
-    """Random, and part of every key, so that a deleted and re-made name never meets old results."""
+    """Random, and part of every key, so that a re-made campaign of the same name never meets old results."""
     created: float
     """Unix time, in seconds."""
     environment: str
     source: str
-    """Where the environment was when it was frozen: a bundled one's name, or a path."""
+    """Origin of the frozen environment: a bundled name, or a path."""
     judge_key: str = ""
-    """What the draws of judges come from: no program can work it out from its own seed. Empty before there was one."""
+    """Secret from which the judge's draws are derived, so that no program can compute them. Empty in old campaigns."""
     digest: str
-    """What changes a score (tasks.checkpoint.spec_digest), as it was at the start."""
+    """Digest of everything that changes a score (tasks.checkpoint.spec_digest), at the start."""
     isolation: str
-    """The level of its first life (tasks/sandbox/confinement.py); each run says at which it ran."""
+    """Isolation level at the start (tasks/sandbox/confinement.py); each run records its own."""
     version: str
 
 
 def check_name(name: str) -> str:
-    """A campaign's name, which is also a directory and part of keys and URLs."""
+    """Check a campaign's name, which is also a directory and part of keys and URLs."""
     if not NAME.fullmatch(name):
         raise Refused(f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit")
     if TAKEN.fullmatch(name):
@@ -120,20 +120,20 @@ def check_name(name: str) -> str:
 
 
 def campaigns() -> tuple[str, ...]:
-    """Every campaign of this home, the newest last."""
+    """Every campaign in this home, the newest last."""
     found = home().glob("*/campaign.json")
     return tuple(path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime, path)))
 
 
 def free_name(environment: str) -> str:
-    """`<environment>-<n>` with the next free n, reserved by making its directory."""
+    """`<environment>-<n>` with the next free n, reserved by creating its directory."""
     stem = re.sub(r"[^a-z0-9._-]+", "-", environment.lower()).strip("-._")[:56] or "campaign"
     taken = [int(tail) for path in home().glob(f"{stem}-*") if (tail := path.name[len(stem) + 1 :]).isdigit()]
     number = max(taken, default=0) + 1
     while True:
         try:
             (home() / f"{stem}-{number}").mkdir(mode=0o700)
-        except FileExistsError:  # another campaign that starts at this moment
+        except FileExistsError:  # another campaign that starts at the same moment
             number += 1
         else:
             return f"{stem}-{number}"
@@ -152,7 +152,7 @@ class Ledger:
 
     @classmethod
     def open(cls, name: str) -> Ledger:
-        """An existing campaign.
+        """Open an existing campaign.
 
         Raises:
             Refused: there is none of that name, or it was written by a newer version.
@@ -185,10 +185,10 @@ class Ledger:
         spec: str,
         more: Mapping[str, str] | None = None,
     ) -> Ledger:
-        """Freeze the environment and the baseline program, and write campaign.json as the last step.
+        """Freeze the environment and the baseline program; campaign.json is written last.
 
         Args:
-            more: Further files that the campaign begins with, by name.
+            more: Further files to write, by name.
         """
         path = home() / check_name(name)
         _make_room(path)
@@ -211,7 +211,7 @@ class Ledger:
         return cls(path, campaign)
 
     def verify(self) -> None:
-        """Refuse to go on when scores would no longer mean what they meant at the start."""
+        """Refuse to continue if new scores would not compare with the old ones."""
         campaign = self.campaign
         settings = campaign.model_dump(include=set(Settings.model_fields))
         if measure(self.path, self.environment, settings) != campaign.digest:
@@ -219,7 +219,7 @@ class Ledger:
         preparing.compare(self.environment)
 
     def _difference(self, settings: dict[str, object]) -> str:
-        """Why the digest is not the one of the start, and what to do."""
+        """Why the digest has changed, and the remedy."""
         for version in versions(self.environment.judge):
             if measure(self.path, self.environment, settings, version.digests[0]) == self.campaign.digest:
                 return (
@@ -256,18 +256,18 @@ class Ledger:
         return attempts.current(self.path).get(number, 1)
 
     def place(self, number: int, part: str = "", attempt: int | None = None) -> TrialDir:
-        """A trial's directory, or that of another run of it; of the current attempt, if none is named."""
+        """Directory of a trial, or of another of its runs; in the current attempt by default."""
         which = self.attempt(number) if attempt is None else attempt
         return TrialDir(self.trials / attempts.directory(number, which, part))
 
     def place_of(self, trial: Trial) -> TrialDir:
-        """The directory of a decided trial, in the attempt that it is."""
+        """Directory of a decided trial, in its own attempt."""
         return self.place(trial.number, attempt=trial.attempt)
 
     def at(self, number: int, part: str = "", attempt: int | None = None) -> At:
-        """Where results of a trial are; of the current attempt, if none is named.
+        """Key of a trial's results; in the current attempt by default.
 
-        What certificates run is no part of any attempt, and stays what it is: it counts to the first.
+        Runs of certificates belong to no attempt and count to the first.
         """
         which = (self.attempt(number) if workspace.is_own(part) else 1) if attempt is None else attempt
         return At(self.campaign.campaign_id, self.campaign.digest, number, which, part)
@@ -277,37 +277,36 @@ class Ledger:
         return derive(judged or self.campaign.seed, purpose, at.number, at.attempt, at.part)
 
     def history(self) -> History:
-        """Every finished trial in its last finished attempt, in the order in which they were decided."""
+        """Every finished trial in its last finished attempt, in the order of the decisions."""
         finished = (TrialDir(path) for path in self.trials.iterdir())
         read = [workspace.TRIAL.validate_json(p.trial.read_bytes()) for p in finished if p.trial.is_file()]
         newest = {trial.number: trial for trial in sorted(read, key=lambda trial: trial.attempt)}
         return tuple(sorted(newest.values(), key=lambda trial: trial.settle))
 
     def proposals(self) -> tuple[Proposal, ...]:
-        """Everything that was proposed, whatever became of it, by number."""
+        """Every proposal, whatever became of it, by number."""
         found = sorted(self.trials.glob("[0-9][0-9][0-9][0-9]*/proposal.json"))
         return tuple(workspace.PROPOSAL.validate_json(path.read_bytes()) for path in found)
 
     @cached_property
     def calibrated(self) -> tuple[Rerun, ...]:
-        """Runs of the baseline that were known before the campaign began (tasks/store/calibration.py); empty
-        without."""
+        """Runs of the baseline from before the campaign (tasks/store/calibration.py); empty without."""
         path = self.path / CALIBRATED
         return RERUNS.validate_json(path.read_bytes()) if path.is_file() else ()
 
     def certificates(self) -> tuple[Certificate, ...]:
-        """Every certificate, in the order of the looks; those of other environments after the campaign's own."""
+        """Every certificate, in order; those of other environments last."""
         found = (self.path / "certificates").glob("*.json")
         read = [CERTIFICATE.validate_json(path.read_bytes()) for path in found]
         return tuple(sorted(read, key=lambda one: (one.elsewhere, one.environment, one.look)))
 
     def ablation(self, champion: int) -> Ablation | None:
-        """What a trial is worth without each of its changes, where that was asked."""
+        """The ablation of a champion, if there is one."""
         path = self.path / "ablations" / f"{champion:04d}.json"
         return ABLATION.validate_json(path.read_bytes()) if path.is_file() else None
 
     def event(self, kind: str, **facts: object) -> None:
-        """Add a line to events.jsonl."""
+        """Append a line to events.jsonl."""
         line = json.dumps({"time": round(time.time(), 3), "event": kind, **facts}) + "\n"
         with (self.path / "events.jsonl").open("ab+") as file:
             end = file.seek(0, os.SEEK_END)
@@ -316,7 +315,7 @@ class Ledger:
             file.write((b"\n" if torn else b"") + line.encode())
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What happened so far; a line that a kill cut short is left out."""
+        """The events so far; a line cut short by a kill is left out."""
         path = self.path / "events.jsonl"
         for line in path.read_text().splitlines() if path.is_file() else ():
             try:
@@ -326,10 +325,10 @@ class Ledger:
 
 
 def _make_room(path: Path) -> None:
-    """An empty directory; what a creation that was killed before its last step left there goes.
+    """Make an empty directory; removes what a killed creation left there.
 
     Raises:
-        Refused: something else is there, which is not ours to remove.
+        Refused: it holds something else.
     """
     if path.exists() and not path.is_dir():
         raise Refused(f"{path} is a file: choose another name for the campaign")
@@ -389,7 +388,7 @@ def _copy(source: Path, target: Path) -> None:
 
 @cache
 def machine() -> str:
-    """This machine in a word: scores under a time budget compare on the same one only."""
+    """This machine in a word: under a time budget, scores compare only on the same machine."""
     cores = f"{platform.system()}-{platform.machine()}-{os.cpu_count()}cpu"
     models = Counter(re.findall(r"^Model:\s*(.+?)\s*$", "\n".join(_graphics()), re.MULTILINE))
     cards = [f"{count}x-{re.sub(r'[^A-Za-z0-9.]+', '-', model)}" for model, count in sorted(models.items())]
@@ -397,7 +396,7 @@ def machine() -> str:
 
 
 def _graphics() -> list[str]:
-    """What the NVIDIA driver says of each of its cards; nothing where there is none, or they cannot be read."""
+    """The NVIDIA driver's description of each GPU; empty if there is none or it cannot be read."""
     found: list[str] = []
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         with suppress(OSError):

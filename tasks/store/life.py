@@ -1,7 +1,7 @@
-"""One life of a campaign: the process that runs it, from the moment it holds the lock.
+"""The process that runs a campaign, from taking its lock to releasing it; called a life.
 
-A campaign has one life at a time and as many as it needs; a life that was killed leaves its lock free, its beat
-behind (so that its hours count) and maybe processes, which the next one ends before it starts anything.
+A campaign has one life at a time. A killed life frees its lock. It leaves its heartbeat, so that its hours count, and
+maybe processes, which the next life ends before it starts anything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tasks.system.clock import clock
 
 BEAT_SECONDS = 1.0
 NOTE_BYTES = 512
-"""Length of what a life writes into the lock, always the same, so that one write replaces the last."""
+"""Fixed length of the note in the lock file, so that one write replaces it."""
 
 
 class Life:
@@ -73,7 +73,7 @@ class Life:
 
     @property
     def spent(self) -> float:
-        """Seconds that this campaign has run, over all of its lives."""
+        """Seconds that the campaign has run, over all lives."""
         return self._before + clock() - self._started
 
     @property
@@ -81,7 +81,7 @@ class Life:
         return (self.ledger.path / "stop").exists()
 
     def _note(self) -> None:
-        """Write down who holds the campaign and how long all lives have run. Readers and kills see all or nothing."""
+        """Write the holder and the time spent into the lock. Readers and kills see all or nothing."""
         holder = {"pid": os.getpid(), "host": platform.node(), "started": self._since, "spent": self.spent}
         os.pwrite(self._lock.fileno(), f"{json.dumps(holder):<{NOTE_BYTES - 1}}\n".encode(), 0)
 
@@ -95,7 +95,7 @@ def lock_path(ledger: Ledger) -> Path:
 
 
 def is_running(ledger: Ledger) -> bool:
-    """Whether some process holds the campaign now."""
+    """Whether a process holds the campaign now."""
     if not lock_path(ledger).exists():
         return False
     with _open(lock_path(ledger)) as lock:
@@ -104,7 +104,7 @@ def is_running(ledger: Ledger) -> bool:
 
 @contextmanager
 def left_alone(ledger: Ledger) -> Iterator[None]:
-    """Keep a campaign from being run while a `with` block works on its files.
+    """Keep a campaign from being run within the block.
 
     Raises:
         Refused: it is running.
@@ -123,7 +123,7 @@ def _open(path: Path) -> IO[str]:
 
 
 def _take(lock: IO[str]) -> bool:
-    """Take the lock for good; a moment's patience, since whoever asks `is_running` holds it for an instant."""
+    """Take the lock, with a moment's patience: `is_running` holds it for an instant."""
     for _ in range(20):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -143,8 +143,9 @@ def _free(lock: IO[str]) -> bool:
 
 
 def holder(ledger: Ledger) -> dict[str, Any]:
-    """Who holds the campaign, or held it last: pid, host, started (Unix time), and the seconds `spent` by all lives
-    until its last beat; empty when nobody ever did."""
+    """The present or last holder: pid, host, started (Unix time), and seconds `spent` by all lives up to its last
+    heartbeat; empty if there was none.
+    """
     try:
         return dict(json.loads(lock_path(ledger).read_text()))
     except (FileNotFoundError, ValueError):
@@ -158,5 +159,5 @@ def describe(ledger: Ledger) -> str:
 
 
 def spent(ledger: Ledger) -> float:
-    """Seconds that all lives so far have run; a killed one counts to its last beat."""
+    """Seconds that all lives have run; a killed one counts up to its last heartbeat."""
     return float(holder(ledger).get("spent", 0.0))

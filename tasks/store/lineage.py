@@ -1,12 +1,11 @@
-"""The lineage repository: a commit per trial, so that a night can be read with git.
+"""The lineage repository: one git commit per trial.
 
-    git -C runs/<campaign>/lineage.git log champion        what was kept, and on what it was built
+    git -C runs/<campaign>/lineage.git log champion
     git -C runs/<campaign>/lineage.git diff baseline champion
 
-`champion` is the trial that was kept last, `baseline` the first; every trial has refs/trials/NNNN, and an attempt that
-was followed by another has refs/attempts/NNNN/1. A commit holds the program's files and params.json. Its content,
-parents and dates come from the trial alone, so the same trial always makes the same commit. The repository is the
-campaign's own: the user's checkout is never touched.
+`champion` is the latest keep, `baseline` the first trial. Every trial has refs/trials/NNNN, and an earlier attempt
+has refs/attempts/NNNN/1. A commit holds the program's files and params.json. Content, parents and dates come from the
+trial alone, so the same trial always makes the same commit. The user's own repository is never touched.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ WHO = "Nightshift <nightshift@localhost>"
 
 
 def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, ...]) -> str:
-    """Commit a decided trial, the files of `program` and its parameters, under refs/trials/NNNN; the hash.
-
-    Doing it again changes nothing.
+    """Commit a decided trial, the files of `program` and its parameters, under refs/trials/NNNN; returns the hash.
+    Idempotent.
     """
     if not repository.exists():
         half_made = repository.with_name(repository.name + ".new")
@@ -47,14 +45,14 @@ def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, 
 
 
 def keep(repository: Path, number: int, attempt: int) -> None:
-    """Keep the commit of an attempt, before that of the next takes the trial's reference; once it is kept it stays."""
+    """Keep the commit of an attempt before the next one takes the trial's reference. Idempotent."""
     kept = f"refs/attempts/{number:04d}/{attempt}"
     if commits(repository, number) and not _git(repository, "for-each-ref", kept):
         _git(repository, "update-ref", kept, _ref(number))
 
 
 def unlock(repository: Path) -> None:
-    """Remove the locks of a git that was killed with an earlier life. Only who holds the campaign may do this."""
+    """Remove locks of a killed git. Only the holder of the campaign may do this."""
     for lock in list(repository.rglob("*.lock")):
         lock.unlink(missing_ok=True)
 
@@ -65,7 +63,7 @@ def crown(repository: Path, number: int) -> None:
 
 
 def commits(repository: Path, number: int | None = None) -> dict[int, str]:
-    """The commit of every trial by number, or of one alone."""
+    """The commit of every trial by number, or of one trial."""
     if not repository.exists():
         return {}
     asked = "refs/trials" if number is None else _ref(number)
@@ -74,7 +72,7 @@ def commits(repository: Path, number: int | None = None) -> dict[int, str]:
 
 
 def patch(repository: Path, number: int) -> str:
-    """What a trial changes against the baseline, as a unified diff; empty for the baseline itself."""
+    """A trial's unified diff against the baseline; empty for the baseline."""
     return _git(repository, "diff", "--no-color", "baseline", _ref(number)).decode(errors="replace")
 
 
@@ -99,7 +97,7 @@ def _file(name: str, content: bytes) -> bytes:
 
 
 def _data(content: bytes) -> bytes:
-    """What a commit or a file says; a repository is made to be passed on, so no secret goes into it."""
+    """Content of a commit or file, redacted: a repository is made to be passed on."""
     clear = scrub(content)
     return b"data %d\n%b\n" % (len(clear), clear)
 
@@ -114,7 +112,7 @@ def _ref(number: int) -> str:
 
 
 def _git(repository: Path, *arguments: str, stdin: bytes = b"") -> bytes:
-    # Named, not searched for: git would look in every directory above, and the user's checkout is one of them.
+    # An explicit path: git would search every directory above, and one of them is the user's repository.
     command = ["git", f"--git-dir={repository}", *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, env=git_environment())
     if done.returncode:

@@ -1,4 +1,4 @@
-"""Where a campaign's proposals came from, and what happened on the way: told from what is stored, in words."""
+"""Provenance of a campaign's proposals, and incidents on the way, in words."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tasks.system.redact import capped, clean
 from tasks.trial import NOTHING_BOUGHT, History, Proposal, Usage
 
 LINE = 300
-"""Characters of a reason that is told."""
+"""Characters of a reason."""
 
 
 @dataclass(frozen=True)
 class ProposerSummary:
-    """Who proposed, how often, and what came of it."""
+    """A proposer's trials and their outcome."""
 
     name: str
     """The proposer."""
@@ -24,7 +24,7 @@ class ProposerSummary:
     trials: int
     kept: int
     usage: Usage
-    """All that was bought for its trials."""
+    """Use of language models for its trials."""
 
     @property
     def words(self) -> str:
@@ -34,7 +34,7 @@ class ProposerSummary:
 
 @dataclass(frozen=True)
 class Incident:
-    """Something that a reader of the night should know of a proposal."""
+    """An event that a reader of the campaign should know about."""
 
     trial: int
     kind: str
@@ -43,12 +43,12 @@ class Incident:
 
 
 def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSummary, ...]:
-    """Every source of proposals, the busiest first; the baseline is nobody's.
+    """Every proposer, the busiest first, without the baseline.
 
-    What was bought stands with whoever was asked, though another proposer may have had to take the turn.
+    Costs are counted for the proposer that was asked, even if the fallback proposed.
 
     Args:
-        parked: Proposals that a person was asked about.
+        parked: Proposals that needed approval.
     """
     decided = {trial.number: trial.verdict.kind == "keep" for trial in history}
     proposals = {trial.number: trial.proposal for trial in history if trial.number > 0}
@@ -67,18 +67,18 @@ def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSu
 
 
 def fallbacks(history: History) -> int:
-    """Trials that a proposer had to take over from the one that was asked."""
+    """Trials that the fallback proposed."""
     return len([trial for trial in history if trial.proposal.instead_of])
 
 
 def incidents(
     history: History, parked: Sequence[Parked] = (), refused: Mapping[str, str] | None = None
 ) -> tuple[Incident, ...]:
-    """What happened to proposals, by trial.
+    """Incidents, by trial.
 
     Args:
-        parked: Those that a person was asked about.
-        refused: Why ideas of the inbox could not be tried, by name.
+        parked: Proposals that needed approval.
+        refused: Why inbox proposals could not be tried, by name.
     """
     proposals = {trial.number: trial.proposal for trial in history}
     proposals |= {one.number: one.proposal for one in parked}
@@ -98,7 +98,7 @@ def incidents(
 
 
 def bought(usage: Usage) -> str:
-    """What was bought, in words to be put behind others; empty when nothing was."""
+    """Use of language models in words, to append to a sentence; empty without any."""
     if not usage.calls:
         return ""
     price = "price unknown" if usage.usd is None else f"{usage.usd:.2f} USD"
@@ -118,7 +118,7 @@ def _of(proposal: Proposal) -> list[tuple[str, str]]:
 
 
 def _line(text: str) -> str:
-    """A text of anybody's in one line that is safe to show: of several lines the first, and the last, as of a crash."""
+    """A text as one safe line: its first line, and its last, as for a crash."""
     lines = [line for line in (" ".join(line.split()) for line in clean(text)) if line.strip("`")]
     ends = lines if len(lines) < 3 else [lines[0], "...", lines[-1]]
     return capped(" ".join(ends), LINE)

@@ -1,8 +1,7 @@
-"""Files on their way out of a campaign's directory, to MLflow or git: read without following a link, and scrubbed.
+"""Reading files of a trial for MLflow or git: without following links, and redacted.
 
-What a trial left is not believed: a link in out/ may point to any file of the user. So what goes to MLflow is copied
-first, and only the copies are sent. In a copy every secret is replaced; a binary file that holds one would be broken
-by that, and is not copied at all.
+A link in out/ may point to any file of the user. So files are copied first, and only the copies are sent. Secrets in
+copies are replaced; a binary file that holds one is not copied, since a replacement would break it.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ CHECKPOINT_BYTES = 200 * 10**6
 CHECKPOINT_FILES = 500
 CHUNK_BYTES = 2**20
 SENT_NAME = re.compile(r"[\w.@+=,()\[\] -]+(/[\w.@+=,()\[\] -]+)*")
-"""Paths that servers take; one that they refuse would hold up its trial's record for ever."""
+"""Paths that MLflow servers accept; a refused one would block its trial's record."""
 NAME_BYTES = 512
 NAMED = 3
-"""How many of the files that are not sent a trial's record names."""
+"""How many of the files that were not sent a record names."""
 
 
 def open_below(folder: Path, name: str) -> BinaryIO | None:
-    """A plain file below a folder, reached through no link; None when there is none, or it cannot be read."""
+    """A regular file below a folder, reached through no link; None if there is none or it cannot be read."""
     *above, last = PurePath(name).parts
     with ExitStack() as stack, suppress(OSError):
         within = open_folder(folder)
@@ -45,7 +44,7 @@ def open_below(folder: Path, name: str) -> BinaryIO | None:
 
 @contextmanager
 def parcel(folder: Path) -> Iterator[Path]:
-    """A directory in `folder` for the copies that are to be sent, gone afterwards; a kill's leftover goes, too."""
+    """A temporary directory in `folder` for the copies; also removes one that a kill left."""
     path = folder / ".outgoing"
     shutil.rmtree(path, ignore_errors=True)
     if folder.is_dir():
@@ -57,7 +56,7 @@ def parcel(folder: Path) -> Iterator[Path]:
 
 
 def pack_trial(place: TrialDir, log: str, to: Path) -> None:
-    """Copy what every trial shows of itself; `log` is what is shown of its log."""
+    """Copy what every trial shows; `log` is the shown part of its log."""
     for folder, path in ((place.workspace, place.config), (place.path, place.diff)):
         if file := open_below(folder, path.name):
             _copy(file, to / path.name)
@@ -66,19 +65,19 @@ def pack_trial(place: TrialDir, log: str, to: Path) -> None:
 
 
 def pack_campaign(folder: Path, to: Path) -> None:
-    """Copy what a campaign shows of itself: picture, table, specification and certificates, where they are."""
+    """Copy what a campaign shows: picture, table, specification and certificates, as far as they exist."""
     found = (path for kind in ("json", "md") for path in (folder / "certificates").glob(f"*.{kind}"))
     certificates = sorted(f"certificates/{path.name}" for path in found)
     for name in ("progress.png", "results.tsv", "spec.toml", *certificates):
         if file := open_below(folder, name):
             _copy(file, to / name)
     specification = to / "spec.toml"
-    if specification.is_file():  # it may say where MLflow is, with a password that no variable holds
+    if specification.is_file():  # it may hold MLflow's address, with a password that no variable holds
         specification.write_text(without_passwords(specification.read_text()))
 
 
 def pack_checkpoint(out: Path, to: Path) -> str:
-    """Copy the files of out/, links left behind; what the record says of it: `out/` when all went well."""
+    """Copy the files of out/ without links; returns what the record says of it, `out/` if all are copied."""
     if os.path.lexists(out) and (out.is_symlink() or not out.is_dir()):
         return "not uploaded: out/ is no folder"
     try:
@@ -100,7 +99,7 @@ def pack_checkpoint(out: Path, to: Path) -> str:
 
 
 def _files(out: Path) -> Iterator[Path]:
-    """Every plain file below a folder; nothing when it is not there."""
+    """Every regular file below a folder; empty without the folder."""
     folders = [out] if out.is_dir() else []
     while folders:
         with os.scandir(folders.pop()) as entries:
@@ -112,7 +111,7 @@ def _files(out: Path) -> Iterator[Path]:
 
 
 def _withheld(out: Path, path: Path, to: Path, secrets: Sequence[Secret]) -> str | None:
-    """Copy one file of out/; or say which it is, and why it is not copied."""
+    """Copy one file of out/; or return its name and why it is not copied."""
     name = path.relative_to(out).as_posix()
     shown = " ".join(clean(os.fsencode(name).decode(errors="replace")))
     if shown != name:
@@ -130,7 +129,7 @@ def _withheld(out: Path, path: Path, to: Path, secrets: Sequence[Secret]) -> str
 
 
 def _copy(file: BinaryIO, target: Path, secrets: Sequence[Secret] | None = None) -> set[str]:
-    """Copy a file as long as it is now, scrubbed. A binary one that holds secrets is not copied: their names."""
+    """Copy a file at its present length, redacted. A binary file with secrets is not copied; returns their names."""
     scrubber = Scrubber(secrets)
     binary, left = False, os.fstat(file.fileno()).st_size
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,14 +1,14 @@
-"""A trial's directory: the program it runs, the configuration it reads, the place where it leaves its checkpoint.
+"""A trial's directory: its program, its configuration and its output.
 
 trials/0007/
-    proposal.json   what was proposed, stored before anything runs; never remade
+    proposal.json   the proposal, stored before anything runs; never remade
     workspace/      the program (a copy, with the edit applied) and config.json
-    out/            all that the program leaves: progress.jsonl and its checkpoint
-    log.txt         what it printed in training; judge.txt: under judgement
-    judged/         result.json: what an evaluation command said
-    untrained/      the same again without time to train, for a would-be champion (tasks/untrained.py)
-    diff.patch      what differs from the baseline
-    trial.json      the decided trial; its presence is what makes a trial finished
+    out/            the program's output: progress.jsonl and its checkpoint
+    log.txt         its printed output in training; judge.txt: under judgement
+    judged/         result.json: the result of an evaluation command
+    untrained/      the untrained control of a would-be champion (tasks/untrained.py)
+    diff.patch      its difference from the baseline
+    trial.json      the decided trial; its presence makes the trial finished
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TRAINERS = "tasks.trainers"
 PROPOSAL = TypeAdapter(Proposal)
 TRIAL = TypeAdapter(Trial)
 OWN = ("", "run", "again")
-"""How the names of a trial's own runs begin; others are those of certificates and ablations."""
+"""Prefixes of the names of a trial's own runs; others belong to certificates and ablations."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class TrialDir:
 
 
 def prepare(place: TrialDir, program: Path, environment: Environment, proposal: Proposal, seed: int) -> str:
-    """Lay out a fresh workspace and an empty out/; what an earlier, interrupted life left there goes.
+    """Make a fresh workspace and an empty out/; removes what an interrupted process left there.
 
     Returns:
         The digest of the program as it will run.
@@ -106,20 +106,20 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
     shutil.copytree(program, place.workspace)
     place.out.mkdir(parents=True)
     if proposal.edit:
-        for path in place.workspace.rglob("*"):  # what was frozen is read-only, for an ordinary user too
+        for path in place.workspace.rglob("*"):  # frozen files are read-only, also for an ordinary user
             path.chmod(path.stat().st_mode | stat.S_IWUSR)
         apply_edit(place.workspace, proposal.edit, environment)
     write_atomic(place.config, json.dumps(config(place, environment, proposal, seed), indent=2) + "\n")
     for path in (
         place.workspace,
         *place.workspace.rglob("*"),
-    ):  # whatever the umask: it may run as another user
+    ):  # independent of the umask: it may run as another user
         path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
     return program_digest(place)
 
 
 def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
-    """The files of an environment's own program, and what each is called in a workspace."""
+    """The files of an environment's own program, with their names in a workspace."""
     for name in environment.program:
         source = environment.folder / name
         for file in environments.files(source) if source.is_dir() else [source]:
@@ -130,7 +130,7 @@ def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
 
 
 def trainer_files(name: str) -> Iterator[tuple[Path, str]]:
-    """A trainer's program, which is called train.py in a workspace, and the folder `<name>_parts` where it has one."""
+    """A trainer's program, named train.py in a workspace, and the folder `<name>_parts` if there is one."""
     folder = plugins.folder(TRAINERS)
     yield folder / f"{name}.py", "train.py"
     for part in environments.files(folder / f"{name}_parts"):
@@ -138,12 +138,12 @@ def trainer_files(name: str) -> Iterator[tuple[Path, str]]:
 
 
 def program_digest(place: TrialDir) -> str:
-    """A digest of the program in the workspace; its configuration is no part of it."""
+    """Digest of the program in the workspace, without its configuration."""
     return outputs.digest(place.workspace, without=place.config.name.encode())
 
 
 def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: int) -> dict[str, object]:
-    """What the program reads as config.json."""
+    """The content of config.json."""
     return {
         "params": proposal.params,
         "seed": seed,
@@ -159,16 +159,16 @@ def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: 
 
 
 def finished(place: TrialDir) -> Trial | None:
-    """The trial as the ledger has it, once it is decided; None before."""
+    """The trial as stored; None before it is decided."""
     return TRIAL.validate_json(place.trial.read_bytes()) if place.trial.is_file() else None
 
 
 def settled(place: TrialDir, part: str) -> tuple[Run, Score] | None:
-    """One run of a trial and its score as the ledger has them, once the trial is decided; None before.
+    """One run of a decided trial and its score, as stored; None before.
 
     Args:
-        part: Which run: empty for the first, `run-2` for its second training seed, `again-1` for what was run
-            again first, `again-1-of-0003` where that was another trial.
+        part: Which run: empty for the first, `run-2` for its second training seed, `again-1` for its first rerun,
+            `again-1-of-0003` for a rerun of trial 3.
     """
     if not is_own(part):
         return None
@@ -176,7 +176,7 @@ def settled(place: TrialDir, part: str) -> tuple[Run, Score] | None:
     trial = finished(TrialDir(place.path.with_name(place.path.name.partition("-")[0])))
     kind, count, *_ = [*part.split("-"), "1"]
     index = int(count) - 1
-    # A verdict that is given anew may ask for more than the trial has.
+    # A recomputed verdict may need more runs than the trial has.
     if trial is None or index >= len(trial.reruns if kind == "again" else trial.runs):
         return None
     if kind == "again":
@@ -186,15 +186,15 @@ def settled(place: TrialDir, part: str) -> tuple[Run, Score] | None:
 
 
 def is_own(part: str) -> bool:
-    """Whether a run is the trial's own, and made anew with every attempt at it."""
+    """Whether a run is the trial's own, and so repeated in every attempt."""
     return part.partition("-")[0] in OWN
 
 
 def fill(command: str, values: Mapping[str, object]) -> list[str]:
-    """A command line as arguments, each `{name}` replaced. No shell reads it, so no value can break out of its place.
+    """A command line as arguments, with each `{name}` replaced. No shell reads it, so values cannot break out.
 
     Raises:
-        Refused: a placeholder that nothing fills, or quotes that do not close.
+        Refused: an unknown placeholder, or unbalanced quotes.
     """
     try:
         words = shlex.split(command)
