@@ -1,8 +1,8 @@
 """Judges: the frozen measure of an environment, and the only source of a score. One file each.
 
-A judge never launches a program. It says what has to be started (`command`), and `tasks.evaluate` hands it the
-started *candidate*, which it can only talk to. Its settings are its fields, read from the section of
-environment.toml that carries its name, so `[control]` holds the fields of `judges/control.py`.
+A judge never starts a program. It names the command (`command`), and `tasks.evaluate` hands it the started
+*candidate*, which it can only talk to. Its settings are its fields, read from the section of environment.toml with
+its name, so `[control]` holds the fields of `judges/control.py`.
 
 To add one: a file in this folder with one public subclass of `Judge`; the file's name is its name.
 """
@@ -19,21 +19,21 @@ from pydantic import BaseModel, ConfigDict
 from environments.score import Score
 
 Use = Literal["search", "control", "confirm", "report"]
-"""What a judgement is for. Its questions or episodes are never those of another; `control` asks as `search` does."""
+"""Purpose of a judgement. Questions or episodes of different purposes are disjoint; `control` uses those of `search`."""
 
 
 @dataclass(frozen=True)
 class Exam:
-    """One judgement: what is asked, and what for."""
+    """One judgement: its purpose and its draws."""
 
     seed: int
-    """What its units are drawn from."""
+    """Seed of its units."""
     higher_is_better: bool = True
     use: Use = "search"
     prepared: Path | None = None
-    """What the environment's recipe has made (`environments.recipe`); None where it has none."""
+    """The prepared files of the environment's recipe (`environments.recipe`); None without one."""
     folder: Path | None = None
-    """The frozen environment's, for a judge that reads files of it."""
+    """The frozen environment's folder, for a judge that reads files of it."""
 
 
 class Misbehaved(Exception):
@@ -41,13 +41,13 @@ class Misbehaved(Exception):
 
 
 class Candidate(Protocol):
-    """A started program under judgement, spoken to over its pipes; the engine ends it when it is judged.
+    """A started program under judgement, connected by pipes; the engine ends it after the judgement.
 
     Every method raises `Misbehaved` when the program ends, is late, or the judge's total time is over.
     """
 
     result: Path
-    """Where an evaluation command leaves its result; fresh for each evaluation, absent until it is written."""
+    """Result file of an evaluation command; absent until it is written."""
 
     def send(self, data: bytes, seconds: float) -> None:
         """Write all of `data` to the program's standard input within `seconds`."""
@@ -59,7 +59,7 @@ class Candidate(Protocol):
         """Read one line (without its newline, at most `limit` bytes) within `seconds`."""
 
     def wait(self, seconds: float) -> int:
-        """Wait for the program to end by itself within `seconds`; its exit status."""
+        """Wait for the program to end within `seconds`; returns its exit status."""
 
 
 class Judge(BaseModel, ABC):
@@ -68,13 +68,13 @@ class Judge(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     runs_in: ClassVar[Literal["workspace", "environment"]]
-    """Where the candidate starts: in the trial's workspace, or in the frozen copy of the environment."""
+    """Where the candidate starts: the trial's workspace, or the frozen copy of the environment."""
     shows_prepared: ClassVar[bool] = True
-    """Whether a command that runs in the environment sees what its recipe has made for the judge."""
+    """Whether a command that runs in the environment sees the judge's prepared files."""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Paths that its command reads besides the folder it runs in: in the environment's folder unless absolute."""
+        """Paths that its command reads besides its working directory; relative ones are in the environment's folder."""
         return ()
 
     @property
@@ -84,22 +84,22 @@ class Judge(BaseModel, ABC):
 
     @abstractmethod
     def command(self) -> str:
-        """The command line of the candidate. `{out}`, `{result}` and `{seed}` are filled in by the engine."""
+        """The candidate's command line. The engine fills in `{out}`, `{result}` and `{seed}`."""
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse, before anything expensive starts, a problem that cannot be judged.
+        """Refuse a problem that cannot be judged, before anything expensive starts.
 
         Raises:
             ValueError: with fact, value and remedy.
         """
 
     def measures(self) -> tuple[str, ...] | None:
-        """The metrics that it can measure besides the score; None when only a result tells."""
+        """Metrics that it can measure besides the score; None if only a result tells."""
         return None
 
     def problem(self) -> dict[str, object]:
-        """What the training program may know of the problem, as `problem` in its config.json. Never a seed."""
+        """What the training program may know of the problem: `problem` in its config.json. Never a seed."""
         return {}
 
     @abstractmethod

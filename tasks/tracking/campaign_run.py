@@ -1,4 +1,4 @@
-"""What MLflow is told of a campaign's own run: the best score so far, what nights are compared by, and the note."""
+"""The MLflow run of a campaign: best score so far, summary metrics, and the note."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tasks.trial import History, Trial, baseline, best
 
 
 def decided(campaign: CampaignRecord, trial: Trial) -> int:
-    """When its verdict fell, in milliseconds: part of the identity of what is logged with it."""
+    """Time of the verdict in milliseconds, which is part of the identity of what is logged with it."""
     started = trial.runs[0].started if trial.runs else campaign.created
     return milliseconds(started + trial.wall_seconds)
 
 
 def standing_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[MetricPoint]:
-    """The best score as it was once `trial` was decided: a point of a curve over trials' numbers."""
+    """The best score after `trial` was decided: one point of a curve over trial numbers."""
     champion = best(tuple(other for other in history if other.settle <= trial.settle))
     moment = decided(campaign, trial)
     points = [] if champion is None else point("champion/score", champion.score.value, moment, trial.number)
@@ -26,7 +26,7 @@ def standing_points(campaign: CampaignRecord, trial: Trial, history: History) ->
 
 
 def summary_points(campaign: CampaignRecord, history: History) -> list[MetricPoint]:
-    """By what nights are compared. `gain` is positive when the champion is better, whichever way the metric points."""
+    """Metrics that compare campaigns. `gain` is positive if the champion is better, whichever way the metric points."""
     if not history:
         return []
     moment = decided(campaign, history[-1])
@@ -49,7 +49,7 @@ def summary_points(campaign: CampaignRecord, history: History) -> list[MetricPoi
 def standing_tags(
     campaign: CampaignRecord, history: History, certificates: Sequence[Certificate], state: str = "running"
 ) -> dict[str, str]:
-    """The campaign's note, the number of its champion, and what is certified, as they are now."""
+    """The campaign's note, champion and certification, as tags."""
     champion = best(history)
     number = {"champion": str(champion.number)} if champion else {}
     note = standing_note(campaign, history, certificates, state)
@@ -59,7 +59,7 @@ def standing_tags(
 def standing_note(
     campaign: CampaignRecord, history: History, certificates: Sequence[Certificate], state: str = "running"
 ) -> str:
-    """Markdown of which the page shows five lines: what is proved and what came out first, then what it took."""
+    """The note in Markdown, of which MLflow shows five lines: certificate and best score first, then costs."""
     kinds = [trial.verdict.kind for trial in history if trial.number > 0]
     counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in dict.fromkeys(kinds))
     plural = "" if len(kinds) == 1 else "s"
@@ -85,7 +85,7 @@ def _outcome(campaign: CampaignRecord, history: History, certificates: Sequence[
 
 
 def _worth(champion: Trial, certificates: Sequence[Certificate]) -> str:
-    """How far a champion's score can be believed, where no fresh runs have told."""
+    """How well the champion's score is supported, without a certificate."""
     if any(one.champion == champion.number for one in certificates):
         return " That is what the search saw, and luck flatters it."
     caution = {
@@ -96,7 +96,7 @@ def _worth(champion: Trial, certificates: Sequence[Certificate]) -> str:
 
 
 def _changes(history: History) -> str:
-    """A table of the parameters in which the champion differs from the baseline."""
+    """A table of the champion's parameters that differ from the baseline's."""
     first, champion = baseline(history), best(history)
     if first is None or champion is None or champion.number == 0:
         return ""

@@ -1,7 +1,9 @@
-"""What MLflow is told of certificates: points and tags of the campaign's own run, and the words of its note.
+"""Certificates in MLflow: metrics and tags of the campaign's run, and sentences of its note.
 
-A look stands at step look - 1, so that a campaign's only one is drawn as a bar. Gains are positive where the
-champion is better, whichever way the metric points; the words (tasks/describe.py) give differences of scores.
+Analysis n is logged at step n - 1, so that a single one is drawn as a bar. Gains are positive if the champion is
+better, whichever way the metric points; the sentences (tasks/describe.py) give differences of scores.
+
+To show another field of a certificate: `_figures` for a metric, flows/views/certificate_page.py for the page.
 """
 
 from __future__ import annotations
@@ -22,21 +24,21 @@ from tasks.tracking.trial_run import (
 
 ARMS: tuple[Arm, ...] = ("champion", "baseline")
 WORDS = 1000
-"""Characters of what a certificate says: a reason may quote a program."""
+"""Characters of a certificate's sentence: a reason may quote a program."""
 
 
 def own(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> tuple[Certificate, ...]:
-    """The certificates of the campaign's own environment, in the order of the looks."""
+    """The certificates of the campaign's own environment, in order."""
     return tuple(one for one in certificates if not one.elsewhere)
 
 
 def words(certificate: Certificate) -> str:
-    """What a certificate says, in a line."""
+    """The certificate in one line."""
     return plain(outcome(certificate))[:WORDS]
 
 
 def proof(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> str:
-    """Markdown: what the newest look says, what ships, and what holds elsewhere; empty without a look."""
+    """The newest certificate, what ships, and transfer results, in Markdown; empty without a certificate."""
     looks = own(campaign, certificates)
     lines = [_newest(looks)] if looks else []
     elsewhere = [one for one in certificates if one.elsewhere]
@@ -53,7 +55,7 @@ def _newest(looks: Sequence[Certificate]) -> str:
 
 
 def certificate_tags(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> dict[str, str]:
-    """Whether the newest look passed, what ships, and in words; nothing before the first look."""
+    """Tags of the newest certificate; none without one."""
     looks = own(campaign, certificates)
     if not looks:
         return {}
@@ -65,7 +67,7 @@ def certificate_tags(campaign: CampaignRecord, certificates: Sequence[Certificat
 
 
 def certificate_points(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> list[MetricPoint]:
-    """What every look measured, and what it says of other environments."""
+    """Metrics of every certificate, those of other environments included."""
     looks = own(campaign, certificates)
     found = [each for one in looks for each in _figures(campaign, one, "certificate")]
     for arm in ARMS:
@@ -77,13 +79,13 @@ def certificate_points(campaign: CampaignRecord, certificates: Sequence[Certific
 
 
 def ended(campaign: CampaignRecord, certificate: Certificate) -> int:
-    """When its last run ended, in milliseconds: part of the identity of what is logged with it."""
+    """When its last run ended, in milliseconds, which is part of the identity of what is logged with it."""
     ends = (run.run.started + run.run.wall_seconds for run in certificate.runs if run.run.started > 0)
     return milliseconds(max(ends, default=campaign.created))
 
 
 def _figures(campaign: CampaignRecord, certificate: Certificate, group: str) -> Iterator[MetricPoint]:
-    """A look's comparison; nothing where there was none: of runs of which some crashed, no mean is shown."""
+    """The comparison of a certificate; nothing without one: if runs crashed, no mean is shown."""
     found = certificate.comparison
     if found is None:
         return
@@ -95,7 +97,7 @@ def _figures(campaign: CampaignRecord, certificate: Certificate, group: str) -> 
 
 
 def _runs(campaign: CampaignRecord, looks: Sequence[Certificate], arm: Arm) -> Iterator[MetricPoint]:
-    """What each fresh run scored, counted from 1 over all looks."""
+    """Score of every fresh run, numbered from 1 over all analyses."""
     every = [(one, score) for one in looks for score in one.scores(arm)]
     for number, (one, score) in enumerate(every, 1):
         yield from point(f"certificate/{arm}/run", score.value, ended(campaign, one), number)

@@ -1,9 +1,8 @@
-"""Where campaigns are shown: in MLflow, or nowhere. A run per campaign and, below it, a run per trial.
+"""MLflow as the place where campaigns are recorded: a run per campaign, with a child run per trial.
 
-Logging anything again changes nothing: runs are found by their `idempotency_key`, and every point carries a
-time that follows from the trial itself. When MLflow does not take a record `Unreachable` is raised within
-seconds; remembering what still waits is the caller's part. Only `MlflowClient` is used: the fluent interface
-keeps its current run in the thread.
+Logging is idempotent: runs are found by their `idempotency_key`, and every point has a time that follows from the
+trial. If MLflow does not take a record, `Unreachable` is raised within seconds; the caller keeps what waits
+(outbox.py). Only `MlflowClient` is used: the fluent interface keeps its current run per thread.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ Certificates = Sequence[Certificate]
 T = TypeVar("T")
 
 MARK = "*"
-"""The tag `champion` of a trial's run, where it is the campaign's best."""
+"""Value of the tag `champion` on the run of the best trial."""
 LIGHT = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
 
 
@@ -81,9 +80,9 @@ class Mlflow:
         self._experiments: dict[str, str] = {}
         self._parents: dict[str, str] = {}
         self._champions: dict[str, int] = {}
-        """The trial of a campaign that carries the champion's mark, as far as we know."""
+        """The trial of each campaign that carries the champion tag, as far as known."""
         self._metrics: dict[str, set[str]] = {}
-        """What a campaign's view has charts for."""
+        """Metrics with charts, by campaign."""
 
     def open_campaign(self, campaign: CampaignRecord) -> str:
         with self._reach() as client:
@@ -104,7 +103,7 @@ class Mlflow:
             run = self._child(client, campaign, trial, trial_tags(campaign, trial, files), params)
             run_id: str = run.info.run_id
             self._supersede(client, campaign, trial)
-            # A request carries at most 1000 things, of which 100 are parameters.
+            # A request carries at most 1000 items, of which 100 are parameters.
             for some, few in zip_longest(
                 _batches(points, 900), _batches(list(params.items()), 100), fillvalue=()
             ):
@@ -116,7 +115,7 @@ class Mlflow:
             return run_id
 
     def _supersede(self, client: MlflowClient, campaign: CampaignRecord, trial: Trial) -> None:
-        """Say on the run of the attempt before, which stays, that there is another."""
+        """Mark the run of the previous attempt, which stays, as superseded."""
         if trial.attempt == 1:
             return
         before = replace(trial, attempt=trial.attempt - 1)
@@ -130,7 +129,7 @@ class Mlflow:
         with self._reach() as client:
             experiment = self._experiment(client, campaign.environment)
             run = find_run(client, experiment, trial_key(campaign, trial))
-            if run is None:  # deleted by somebody, or it was recorded elsewhere
+            if run is None:  # deleted by somebody, or recorded elsewhere
                 return ""
             run_id: str = run.info.run_id
             traces.send(client.tracking_uri, experiment, run_id, campaign, trial, files.dir)
@@ -193,7 +192,7 @@ class Mlflow:
         }
         if self._store.served:
             return {f"{which}url": f"{self._store}/{fragment}" for which, fragment in fragments.items()}
-        # Its job runner is eight processes for what we do not use.
+        # The job runner is eight processes that are not needed.
         command = f"{LIGHT} mlflow ui --backend-store-uri {shlex.quote(str(self._store))} --port 5000"
         return {"command": command} | {f"{which}path": f"/{where}" for which, where in fragments.items()}
 
@@ -203,7 +202,7 @@ class Mlflow:
             with self._store.reach() as client:
                 yield client
         except Unreachable:
-            # What we know by id may have been deleted in the user interface: look it up next time.
+            # A run may have been deleted in the UI: look it up next time.
             self._experiments.clear()
             self._parents.clear()
             self._champions.clear()
@@ -214,11 +213,11 @@ class Mlflow:
     def _uploading(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # where files go is a plug-in of MLflow, and raises what it likes
+        except Exception as error:  # the artifact store is a plug-in of MLflow, and may raise anything
             raise Unreachable(self._store.problem(error)) from error
 
     def _show(self, client: MlflowClient, campaign: CampaignRecord, metrics: Iterable[str]) -> None:
-        """Prepare the campaign's pages, anew when there is a metric that they have no chart for."""
+        """Prepare the campaign's pages, again if a metric has no chart yet."""
         known = self._metrics.get(campaign.campaign_id)
         if known is not None and known.issuperset(metrics):
             return
@@ -227,20 +226,20 @@ class Mlflow:
         every = {*(known or ()), *metrics}
         experiment = self._experiment(client, campaign.environment)
         for view in (trials_view(campaign, every), nights_view(campaign)):
-            # A server of another version may find it too long: then its pages show what they show by default.
+            # A server of another version may refuse a long tag: then its default page is shown.
             with suppress(MlflowException):
                 client.set_experiment_tag(experiment, *view.tag)
         self._metrics[campaign.campaign_id] = every
 
     def _mark(self, client: MlflowClient, campaign: CampaignRecord, history: History) -> None:
-        """See to it that the champion's run, and no other of the campaign, carries the tag `champion`."""
+        """Put the tag `champion` on the champion's run, and on no other run of the campaign."""
         champion = best(history)
         if champion is None or self._champions.get(campaign.campaign_id) == champion.number:
             return
         experiment = self._experiment(client, campaign.environment)
         marked = f"tags.campaign_id = '{campaign.campaign_id}' and tags.champion = '{MARK}'"
         run = find_run(client, experiment, trial_key(campaign, champion))
-        if run is None:  # it waits to be sent, and will be marked then
+        if run is None:  # it is not recorded yet, and will be tagged then
             return
         client.set_tag(run.info.run_id, "champion", MARK)
         for other in client.search_runs([experiment], marked):
@@ -250,14 +249,14 @@ class Mlflow:
 
     def _experiment(self, client: MlflowClient, environment: str) -> str:
         if environment not in self._experiments:
-            # A server knows where files go; a database would put them below the working directory.
+            # A server knows its artifact root; a database would use the working directory.
             folder = self._store.home.absolute() / "artifacts" / metric_key(environment)
             location = None if self._store.served else folder.as_uri()
             self._experiments[environment] = ensure_experiment(client, f"nightshift/{environment}", location)
         return self._experiments[environment]
 
     def _parent(self, client: MlflowClient, campaign: CampaignRecord) -> str:
-        """The campaign's run, created when missing, with its tags and specification as they are now."""
+        """The campaign's run, created if missing, with its present tags and specification."""
         if known := self._parents.get(campaign.campaign_id):
             return known
         from mlflow.entities import Param
@@ -269,7 +268,7 @@ class Mlflow:
             run = find_run(client, experiment, campaign.campaign_id)
             run = run or client.create_run(experiment, start, tags, campaign.campaign)
         spec, stored = shown(campaign.spec), run.data.params
-        # A guard may change when a campaign is resumed, a parameter of MLflow may not: a new value is a tag.
+        # A limit may change on resume, an MLflow parameter may not: a new value becomes a tag.
         tags |= {f"spec.{name}": value for name, value in spec.items() if stored.get(name, value) != value}
         params = [Param(name, value) for name, value in spec.items() if name not in stored]
         run_id: str = run.info.run_id
@@ -285,7 +284,7 @@ class Mlflow:
         tags: dict[str, str],
         params: dict[str, str],
     ) -> Run:
-        """The trial's run with exactly these of our tags, created when missing."""
+        """The trial's run with exactly these of our tags, created if missing."""
         tags |= {"mlflow.parentRunId": self._parent(client, campaign)}
         experiment = self._experiment(client, campaign.environment)
         with self._store.lock():
@@ -331,13 +330,13 @@ def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> 
     if scheme.partition("+")[0] == "sqlite":
         if rest in ("", "/", "/:memory:"):
             raise Refused(f"tracking cannot go to {uri!r}: name a file, as in sqlite:////tmp/mlflow.db")
-        # A relative path would mean another file after a change of directory.
+        # A relative path would change with the working directory.
         uri = f"sqlite:///{Path(rest[1:]).absolute()}"
     return Mlflow(uri.rstrip("/"), home, secrets)
 
 
 def _saved_block() -> tuple[str, dict[str, str]] | None:
-    """Address and credentials in the Tracking Block; None without a Prefect server, or when it has none."""
+    """Address and credentials in the Tracking Block; None without a Prefect server or Block."""
     api = os.environ.get("PREFECT_API_URL")
     if not api:
         return None
@@ -349,7 +348,7 @@ def _saved_block() -> tuple[str, dict[str, str]] | None:
     from blocks.tracking import Tracking
 
     try:
-        # Prefect may have been imported before the address was set; it would start a server of its own.
+        # Prefect may have been imported before the address was set, and would start its own server.
         with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
             saved = client.read_block_document_by_name("nightshift", Tracking.get_block_type_slug())
     except ObjectNotFound:
@@ -368,7 +367,7 @@ def _saved_block() -> tuple[str, dict[str, str]] | None:
 
 
 def _upload(client: MlflowClient, run: Run, trial: Trial, place: TrialDir) -> None:
-    """The small files always; a keep's checkpoint once, since a decided trial's directory does not change."""
+    """Upload the small files always, and a keep's checkpoint once: a decided trial does not change."""
     run_id, sent = run.info.run_id, run.data.tags.get("checkpoint", "").startswith("out/")
     due = trial.verdict.kind == "keep" and not sent
     with safe_read.parcel(place.path) as parcel:

@@ -1,9 +1,8 @@
-"""Opening MLflow safely: is it there, is it ready, and may I go first? Knows nothing of campaigns.
+"""Opening MLflow safely. Knows nothing of campaigns.
 
-Three facts shape it. A client that meets a dead server hangs for minutes, so a server is asked for its health
-before the client sees it. Two processes that open a fresh sqlite store at once crash, and one that is killed
-while the tables are made leaves half a schema; so a fresh store is built under another name, alone, and then
-renamed. And mlflow reads its settings from the environment when it is imported.
+A client that meets a dead server hangs for minutes, so the server's health is asked first. Two processes that open a
+fresh sqlite store at once crash, and a kill while the tables are made leaves half a schema; so a fresh store is built
+under another name, by one process, and renamed. mlflow reads its settings from the environment at import.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 PROBE_SECONDS = 3.0
 TEMPORARY = (401, 403, 408, 429)
-"""Client errors of HTTP that say nothing against the record itself."""
+"""HTTP client errors that are no fault of the record."""
 CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -43,11 +42,11 @@ SETTINGS = {
 
 
 class Unreachable(Exception):
-    """MLflow did not take or give what was asked; the message says why. The record has to wait."""
+    """MLflow did not take or give what was asked; the record has to wait. The message says why."""
 
 
 class RecordRejected(Unreachable):
-    """MLflow is up, and will not take this record as it is; others may still go through."""
+    """MLflow is up and rejects this record; others may still go through."""
 
 
 class Store:
@@ -57,7 +56,7 @@ class Store:
         self.uri = uri
         self.home = home
         self.served = not re.match(r"(sqlite|postgresql|mysql|mssql)\b", uri)
-        """Whether a server stands between us and the data, and knows where files go."""
+        """Whether a server stands before the data, and knows the artifact root."""
         self._secrets = secrets
         self._database = Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:") else None
         self._client: MlflowClient | None = None
@@ -70,7 +69,7 @@ class Store:
         """The client of a store that answers.
 
         Raises:
-            Unreachable: in place of whatever mlflow raises, here or in the body.
+            Unreachable: for whatever mlflow raises, here or in the body.
         """
         self._probe()
         prepare_mlflow(self._secrets)
@@ -87,7 +86,7 @@ class Store:
             raise Unreachable(self.problem(error)) from error
 
     def lock(self, seconds: float = 10) -> BaseFileLock:
-        """For looking and then creating in one step: shared by all processes of this home or database."""
+        """A lock for looking up and creating in one step, shared by all processes of this home or database."""
         from filelock import FileLock
 
         path = Path(f"{self._database}.lock") if self._database else self.home / "mlflow.lock"
@@ -95,7 +94,7 @@ class Store:
         return FileLock(path, timeout=seconds)
 
     def problem(self, error: Exception) -> str:
-        """What went wrong, in one line without credentials."""
+        """The error in one line, without credentials."""
         first_line = str(error).partition("\n")[0][:500]
         return f"MLflow at {self} does not take records: {first_line}".replace(self.uri, str(self))
 
@@ -105,7 +104,7 @@ class Store:
         elif self._database is not None and self._database.exists():
             probe_database(self._database)
         elif self._database is not None and self._client is not None:
-            # mlflow would go on writing into the deleted file, and never say so.
+            # mlflow would keep writing into the deleted file without an error.
             raise Unreachable(f"{self} was deleted while it was in use: start again to make a new one")
 
     def _open(self) -> MlflowClient:
@@ -120,13 +119,13 @@ class Store:
 
 
 def probe_server(uri: str) -> None:
-    """Return when something answers at an MLflow server's address within `PROBE_SECONDS`.
+    """Return if something answers at an MLflow server's address within PROBE_SECONDS.
 
-    Any answer but a server error will do. In front of some servers stands a gate that wants credentials, and
-    whether a certificate can be trusted is for mlflow to say: its settings may name one of their own.
+    Any answer but a server error will do: a proxy may ask for credentials, and certificates are checked by mlflow,
+    with its own settings.
 
     Raises:
-        Unreachable: nothing answers, or only with a server error.
+        Unreachable: no answer, or a server error.
     """
     try:
         with urllib.request.urlopen(f"{uri}/health", timeout=PROBE_SECONDS):
@@ -143,7 +142,7 @@ def probe_server(uri: str) -> None:
 
 
 def probe_database(path: Path) -> None:
-    """Return when an sqlite database can be written within `PROBE_SECONDS`.
+    """Return if an sqlite database can be written within PROBE_SECONDS.
 
     Raises:
         Unreachable: it is locked by another process, read-only, or no database.
@@ -160,7 +159,7 @@ def probe_database(path: Path) -> None:
 
 
 def build_database(path: Path) -> None:
-    """Make a fresh MLflow store at `path` unless there is one; call it under the lock."""
+    """Make a fresh MLflow store at `path` unless there is one. Call it under the lock."""
     if path.exists() and path.stat().st_size:
         return
     from mlflow import MlflowClient
@@ -173,10 +172,10 @@ def build_database(path: Path) -> None:
 
 
 def ensure_experiment(client: MlflowClient, name: str, location: str | None) -> str:
-    """The id of an experiment, created when missing.
+    """The id of an experiment, created if missing.
 
     Raises:
-        RecordRejected: it was deleted. Bringing it back is for the one who deleted it.
+        RecordRejected: it was deleted; only who deleted it should restore it.
     """
     from mlflow.exceptions import MlflowException
 
@@ -204,10 +203,10 @@ def find_run(client: MlflowClient, experiment: str, key: str) -> Run | None:
 
 
 def prepare_mlflow(secrets: Mapping[str, str]) -> None:
-    """Settle what mlflow reads from the environment; the user's own settings win.
+    """Set what mlflow reads from the environment; the user's own settings win.
 
-    The environment is the only way to hand credentials to its client. Programs of trials never see it: theirs
-    is an allow-list.
+    Its client takes credentials from the environment only. Programs of trials never see them: their environment is an
+    allow-list.
     """
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
@@ -220,6 +219,6 @@ def prepare_mlflow(secrets: Mapping[str, str]) -> None:
 
 
 def without_credentials(uri: str) -> str:
-    """The address without the user and password that may stand before its host."""
+    """The address without user and password."""
     parts = urlsplit(uri)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else uri

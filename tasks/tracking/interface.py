@@ -1,4 +1,4 @@
-"""What every place where campaigns are shown can do; and the one that shows nothing."""
+"""The interface of trackers, and the tracker that records nothing."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ Ending = Literal["finished", "failed", "stopped"]
 
 
 class Tracker(Protocol):
-    """Where campaigns are shown. Every method may raise `Unreachable`, and may be called again any time.
+    """Where campaigns are recorded. Every method is idempotent and may raise `Unreachable`.
 
-    `certificates` are all that the campaign has by then, those of other environments among them.
+    `certificates` are all that the campaign has, those of other environments included.
     """
 
     def open_campaign(self, campaign: CampaignRecord) -> str:
-        """Show the campaign as running; the id of its run, which is created when missing."""
+        """Record the campaign as running; returns the id of its run."""
 
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
-        """Show a decided trial, whole; the id of its run. A changed verdict replaces the earlier one."""
+        """Record a decided trial; returns the id of its run. A changed verdict replaces the earlier one."""
 
     def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
-        """Show what models were asked for a trial, linked to its run; the id of that, empty when there is none."""
+        """Record a trial's requests to language models, linked to its run; returns the run's id, empty without any."""
 
     def log_standing(
         self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Sequence[Certificate]
     ) -> None:
-        """Show the best score as it was once `trial` was decided, and how the campaign stands after `history`."""
+        """Record the best score after `trial` was decided, and the summary after `history`."""
 
     def log_certificates(
         self, campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]
     ) -> None:
-        """Show what fresh runs proved."""
+        """Record the certificates."""
 
     def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:
-        """Make a certified champion's checkpoint, which its trial's run holds, a version of its environment's model.
+        """Make a certified champion's checkpoint a version of its environment's registered model.
 
         Returns:
-            Which one; or why it is none, where the store has no registry or the run no checkpoint.
+            The version; or why there is none, if the store has no registry or the run no checkpoint.
         """
 
     def close_campaign(
@@ -53,13 +53,13 @@ class Tracker(Protocol):
         certificates: Sequence[Certificate],
         folder: Path,
     ) -> None:
-        """Show how the campaign ended, with what lies in its `folder` (see tasks/store/ledger.py)."""
+        """Record the end of the campaign, with the files of its `folder` (tasks/store/ledger.py)."""
 
     def urls(self, campaign: CampaignRecord) -> dict[str, str]:
-        """Where to look: its trials as a table, best first; the same as charts; the nights of its environment.
+        """Links: its trials as a table, best first; as charts; the campaigns of its environment.
 
-        `url`, `charts_url` and `nights_url`; without a server `path`, `charts_path` and `nights_path`, to be put
-        behind the address of whatever serves the database: `command` starts that.
+        `url`, `charts_url` and `nights_url`; without a server `path`, `charts_path` and `nights_path`, to be appended
+        to the address of the server that `command` starts.
         """
 
 

@@ -1,8 +1,8 @@
-"""The outbox: trials and certificates that are in the ledger, on their way to MLflow.
+"""The outbox: trials and certificates of the ledger that are not in MLflow yet.
 
-The ledger comes first and is what counts. What MLflow has not taken waits here, and is sent after the next
-trial, at the end, or when the campaign is resumed. A tracking server that is down stops nothing. What waits is
-derived from the receipts beside the trials and certificates, so a kill loses nothing and doubles nothing.
+The ledger counts. What MLflow has not taken is sent after the next trial, at the end, or on resume; a tracking server
+that is down stops nothing. What waits is derived from receipts beside the trials and certificates, so a kill loses
+and doubles nothing.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tasks.tracking.client import CampaignRecord, RecordRejected, TrialFiles, Un
 from tasks.trial import History, Trial
 
 RECEIPT = ".receipt"
-"""What a certificate's receipt ends with, in the place of .json."""
+"""Suffix of a certificate's receipt, instead of .json."""
 PATIENCE_SECONDS = 1.0
 REST = 9.0
-"""Seconds in which a server that did not answer is left alone, for every second that was spent on waiting for it."""
+"""Seconds of rest for a server that did not answer, per second spent waiting for it."""
 
 
 class Outbox:
-    """What MLflow has not taken yet."""
+    """Records that MLflow has not taken yet."""
 
     def __init__(
         self, ledger: Ledger, tracking: str | None, flow_run_id: str | None, history: History
@@ -47,7 +47,7 @@ class Outbox:
         self._rest_until = 0.0
         self._rejected: set[str] = set()
         self.problem = ""
-        """Why something waits, as MLflow said it last; empty when all was sent."""
+        """MLflow's latest error; empty if everything was sent."""
         self._history = list(history)
         traces = wants_traces(ledger)
         self._untraced = [trial for trial in history if traces and not is_traced(ledger, trial)]
@@ -62,10 +62,10 @@ class Outbox:
             self._untraced.append(trial)
 
     def drain(self) -> None:
-        """Send what waits, trials first, until all is sent or the server is found down; traces at the very end.
+        """Send what waits, trials first and traces last, until all is sent or the server is found down.
 
-        A record that MLflow rejects stays, without holding up the others; that, and an outage, is noted once. A server
-        that hangs is not asked at every call, so that trials wait for it a tenth of their time at most.
+        A rejected record stays without blocking others. It, and an outage, is recorded as an event once. A hanging
+        server is not asked at every call, so that trials wait for it at most a tenth of their time.
         """
         began = clock()
         if began < self._rest_until:
@@ -103,12 +103,12 @@ class Outbox:
                 self._refused(rejected, certificate=path.stem)
 
     def _rest(self, began: float) -> None:
-        """Leave a server alone that took its time and did not answer; one that refuses at once costs nothing."""
+        """Let a server rest that took long and did not answer; one that refuses at once costs nothing."""
         if (took := clock() - began) > PATIENCE_SECONDS:
             self._rest_until = clock() + REST * took
 
     def _drain_traces(self, began: float) -> None:
-        """Send what models were asked for the trials that MLflow has. Where it cannot, all the rest goes on."""
+        """Send the requests to language models of recorded trials. A failure does not affect the rest."""
         for trial in [one for one in self._untraced if one not in self.waiting]:
             place = self.ledger.place_of(trial)
             try:
@@ -123,7 +123,7 @@ class Outbox:
                 self._untraced.remove(trial)
 
     def close(self, status: Literal["finished", "failed", "stopped"]) -> None:
-        """End the campaign's own run in MLflow; a server that is down is noted, and the end waits like a trial."""
+        """End the campaign's run in MLflow; if the server is down, the end waits like a trial."""
         self._rest_until = 0.0
         self.drain()
         history, certificates = tuple(self._history), self.ledger.certificates()
@@ -157,7 +157,7 @@ class Outbox:
         _sign(_receipt(place.path), place.trial, run_id)
 
     def _log(self, trial: Trial, certificates: Sequence[Certificate]) -> str:
-        """Log a trial at the level that it has by now; its run."""
+        """Record a trial at its present level; returns its run."""
         believed = level(trial, own(self._campaign, certificates))
         trial = replace(trial, verdict=replace(trial.verdict, level=believed))
         commit = lineage.commits(self.ledger.path / "lineage.git", trial.number).get(trial.number)
@@ -165,7 +165,7 @@ class Outbox:
         return self.tracker.log_trial(self._campaign, trial, files)
 
     def _send_certificate(self, path: Path, certificates: Sequence[Certificate]) -> None:
-        """Log a certificate; if it passed, also the champion's new level, and register its checkpoint."""
+        """Record a certificate; if it passed, also the champion's new level and registered model."""
         certificate = CERTIFICATE.validate_json(path.read_bytes())
         self.tracker.log_certificates(self._campaign, tuple(self._history), certificates)
         run_id = ""
@@ -178,39 +178,39 @@ class Outbox:
 
 
 def waiting(ledger: Ledger, history: History) -> int:
-    """How many records MLflow has not taken yet: trials, also for want of their traces, certificates, and the end."""
+    """Number of records that wait: trials (or their traces), certificates, and the campaign's end."""
     traces = wants_traces(ledger)
     trials = [t for t in history if not is_tracked(ledger, t) or (traces and not is_traced(ledger, t))]
     return len(trials) + len(unsent(ledger)) + is_unclosed(ledger)
 
 
 def is_unclosed(ledger: Ledger) -> bool:
-    """Whether MLflow could not be told how the campaign ended."""
+    """Whether the campaign's end is not recorded yet."""
     said = [event for event in ledger.events() if event["event"] == "closed" or "end" in event]
     return bool(said) and said[-1]["event"] == "tracking"
 
 
 def wants_traces(ledger: Ledger) -> bool:
-    """Whether the campaign, as its newest life was asked for, shows in MLflow what language models were asked."""
+    """Whether the campaign, as last started, records requests to language models."""
     spec = tomllib.loads((ledger.path / "spec.toml").read_text())
     return bool(spec.get("advanced", {}).get("traces", False))
 
 
 def unsent(ledger: Ledger) -> list[Path]:
-    """The certificates that MLflow has not taken as they are now, those of the first looks first."""
+    """The certificates that are not recorded as they are now, in order."""
     found = (ledger.path / "certificates").glob("*.json")
     left = [path for path in found if not _is_signed(path.with_suffix(RECEIPT), path)]
     return sorted(left, key=lambda path: (CERTIFICATE.validate_json(path.read_bytes()).look, path.name))
 
 
 def is_tracked(ledger: Ledger, trial: Trial) -> bool:
-    """Whether MLflow has taken this trial as it is now."""
+    """Whether the trial is recorded as it is now."""
     place = ledger.place_of(trial)
     return _is_signed(_receipt(place.path), place.trial)
 
 
 def is_traced(ledger: Ledger, trial: Trial) -> bool:
-    """Whether MLflow has what was asked for this trial as it is now; so it has when nothing was."""
+    """Whether the trial's requests to language models are recorded as they are now."""
     from tasks.tracking.traces import questions
 
     place = ledger.place_of(trial)
@@ -218,7 +218,7 @@ def is_traced(ledger: Ledger, trial: Trial) -> bool:
 
 
 def _sign(receipt: Path, path: Path, run_id: str) -> None:
-    """Write down which run took a file as it is now."""
+    """Write a receipt: the run that took a file as it is now."""
     write_atomic(receipt, json.dumps({"run_id": run_id, "of": fingerprint(path)}) + "\n")
 
 

@@ -1,7 +1,7 @@
-"""What ships, in MLflow's model registry: a certified champion's checkpoint, a version of its environment's model.
+"""MLflow's model registry: a certified champion's checkpoint becomes a version of its environment's model.
 
-A model is named `nightshift.<environment>`, and its alias `champion` stands at the version that was certified
-last. A version is found by the run that it comes from, so registering it again changes nothing.
+The model is named `nightshift.<environment>`; its alias `champion` points at the version certified last. A version is
+found by its source run, so registering is idempotent.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ if TYPE_CHECKING:
 
 ALIAS = "champion"
 UPLOADED = "out/"
-"""How the tag `checkpoint` of a run that holds one begins (tasks/store/safe_read.py)."""
+"""Prefix of the tag `checkpoint` of a run that has one (tasks/store/safe_read.py)."""
 PASSING = (408, 429)
-"""Client errors that another time may not meet; any other means that there is no registry for us."""
+"""Client errors that may pass; any other means that there is no usable registry."""
 ABSENT = ("FEATURE_DISABLED", "NOT_IMPLEMENTED")
-"""Server errors that mean it as well."""
+"""Server errors that also mean that."""
 
 
 def model_name(environment: str) -> str:
-    """The registered model of an environment: names may hold neither / nor :."""
+    """The registered model of an environment; names may not contain / or :."""
     return f"nightshift.{re.sub(r'[^A-Za-z0-9_.-]', '_', environment)}"
 
 
 def register(
     client: MlflowClient, store: Store, campaign: CampaignRecord, certificate: Certificate, run_id: str
 ) -> str:
-    """Make the checkpoint in a trial's run a model version with the alias; which one, or why there is none.
+    """Make the checkpoint of a trial's run a model version with the alias; returns it, or why there is none.
 
     Raises:
-        MlflowException: the store does not answer as it should; another time it may.
+        MlflowException: the store fails, maybe temporarily.
     """
     from mlflow.exceptions import MlflowException
 
@@ -64,7 +64,7 @@ def register(
 def _version(
     client: MlflowClient, name: str, run: Run, campaign: CampaignRecord, certificate: Certificate
 ) -> ModelVersion:
-    """The version that comes from a run, created when missing."""
+    """The version whose source is a run, created if missing."""
     run_id: str = run.info.run_id
     if known := client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'"):
         return known[0]
@@ -82,7 +82,7 @@ def _version(
 
 
 def _model(client: MlflowClient, name: str) -> None:
-    """See to it that there is such a model."""
+    """Create the model if it is missing."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
@@ -96,7 +96,7 @@ def _model(client: MlflowClient, name: str) -> None:
 
 
 def _point_at(client: MlflowClient, name: str, version: int) -> None:
-    """Move the alias to a version, unless it stands at a later one."""
+    """Move the alias to a version, unless it points at a later one."""
     now = client.get_registered_model(name).aliases.get(ALIAS, 0)
     if int(now) < version:
         client.set_registered_model_alias(name, ALIAS, str(version))

@@ -1,9 +1,8 @@
-"""What language models were asked and answered, as traces in MLflow: one for each file of tasks/llm/trace.py.
+"""Requests to language models as MLflow traces, one per file of tasks/llm/trace.py.
 
-`MlflowClient.start_trace` will not do: its tracer belongs to the process, writes to the address that was set for
-the process and not to the client's, does so in a thread of its own, and keeps to itself what goes wrong there. So
-the two requests that it makes in the end are made here. A trace's id follows from the question that it shows: sent
-again, it takes its own place.
+`MlflowClient.start_trace` does not fit: its tracer is global to the process, uses the process's address, exports from
+its own thread, and hides errors. So the two requests that it sends are sent here. A trace's id is derived from its
+request: sent again, it replaces itself.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ if TYPE_CHECKING:
     from mlflow.entities import Span, TraceInfo
 
 KEY = "nightshift.key"
-"""The tag of a trace by which it is known: campaign, trial and file."""
+"""The tag that identifies a trace: campaign, trial and file."""
 PREVIEW_CHARACTERS = 1000
-"""Of a question, and of an answer, in the table of traces."""
+"""Characters of request and answer in the table of traces."""
 NAME_CHARACTERS = 250
 
 
 def questions(folder: Path) -> list[Path]:
-    """The files of what was asked for the trial whose directory this is, in their order."""
+    """The request files in a trial's directory, in order."""
     return sorted((folder / FOLDER).glob("*.json"))
 
 
 def send(
     uri: str, experiment: str, run_id: str, campaign: CampaignRecord, trial: Trial, folder: Path
 ) -> None:
-    """Make every question of a trial a trace that is linked to its run; those that are there become as they are now.
+    """Make every request of a trial a trace linked to its run; existing ones are updated.
 
     Raises:
-        RecordRejected: the server takes no traces, or a file is none.
-        MlflowException: whatever else MLflow does not like.
+        RecordRejected: the server takes no traces, or a file is invalid.
+        MlflowException: any other error of MLflow.
     """
     from mlflow.tracing.client import TracingClient
 
@@ -67,9 +66,9 @@ def _read(path: Path) -> Trace:
 
 
 def span_of(asked: Trace, campaign: CampaignRecord, name: str, ended: float) -> Span:
-    """A question as the one span of its trace; `ended` is Unix time, in seconds.
+    """A request as the single span of its trace; `ended` is Unix time, in seconds.
 
-    MLflow's page renders the texts as Markdown. HTML in it stays text there, so code can be shown as it is.
+    MLflow's page renders the texts as Markdown, in which HTML stays text, so code can be shown as it is.
     """
     from mlflow.entities import Span, SpanType
     from mlflow.tracing.constant import SpanAttributeKey
@@ -97,7 +96,7 @@ def span_of(asked: Trace, campaign: CampaignRecord, name: str, ended: float) -> 
         "attempts": [asdict(attempt) for attempt in asked.attempts],
         "turned_down_before": request.turn,
     }
-    # Where a span has tokens and no price MLflow looks for one, and may fetch a list.
+    # For a span with tokens and no price MLflow may fetch a price list.
     if usage.usd is not None:
         values[SpanAttributeKey.CHAT_USAGE] = _tokens(usage)
         values[SpanAttributeKey.LLM_COST] = {"total_cost": usage.usd}
@@ -118,7 +117,7 @@ def span_of(asked: Trace, campaign: CampaignRecord, name: str, ended: float) -> 
 
 
 def without_pictures(text: str) -> str:
-    """A text in which Markdown sees no picture: a page would fetch it from wherever a model or a program says."""
+    """A text without Markdown images: a page would load them from any address in the text."""
     return re.sub(r"(\\*)!(?=\[)", r"\1\1\!", text)
 
 
@@ -140,7 +139,7 @@ def _outputs(asked: Trace) -> dict[str, object]:
 def _info(
     asked: Trace, span: Span, experiment: str, run_id: str, campaign: CampaignRecord, trial: Trial, name: str
 ) -> TraceInfo:
-    """What the table of traces shows of it."""
+    """The trace's row in the table of traces."""
     from mlflow.entities import TraceInfo, TraceLocation, TraceState
     from mlflow.tracing.constant import (
         TRACE_SCHEMA_VERSION,
@@ -165,7 +164,7 @@ def _info(
             TRACE_SCHEMA_VERSION_KEY: str(TRACE_SCHEMA_VERSION),
             TraceMetadataKey.SOURCE_RUN: run_id,
             TraceMetadataKey.TOKEN_USAGE: json.dumps(_tokens(asked.usage)),
-            # What was asked for one trial belongs together: MLflow's page shows it as one conversation.
+            # All requests for one trial form one session, shown as one conversation.
             TraceMetadataKey.TRACE_SESSION: f"{campaign.campaign}-{trial.number:04d}",
         },
         tags={
@@ -180,5 +179,5 @@ def _info(
 
 
 def _key(campaign: CampaignRecord, name: str) -> str:
-    """What was asked stays with its trial however often that is attempted, so no attempt is part of it."""
+    """Requests belong to the trial, not to an attempt, so the key names none."""
     return f"{campaign.campaign_id}/{name}"

@@ -1,11 +1,10 @@
-"""What MLflow is told of a trial: parameters, tags, points and files. (Of its campaign:
-tasks/tracking/campaign_run.py.)
+"""The MLflow run of a trial: parameters, tags, metrics and files. (Of its campaign: tasks/tracking/campaign_run.py.)
 
-Pure but for reading a trial's directory. What lies in out/ was written by the trial's program, so nothing
-there is believed: links are not followed, numbers are checked, names cleaned, sizes bounded.
+Pure but for reading a trial's directory. The content of out/ comes from an untrusted program: links are not followed,
+numbers are checked, names cleaned, sizes bounded.
 
-MLflow draws a lone point at step 0 as a bar, and at step 20000 as a dot on a silly axis: so what is measured
-once stands at step 0, and curves stand under `train/` against the steps of the environment.
+MLflow draws a single point at step 0 as a bar, and at step 20000 as a dot. So scalars are logged at step 0, and
+curves under `train/` against environment steps.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from tasks.trial import Trial
 
 LOG_BYTES = 64 * 2**10
 CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
-"""Of a trial: how many curves are shown, how many points of each, and how many in all."""
+"""Limits of a trial: curves, points of each, points in all."""
 PROGRESS_BYTES = 2**18
-"""Of a larger progress.jsonl only lines at even distances are read."""
+"""Of a larger progress.jsonl only lines at equal distances are read."""
 LINE_BYTES = 64 * 2**10
 NOTE_CHARACTERS = 8000
 REASON_CHARACTERS = 500
 LARGEST = 1e12
-"""Seconds and steps beyond this are nonsense, and would not fit MLflow's integers as milliseconds."""
+"""Larger seconds and steps are ignored: as milliseconds they overflow MLflow's integers."""
 
 
 @dataclass(frozen=True)
 class CampaignRecord:
-    """What tracking knows of a campaign."""
+    """A campaign as tracking sees it."""
 
     campaign: str
     campaign_id: str
@@ -53,24 +52,24 @@ class CampaignRecord:
     """Unix time, in seconds."""
     spec: Mapping[str, str]
     varies: tuple[str, ...] = ()
-    """The parameters that the search varies."""
+    """Parameters that the search varies."""
 
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """What a trial left on disk."""
+    """A trial's files."""
 
     dir: Path
     """Laid out as tasks/store/workspace.py says."""
     commit: str | None = None
-    """Its commit in the lineage repository, when it has one."""
+    """Its commit in the lineage repository, if there is one."""
 
 
 class MetricPoint(NamedTuple):
     key: str
     value: float
     timestamp: int
-    """Milliseconds of Unix time: part of a point's identity, so never the time of logging."""
+    """Unix time in milliseconds: part of a point's identity, so never the time of logging."""
     step: int
 
 
@@ -111,7 +110,7 @@ def trial_key(campaign: CampaignRecord, trial: Trial) -> str:
 
 
 def _origin(campaign: CampaignRecord) -> dict[str, str]:
-    """What a client has to say itself, or the user interface shows a dash."""
+    """Tags that a client must set, or the UI shows a dash."""
     flow_run = {"prefect.flow_run_id": campaign.flow_run_id} if campaign.flow_run_id else {}
     return {
         "campaign": campaign.campaign,
@@ -127,12 +126,12 @@ def _origin(campaign: CampaignRecord) -> dict[str, str]:
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a container may run under a number without a name
+    except (KeyError, OSError):  # a container's user may have a number and no name
         return str(os.getuid())
 
 
 def trial_note(trial: Trial) -> str:
-    """Markdown of which the page shows five lines: the verdict comes first, a crash's log stands as it was."""
+    """The note in Markdown, of which MLflow shows five lines: the verdict first, a crash's log verbatim."""
     level = f" ({trial.verdict.level})" if trial.verdict.level else ""
     reason, _, log = plain(trial.verdict.reason).partition("\n")
     quoted = "\n\n" + "\n".join(f"    {line}" for line in log.splitlines()) if log else ""
@@ -141,18 +140,18 @@ def trial_note(trial: Trial) -> str:
 
 
 def plain(text: str) -> str:
-    """A text of which a program or a model wrote a part: without secrets and what moves a cursor."""
+    """Text from a program or a model, without secrets and terminal control characters."""
     return "\n".join(clean(text))
 
 
 def inert(text: str) -> str:
-    """Such a text in Markdown: it shows no picture and no HTML, which a page would fetch from anywhere."""
-    # A backslash of the author's own would escape ours.
+    """Such text safe for Markdown: without images and HTML, which a page would load from any address."""
+    # A backslash in the text would escape ours.
     return re.sub(r"(\\*)(!(?=\[)|<(?=[A-Za-z/!?]))", r"\1\1\\\2", text)
 
 
 def shown(values: Mapping[str, Value]) -> dict[str, str]:
-    """Values as MLflow parameters; a number stays one, so that it gets a numeric axis."""
+    """Values as MLflow parameters; numbers stay numbers, for a numeric axis."""
     return {
         metric_key(name): f"{v:.6g}" if isinstance(v, float) else scrub_text(str(v))[:6000]
         for name, v in values.items()
@@ -161,7 +160,7 @@ def shown(values: Mapping[str, Value]) -> dict[str, str]:
 
 @lru_cache(1024)
 def metric_key(name: str) -> str:
-    """A name that MLflow takes: `pass@1` becomes `pass_1`."""
+    """A name that MLflow accepts: `pass@1` becomes `pass_1`."""
     parts = re.sub(r"[^\w.\-: /]", "_", name[:200]).split("/")
     return "/".join(part for part in parts if part not in ("", ".", "..")) or "_"
 
@@ -171,7 +170,7 @@ def milliseconds(seconds: float) -> int:
 
 
 def trial_times(campaign: CampaignRecord, trial: Trial) -> tuple[int, int]:
-    """When its first run started and its last one ended, in milliseconds; alike when nothing ever ran."""
+    """Start of its first run and end of its last, in milliseconds; equal if nothing ran."""
     every = (*trial.runs, *(rerun.run for rerun in trial.reruns))
     runs = [run for run in every if run.started > 0]
     start = min((run.started for run in runs), default=campaign.created)
@@ -180,7 +179,7 @@ def trial_times(campaign: CampaignRecord, trial: Trial) -> tuple[int, int]:
 
 
 def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[MetricPoint]:
-    """What was measured of a trial. A crash has no score, whatever was measured before it: never 0."""
+    """A trial's measurements. A crash has no score, whatever was measured before: never 0."""
     values: dict[str, float | None] = {}
     scored = trial.verdict.kind != "crash"
     if scored:
@@ -205,7 +204,7 @@ def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[MetricPoint]:
 
 
 def _trainings(trial: Trial, moment: int) -> Iterator[MetricPoint]:
-    """What each training scored, the first at step 1: its own where there are several, and those that ran again."""
+    """Score of each training, from step 1: its own if there are several, and reruns."""
     own = [rerun.score for rerun in trial.reruns if rerun.of == trial.number]
     others = [rerun.score for rerun in trial.reruns if rerun.of != trial.number]
     for key, scores in [("score/run", trial.score.runs), ("score/rerun", own), ("champion/rerun", others)]:
@@ -214,12 +213,12 @@ def _trainings(trial: Trial, moment: int) -> Iterator[MetricPoint]:
 
 
 def point(key: str, value: float | None, moment: int, step: int = 0) -> list[MetricPoint]:
-    """A point of the log; none where there is no number."""
+    """A point of the log; none without a number."""
     return [] if value is None or not math.isfinite(value) else [MetricPoint(key, value, moment, step)]
 
 
 def contradicts(metrics: Mapping[str, float], params: Mapping[str, str], trial: Trial) -> bool:
-    """Whether a stored run says what cannot be taken back: MLflow neither unlogs a point nor changes a parameter."""
+    """Whether a stored run holds values that MLflow cannot change: it neither deletes points nor changes parameters."""
     score = None if trial.verdict.kind == "crash" else trial.score.value
     now = shown(trial.proposal.params)
     return metrics.get("score", score) != score or any(params.get(k, v) != v for k, v in now.items())
@@ -255,12 +254,12 @@ def _lines(path: Path) -> Iterator[bytes]:
             return
         for part in range(2 * CURVE_POINTS):
             file.seek(size * part // (2 * CURVE_POINTS))
-            file.readline(LINE_BYTES)  # the rest of the line in which we landed
+            file.readline(LINE_BYTES)  # the rest of a line that was entered in the middle
             yield file.readline(LINE_BYTES)
 
 
 def _points(line: bytes, start: int, key: Callable[[str], str]) -> Iterator[MetricPoint]:
-    """The points of one report, named by `key`; none when it is none. Integers, however long, are read as floats."""
+    """The points of one report, named by `key`; none if it is invalid. Integers of any size are read as floats."""
     try:
         report = json.loads(line, parse_int=float)
     except (ValueError, RecursionError):
@@ -280,14 +279,14 @@ def _is_count(value: object) -> TypeGuard[float]:
 
 
 def _thin(points: Sequence[MetricPoint], limit: int) -> Sequence[MetricPoint]:
-    """At most `limit` (>= 2) of them at even distances, the first and the last among them."""
+    """At most `limit` (>= 2) points at equal distances, including the first and the last."""
     if len(points) <= limit:
         return points
     return [points[round(i * (len(points) - 1) / (limit - 1))] for i in range(limit)]
 
 
 def log_tail(path: Path) -> str:
-    """The end of what it printed, safe to show: whole lines where there are any."""
+    """The end of its printed output, safe to show, in whole lines if possible."""
     file = open_below(path.parent, path.name)
     if file is None:
         return ""

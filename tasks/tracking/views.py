@@ -1,10 +1,9 @@
-"""What MLflow's pages show when somebody opens our link: a campaign's trials, and the nights of one environment.
+"""MLflow pages behind our links: a campaign's trials, and the campaigns of an environment.
 
-By itself MLflow folds trials below their campaign, shows no metric, parameter or tag until each is asked for, and
-draws the first ten runs only. A *view* settles all that: the filter, the order, the columns, the charts. It is a tag
-of the experiment, `mlflow.sharedViewState.<key>`: what the page's own "Save as new view" writes, so a view is in its
-menu too, by name. The format is documented nowhere; seen to work with 3.17. A page that does not understand a part of
-it shows its default instead.
+By default MLflow folds trials below their campaign, shows no metric, parameter or tag until asked, and draws ten
+runs. A *view* sets filter, order, columns and charts. It is stored as an experiment tag,
+`mlflow.sharedViewState.<key>`, as the page's own "Save as new view" does, so it also appears in the page's menu. The
+format is undocumented; tested with 3.17. A page that does not understand a part of it shows its default.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from tasks.tracking.trial_run import CampaignRecord, metric_key, milliseconds
 
 PREFIX = "mlflow.sharedViewState."
 COLUMNS, AXES, CHARTS = 30, 10, 40
-"""How many parameters get a column, how many an axis of the parallel coordinates, and how many curves a chart."""
+"""Limits: parameters with a column, with an axis of the parallel coordinates, and curves with a chart."""
 COSTS = ("time/train", "memory/peak_gb")
 UNCHARTED = ("score", "score/se", "score/run", "score/run_sd", "score/rerun", "champion/rerun", "runs")
-"""In the table, or on a trial's page: as charts of all trials they would say the objective again, and nothing."""
+"""Metrics without a chart over all trials, since it would repeat the objective."""
 NIGHTS = ("certificate/gain", "gain", "baseline/score")
 NIGHT_COSTS = ("trials", "crashes", "cancelled", "hours")
 NIGHT_FACTS = ("proposer", "rule", "budget_seconds", "budget_steps", "machine")
@@ -35,19 +34,19 @@ class RunsPage:
     """A prepared page of an experiment's runs."""
 
     key: str
-    """What a link names it by."""
+    """Its name in links."""
     name: str
-    """What the page's menu calls it."""
+    """Its name in the page's menu."""
     created: int
-    """Milliseconds of Unix time."""
+    """Unix time in milliseconds."""
     state: State
 
     @property
     def tag(self) -> tuple[str, str]:
-        """The experiment's tag that holds the view; the same view is always the same text.
+        """The experiment tag that stores the view; equal views give equal text.
 
-        The state is compressed, as the page does it: an experiment's tag holds 20000 characters, and 5000 before
-        MLflow 3. Filter, order and columns stand beside it for pages from before views had names.
+        The state is compressed, as by the page: a tag holds 20000 characters, and 5000 before MLflow 3. Filter, order
+        and columns stand beside it for older pages, without named views.
         """
         plain = {
             name: self.state[name] for name in ("searchFilter", "orderByKey", "orderByAsc", "selectedColumns")
@@ -57,13 +56,13 @@ class RunsPage:
         return PREFIX + self.key, json.dumps({**envelope, "state": f"deflate;{packed}", **plain})
 
     def fragment(self, experiment: str, charts: bool = False) -> str:
-        """Where MLflow shows it, below its own address: the table, or the charts."""
+        """Its address below MLflow's: the table, or the charts."""
         mode = "&compareRunsMode=CHART" if charts else ""
         return f"#/experiments/{experiment}/runs?viewStateShareKey={self.key}&workflowType=machine_learning{mode}"
 
 
 def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> RunsPage:
-    """A campaign's trials as one flat table, best first, with what varies; `metrics` are those that have points."""
+    """A campaign's trials as one flat table, best first, with the varied parameters; `metrics` are those with points."""
     parameters = {name: metric_key(name) for name in campaign.varies[:COLUMNS]}
     columns = [
         ("metrics.`score`", 75),
@@ -77,7 +76,7 @@ def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> Runs
     ]
     objective = metric_key(campaign.metric)
     curves = sorted(key for key in metrics if key.startswith("train/"))
-    curves.sort(key=lambda key: key != f"train/{objective}")  # stable: the objective's own comes first
+    curves.sort(key=lambda key: key != f"train/{objective}")  # stable sort: the objective's own first
     beside = sorted({*metrics} - {*curves, *COSTS, *UNCHARTED, objective})
     axes = list(parameters.values())[:AXES]
     charts = {
@@ -101,7 +100,7 @@ def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> Runs
 
 
 def nights_view(campaign: CampaignRecord) -> RunsPage:
-    """The campaigns of one environment below each other, the newest first."""
+    """The campaigns of one environment, the newest first."""
     metrics = ("champion/score", *NIGHTS, *NIGHT_COSTS)
     columns = [
         ("tags.`certified`", 80),
@@ -132,7 +131,7 @@ def _digest(of: str) -> str:
 
 
 def _width(name: str) -> int:
-    """Pixels of a column whose heading is not cut; of a long number the end is."""
+    """Pixels of a column whose heading is not cut."""
     return min(max(20 + 7 * len(name), 76), 240)
 
 
@@ -142,7 +141,7 @@ def _columns(columns: Sequence[tuple[str, int]]) -> State:
 
 
 def _charts(sections: Mapping[str, Sequence[State]], hidden: Iterable[str]) -> State:
-    """Charts by section, in this order, of every run; the page adds those of metrics that it finds besides."""
+    """Charts by section, in this order, for every run; the page adds charts of further metrics."""
     filled = {name: charts for name, charts in sections.items() if charts}
     cards = [
         {**chart, "uuid": f"{name} {number}", "metricSectionId": name, "deleted": False, "isGenerated": False}
