@@ -1,7 +1,8 @@
-"""Score: what a judge says of a trained program. Ordered by *better*, never by larger.
+"""Score: a judge's result for a trained program. Ordered by *better*, not by larger.
 
-Two kinds of noise are in it and never mixed. Units (episodes, questions) tell how well one trained program is known;
-training runs, one of `values` each, how well a program and its parameters are. More units do not make up for runs.
+It holds two kinds of noise, which are never mixed. Units (episodes, questions) tell how precisely one trained program
+is measured; training runs, one of `values` each, how good a program with its parameters is. More units do not replace
+runs.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 METRIC = r"^[A-Za-z0-9_\-. :/@]+$"
-"""A metric's name, `noun/detail`: the characters that MLflow takes, and @."""
+"""Pattern of a metric's name, `noun/detail`: the characters that MLflow accepts, and @."""
 
 
 def source_metric(source: str) -> str:
-    """What the mean of one source is called, beside the score over all of them."""
+    """The metric of one source's mean."""
     return f"source/{source}"
 
 
 @dataclass(frozen=True)
 class Score:
-    """The judged result of one training run or several: a mean over units, or the reason why there is none.
+    """The judged result of one or several training runs: a mean over units, or the reason why there is none.
 
     ``a > b`` means *a is better than b*, whichever way the metric points, and a missing score is worse than any
     other; so ``max(scores)`` is always right.
@@ -34,16 +35,16 @@ class Score:
     se: float | None = None
     """Standard error of the mean over units (not over training runs); None below two units."""
     n: int = 0
-    """How many units the value averages."""
+    """Number of units averaged."""
     higher_is_better: bool = True
     error: str | None = None
-    """Why there is no score, in words for a tired person; None when there is one."""
+    """Why there is no score, in plain words; None if there is one."""
     also: dict[str, float] = field(default_factory=dict)
-    """What the judge measured besides, by metric name: shown with the score, never part of it."""
+    """Other metrics that the judge measured, by name; never part of the score."""
     seed: int | None = None
-    """The training seed of the run; None where there are several."""
+    """Training seed of the run; None for several runs."""
     runs: tuple[Score, ...] = ()
-    """The score of each training run where there are several, which then hold the units; empty for a single one."""
+    """The score of each of several training runs, which then hold the units; empty for a single run."""
 
     @classmethod
     def of(cls, units: Sequence[float], higher_is_better: bool) -> Score:
@@ -72,15 +73,15 @@ class Score:
     ) -> Score:
         """The score of per-unit results from several sources: the weighted mean of the sources' means.
 
-        The standard error takes the sources for independent of each other; it is None where one has a single unit.
-        Each source's mean stands beside the score as `source/<name>`.
+        The standard error takes the sources as independent; it is None if one has a single unit. Each source's mean
+        is reported as `source/<name>`.
 
         Args:
-            sources: results by source, each as `of` wants them; their order is that of the units.
-            weights: how much each source counts, above 0; only their ratios matter.
+            sources: Results by source, each as for `of`; their order is that of the units.
+            weights: Weight of each source, above 0; only their ratios matter.
 
         Raises:
-            ValueError: no source, one without a weight or the other way round, or units that are no score.
+            ValueError: no source, missing or additional weights, or units that are no score.
         """
         if not sources or sources.keys() != weights.keys():
             raise ValueError(
@@ -101,9 +102,9 @@ class Score:
 
     @classmethod
     def over(cls, scores: Sequence[Score]) -> Score:
-        """The score of one program over its training runs (at least one); missing when one of them is.
+        """The score of one program over its training runs (at least one); missing if one of them is.
 
-        Its standard error stays that over units; the spread of `values` is that between runs.
+        Its standard error is that over units; the spread of `values` is that between runs.
         """
         if len(scores) == 1:
             return scores[0]
@@ -124,7 +125,7 @@ class Score:
 
     @property
     def each(self) -> tuple[Score, ...]:
-        """The score of each training run by itself."""
+        """The score of each training run."""
         return self.runs or (self,)
 
     @property
@@ -134,12 +135,12 @@ class Score:
 
     @classmethod
     def missing(cls, error: str, higher_is_better: bool) -> Score:
-        """No score, and why."""
+        """A missing score, with its reason."""
         return cls(None, higher_is_better=higher_is_better, error=error)
 
     @property
     def goodness(self) -> float:
-        """The value turned so that larger is better; minus infinity when it is missing."""
+        """The value with its sign turned so that larger is better; minus infinity if it is missing."""
         if self.value is None:
             return -math.inf
         return self.value if self.higher_is_better else -self.value

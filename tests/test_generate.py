@@ -13,7 +13,7 @@ import tiny_model
 from fake_llm import Asked, FakeLLM, Reply, broken, hangs, rate_limited, trickles, truncated
 from text_exam import generate, hollow_model, request, stand_in
 
-from environments.judges._generate import Failed, check_model
+from environments.judges._generate import CannotGenerate, check_model
 
 
 def choices(*texts: str, tokens: object = 4) -> Reply:
@@ -232,7 +232,7 @@ def test_without_nvidia_smi_a_gpu_that_has_no_number_cannot_be_served_on(
 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-22-ab")
-    with pytest.raises(_serve.Failed, match=r"^did not start: nvidia-smi tells no number of GPU GPU-22-ab: "):
+    with pytest.raises(_serve.CannotServe, match=r"^did not start: nvidia-smi tells no number of GPU GPU-22-ab: "):
         _serve.cards()
 
 
@@ -254,7 +254,7 @@ def test_a_model_that_could_run_code_is_refused(name: str, text: str, words: str
     model = hollow_model(tmp_path / "model")
     (model / name).parent.mkdir(exist_ok=True)
     (model / name).write_text(text)
-    with pytest.raises(Failed, match=words):
+    with pytest.raises(CannotGenerate, match=words):
         check_model(model, model)
 
 
@@ -262,7 +262,7 @@ def test_a_model_that_could_run_code_is_refused(name: str, text: str, words: str
 def test_a_model_without_configuration_weights_or_tokenizer_is_refused(name: str, tmp_path: Path) -> None:
     model = hollow_model(tmp_path / "model")
     (model / name).unlink()
-    with pytest.raises(Failed, match="is missing"):
+    with pytest.raises(CannotGenerate, match="is missing"):
         check_model(model, model)
 
 

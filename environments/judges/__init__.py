@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict
 from environments.score import Score
 
 Use = Literal["search", "control", "confirm", "report"]
-"""Purpose of a judgement. Questions or episodes of different purposes are disjoint; `control` uses those of `search`."""
+"""Purpose of a judgement. Units of different purposes are disjoint; `control` uses those of `search`."""
 
 
 @dataclass(frozen=True)

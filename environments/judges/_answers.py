@@ -1,4 +1,4 @@
-"""Answers of a text judge: scored, averaged, and kept as a file."""
+"""Answers of a text judge: scored, averaged, and written to a file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ FILE = "answers.jsonl"
 
 
 def rewards(taskset: Taskset, drawn: Sequence[Question], made: Sequence[Completed]) -> list[list[float]]:
-    """The reward of each completion, by question; none where there are no completions.
+    """The reward of each completion, by question; empty where there are no completions.
 
     Raises:
-        Misbehaved: one cannot be computed.
+        Misbehaved: a reward cannot be computed.
     """
     pairs = [(question.place, text) for question, one in zip(drawn, made, strict=True) for text in one.texts]
     try:
@@ -37,7 +37,7 @@ def averaged(
     weights: Mapping[str, float],
     higher_is_better: bool,
 ) -> Score:
-    """The score of these questions, whose units are the means over their completions."""
+    """The score of these questions; each unit is the mean over a question's completions."""
     units = [math.fsum(some) / len(some) for some in rewards]
     if not weights:
         return Score.of(units, higher_is_better)
@@ -49,7 +49,7 @@ def averaged(
 
 
 def refuse_failures(drawn: Sequence[Question], made: Sequence[Completed]) -> None:
-    """Refuse a score of which some questions were not answered: to average the others would be another measure.
+    """Refuse to score if some questions were not completed: the mean over the others would be another measure.
 
     Raises:
         Misbehaved: how many, and why the first was not.
@@ -67,9 +67,9 @@ def store(
     drawn: Sequence[Question],
     kinds: Mapping[str, tuple[Sequence[Completed], Sequence[Sequence[float]]]],
 ) -> None:
-    """Keep what was made of each question under each kind of sampling, a line each; an old file is replaced."""
+    """Write the completions of each question under each kind of sampling, one per line; replaces an old file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW  # the folder may be a program's too
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW  # the folder may belong to a program, too
     with os.fdopen(os.open(temporary, flags, 0o600), "w") as file:
         for at, question in enumerate(drawn):
             record: dict[str, object] = {"question": question.id}

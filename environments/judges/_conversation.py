@@ -1,4 +1,4 @@
-"""What the control judge and the program say to each other: one line each way, then frames and answers."""
+"""The protocol between the control judge and the program: one line each way, then frames and answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READY = '{"ready": true}'
 
 
 class Conversation:
-    """The program at the other end of the pipe, under a deadline for each answer and one for everything."""
+    """The connection to the program, with a deadline per answer and one in total."""
 
     def __init__(self, candidate: Candidate, answer_seconds: float, total_seconds: float) -> None:
         self._candidate = candidate
@@ -41,9 +41,9 @@ class Conversation:
             raise self._blame(f"step {self._asked}", error) from error
 
     def expect_silence(self) -> None:
-        """Make sure that nothing follows an answer: more would mean that answers and frames are out of step.
+        """Make sure that nothing follows the last answer: more would mean that answers and frames are out of step.
 
-        How the program ends afterwards is its own affair; libraries that fail at the exit cost no score.
+        How the program exits afterwards does not matter; a library that fails at exit costs no score.
         """
         try:
             self._candidate.receive(1, _SILENCE_SECONDS)
@@ -61,7 +61,7 @@ class Conversation:
         return min(seconds, left)
 
     def _blame(self, when: str, error: Misbehaved) -> Misbehaved:
-        """The same, with the moment in front, or the total time where that was the one that ran out."""
+        """The same error with the moment in front, or the total time if that ran out."""
         if time.monotonic() >= self._ends:
             return Misbehaved(f"{when}: the evaluation was not over after {self._total_seconds:g} s in all")
         return Misbehaved(f"{when}: {error}")

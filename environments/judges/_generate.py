@@ -39,15 +39,13 @@ from pathlib import Path
 from typing import Any
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".npz", ".npy", ".h5", ".msgpack")
-"""Endings of files that may hold pickled weights, or weights in place of the ones that are judged."""
-IGNORED = (
-    "training_args.bin"  # what transformers' own trainer leaves beside every model; nothing reads it here
-)
+"""Endings of files that may hold pickled weights, or weights other than the judged ones."""
+IGNORED = "training_args.bin"  # left by transformers' own trainer beside every model; never read here
 OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 SERVED = "policy"
 LONGEST_PAUSE = 30.0
 RESPONSE_BYTES = 64 * 2**20
-PASSING = frozenset({408, 409, 425, 429})  # statuses below 500 that may be over at the next attempt
+PASSING = frozenset({408, 409, 425, 429})  # statuses below 500 that may pass at the next attempt
 
 Reply = dict[str, Any]
 Complete = Callable[["Request"], Iterator[Reply]]
@@ -55,12 +53,12 @@ Complete = Callable[["Request"], Iterator[Reply]]
 Backend = Callable[[str, str, "How"], contextlib.AbstractContextManager[Complete]]
 
 
-class Failed(Exception):
-    """It cannot go on; the message is the reason."""
+class CannotGenerate(Exception):
+    """The generator cannot continue; the message is the reason."""
 
 
 class Passing(Exception):
-    """A request went wrong in a way that may be over at the next attempt, after `pause` seconds if there is one."""
+    """A request failed in a way that may pass at the next attempt, after `pause` seconds if given."""
 
     def __init__(self, reason: str, pause: float = 0.0) -> None:
         super().__init__(reason)
@@ -69,12 +67,12 @@ class Passing(Exception):
 
 @dataclass(frozen=True)
 class How:
-    """How to work; each backend reads what concerns it."""
+    """Settings; each backend reads the fields that it needs."""
 
-    batch: int  # completions that are made at one time in this process
+    batch: int  # completions at a time in this process
     base_url: str
     key: str
-    concurrency: int  # requests that are under way at one time
+    concurrency: int  # requests at a time
     retries: int
     request_seconds: float
     start_seconds: float
@@ -93,14 +91,14 @@ class Request:
     max_tokens: int
     seed: int
     seconds: float
-    """How long an endpoint is asked again for what went wrong."""
+    """How long an endpoint is retried."""
 
 
 def main() -> int:
     backend, model, device = sys.argv[1:]
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what it has started is ended on the way out
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # started processes are ended on the way out
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        os.dup2(2, 1)  # what a library prints belongs in the log
+        os.dup2(2, 1)  # libraries print to the log
 
         def say(reply: Reply) -> None:
             out.write(json.dumps(reply) + "\n")
@@ -114,32 +112,32 @@ def main() -> int:
                     for reply in complete(request):
                         say(reply)
             say({"finished": True})
-        except Failed as why:
+        except CannotGenerate as why:
             say({"failed": str(why)})
             return 1
     return 0
 
 
 def _heard() -> Request | None:
-    """The next request; None when there is none to come."""
+    """The next request; None at the end."""
     line = sys.stdin.readline()
     told = json.loads(line) if line else {"end": True}
     return None if "end" in told else Request(**told)
 
 
 def check_model(folder: Path, words: Path) -> None:
-    """Refuse a directory that is no model of safetensors, and whatever would run code of its own."""
-    # Without its file, transformers makes up a tokenizer that knows nothing.
+    """Refuse a directory that is no safetensors model, or would run code of its own."""
+    # Without its file, transformers invents an empty tokenizer.
     for place, name in ((folder, "config.json"), (folder, "*.safetensors"), (words, "tokenizer.json")):
         if not any(place.glob(name)):
-            raise Failed(f"refused: {place.name}/{name} is missing: leave a Hugging Face model there")
+            raise CannotGenerate(f"refused: {place.name}/{name} is missing: leave a Hugging Face model there")
     for path in sorted(folder.rglob("*")):
         if why := _unfit(path):
-            raise Failed(f"refused: {path.relative_to(folder).as_posix()} in {folder.name}: {why}")
+            raise CannotGenerate(f"refused: {path.relative_to(folder).as_posix()} in {folder.name}: {why}")
 
 
 def _unfit(path: Path) -> str:
-    """Why a file cannot be part of a model; empty when it can."""
+    """Why a file cannot be part of a model; empty if it can."""
     if path.suffix in PICKLED and path.name != IGNORED:
         return "weights are read from safetensors only, and there may be no others beside them"
     if path.name == "adapter_config.json":
@@ -162,21 +160,25 @@ def in_process(model: str, device: str, how: How) -> Iterator[Complete]:
     torch.set_num_threads(1)
     gpu = device != "cpu" and torch.cuda.is_available()
     if device == "cuda" and not gpu:
-        raise Failed("did not start: device is cuda, and torch finds no GPU")
+        raise CannotGenerate("did not start: device is cuda, and torch finds no GPU")
     tokenizer, network = _loaded(folder, words, torch.bfloat16 if gpu else torch.float32)
     network = network.to("cuda" if gpu else "cpu").eval()
     if not all(bool(torch.isfinite(weights).all()) for weights in network.parameters()):
-        raise Failed("diverged: the model's weights hold NaN or infinity")
+        raise CannotGenerate("diverged: the model's weights hold NaN or infinity")
 
     def complete(request: Request) -> Iterator[Reply]:
         try:
             yield from _generated(request, tokenizer, network, how.batch)
         except torch.OutOfMemoryError as full:
-            raise Failed(f"out of GPU memory: batch = {how.batch} is too many at one time ({full})") from full
-        except Failed:
+            raise CannotGenerate(
+                f"out of GPU memory: batch = {how.batch} is too many at one time ({full})"
+            ) from full
+        except CannotGenerate:
             raise
-        except Exception as wrong:  # of a foreign template or tokenizer, too
-            raise Failed(f"refused: the model completes nothing ({type(wrong).__name__}: {wrong})") from wrong
+        except Exception as wrong:  # also of a foreign template or tokenizer
+            raise CannotGenerate(
+                f"refused: the model completes nothing ({type(wrong).__name__}: {wrong})"
+            ) from wrong
 
     with torch.inference_mode():
         yield complete
@@ -185,7 +187,7 @@ def in_process(model: str, device: str, how: How) -> Iterator[Complete]:
 def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
     import transformers
 
-    library: Any = transformers  # whose types say less than it does
+    library: Any = transformers  # its types are incomplete
     alone = {"local_files_only": True, "trust_remote_code": False}
     try:
         tokenizer = library.AutoTokenizer.from_pretrained(words, **alone)
@@ -193,14 +195,16 @@ def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
             folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **alone
         )
     except Exception as wrong:  # whatever loading a foreign file raises
-        raise Failed(f"refused: the model cannot be loaded ({type(wrong).__name__}: {wrong})") from wrong
-    if lacking := [*about["missing_keys"], *about["mismatched_keys"]]:  # they would be drawn at random
-        raise Failed(f"refused: the model lacks {len(lacking)} of its weights, such as {lacking[0]}")
+        raise CannotGenerate(
+            f"refused: the model cannot be loaded ({type(wrong).__name__}: {wrong})"
+        ) from wrong
+    if lacking := [*about["missing_keys"], *about["mismatched_keys"]]:  # they would be initialised at random
+        raise CannotGenerate(f"refused: the model lacks {len(lacking)} of its weights, such as {lacking[0]}")
     if tokenizer.chat_template is None:
-        raise Failed("refused: the model's tokenizer has no chat template: save one with it")
+        raise CannotGenerate("refused: the model's tokenizer has no chat template: save one with it")
     told = [network.generation_config.eos_token_id, network.config.eos_token_id, tokenizer.eos_token_id]
     ends = {end for some in told if some is not None for end in (some if isinstance(some, list) else [some])}
-    # Nothing else of the model's own way to generate is kept: the judge says how.
+    # The judge sets how to generate; nothing of the model's own settings is kept.
     network.generation_config = library.GenerationConfig(eos_token_id=sorted(ends))
     return tokenizer, network
 
@@ -217,13 +221,17 @@ def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> It
     ]
     room = getattr(network.config, "max_position_embeddings", None) or sys.maxsize
     if (longest := max(map(len, prompts)) + request.max_tokens) > room:
-        raise Failed(f"refused: prompt and max_tokens make up to {longest} tokens, the model takes {room}")
+        raise CannotGenerate(
+            f"refused: prompt and max_tokens make up to {longest} tokens, the model takes {room}"
+        )
     ends = network.generation_config.eos_token_id
     padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (ends or [0])[0]
     how = {"temperature": request.temperature, "top_k": 0, "top_p": 1.0} if request.temperature else {}
     how |= {"do_sample": bool(how), "max_new_tokens": request.max_tokens, "pad_token_id": padding}
     torch.manual_seed(request.seed)
-    alike = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))  # in length: less padding
+    alike = sorted(
+        range(len(prompts)), key=lambda index: len(prompts[index])
+    )  # similar lengths: less padding
     rows = [index for index in alike for _ in range(request.samples)]
     held: dict[int, Reply] = {}
     for first in range(0, len(rows), batch):
@@ -247,8 +255,8 @@ def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> It
                 yield held.pop(index)
 
 
-class Endpoint:
-    """An OpenAI-compatible server of chat completions."""
+class ChatServer:
+    """A server with OpenAI's chat completions API."""
 
     def __init__(self, base_url: str, model: str, how: How, more: dict[str, Any] | None = None) -> None:
         self._url = urllib.parse.urlsplit(base_url.rstrip("/") + "/chat/completions")
@@ -257,7 +265,7 @@ class Endpoint:
         self._headers |= {"Authorization": f"Bearer {how.key}"} if how.key else {}
 
     def complete(self, request: Request) -> Iterator[Reply]:
-        """A reply for each prompt, in the order in which they come."""
+        """A reply for each prompt, in the order of arrival."""
         ends, over = time.monotonic() + request.seconds, threading.Event()
         pool = ThreadPoolExecutor(self._how.concurrency)
         every = range(len(request.prompts))
@@ -266,13 +274,13 @@ class Endpoint:
             for done in as_completed(under_way):
                 yield done.result()
         finally:
-            over.set()  # whoever waits to ask again need not
+            over.set()  # interrupts a wait before a retry
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _completed(self, request: Request, index: int, ends: float, over: threading.Event) -> Reply:
         completions: list[Reply] = []
         tokens = 0
-        while len(completions) < request.samples:  # some servers take no notice of n
+        while len(completions) < request.samples:  # some servers ignore n
             had = len(completions)
             body = {
                 "model": self._model, "messages": request.prompts[index], "n": request.samples - had, "top_p": 1.0,
@@ -281,7 +289,7 @@ class Endpoint:
             }  # fmt: skip
             try:
                 some, used = self._persistently(body, ends, over)
-            except Failed as why:
+            except CannotGenerate as why:
                 return {"index": index, "error": str(why)}
             completions += some
             tokens += used
@@ -290,10 +298,10 @@ class Endpoint:
     def _persistently(
         self, body: dict[str, Any], ends: float, over: threading.Event
     ) -> tuple[list[Reply], int]:
-        """One answer, asked for again where a failure may pass.
+        """One answer, retried where a failure may pass.
 
         Raises:
-            Failed: it does not pass, or no time is left.
+            CannotGenerate: it does not pass, or no time is left.
         """
         for attempt in range(1, self._how.retries + 2):
             left = ends - time.monotonic()
@@ -305,14 +313,14 @@ class Endpoint:
             late = time.monotonic() + pause >= ends
             if late or attempt > self._how.retries or over.wait(pause):
                 break
-        raise Failed(f"no time was left: {why}" if late else why)
+        raise CannotGenerate(f"no time was left: {why}" if late else why)
 
     def _ask(self, body: dict[str, Any], seconds: float) -> object:
         """What the endpoint answers.
 
         Raises:
             Passing: no connection, a status that may pass, no JSON, or not within `seconds`.
-            Failed: any other status than 200.
+            CannotGenerate: any other status than 200.
         """
         secure = self._url.scheme == "https"
         connect = http.client.HTTPSConnection if secure else http.client.HTTPConnection
@@ -340,7 +348,7 @@ class Endpoint:
             if response.status in PASSING or response.status >= 500:
                 asked = response.getheader("Retry-After", "")
                 raise Passing(reason, float(asked) if asked.isdecimal() else 0.0)
-            raise Failed(reason)
+            raise CannotGenerate(reason)
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as broken:
@@ -348,10 +356,10 @@ class Endpoint:
 
 
 def _read(answer: Any, wanted: int) -> tuple[list[Reply], int]:
-    """The completions of an answer, and how many tokens all of them have.
+    """The completions of an answer, and their number of tokens.
 
     Raises:
-        Passing: it is none of a chat, or not what was asked for.
+        Passing: it is no chat completion, or not the one asked for.
     """
     try:
         made = [(one["message"]["content"] or "", one["finish_reason"]) for one in answer["choices"]]
@@ -368,12 +376,12 @@ def _read(answer: Any, wanted: int) -> tuple[list[Reply], int]:
 
 def elsewhere(model: str, device: str, how: How) -> contextlib.nullcontext[Complete]:
     """A model that somebody else serves."""
-    return contextlib.nullcontext(Endpoint(how.base_url, model, how).complete)
+    return contextlib.nullcontext(ChatServer(how.base_url, model, how).complete)
 
 
 @contextlib.contextmanager
 def served(model: str, device: str, how: How) -> Iterator[Complete]:
-    """The model in `vllm serve`, which another program starts and ends: it outlives this one, whatever happens here."""
+    """The model in `vllm serve`, started and ended by another program, which outlives this one in any case."""
     check_model(Path(model), Path(how.tokenizer or model))
     command = [
         sys.executable, "-I", "-B", str(Path(__file__).with_name("_serve.py")), model, SERVED,
@@ -383,15 +391,15 @@ def served(model: str, device: str, how: How) -> Iterator[Complete]:
         assert server.stdin is not None and server.stdout is not None, "started with pipes"
         told = json.loads(server.stdout.readline() or '{"failed": "did not start: _serve.py was ended"}')
         if "failed" in told:
-            raise Failed(told["failed"])
+            raise CannotGenerate(told["failed"])
         try:
             stop = {"stop_token_ids": told["stop_token_ids"]}
-            yield Endpoint(f"http://127.0.0.1:{told['port']}/v1", SERVED, how, stop).complete
+            yield ChatServer(f"http://127.0.0.1:{told['port']}/v1", SERVED, how, stop).complete
         finally:
             server.stdin.close()
             told = json.loads(server.stdout.readline() or "{}")
             if "failed" in told:
-                raise Failed(told["failed"])
+                raise CannotGenerate(told["failed"])
 
 
 BACKENDS: dict[str, Backend] = {"transformers": in_process, "vllm": served, "openai": elsewhere}

@@ -1,8 +1,8 @@
-"""Spaces as leaves: how observations and actions of many lanes cross a pipe as plain arrays.
+"""Spaces as leaves: observations and actions of many lanes as plain arrays.
 
-A *tree* mirrors a space: a dict for Dict (in sorted key order), a tuple for Tuple, a `Leaf` for everything
-else. A *column* is one leaf of all lanes, an array of shape (lanes, *leaf.shape). Everything here is a pure
-function, and only `tree` needs gymnasium.
+A *tree* mirrors a space: a dict for Dict (in sorted key order), a tuple for Tuple, a `Leaf` for everything else. A
+*column* is one leaf of all lanes, an array of shape (lanes, *leaf.shape). All functions are pure; only `tree` needs
+gymnasium.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Column = NDArray[Any]
 """One leaf of all lanes; its dtype is the leaf's."""
 Sample = Any
-"""One observation or action as gymnasium has it: an array, a number, or dicts and tuples of them."""
+"""One observation or action of gymnasium: an array, a number, or dicts and tuples of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +37,12 @@ class Leaf:
     high: Column
     """Bounds, both inclusive, broadcastable to `shape`."""
     choice: bool
-    """A value outside the bounds names nothing (Discrete and its kin); in a Box it is clipped."""
+    """A value outside the bounds is invalid (Discrete and its kin); in a Box it is clipped."""
     scalar: bool
     """A sample is a number, not an array (Discrete)."""
 
     def describe(self) -> dict[str, object]:
-        """What the program is told of it."""
+        """The leaf as the program is told of it."""
         return {"path": self.path, "dtype": self.dtype.str, "shape": list(self.shape)}
 
 
@@ -53,7 +53,7 @@ def tree(space: object, role: str, keys: tuple[Hashable, ...] = ()) -> Tree:
     """The tree of a gymnasium space; `role` ("observation" or "action") is for messages.
 
     Raises:
-        ValueError: a space without a fixed number of numbers, or two leaves with the same path.
+        ValueError: a space without a fixed size, or two leaves with the same path.
     """
     grown = _grow(space, role, keys)
     paths = [leaf.path for leaf in leaves(grown)]
@@ -89,7 +89,7 @@ def _grow(space: object, role: str, keys: tuple[Hashable, ...]) -> Tree:
 
 
 def leaves(tree: Tree) -> list[Leaf]:
-    """The leaves in the order in which they cross the pipe."""
+    """The leaves in the order of transmission."""
     if isinstance(tree, Leaf):
         return [tree]
     parts = tree.values() if isinstance(tree, dict) else tree
@@ -102,7 +102,7 @@ def frame_bytes(leaves: Sequence[Leaf], lanes: int) -> int:
 
 
 def columns(leaves: Sequence[Leaf], lanes: int, frame: bytes | bytearray, offset: int = 0) -> list[Column]:
-    """Views of `frame`, one column per leaf, the first at `offset`; writable when the frame is."""
+    """Views of `frame`, one column per leaf, the first at `offset`; writable if the frame is."""
     views = []
     for leaf in leaves:
         views.append(np.ndarray((lanes, *leaf.shape), leaf.dtype, frame, offset))
@@ -118,7 +118,7 @@ def pick(leaf: Leaf, sample: Sample) -> Sample:
 
 
 def fault(leaf: Leaf, column: Column, active: NDArray[np.bool_]) -> tuple[int, str] | None:
-    """The first active lane whose value cannot be taken, and what is wrong with it; None when all can."""
+    """The first active lane with an invalid value, and what is wrong with it; None if all are valid."""
     if leaf.choice:
         wrong = (column < leaf.low) | (column > leaf.high)
     elif leaf.dtype.kind == "f":
@@ -139,17 +139,19 @@ def fault(leaf: Leaf, column: Column, active: NDArray[np.bool_]) -> tuple[int, s
 
 
 def accept(leaf: Leaf, column: Column) -> Column:
-    """A copy of a faultless column as the environment wants it: its dtype, a Box clipped to its bounds."""
+    """A copy of a valid column for the environment: with its dtype, a Box clipped to its bounds."""
     if leaf.choice:
         return column.astype(leaf.native)
     if leaf.dtype.kind == "b":
-        truths: Column = column.view(np.uint8) != 0  # any byte may arrive, and a bool of value 2 is no bool
+        truths: Column = (
+            column.view(np.uint8) != 0
+        )  # any byte may arrive, but a bool of value 2 is not a bool
         return truths
     return np.clip(column, leaf.low, leaf.high).astype(leaf.native, copy=False)
 
 
 def samples(tree: Tree, columns: Iterator[Column], lanes: int) -> list[Sample]:
-    """Every lane's sample, rebuilt from the columns of all leaves in their order."""
+    """Every lane's sample, rebuilt from the columns of all leaves in order."""
     if isinstance(tree, Leaf):
         column = next(columns)
         return list(column) if tree.scalar else [column[lane, ...] for lane in range(lanes)]

@@ -1,4 +1,4 @@
-"""Environments of gymnasium, built by name; whatever is wrong is said with its remedy."""
+"""Making gymnasium environments by name, with errors that state the remedy."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import gymnasium
 
-    Env = gymnasium.Env[Any, Any]  # what it observes is known only to its space
+    Env = gymnasium.Env[Any, Any]  # its observations are known only to its space
 
 _EXTRAS = {"box2d": "box2d", "mujoco": "mujoco", "phys2d": "jax", "tabular": "jax"}
-"""The extra of gymnasium that installs what a part of it (`gymnasium.envs.<part>`) needs."""
+"""The extra of gymnasium that installs what `gymnasium.envs.<part>` needs."""
 
 
 def make(env_id: str, max_episode_steps: int | None, kwargs: dict[str, Any], section: str) -> Env:
-    """One environment; `section` of environment.toml holds the kwargs.
+    """Make one environment; `section` of environment.toml holds the kwargs.
 
     Raises:
-        ValueError: there is none of that name, or it cannot be built.
+        ValueError: there is none of that name, or it cannot be made.
     """
     import gymnasium
 
@@ -40,7 +40,7 @@ def in_words(error: Exception) -> str:
 
 
 def _registered(env_id: str) -> str:
-    """The name under which gymnasium knows `env_id`, after importing its module where it names one."""
+    """The registered name of `env_id`, after importing its module if it names one."""
     import gymnasium
 
     module, _, name = env_id.rpartition(":")

@@ -1,8 +1,8 @@
-"""Questions of a text judge: the pools that a recipe has made, and what is drawn from them.
+"""Questions of a text judge: the pools made by a recipe, and the draws from them.
 
-A pool is a file of JSON lines, `{"id": "0123456789abcdef", "question": "...", "answer": "...", "source": "..."}`, where
-`source` stands in all lines or in none. Looks of one kind share a pool. That no question is in two of them, nor among
-those that training may read, is made sure of when they are made.
+A pool is a file of JSON lines, `{"id": "0123456789abcdef", "question": "...", "answer": "...", "source": "..."}`,
+where `source` is in all lines or in none. Judgements of one purpose share a pool. The recipe's check makes sure that
+no question is in two pools or in the training data.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from environments.score import METRIC
 
 @dataclass(frozen=True)
 class Question:
-    """One line of a pool. What is asked, and the answer, are the taskset's affair."""
+    """One line of a pool. Question and answer are read by the taskset."""
 
     id: str
     place: int
     """Its line in the pool, from 0."""
     source: str = ""
-    """Empty where the pool has none."""
+    """Empty if the pool has no sources."""
 
 
 def pool_file(prepared: Path, use: Use) -> Path:
-    """Where the questions for one kind of look lie; those of `control` are the search's."""
+    """The pool for one purpose; `control` uses the search's."""
     return prepared / JUDGE / f"{'search' if use == 'control' else use}.jsonl"
 
 
 def pool(file: Path) -> tuple[Question, ...]:
-    """The questions of a pool, in the order of its lines.
+    """The questions of a pool, in order.
 
     Raises:
-        ValueError: it is missing or empty, a line is no question, or one stands there twice.
+        ValueError: it is missing or empty, a line is invalid, or a question is there twice.
     """
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
@@ -58,7 +58,7 @@ def pool(file: Path) -> tuple[Question, ...]:
 
 
 def draw(asked: Sequence[Question], many: int, seed: np.random.SeedSequence) -> list[Question]:
-    """`many` questions of a pool in random order, 0 for all; from several sources alike many of each, up to one.
+    """`many` questions of a pool in random order, 0 for all; from several sources equally many, up to one.
 
     Raises:
         ValueError: there are fewer.
@@ -80,7 +80,7 @@ def draw(asked: Sequence[Question], many: int, seed: np.random.SeedSequence) -> 
 
 
 def sources(asked: Iterable[Question], weights: Mapping[str, float]) -> dict[str, float]:
-    """The weight of each source of these questions, alike where none are given; empty where they have no source.
+    """The weight of each source of these questions, equal if none are given; empty without sources.
 
     Raises:
         ValueError: the weights are for other sources.

@@ -35,23 +35,22 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TextIO
 
-Task = Any  # vf.Task: verifiers is not typed
+Task = Any  # vf.Task: verifiers has no types
 FIRST_TO_GO = 900
-"""When memory runs out: before the engine and before anything that trains."""
+"""OOM score: it is killed before the engine and before any training."""
 
 
 class Scorer:
-    """The tasks of one pool, each with the questions' answers."""
+    """The tasks of one pool, with the answers to its questions."""
 
     def __init__(self, taskset: Path, pool: Path, ids: Sequence[str]) -> None:
-        """
-        Args:
-            taskset: a module that exports one taskset, whose config has a `path`.
-            pool: the file of questions that it is given as `path`.
-            ids: of the questions in that file, in its order.
+        """Args:
+            taskset: A module that exports one taskset, whose config has a `path`.
+            pool: The file of questions, given to it as `path`.
+            ids: The ids of the questions in that file, in order.
 
         Raises:
-            ValueError: it is no such module, or it makes other tasks of the file.
+            ValueError: it is no such module, or makes other tasks of the file.
         """
         try:
             self._tasks = list(_taskset(taskset, pool))
@@ -70,7 +69,7 @@ class Scorer:
         self._ids = ids
 
     def prompt(self, place: int) -> list[dict[str, str]]:
-        """What is asked in the line of that number, as the messages of a chat.
+        """The prompt of the question in that line, as chat messages.
 
         Raises:
             ValueError: it is not made of text.
@@ -123,12 +122,12 @@ def _digest(file: Path) -> str:
 
 @lru_cache(maxsize=8)
 def _module(file: Path, digest: str) -> ModuleType:
-    """The module in a file, run once for each content."""
+    """The module in a file, executed once per content."""
     name = f"nightshift_taskset_{digest}"
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None and spec.loader is not None, f"{file} is no Python file"
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where its annotations are looked up
+    sys.modules[name] = module  # annotations are looked up there
     spec.loader.exec_module(module)
     return module
 
@@ -143,7 +142,7 @@ def _check_rewards(name: str, task: Task) -> None:
 
 
 def _trace(task: Task, prompt: list[dict[str, str]], completion: str) -> Any:
-    """What a rollout of one answer leaves: the messages that were sent, and the model's."""
+    """The trace of a rollout with one answer: the prompt and the model's message."""
     vf = importlib.import_module("verifiers.v1")
     roles = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
     nodes = [
@@ -173,11 +172,11 @@ def main() -> None:
             _say(out, {"wrong": str(wrong)})
         except BaseException as wrong:  # noqa: BLE001 (an exit, say, after which the loop is no good)
             _say(out, {"wrong": f"{type(wrong).__name__}: {wrong}", "last": (last := True)})
-    os._exit(0)  # not waiting for threads that a reward has left
+    os._exit(0)  # without waiting for threads that a reward has left
 
 
 def _pipes() -> tuple[TextIO, TextIO]:
-    """Standard input and output, which neither a taskset nor what it starts may read, write or hold open."""
+    """Standard input and output, hidden from a taskset and from the processes that it starts."""
     asked, out = os.fdopen(os.dup(0), encoding="utf-8"), os.fdopen(os.dup(1), "w", encoding="utf-8")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -213,13 +212,13 @@ def _scorer(taskset: Path, pool: Path, ids: Sequence[str]) -> Scorer:
 
 @lru_cache(maxsize=4)
 def _made(taskset: Path, digest: str, pool: Path, content: str, ids: tuple[str, ...]) -> Scorer:
-    """Made once for each content: several looks share a pool."""
+    """Made once per content: several judgements share a pool."""
     return Scorer(taskset, pool, ids)
 
 
 @contextlib.contextmanager
 def _within(seconds: float) -> Iterator[None]:
-    """Have this process end when it is not done then. It needs no interpreter, which a reward may keep to itself."""
+    """End this process after `seconds`. Needs no interpreter, which a reward may block."""
     faulthandler.dump_traceback_later(seconds, exit=True)
     try:
         yield

@@ -31,23 +31,23 @@ from pathlib import Path
 from typing import IO
 
 MARK = "NIGHTSHIFT_SERVER"
-"""The variable that every process of the server inherits, and is found by."""
+"""The environment variable by which the server's processes are found."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 QUIET = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
     "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
-    "SPT_NOENV": "1",  # or its processes overwrite their environment with their title, and the mark with it
+    "SPT_NOENV": "1",  # otherwise its processes overwrite their environment, and the mark, with their title
 }  # fmt: skip
 LOOK_SECONDS, HEALTH_SECONDS, TOKEN_SECONDS = 0.25, 5.0, 60.0
 STOP_SECONDS, KILL_SECONDS, MEMORY_SECONDS = 20.0, 10.0, 60.0
 MEMORY_MIB = 1024
-"""How much more GPU memory than before may be in use when the server has ended: others come and go."""
+"""Additional GPU memory that may be in use after the server has ended: other processes come and go."""
 CAUSE = re.compile(r"\b[A-Z]\w*(Error|Exception): ")
 CONSEQUENCE = "Engine core initialization failed"
 
 
-class Failed(Exception):
-    """There is no server, or no end of it; the message is the reason."""
+class CannotServe(Exception):
+    """The server cannot be started or ended; the message is the reason."""
 
 
 def main() -> int:
@@ -70,33 +70,33 @@ def main() -> int:
             listener.join(STOP_SECONDS)
             wait_for_memory(before)
         _say({"ended": True})
-    except Failed as why:
+    except CannotServe as why:
         _say({"failed": str(why)})
         return 1
     return 0
 
 
 def _say(told: dict[str, object]) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody listens any more
+    with contextlib.suppress(BrokenPipeError):  # nobody reads any more
         sys.stdout.write(json.dumps(told) + "\n")
         sys.stdout.flush()
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
+    """A free port of the loopback interface."""
     try:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port: int = probe.getsockname()[1]
             return port
     except PermissionError as walls:
-        raise Failed(
+        raise CannotServe(
             "refused: there is no loopback behind these walls to serve a model on: it takes --isolation bwrap"
         ) from walls
 
 
 def ends(model: Path) -> list[int]:
-    """The tokens that end a completion by the model's settings, of which vLLM is to read nothing else."""
+    """The tokens that end a completion by the model's settings, the only ones that vLLM reads."""
     found: set[int] = set()
     for path in (model / "generation_config.json", model / "config.json"):
         told = json.loads(path.read_text()).get("eos_token_id") if path.is_file() else None
@@ -107,7 +107,7 @@ def ends(model: Path) -> list[int]:
 def start(
     vllm: str, model: str, name: str, port: int, mark: str, arguments: list[str]
 ) -> subprocess.Popen[bytes]:
-    """Start the server; what it prints comes through its pipe."""
+    """Start the server; its output comes through the pipe."""
     path = os.pathsep.join([str(Path(vllm).parent), os.environ.get("PATH", os.defpath)])
     command = [
         vllm, "serve", model, "--host", "127.0.0.1", "--port", str(port), "--served-model-name", name,
@@ -119,13 +119,13 @@ def start(
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
     except OSError as fault:
-        raise Failed(f"did not start: {vllm}: {fault.strerror}") from fault
+        raise CannotServe(f"did not start: {vllm}: {fault.strerror}") from fault
 
 
 def cards() -> dict[str, str]:
-    """The GPUs that may be used, by number, as variables: several versions of vLLM fail at a UUID.
+    """The usable GPUs by number, as environment variables: several versions of vLLM fail at a UUID.
 
-    One that nvidia-smi does not list, such as a part of a GPU, stays as it is.
+    A GPU that nvidia-smi does not list, such as a part of one, is passed unchanged.
     """
     words = [word.strip() for word in os.environ.get(VISIBLE, "").split(",")]
     if all(word.isdigit() or not word for word in words):
@@ -135,15 +135,18 @@ def cards() -> dict[str, str]:
         told = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True).stdout
     except (OSError, subprocess.SubprocessError) as fault:
         which = ", ".join(words)
-        raise Failed(f"did not start: nvidia-smi tells no number of GPU {which}: {fault}") from fault
+        raise CannotServe(f"did not start: nvidia-smi tells no number of GPU {which}: {fault}") from fault
     pairs = [line.split(", ") for line in told.splitlines() if ", GPU-" in line]
     for at, word in enumerate(words):
         words[at] = next((number for number, uuid in pairs if word and uuid.startswith(word)), word)
-    return {VISIBLE: ",".join(words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # in which nvidia-smi counts
+    return {
+        VISIBLE: ",".join(words),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }  # the order in which nvidia-smi counts
 
 
 def _listen(pipe: IO[bytes], last: deque[str]) -> None:
-    """Pass on what the server prints, and keep the end of it."""
+    """Pass on the server's output, and keep its end."""
     for line in pipe:
         sys.stderr.buffer.write(line)
         sys.stderr.buffer.flush()
@@ -153,17 +156,17 @@ def _listen(pipe: IO[bytes], last: deque[str]) -> None:
 def wait_until_ready(
     server: subprocess.Popen[bytes], port: int, name: str, seconds: float, last: deque[str]
 ) -> None:
-    """Wait until the server is well and has made a token: its health alone says nothing of its engine.
+    """Wait until the server is healthy and has made a token: its health says nothing of its engine.
 
     Raises:
-        Failed: it has ended, is late, or nobody waits for it any more.
+        CannotServe: it has ended, is late, or nobody waits for it any more.
     """
     body = {"model": name, "messages": [{"role": "user", "content": "1"}], "max_tokens": 1}
     ends, why = time.monotonic() + seconds, "it was never asked"
     while (left := ends - time.monotonic()) > 0:
         if (status := server.poll()) is not None:
-            time.sleep(LOOK_SECONDS)  # its last words are on their way
-            raise Failed(f"did not start: `vllm serve` ended with status {status}{_cause(last)}")
+            time.sleep(LOOK_SECONDS)  # its last output is on the way
+            raise CannotServe(f"did not start: `vllm serve` ended with status {status}{_cause(last)}")
         try:
             _ask(f"http://127.0.0.1:{port}/health", None, min(HEALTH_SECONDS, left))
             _ask(f"http://127.0.0.1:{port}/v1/chat/completions", body, min(TOKEN_SECONDS, left))
@@ -171,36 +174,34 @@ def wait_until_ready(
         except urllib.error.HTTPError as refused:
             why = f"HTTP {refused.code}: {refused.read(300).decode(errors='replace')}"
             if 400 <= refused.code < 500:
-                raise Failed(f"did not start: `vllm serve` answers no question: {why}") from refused
+                raise CannotServe(f"did not start: `vllm serve` answers no question: {why}") from refused
         except (OSError, ValueError) as not_yet:
             why = str(not_yet)
         if select.select([sys.stdin], [], [], LOOK_SECONDS)[0]:
-            raise Failed("did not start: it was ended before")
-    raise Failed(f"did not start: `vllm serve` was not ready within {seconds:g} s: {why}{_cause(last)}")
+            raise CannotServe("did not start: it was ended before")
+    raise CannotServe(f"did not start: `vllm serve` was not ready within {seconds:g} s: {why}{_cause(last)}")
 
 
 def _ask(url: str, body: object, seconds: float) -> None:
     data = None if body is None else json.dumps(body).encode()
     asked = urllib.request.Request(url, data, {"Content-Type": "application/json"})
-    direct = urllib.request.build_opener(
-        urllib.request.ProxyHandler({})
-    )  # whatever proxy is set for the world
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # ignore proxies
     with direct.open(asked, timeout=seconds) as answer:
         answer.read()
 
 
 def _cause(last: deque[str]) -> str:
-    """What the server said last of what went wrong; that its engine failed is said by others after it."""
+    """The server's last error; that its engine failed is reported by other lines after it."""
     found = [line for line in last if CAUSE.search(line)]
     first = [line for line in found if CONSEQUENCE not in line]
     return f" ({(first or found)[-1][:300]})" if found else ""
 
 
 def end(server: subprocess.Popen[bytes], mark: str) -> None:
-    """Ask the server to end, and then end whatever of it goes on.
+    """Ask the server to end, then kill what is left of it.
 
     Raises:
-        Failed: something survives being killed.
+        CannotServe: something survives being killed.
     """
     if server.poll() is None:
         server.terminate()
@@ -212,23 +213,23 @@ def end(server: subprocess.Popen[bytes], mark: str) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         if time.monotonic() > ends:
-            raise Failed(f"GPU memory is taken: processes {left} of `vllm serve` survive being killed")
+            raise CannotServe(f"GPU memory is taken: processes {left} of `vllm serve` survive being killed")
         time.sleep(0.05)
 
 
 def marked(mark: str) -> list[int]:
-    """The processes that have this mark in their environment."""
+    """The processes with this mark in their environment."""
     entry = f"{MARK}={mark}".encode()
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it has ended meanwhile, or is another user's
+        with contextlib.suppress(OSError):  # it has ended meanwhile, or belongs to another user
             if entry in path.read_bytes().split(b"\0"):
                 found.append(int(path.parent.name))
     return found
 
 
 def gpu_memory() -> int | None:
-    """MiB in use on the GPUs that may be used, as nvidia-smi tells; None where there is none to ask."""
+    """MiB in use on the usable GPUs, by nvidia-smi; None without it."""
     ours = os.environ.get(VISIBLE, "")
     command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     command += ["-i", ours] if ours else []
@@ -240,7 +241,7 @@ def gpu_memory() -> int | None:
 
 
 def wait_for_memory(before: int | None) -> None:
-    """Wait until the memory of the GPUs is as free as it was; if somebody else has taken it, say so."""
+    """Wait until the GPUs' memory is as free as before; report if somebody else has taken it."""
     ends = time.monotonic() + MEMORY_SECONDS
     while before is not None and (now := gpu_memory()) is not None and now > before + MEMORY_MIB:
         if time.monotonic() > ends:

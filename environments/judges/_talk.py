@@ -1,4 +1,4 @@
-"""What the text judge and its generator say to each other: lines of JSON, as `_generate.py` describes them."""
+"""The text judge's connection to its generator: lines of JSON, as described in `_generate.py`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from environments.judges import Candidate, Misbehaved
 
 LINE_BYTES = 64 * 1024
 TOKEN_BYTES = 256
-"""Of the text of a token, on average, at most: no tokenizer that was made to save tokens has longer ones."""
+"""Most bytes of text per token, on average: no real tokenizer has longer tokens."""
 END_SECONDS = 180.0
 """How long a server may take to end and free its memory."""
 LONGEST_REASON = 500
@@ -20,27 +20,27 @@ LONGEST_REASON = 500
 
 @dataclass(frozen=True)
 class Completed:
-    """What was made of one prompt, or why nothing was."""
+    """The completions of one prompt, or why there are none."""
 
     texts: tuple[str, ...] = ()
     tokens: int = 0
-    """Of all texts together."""
+    """Of all completions."""
     truncated: int = 0
-    """How many texts were cut at the most tokens that they may have."""
+    """Number of completions that were cut at the token limit."""
     error: str = ""
 
 
 class Talk:
-    """The generator at the other end of the pipe, under a deadline for each answer and one for everything."""
+    """The connection to the generator, with a deadline per answer and one in total."""
 
     def __init__(self, candidate: Candidate, answer_seconds: float, ends: float) -> None:
-        """`ends` is when everything must be done, on the monotonic clock."""
+        """`ends`: the total deadline, on the monotonic clock."""
         self._candidate = candidate
         self._answer_seconds = answer_seconds
         self._ends = ends
 
     def start(self, how: Mapping[str, Any], seconds: float) -> None:
-        """Say how to work, and wait until the model can be asked."""
+        """Send the settings, and wait until the model is ready."""
         where = "before it was ready"
         self._send(how, seconds, where)
         answer = self._receive(LINE_BYTES, seconds, where)
@@ -50,7 +50,7 @@ class Talk:
     def ask(
         self, prompts: list[Any], samples: int, temperature: float, max_tokens: int, seed: int
     ) -> list[Completed]:
-        """What is made of each prompt, in their order."""
+        """The completions of each prompt, in order."""
         request = {
             "prompts": prompts, "samples": samples, "temperature": temperature, "max_tokens": max_tokens, "seed": seed,
             "seconds": max(self._ends - time.monotonic(), 0.0),
@@ -70,7 +70,7 @@ class Talk:
         return [made[index] for index in range(len(prompts))]
 
     def end(self) -> None:
-        """Have everything ended, and make sure that it has said nothing more than it was asked."""
+        """End the generator, and make sure that it said no more than it was asked."""
         self._ends = max(self._ends, time.monotonic() + END_SECONDS)
         where = "at its end"
         self._send({"end": True}, END_SECONDS, where)
@@ -109,13 +109,13 @@ class Talk:
 
 
 def _completed(answer: dict[str, Any], samples: int, max_tokens: int) -> tuple[int, Completed]:
-    """The answer to one prompt, and which prompt it is."""
+    """The answer to one prompt, with the prompt's index."""
     try:
         index = int(answer["index"])
         if "error" in answer:
             return index, Completed(error=_plain(str(answer["error"])))
         made, tokens = answer["completions"], int(answer["tokens"])
-        # Half characters, which no file and no library takes, become question marks.
+        # Half characters become question marks: no file and no library takes them.
         texts = tuple(one["text"].encode(errors="replace").decode() for one in made)
         truncated = sum(one["truncated"] is True for one in made)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
@@ -137,6 +137,6 @@ def _short(value: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """A reason on one line, of characters that can be shown."""
+    """A reason on one line, in printable characters."""
     words = " ".join(text.split())
     return "".join(letter for letter in words if letter.isprintable())[:LONGEST_REASON]

@@ -1,6 +1,6 @@
-"""The taskset of a text judge, in a process of its own (`_scoring.py`).
+"""The taskset of a text judge, in its own process (`_scoring.py`).
 
-A reward that never ends is the end of that process, and no score. All judgements of this process share one, since
+A reward that never ends ends that process, and gives no score. All judgements of this process share one, since
 verifiers takes seconds to import.
 """
 
@@ -21,24 +21,23 @@ from typing import Any
 
 PROGRAM = Path(__file__).with_name("_scoring.py")
 LOAD_SECONDS = 300.0
-"""How long a taskset may take to load, verifiers with it: on a busy machine a minute is not enough."""
+"""How long a taskset may take to load, with verifiers, on a busy machine."""
 LOOK_SECONDS = 0.2
-"""Between two looks whether the process is still there."""
+"""Interval of checks whether the process is alive."""
 TOO_LATE = 1
-"""The status with which it ends when something takes too long."""
+"""Exit status if something takes too long."""
 
 
 class Taskset:
-    """The questions of one pool, and what their completions are worth."""
+    """The questions of one pool, and the rewards of their completions."""
 
     def __init__(self, file: Path, pool: Path, ids: Sequence[str], seconds: float, ends: float) -> None:
-        """
-        Args:
-            file: a module that exports one taskset, whose config has a `path`.
-            pool: the file of questions that it is given as `path`.
-            ids: of the questions in that file, in its order.
-            seconds: how long one reward may take.
-            ends: when everything must be done, on the monotonic clock.
+        """Args:
+        file: A module that exports one taskset, whose config has a `path`.
+        pool: The file of questions, given to it as `path`.
+        ids: The ids of the questions in that file, in order.
+        seconds: Time limit of one reward.
+        ends: The total deadline, on the monotonic clock.
         """
         self._file, self._ids, self._seconds, self._ends = file, ids, seconds, ends
         self._about = {
@@ -50,7 +49,7 @@ class Taskset:
         self._known: dict[tuple[int, str], float] = {}
 
     def prompts(self, places: Sequence[int]) -> list[list[dict[str, str]]]:
-        """What is asked in the lines of those numbers, each as the messages of a chat.
+        """The prompts of the questions in those lines, as chat messages.
 
         Raises:
             ValueError: the file has no taskset of these questions, or one of them is not made of text.
@@ -63,7 +62,7 @@ class Taskset:
         return prompts
 
     def rewards(self, answered: Iterable[tuple[int, str]]) -> list[float]:
-        """The reward of each completion of the question in that line, in their order; equal ones are scored once.
+        """The reward of each completion of the question in that line, in order; equal ones are scored once.
 
         Raises:
             ValueError: a reward cannot be computed, takes too long, or is not finite.
@@ -80,7 +79,7 @@ class Taskset:
 
 
 class _Ended(Exception):
-    """The process has; with its status."""
+    """The process has ended, with its status."""
 
     def __init__(self, status: int) -> None:
         super().__init__(status)
@@ -88,13 +87,13 @@ class _Ended(Exception):
 
 
 class _Process:
-    """`_scoring.py`, running. It ends when its standard input does: with this process, however that ends."""
+    """`_scoring.py` as a process. It ends with its standard input, and so with this process, however that ends."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-P", "-B", str(PROGRAM)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            start_new_session=True,  # a terminal's Ctrl-C is for the engine, which ends when it is done
+            start_new_session=True,  # a terminal's Ctrl-C is for the engine, which ends it
         )  # fmt: skip
         self._held = b""
 
@@ -104,7 +103,7 @@ class _Process:
 
     def send(self, told: dict[str, Any]) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # it is seen when a reply is due
+        with contextlib.suppress(BrokenPipeError):  # noticed when a reply is due
             self._process.stdin.write(json.dumps(told).encode() + b"\n")
             self._process.stdin.flush()
 
@@ -113,7 +112,7 @@ class _Process:
 
         Raises:
             _Ended: there is none to come.
-            ValueError: it is not there when everything must be done.
+            ValueError: the total deadline has passed.
         """
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
@@ -123,7 +122,7 @@ class _Process:
                 if not (more := os.read(pipe, 2**16)):
                     raise _Ended(self._process.wait())
                 self._held += more
-            elif ended:  # and something that it has started keeps the pipe open
+            elif ended:  # and a process that it has started keeps the pipe open
                 raise _Ended(self._process.wait())
             elif time.monotonic() > ends:
                 raise ValueError("out of time")
@@ -132,7 +131,7 @@ class _Process:
         return reply
 
     def end(self) -> None:
-        """End it, and what it has started."""
+        """End it and the processes that it has started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         with contextlib.suppress(BrokenPipeError), self._process:  # closes the pipes
@@ -141,14 +140,14 @@ class _Process:
 
 _one_at_a_time = threading.Lock()
 _running: list[_Process] = []
-"""The process, once there is one."""
+"""The shared process, once it is started."""
 
 
 def _talk(request: dict[str, Any], what: Sequence[str], late: str, ends: float) -> list[dict[str, Any]]:
-    """A reply for each of `what`, of which there is one at least; `late` is said of one that takes too long.
+    """A reply for each of `what` (at least one); `late` is the message if one takes too long.
 
     Raises:
-        ValueError: one of these went wrong, took too long, or was the end of the process.
+        ValueError: one failed, took too long, or ended the process.
     """
     with _one_at_a_time:
         if _running and not _running[0].runs:
@@ -163,7 +162,7 @@ def _talk(request: dict[str, Any], what: Sequence[str], late: str, ends: float) 
                 if "wrong" in replies[-1]:
                     break
         except BaseException as fault:
-            _running.pop().end()  # or what it has yet to say would be taken for the reply to the next request
+            _running.pop().end()  # otherwise a late reply would be taken for the next one
             if not isinstance(fault, _Ended):
                 raise
             ended = f"ended the process that computes it, with status {fault.status}"

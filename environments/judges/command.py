@@ -1,10 +1,10 @@
-"""The command judge: a frozen evaluation command, whose result file is the score.
+"""The command judge: the result file of a frozen evaluation command is the score.
 
-The command runs in the frozen copy of the environment, reads what training left in `{out}`, and writes one
-JSON object to `{result}`: `{"score": 0.71}`, or `{"units": [1, 0, 1, 1]}` with one number per question or
-episode, which also tells how certain the mean is, or `{"sources": {"gsm": [1, 0], "svamp": [1, 1, 1]}}` with units
-from several sources, whose means are averaged. `"also": {"tokens": 312.5}` may name figures to be shown beside the
-score and guarded. Further keys are allowed and not read; what it prints is no score.
+The command runs in the frozen copy of the environment, reads the training's output in `{out}`, and writes one JSON
+object to `{result}`: `{"score": 0.71}`, or `{"units": [1, 0, 1, 1]}` with one number per question or episode, which
+also gives a standard error, or `{"sources": {"gsm": [1, 0], "svamp": [1, 1, 1]}}` with units from several sources,
+whose means are averaged. `"also": {"tokens": 312.5}` may name metrics to be shown beside the score and guarded. Other
+keys are ignored, and so is what it prints.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from environments.safe_open import NotPlain
 from environments.score import METRIC, Score
 
 RESULT_BYTES = 8 * 2**20
-"""The largest result file that is read: about 400,000 units."""
+"""Largest result file in bytes: about 400,000 units."""
 LARGEST = 1e100
-"""Numbers beyond it are refused like NaN: no standard error can hold their squares."""
+"""Larger numbers are refused like NaN: their squares overflow a standard error."""
 MOST_NAMES = 50
-"""Sources of a result, and figures beside its score, at most."""
+"""Most sources of a result, and metrics beside its score."""
 LONGEST_NAME = 100
 _FORMS = ("score", "units", "sources")
 _REMEDY = (
@@ -41,7 +41,7 @@ _NAMING = f"a name has up to {LONGEST_NAME} letters, digits, _ - . space : / @"
 
 
 class Command(Judge):
-    """Runs `eval_cmd` and believes its result file."""
+    """Runs `eval_cmd` and reads its result file."""
 
     runs_in: ClassVar[Literal["workspace", "environment"]] = "environment"
 
@@ -84,7 +84,7 @@ class Command(Judge):
             )
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        """The mean of the units or sources that the command wrote; the seed reaches it through its command line."""
+        """The mean of the units or sources that the command wrote; its command line holds the seed."""
         status = candidate.wait(self.total_seconds)
         if status != 0:
             raise Misbehaved(f"the evaluation command exited with status {status}")
@@ -117,10 +117,10 @@ class Command(Judge):
 
 
 def _read(path: Path) -> dict[str, object]:
-    """The JSON object in a result file, which the command may have made into anything.
+    """The JSON object in a result file, which may be anything.
 
     Raises:
-        Misbehaved: it is missing, too large, not a plain file, or not a JSON object.
+        Misbehaved: it is missing, too large, not a regular file, or not a JSON object.
     """
     try:
         with safe_open.open_file(path) as file:
@@ -149,7 +149,7 @@ def _also(path: Path, result: dict[str, object]) -> dict[str, float]:
 
 
 def _named(path: Path, key: str, value: object, remedy: str) -> dict[str, object]:
-    """The value as an object whose keys are names of metrics."""
+    """The value as an object whose keys are metric names."""
     if not isinstance(value, dict) or not value:
         raise Misbehaved(
             f"the result {path} has {key} = {_shorten(value)}, not an object with entries: {remedy}"
@@ -169,13 +169,13 @@ def _numbers(path: Path, key: str, units: object) -> list[float]:
 
 
 def _number(path: Path, name: str, value: object, remedy: str) -> float:
-    """The value as a finite float; what Python reads as JSON includes NaN, Infinity and huge integers."""
+    """The value as a finite float; Python's JSON parser accepts NaN, Infinity and integers of any size."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         try:
             number = float(value)
         except OverflowError:
             number = math.inf
-        if abs(number) <= LARGEST:  # NaN compares as false
+        if abs(number) <= LARGEST:  # comparisons with NaN are false
             return number
     raise Misbehaved(
         f"the result {path} has {name} = {_shorten(value)}, not a finite number up to {LARGEST}: {remedy}"

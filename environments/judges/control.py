@@ -1,18 +1,17 @@
-"""The control judge: it steps the gymnasium environments itself, and the program only answers moves.
+"""The control judge: it steps the gymnasium environments itself; the program only answers with actions.
 
 `python train.py act` gets one JSON line (lanes, observation and action leaves, for each lane whether to be
-`deterministic`, the policy's own seed), answers `{"ready": true}`, and then answers frames: masks `active` and
-`episode_start` (one byte per lane each) and the observation leaves come in, the action leaves go out, raw
-little-endian arrays without length prefixes. Each lane plays exactly one episode. In the end its standard input is
+`deterministic`, the policy's own seed) and answers `{"ready": true}`. Then it answers frames: masks `active` and
+`episode_start` (one byte per lane each) and the observation leaves come in, the action leaves go out, as raw
+little-endian arrays without length prefixes. Each lane plays exactly one episode. At the end its standard input is
 closed.
 
-One mode makes the score, the environment's choice. When its lanes are done a few more play in the other one, to be
-looked at: a policy may train well and still fail with its noise taken away, or the other way round. Whatever goes
-wrong there costs no score, unless a guard asks for its figure.
+The score is made in one mode, deterministic or sampling, as the environment says. Afterwards a few episodes are
+played in the other mode, for information: a policy may do well with its noise and fail without it, or the reverse. An
+error there costs no score, unless a guard needs its metric.
 
-An answer must be finite and lie in its space, with one mercy: in a Box a value outside the bounds is clipped
-to them, as training code does for a Gaussian policy. What is answered for an inactive lane is ignored.
-Messages count steps from 1 and lanes from 0.
+An answer must be finite and lie in its space; in a Box a value outside the bounds is clipped, as training code does
+for a Gaussian policy. Answers for inactive lanes are ignored. Messages count steps from 1 and lanes from 0.
 """
 
 from __future__ import annotations
@@ -51,13 +50,13 @@ if TYPE_CHECKING:
 
 PROTOCOL = 2
 LARGEST = 1e100
-"""Rewards beyond it are refused like NaN: a diverged simulation, whose squares no standard error can hold."""
+"""Larger rewards are refused like NaN: a diverged simulation, whose squares overflow a standard error."""
 MOST_EPISODES = 1000
 _MODES = {True: "return/deterministic", False: "return/sampled"}
 
 
 class Source(BaseModel):
-    """The environment with keyword arguments of its own, whose episodes are averaged by themselves."""
+    """Variant of the environment, with its own keyword arguments; its episodes are averaged separately."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -74,7 +73,7 @@ class Source(BaseModel):
 
 
 class Control(Judge):
-    """Episodes of one gymnasium environment, scored by their raw, undiscounted returns.
+    """Episodes of one gymnasium environment, scored by raw, undiscounted returns.
 
     With sources it is played under several settings, and the score is the weighted mean of their means.
     """
@@ -149,7 +148,7 @@ class Control(Judge):
                     )
 
     def _spaces(self, section: str, kwargs: dict[str, object]) -> tuple[Space[Any], Space[Any]]:
-        """The observation and the action space of an environment that can be played.
+        """The observation and the action space of an environment that can be judged.
 
         Raises:
             ValueError: it cannot.
@@ -179,7 +178,7 @@ class Control(Judge):
         return env.observation_space, env.action_space
 
     def problem(self) -> dict[str, object]:
-        """What a trainer needs to build the same; each source with all of its keyword arguments."""
+        """What a trainer needs to make the same environment; each source with all of its keyword arguments."""
         problem: dict[str, object] = {
             "id": self.id,
             "kwargs": self.kwargs,
@@ -193,13 +192,13 @@ class Control(Judge):
         return problem
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        """Play one episode per lane, average the returns of those that count, and show both modes beside it.
+        """Play one episode per lane, average the returns of the scored mode, and report both modes beside it.
 
-        The seeds of the episodes and of the policy are separate children of the exam's. A program that could try
-        all seeds there may be would find its own, and with it the episodes': draw from a wide range.
+        The seeds of the episodes and of the policy are separate children of the exam's. A program could find its
+        seed, and with it the episodes', by brute force: draw from a wide range.
         """
         for_episodes, for_policy, for_sources = np.random.SeedSequence(exam.seed).spawn(3)
-        # 31 bits, because some environments hand their seed to a C int.
+        # 31 bits, because some environments pass their seed to a C int.
         modes = [self.deterministic] * self.episodes + [not self.deterministic] * self.other_episodes
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
         plays = self._drawn(np.random.default_rng(for_sources))
@@ -224,26 +223,28 @@ class Control(Judge):
         return replace(score, also=shown | score.also)
 
     def _settings(self) -> list[tuple[str, dict[str, object]]]:
-        """Keyword arguments to play under, each with the section of environment.toml that says so."""
+        """Keyword arguments to play under, each with its section of environment.toml."""
         if not self.sources:
             return [("[control]", self.kwargs)]
         return [(f"[control.sources.{name}]", self.kwargs | own.kwargs) for name, own in self.sources.items()]
 
     def _drawn(self, rng: np.random.Generator) -> list[int]:
-        """Which source each lane plays, of those that count and then of the others: a lane's number gives none away."""
+        """The source of each lane, of the scored lanes and then of the others, so that a lane's number reveals
+        nothing.
+        """
         parts = len(self.sources) or 1
         drawn = [rng.permutation(np.arange(many) % parts) for many in (self.episodes, self.other_episodes)]
         return [int(source) for lanes in drawn for source in lanes]
 
     def _envs(self, plays: list[int]) -> Iterator[Env]:
-        """An environment for each lane: those that count, then those in the other mode."""
+        """An environment for each lane: the scored ones, then those in the other mode."""
         settings = self._settings()
         for source in plays:
             section, kwargs = settings[source]
             yield make(self.id, self.max_episode_steps, kwargs, section)
 
     def _scored(self, returns: list[float], plays: list[int], higher_is_better: bool) -> Score:
-        """The score of the returns of one mode, in the order of its lanes, which play these sources."""
+        """The score of the returns of one mode, in the order of its lanes, with each lane's source."""
         if not self.sources:
             return Score.of(returns, higher_is_better)
         by_source = {
@@ -255,7 +256,7 @@ class Control(Judge):
 
 
 def _play(lanes: _Lanes, talk: Conversation, seeds: list[int], first: int) -> list[float]:
-    """The returns of one episode in each lane from `first` on, as many as there are seeds."""
+    """The returns of one episode in each lane from `first` on, one per seed."""
     if not seeds:
         return []
     lanes.reset(seeds, first)
@@ -264,14 +265,14 @@ def _play(lanes: _Lanes, talk: Conversation, seeds: list[int], first: int) -> li
         try:
             lanes.step(answer)
         except Misbehaved:
-            talk.expect_silence()  # senseless may mean: left in the pipe by an earlier answer
+            talk.expect_silence()  # an invalid action may be a leftover of an earlier answer in the pipe
             raise
     talk.expect_silence()
     return lanes.returns[first : first + len(seeds)]
 
 
 class _Lanes:
-    """The environments under way, the frame that shows them to the program, and their returns so far."""
+    """The running environments, the frame that shows them to the program, and their returns so far."""
 
     def __init__(self, envs: list[Env]) -> None:
         lanes = len(envs)
@@ -289,7 +290,7 @@ class _Lanes:
         self.returns = [0.0] * lanes
 
     def describe(self) -> dict[str, object]:
-        """What the program must know to read and write frames."""
+        """What the program needs to read and write frames."""
         return {
             "lanes": len(self._envs),
             "observation": [leaf.describe() for leaf in self._seen],
@@ -300,7 +301,7 @@ class _Lanes:
         return bytes(self._frame)
 
     def reset(self, seeds: list[int], first: int) -> None:
-        """Begin an episode in each lane from `first` on, as many as there are seeds."""
+        """Begin an episode in each lane from `first` on, one per seed."""
         for lane, seed in enumerate(seeds, first):
             try:
                 seen, _ = self._envs[lane].reset(seed=seed)
@@ -311,7 +312,7 @@ class _Lanes:
             self.active[lane] = self._start[lane] = True
 
     def step(self, answer: bytes) -> None:
-        """Take one answer of `answer_bytes` for all lanes, and move those that are active."""
+        """Take one answer of `answer_bytes` for all lanes, and step the active ones."""
         self._step += 1
         actions = self._actions(answer)
         self._start[:] = False
@@ -325,12 +326,12 @@ class _Lanes:
                     self._show(lane, after)
             except Exception as error:  # whatever a foreign environment raises
                 raise Misbehaved(f"the environment failed {self._where(lane)}: {in_words(error)}") from error
-            if not abs(gain) <= LARGEST:  # NaN compares as false
+            if not abs(gain) <= LARGEST:  # comparisons with NaN are false
                 raise Misbehaved(f"the environment returned reward {gain} {self._where(lane)}")
             self.returns[lane] += gain
 
     def _actions(self, answer: bytes) -> list[Sample]:
-        """One action per lane; those of inactive lanes have no meaning."""
+        """One action per lane; those of inactive lanes are meaningless."""
         lanes = len(self._envs)
         raw = zip(self._answered, columns(self._answered, lanes, answer), strict=True)
         return samples(self._action, iter([self._accept(leaf, column) for leaf, column in raw]), lanes)

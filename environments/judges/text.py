@@ -1,12 +1,12 @@
-"""The text judge: a language model answers questions that training never saw, and a verifiers taskset scores them.
+"""The text judge: a language model answers held-out questions, and a verifiers taskset scores the answers.
 
-What training leaves as `{out}/model` is a Hugging Face model directory. A generator of ours (`_generate.py`) completes
-prompts with it behind the judge's walls, where no answer and no reward is. The unit is a question: the mean
-reward of its samples, drawn at `temperature`. The likeliest completion of each is scored besides, and shown as
-`pass@1/greedy`: it is no guard, for what sharpens a model's samples may well dull its mode.
+Training leaves a Hugging Face model directory in `{out}/model`. A generator (`_generate.py`) completes prompts with
+it in the judge's sandbox, which holds no answers and no rewards. The unit is a question: the mean reward of its
+samples, drawn at `temperature`. The greedy completion of each question is scored as well and reported as
+`pass@1/greedy`. It is no guard, since training that improves samples may well worsen the greedy completion.
 
-A question that could not be completed is no wrong answer: it costs the score, and the reason says how many did. Every
-completion with its reward is kept in answers.jsonl, beside the result.
+A question that could not be completed is no wrong answer: it costs the score, and the reason says how many there
+were. Every completion and its reward is kept in answers.jsonl, beside the result.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ GENERATOR, SERVER = (Path(__file__).with_name(name) for name in ("_generate.py",
 GREEDY, TOKENS, TRUNCATED = "pass@1/greedy", "tokens/mean", "truncated/share"
 MODEL, BASE = "{out}/model", "base"
 NEEDED = {"transformers": ("torch", "transformers"), "vllm": (), "openai": ()}
-"""What each backend imports, besides the taskset's verifiers."""
+"""Imports of each backend, besides the taskset's verifiers."""
 
 
 class Endpoint(BaseModel):
-    """An OpenAI-compatible server that somebody else runs, and how it is asked; `vllm` is asked the same way."""
+    """A server with OpenAI's API run by somebody else, and how it is used; `vllm` is used in the same way."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -103,7 +103,7 @@ class Text(Judge):
 
     @property
     def online(self) -> bool:
-        """For an endpoint alone: `vllm serve` is spoken to on the loopback, which walls of namespaces have inside."""
+        """Only for an endpoint: `vllm serve` is reached on the loopback interface, which a network namespace has."""
         return self.backend == "openai"
 
     def command(self) -> str:
@@ -112,7 +112,7 @@ class Text(Judge):
         return f"python -I -B {program} {self.backend} {shlex.quote(model)} {{device}}"
 
     def measures(self) -> tuple[str, ...]:
-        """What a guard may name: not the greedy mean, and of the sources those that [text.sources] names."""
+        """Metrics that a guard may name: not the greedy mean; of the sources, those that [text.sources] names."""
         return (TOKENS, TRUNCATED, *map(source_metric, self.sources))
 
     def problem(self) -> dict[str, object]:
@@ -133,7 +133,7 @@ class Text(Judge):
             raise ValueError(
                 f"questions = {self.questions} leave some of {len(self.sources)} sources without any: ask more"
             )
-        # A path need only be where trials run; a name has to be found here to know what it reads.
+        # A path may exist only where trials run; a command name is looked up here, to know what it reads.
         if self.backend == "vllm" and not Path(self.vllm).is_absolute() and shutil.which(self.vllm) is None:
             raise ValueError(f"no command {self.vllm!r} is on PATH: install vllm, or set vllm to its path")
         self._check_endpoint()
@@ -156,9 +156,9 @@ class Text(Judge):
                 )
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
-        """Ask the questions of one look, and average the rewards.
+        """Ask the questions of one judgement, and average the rewards.
 
-        What is drawn and how it is sampled are separate children of the exam's seed.
+        The questions and their sampling have separate children of the exam's seed.
         """
         if exam.prepared is None or exam.folder is None:
             raise Misbehaved("there are no questions: a text judge needs a [prepare] that makes them")
@@ -179,7 +179,9 @@ class Text(Judge):
         made = {
             "sampled": talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))
         }
-        if not any(one.error for one in made["sampled"]):  # or there is no score that it could stand beside
+        if not any(
+            one.error for one in made["sampled"]
+        ):  # otherwise there is no score beside which it could stand
             made["greedy"] = talk.ask(prompts, 1, 0.0, self.max_tokens, _word(for_greedy))
         talk.end()
         kinds = {kind: (some, _answers.rewards(taskset, drawn, some)) for kind, some in made.items()}
@@ -200,10 +202,10 @@ class Text(Judge):
         return replace(scores["sampled"], also=also | scores["sampled"].also)
 
     def _how(self, base: Path) -> dict[str, Any]:
-        """What the generator is told of its work; the key never stands in a command line.
+        """The generator's settings; an API key is never part of a command line.
 
-        Where the recipe has made a base model, its tokenizer is used and not the trained model's: a chat template is a
-        program, which could work out what is asked and put it into the prompt.
+        If the recipe has made a base model, its tokenizer replaces the trained model's: a chat template is a program,
+        which could compute the answer and put it into the prompt.
         """
         asked = self.endpoint
         return {
@@ -221,12 +223,12 @@ class Text(Judge):
 
 
 def _word(seed: np.random.SeedSequence) -> int:
-    """31 bits of it, for libraries that hand a seed to a C int."""
+    """31 bits of it, for libraries that pass a seed to a C int."""
     return int(seed.generate_state(1)[0]) >> 1
 
 
 def _places(vllm: str) -> tuple[Path, ...]:
-    """What the `vllm` command reads: its virtual environment and the Python of that, or the file alone."""
+    """The files that the `vllm` command reads: its virtual environment and that one's Python, or the file alone."""
     if (found := shutil.which(vllm)) is None:
         return ()
     command = Path(found).resolve()

@@ -62,7 +62,7 @@ class RunsPage:
 
 
 def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> RunsPage:
-    """A campaign's trials as one flat table, best first, with the varied parameters; `metrics` are those with points."""
+    """A campaign's trials as one flat table, best first; `metrics` are those with points."""
     parameters = {name: metric_key(name) for name in campaign.varies[:COLUMNS]}
     columns = [
         ("metrics.`score`", 75),
