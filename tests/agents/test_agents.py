@@ -232,22 +232,22 @@ def test_its_context_tells_of_everything_and_is_read_by_a_program(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["claude", "codex"])
 def test_an_agent_that_fails_is_unavailable_with_its_words(play: Play, name: str) -> None:
-    with pytest.raises(Unavailable, match=f"^{name} exited with status 1 .*fatal: no luck today") as gone:
+    with pytest.raises(Unavailable, match=f"^{name} .*status 1 .*no luck today") as gone:
         play("exit 1", name)
     assert gone.value.usage.calls == 1
-    with pytest.raises(Unavailable, match=f"^{name} says that it failed: Credit balance is too low$"):
+    with pytest.raises(Unavailable, match=f"^{name} .*Credit balance is too low$"):
         play("is_error", name)
 
 
 def test_an_agent_that_takes_too_long_is_ended_with_everything_that_it_started(play: Play) -> None:
-    with pytest.raises(Unavailable, match=r"^claude did not end within 1\.5 s$") as gone:
+    with pytest.raises(Unavailable, match=r"^claude .*1\.5 s$") as gone:
         play(f"hang: {NAP}", wall_seconds=1.5)
     assert gone.value.usage == Usage(1, usd=None)
     assert not sleepers()
 
 
 def test_the_time_that_the_campaign_has_left_limits_it_too(play: Play, tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match=r"did not end within 1 s"):
+    with pytest.raises(Unavailable, match="1 s"):
         play(f"hang: {NAP}", told=brief(tmp_path, left=Left(seconds=0.2)))
 
 
@@ -285,13 +285,13 @@ def test_a_key_that_it_prints_is_stored_nowhere(
 
 def test_a_key_in_a_file_is_turned_down(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(scripted_agent.CANARY, "sk-canary-0123456789")
-    with pytest.raises(Unusable, match=f"it wrote the value of {scripted_agent.CANARY} into 'train.py'"):
+    with pytest.raises(Unusable, match=f"{scripted_agent.CANARY}.*'train.py'"):
         play("hides the key", environment=[scripted_agent.CANARY])
 
 
 @pytest.mark.slow
 def test_one_that_prints_without_end_is_stopped(play: Play) -> None:
-    with pytest.raises(Unavailable, match="claude was stopped: printed more than 16 MiB"):
+    with pytest.raises(Unavailable, match=r"claude.*16 MiB"):
         play("floods")
 
 
@@ -345,13 +345,13 @@ def test_a_command_of_ones_own_gets_prompt_and_model_where_it_wants_them(play: P
 def test_a_file_of_the_program_that_is_named_like_one_of_ours_is_told(play: Play, tmp_path: Path) -> None:
     for name in ("params.json", "../outside.py", ".git/config"):
         clash = replace(PROBLEM, editable=(name,))
-        with pytest.raises(Unavailable, match=f"the environment's file '{name}' has no place beside TASK.md"):
+        with pytest.raises(Unavailable, match=f"'{name}'.*TASK.md"):
             play("edit", told=brief(tmp_path, problem=clash))
 
 
 def test_a_spent_limit_asks_nobody(play: Play, tmp_path: Path) -> None:
     for left, what in ((Left(usd=0.0), "USD"), (Left(tokens=-5), "tokens")):
-        with pytest.raises(Unavailable, match=f"has spent its limit of {what}"):
+        with pytest.raises(Unavailable, match=what):
             play("edit", told=brief(tmp_path, left=left))
     assert scripted_agent.asked(tmp_path / "bin") == []
 
@@ -360,13 +360,11 @@ def test_an_agent_that_is_not_there_is_refused_before_the_first_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    with pytest.raises(
-        Refused, match=r"proposer agent: no program 'codex' on PATH: install Codex \(npm install"
-    ):
+    with pytest.raises(Refused, match=r"'codex' on PATH: .*npm install"):
         agent(command="codex").preflight()
-    with pytest.raises(Refused, match="no program '/no/such' on PATH: install it, or write its whole path"):
+    with pytest.raises(Refused, match="'/no/such'"):
         agent(command=["/no/such"]).preflight()
-    with pytest.raises(Unavailable, match="codex: no program 'codex' on PATH"):
+    with pytest.raises(Unavailable, match=r"'codex'.*PATH"):
         agent(command="codex").propose(brief(tmp_path))
     agent(command=["git"]).preflight()
 

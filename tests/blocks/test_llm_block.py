@@ -67,7 +67,7 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     monkeypatch.setenv("PREFECT_API_URL", server)
-    with pytest.raises(Refused, match="nothing says which language model to ask"):
+    with pytest.raises(Refused, match="language model"):
         accounts(Stated())
     with temporary_settings({PREFECT_API_URL: server}):
         mine = LLM(
@@ -104,7 +104,7 @@ def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
     assert elsewhere.key is None, "a block's key goes to the block's own address only"
 
     assert accounts(Stated(model="openai/gpt-4o"))[0].key is None, "a model alone touches no block"
-    with pytest.raises(Refused, match="there is no LLM block called 'mine'"):
+    with pytest.raises(Refused, match="'mine'"):
         accounts(Stated(block="mine"))
     with pytest.raises(Refused, match="key_variable = NO_SUCH_VARIABLE"):
         accounts(Stated(block="cloud"))

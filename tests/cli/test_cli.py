@@ -355,12 +355,12 @@ def test_a_new_environment_is_valid_whatever_it_is_called(tmp_path: Path, name: 
 
 def test_a_new_environment_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("mine")
-    with pytest.raises(Refused, match=r"train.py exists already: choose an empty folder"):
+    with pytest.raises(Refused, match=r"train.py exists"):
         write_environment(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
     (tmp_path / "train.py").unlink()
     write_environment(tmp_path)
-    with pytest.raises(Refused, match=r"environment.toml exists already: it was left as it is"):
+    with pytest.raises(Refused, match=r"environment.toml exists"):
         write_environment(tmp_path)
 
 

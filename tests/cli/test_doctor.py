@@ -255,7 +255,7 @@ def test_a_process_that_is_gone_is_told_as_the_driver_named_it() -> None:
 
 def test_a_command_that_does_not_end_is_killed_with_what_it_has_started(tmp_path: Path) -> None:
     noted = tmp_path / "pid"
-    with pytest.raises(Unanswered, match=r"sh does not answer within 0\.5 s"):
+    with pytest.raises(Unanswered, match=r"sh .*0\.5 s"):
         ask(["sh", "-c", f"sleep 100 & echo $! > {noted}; wait"], 0.5)
     deadline = time.monotonic() + 10
     while psutil.pid_exists(below := int(noted.read_text())) and time.monotonic() < deadline:

@@ -273,7 +273,7 @@ def test_a_trial_of_another_machine_is_not_run_again_here(tmp_path: Path) -> Non
     ledger = created(tmp_path)
     check(ledger, night(""), 1)
     check(ledger, night(machine()), 1)
-    with pytest.raises(Refused, match=f"ran on {BEFORE}, and this machine is {machine()}"):
+    with pytest.raises(Refused, match=f"{BEFORE}.*{machine()}"):
         check(ledger, night(), 1)
 
 

@@ -104,9 +104,7 @@ def test_a_guard_on_what_the_judge_never_measures_is_refused(tmp_path: Path) -> 
 
 
 def test_a_source_of_the_judge_is_refused_with_file_and_section(tmp_path: Path) -> None:
-    with pytest.raises(
-        Refused, match=re.escape("environment.toml: [control]: episodes must be a multiple of 3")
-    ):
+    with pytest.raises(Refused, match=r"environment.toml: .*control.*multiple of 3"):
         written(tmp_path, CONTROL.replace("[guards", "[control.sources.mars]\n[guards"))
 
 

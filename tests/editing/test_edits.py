@@ -392,5 +392,5 @@ def test_the_environment_of_git_has_nothing_of_the_users(monkeypatch: pytest.Mon
 
 def test_an_edit_of_an_environment_that_lists_no_editable_file_fails(tmp_path: Path, place: Path) -> None:
     folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace('editable = ["fit.py"]', "editable = []"))
-    with pytest.raises(EditFailed, match=r"the edit touches 'train.py'"):
+    with pytest.raises(EditFailed, match=r"'train.py'"):
         apply_edit(place, GOOD, environments.load(folder))

@@ -95,7 +95,7 @@ def test_without_a_score_there_is_nothing_to_certify(tmp_path: Path) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
     assert nothing_to_certify(bench(ledger, ())) == "no trial has a score"
     assert nothing_to_certify(bench(ledger, (tried((), None),))) == "no trial has a score"
-    with pytest.raises(Refused, match="'night' cannot be certified: no trial has a score"):
+    with pytest.raises(Refused, match=r"'night' .*score"):
         run_certificate.certify(bench(ledger, ()), 2)
     assert not (ledger.path / "certificates").exists(), "no look was declared"
 
@@ -274,7 +274,7 @@ def test_a_campaign_without_a_certificate_gets_one_later_once_and_stops_between_
 
 def test_fewer_than_two_runs_of_each_arm_are_refused(tmp_path: Path) -> None:
     campaign(noisy(tmp_path / "noisy"))
-    with pytest.raises(Refused, match="--runs 1: give 2 to 100 runs of each arm"):
+    with pytest.raises(Refused, match=r"--runs 1: .*2 to 100"):
         certify.prove("night", None, 1, None, False)
 
 

@@ -199,9 +199,7 @@ def test_a_command_line_that_cannot_be_filled_is_refused(
 def test_a_command_trainer_without_a_command_is_refused(tmp_path: Path) -> None:
     toml = QUADRATIC.replace('train_cmd = "python fit.py --x {x} --out {out}"\n', "")
     folder = quadratic(tmp_path / "quad", toml=toml.replace('program = ["fit.py"]\n', ""))
-    with pytest.raises(
-        Refused, match=r"environment.toml: trainer = 'command' runs your own program: set train_cmd"
-    ):
+    with pytest.raises(Refused, match=r"trainer = 'command' .*train_cmd"):
         train.check(environments.load(folder))
 
 
@@ -284,7 +282,7 @@ def test_an_unknown_plug_in_is_refused_with_the_near_miss(package: str, name: st
 
 
 def test_an_option_that_a_proposer_does_not_take_is_refused() -> None:
-    with pytest.raises(Refused, match=r"proposer grid: pionts: unknown key. Did you mean 'points'\?"):
+    with pytest.raises(Refused, match=r"pionts: .*'points'\?"):
         propose.load("grid", {"pionts": 3})
 
 

@@ -290,9 +290,9 @@ def test_a_model_that_cannot_be_the_base_is_refused(tmp_path: Path, spoil: Any, 
 
 def test_a_row_without_an_answer_is_named() -> None:
     one, both = module("gsm8k", "prepare.py"), module("gsm8k_math", "prepare.py")
-    with pytest.raises(one.CannotPrepare, match="row 1 of the test part has no `#### NUMBER` at its end"):
+    with pytest.raises(one.CannotPrepare, match=r"row 1 .*test.*####"):
         list(one.gsm8k([words(1), {"question": "Q", "answer": "eighteen"}], "test"))
-    with pytest.raises(both.CannotPrepare, match=r"row 0 of the train part of MATH has no \\boxed\{\}"):
+    with pytest.raises(both.CannotPrepare, match=r"row 0 .*train.*MATH"):
         list(both.math([{"problem": "P", "solution": "it is \\boxed{1"}], "train"))
 
 
@@ -346,7 +346,7 @@ def test_what_the_cache_of_the_hub_has_is_taken_from_there(
     making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "base")
     assert (tmp_path / "base" / "model.safetensors").read_bytes() == b"weights"
     (tmp_path / "models--some--one" / "snapshots" / ("a" * 40) / "tokenizer.json").unlink()
-    with pytest.raises(making.CannotPrepare, match=r"\(no tokenizer.json\), and HF_HUB_OFFLINE is set"):
+    with pytest.raises(making.CannotPrepare, match=r"tokenizer.json.*HF_HUB_OFFLINE"):
         making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "again")
 
 

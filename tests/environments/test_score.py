@@ -93,17 +93,17 @@ def test_the_mean_does_not_depend_on_the_order_of_the_units() -> None:
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_unit_that_is_not_finite_is_refused_by_its_index(bad: float) -> None:
-    with pytest.raises(ValueError, match=f"unit 2 scored {bad}: only finite numbers count"):
+    with pytest.raises(ValueError, match=f"unit 2 .*{bad}.*finite"):
         Score.of([1.0, 2.0, bad], True)
 
 
 def test_no_unit_is_no_score() -> None:
-    with pytest.raises(ValueError, match="at least one unit, got none"):
+    with pytest.raises(ValueError, match="one unit"):
         Score.of([], True)
 
 
 def test_units_too_large_to_average_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"up to 1e\+200 are too large to average"):
+    with pytest.raises(ValueError, match=r"1e\+200"):
         Score.of([1e200, -1e200], True)
 
 

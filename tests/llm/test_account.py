@@ -93,20 +93,18 @@ def test_at_an_endpoint_of_ones_own_a_model_needs_no_provider(model: str, name: 
 
 
 def test_nothing_stated_and_nothing_saved_is_refused_with_the_remedy() -> None:
-    with pytest.raises(Refused, match="nothing says which language model to ask: give the option model"):
+    with pytest.raises(Refused, match="option model"):
         accounts(Stated())
 
 
 def test_a_block_without_a_server_is_refused() -> None:
-    with pytest.raises(Refused, match="LLM block 'mine' cannot be read without a Prefect server"):
+    with pytest.raises(Refused, match=r"'mine' .*Prefect server"):
         accounts(Stated(block="mine"))
 
 
 def test_a_block_on_a_server_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", nowhere())
-    with pytest.raises(
-        Refused, match="LLM block 'mine' cannot be read from the Prefect server at http://127"
-    ):
+    with pytest.raises(Refused, match=r"'mine' .*http://127"):
         accounts(Stated(block="mine"))
 
 
@@ -116,12 +114,12 @@ def test_a_variable_without_a_key_is_refused_by_name(
 ) -> None:
     if value is not None:
         monkeypatch.setenv("MY_MODEL_ACCESS", value)
-    with pytest.raises(Refused, match=f"key_variable = MY_MODEL_ACCESS, but MY_MODEL_ACCESS is {state}"):
+    with pytest.raises(Refused, match=f"key_variable = MY_MODEL_ACCESS.* {state}"):
         accounts(Stated(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
 
 
 def test_the_key_in_the_place_of_its_variable_is_refused_and_not_shown() -> None:
-    with pytest.raises(ValidationError, match="key_variable is no name of a variable") as caught:
+    with pytest.raises(ValidationError, match="key_variable") as caught:
         Stated(model="openai/gpt-4o", key_variable=KEY)
 
     assert KEY not in str(caught.value)
@@ -199,18 +197,18 @@ def test_an_endpoint_that_lists_its_models_for_the_key_passes() -> None:
 def test_an_endpoint_that_does_not_take_the_key_is_told(key: SecretStr | None, remedy: str) -> None:
     with (
         FakeLLM(key=KEY) as server,
-        pytest.raises(Refused, match=rf"does not take our key \(401\): .*{remedy}"),
+        pytest.raises(Refused, match=rf"401.*{remedy}"),
     ):
         check(Account(model="openai/test", base_url=server.url, key=key))
 
 
 def test_an_endpoint_that_is_not_there_is_told() -> None:
-    with pytest.raises(Refused, match=r"no language model answers at base_url = http://127.*: start it"):
+    with pytest.raises(Refused, match="base_url = http://127"):
         check(Account(model="openai/test", base_url=nowhere()))
 
 
 def test_a_forgotten_v1_is_told() -> None:
-    with FakeLLM() as server, pytest.raises(Refused, match=f"but {server.url} does: give that one"):
+    with FakeLLM() as server, pytest.raises(Refused, match=server.url):
         check(Account(model="openai/test", base_url=server.url.removesuffix("/v1")))
 
 
@@ -221,7 +219,7 @@ def test_a_server_of_another_kind_need_not_list_models() -> None:
 
 def test_ollama_is_looked_for_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OLLAMA_API_BASE", nowhere())
-    with pytest.raises(Refused, match="no language model answers at base_url = http://127"):
+    with pytest.raises(Refused, match="base_url = http://127"):
         check(Account(model="ollama_chat/llama3"))
 
 
@@ -232,16 +230,14 @@ def test_ollama_is_looked_for_without_a_key(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_missing_key_is_told_by_its_variable(
     model: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Refused, match=f"'{model}' needs a key, and {variable} is not set"):
+    with pytest.raises(Refused, match=f"'{model}' .*{variable}"):
         check(Account(model=model))
     monkeypatch.setenv(variable, KEY)
     check(Account(model=model))
 
 
 def test_a_model_without_a_provider_is_refused() -> None:
-    with pytest.raises(
-        Refused, match="'big-model' names no provider that LiteLLM knows: write provider/model"
-    ):
+    with pytest.raises(Refused, match=r"'big-model' .*provider/model"):
         check(Account(model="big-model"))
 
 
@@ -292,7 +288,7 @@ def test_a_script_that_is_over_does_not_go_unnoticed() -> None:
     for expected in (200, 404):
         body = {"messages": [{"role": "user", "content": "hello"}]}
         assert httpx.post(f"{server.url}/chat/completions", json=body).status_code == expected
-    with pytest.raises(AssertionError, match="2 requests came, the script has 1"):
+    with pytest.raises(AssertionError, match="2 requests"):
         server.__exit__(None, None, None)
 
 

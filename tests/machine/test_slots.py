@@ -140,7 +140,7 @@ def test_a_slot_is_held_by_one_thread_and_there_are_as_many_as_were_asked_for(tm
     two = Slots(tmp_path, cpu_slots=2, folder=tmp_path / "slots")
     with two.hold(give_up) as first, two.hold(give_up) as second:
         assert (first.name, second.name) == ("cpu-0", "cpu-1")
-        with pytest.raises(Waited, match=r"cpu-0 is held by process .* cpu-1 is held"), two.hold(give_up):
+        with pytest.raises(Waited, match=r"cpu-0 .*cpu-1"), two.hold(give_up):
             pass
     with two.hold(give_up) as again:
         assert again.name == "cpu-0"
@@ -263,10 +263,10 @@ def test_a_note_that_says_nonsense_is_no_holder(one: Slots) -> None:
 
 def test_a_link_in_the_place_of_the_folder_or_a_file_in_that_of_a_fence_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(Refused, match="is no folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
+    with pytest.raises(Refused, match="folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
         pass
     (tmp_path / "a.fence").touch()
-    with pytest.raises(Refused, match="is no fence of ours"):
+    with pytest.raises(Refused, match=r"fence|lock"):
         file_locks.open_fence(tmp_path / "a.fence")
 
 
@@ -369,7 +369,7 @@ def test_a_group_of_gpus_is_taken_as_a_whole_or_not_at_all(tmp_path: Path, quiet
         Slots(tmp_path, (group,), folder=folder) for group in (FOUR[:1], FOUR[1:2], FOUR[1::-1])
     )
     with second.hold():
-        with pytest.raises(Waited, match="gpu-1-0 is held by process"), pair.hold(give_up):
+        with pytest.raises(Waited, match="gpu-1-0"), pair.hold(give_up):
             pass
         with first.hold(give_up) as slot:
             assert slot.gpus == ("GPU-aaaa",)
@@ -422,7 +422,7 @@ def test_a_gpu_that_somebody_else_uses_is_passed_over_while_another_is_free(
     slots = Slots(tmp_path, ((FOUR[0],), (FOUR[1],)), folder=tmp_path / "slots", patience=0.3)
     with slots.hold(give_up) as slot:
         assert slot.name == "gpu-1"
-        with pytest.raises(SlotHeld, match=f"gpu-0 is used by process {os.getpid()} "), slots.hold():
+        with pytest.raises(SlotHeld, match=f"gpu-0 .*{os.getpid()}"), slots.hold():
             pass
 
 
@@ -455,10 +455,10 @@ def test_the_device_says_which_slots_there_are(
 def test_a_layout_that_this_machine_cannot_have_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Refused, match=r"gpus = \[\[0, 4\]\], but this machine has 0, 1, 2, 3: correct it"):
+    with pytest.raises(Refused, match=r"\[\[0, 4\]\].* 0, 1, 2, 3"):
         here(tmp_path, on("auto"), Layout(((0, 4),)))
     monkeypatch.setenv(VISIBLE, "0,2")
-    with pytest.raises(Refused, match="CUDA_VISIBLE_DEVICES = '0,2' hides a GPU of each group"):
+    with pytest.raises(Refused, match="CUDA_VISIBLE_DEVICES = '0,2'"):
         here(tmp_path, on("auto"), Layout(((0, 1), (2, 3))))
 
 
@@ -470,9 +470,7 @@ def test_a_run_that_needs_two_gpus_gets_pairs(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv(VISIBLE, "1,2,3")
     assert [part.name for part in here(tmp_path, pair).parts] == ["gpu-1-2"]
     monkeypatch.setenv(VISIBLE, "3")
-    with pytest.raises(
-        Refused, match="a run of cartpole needs 2 GPUs, and the slots of this machine are of GPU 3"
-    ):
+    with pytest.raises(Refused, match="cartpole needs 2 GPUs"):
         here(tmp_path, pair)
 
 
@@ -480,7 +478,7 @@ def test_a_driver_that_fails_is_refused_where_a_gpu_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", "echo 'no driver'; exit 9"))
-    with pytest.raises(Refused, match="device = 'cuda', but nvidia-smi ends with status 9: no driver"):
+    with pytest.raises(Refused, match=r"device = 'cuda'.*status 9: no driver"):
         here(tmp_path, on("cuda"))
     assert here(tmp_path, on("auto")).groups == ()
 

@@ -198,7 +198,7 @@ def test_the_gaussian_process_minimises_where_less_is_better() -> None:
 
 def test_without_torch_the_gaussian_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(Refused, match="proposer 'gp' needs the package 'torch': install it, or choose 'tpe'"):
+    with pytest.raises(Refused, match=r"'gp' .*'torch'.*'tpe'"):
         Gp().preflight()
 
 

@@ -118,7 +118,7 @@ def test_a_recipe_that_is_edited_while_it_waits_is_not_taken_for_what_it_was(
             while not said:
                 time.sleep(0.01)
             (environment.folder / "prepare.py").write_text(RECIPE + "\n")
-        with pytest.raises(Refused, match="a file of its recipe was changed just now"):
+        with pytest.raises(Refused, match="changed just now"):
             made.result()
     assert not place.exists()
 
@@ -259,23 +259,23 @@ def test_a_recipe_that_fails_is_refused_with_its_last_words_and_leaves_nothing(
 def test_what_the_disk_has_no_room_for_is_refused_before_it_is_begun(tmp_path: Path, home: Path) -> None:
     pool(tmp_path / "pool")
     environment = environments.load(tmp_path / "pool", {"prepare.disk_gb": 1e6})
-    with pytest.raises(Refused, match=r"needs 1e\+06 GiB to be prepared .* make room there"):
+    with pytest.raises(Refused, match=r"1e\+06 GiB"):
         make(environment, home)
     assert not (home / preparing.FOLDER).exists()
     spec = CampaignSpec.of(
         environment=str(tmp_path / "pool"), name="n", advanced={"overrides": {"prepare.disk_gb": 1e6}}
     )
-    with pytest.raises(Refused, match="GiB to be prepared"):
+    with pytest.raises(Refused, match="GiB"):
         spec.check()
     assert not Ledger.exists("n")
 
 
 def test_settings_that_no_json_holds_and_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=r"prepare\.settings: must be what JSON can hold"):
+    with pytest.raises(Refused, match=r"prepare\.settings: .*JSON"):
         pool(tmp_path / "pool", more="settings.day = 2026-11-22\n")
     pool(tmp_path / "pool", more='files = ["more"]\n')
     (tmp_path / "pool/more").mkdir()
-    with pytest.raises(Refused, match="a recipe is made of files"):
+    with pytest.raises(Refused, match="files"):
         preparing.place(environments.load(tmp_path / "pool"), tmp_path)
 
 
@@ -318,15 +318,13 @@ def test_a_campaign_keeps_the_helpers_that_it_began_with(
 
 def test_a_helper_that_is_unknown_or_hides_a_file_of_the_environment_is_refused(tmp_path: Path) -> None:
     spec = pool(tmp_path / "pool", more='helpers = ["makin"]\n')
-    with pytest.raises(
-        Refused, match=r"\[prepare\] helpers: unknown helper 'makin'. Did you mean 'making'\?"
-    ):
+    with pytest.raises(Refused, match=r"helpers: .*'makin'.*'making'\?"):
         spec.check()
     with pytest.raises(Refused, match=r"helpers"):
         pool(tmp_path / "pool", more='helpers = ["../making"]\n')
     (tmp_path / "pool/making.py").write_text("")
     spec = pool(tmp_path / "pool", more='files = ["making.py"]\nhelpers = ["making"]\n')
-    with pytest.raises(Refused, match=r"would lie in place of its own making\.py: rename that$"):
+    with pytest.raises(Refused, match=r"own making\.py: rename"):
         spec.check()
 
 
@@ -337,7 +335,7 @@ def test_an_environment_that_trains_on_gpus_is_refused_where_there_is_none(
     pool(tmp_path / "pool")
     monkeypatch.setenv("PATH", str(tmp_path))
     preparing.check_gpus(environments.load(tmp_path / "pool"), tmp_path)
-    with pytest.raises(Refused, match="device = 'cuda', and no GPU is to be had here"):
+    with pytest.raises(Refused, match="device = 'cuda'"):
         preparing.check_gpus(environments.load(tmp_path / "pool", {"device": "cuda"}), tmp_path)
 
 
@@ -400,7 +398,7 @@ def test_questions_that_a_judge_cannot_trust_are_refused(
 def test_a_pool_without_report_questions_is_refused_and_no_pool_at_all_is_none(tmp_path: Path) -> None:
     folder = written(tmp_path / "made")
     (folder / "judge/report.jsonl").unlink()
-    with pytest.raises(Unfit, match=r"judge/report\.jsonl is missing"):
+    with pytest.raises(Unfit, match=r"judge/report\.jsonl"):
         output.check_questions(folder)
     for name in ("search", "confirm"):
         (folder / f"judge/{name}.jsonl").unlink()
@@ -425,7 +423,7 @@ def test_links_pipes_and_files_with_two_names_are_refused_and_hidden_files_are_l
             output.contents(folder)
         (folder / "data/odd").unlink()
     (folder / "/".join(["data", *"abcdefghij"])).mkdir(parents=True)
-    with pytest.raises(Unfit, match="nested deeper than 8"):
+    with pytest.raises(Unfit, match="deeper than 8"):
         output.tidy(folder)
 
 
@@ -492,7 +490,7 @@ def test_what_somebody_changed_is_not_taken_for_what_was_made(tmp_path: Path, ho
     report.chmod(0o644)
     text = report.read_text()
     report.write_text(text.replace("9", "8"))
-    with pytest.raises(Refused, match=r"report\.jsonl is not what was made: .* it is made anew"):
+    with pytest.raises(Refused, match=r"report\.jsonl"):
         make(environment, home)
     report.write_text(text)
     assert make(environment, home) == place
@@ -521,7 +519,7 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
     digest = calibration.digest(ledger.path, ledger.environment)
     remade(place)
     ledger.verify()
-    with pytest.raises(Refused, match=r"was made anew, and is not what .* began with") as refused:
+    with pytest.raises(Refused, match="made anew") as refused:
         preparation.make_ready(ledger, "here")
     assert first.content in str(refused.value)
     with pytest.raises(Refused, match="was made anew"):
@@ -555,9 +553,7 @@ def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
         waiting.result(timeout=30)
     place.rename(late)
     monkeypatch.setattr(trial, "VISIBLE_SECONDS", 0.1)
-    with pytest.raises(
-        Refused, match=r"is not there on .*: what the recipe of pool has made lies beside the camp"
-    ):
+    with pytest.raises(Refused, match="recipe of pool"):
         trial.see_prepared(ledger.environment)
 
 
@@ -644,7 +640,7 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     assert preparation.prepare(folder, {}, as_json=False) == 0
     assert "was prepared already" in capsys.readouterr().out
     quad = str(quadratic(tmp_path / "quad"))
-    with pytest.raises(Refused, match="quad has no recipe"):
+    with pytest.raises(Refused, match="recipe"):
         preparation.prepare(quad, {}, as_json=False)
 
 

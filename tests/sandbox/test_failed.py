@@ -94,9 +94,7 @@ AT_FAULT = failing({"failed": "port in use: 8000 is held by process 7", "retry":
 
 
 def test_the_machine_is_at_fault_where_no_edit_can_have_made_the_program_say_so(tmp_path: Path) -> None:
-    with pytest.raises(
-        CannotStart, match=r"^port in use: 8000 is held by process 7 \(log: .*/trial/log.txt\)$"
-    ):
+    with pytest.raises(CannotStart, match=r"port in use: 8000 .*process 7.*/trial/log.txt"):
         train(tmp_path, AT_FAULT, SETTINGS)
 
 

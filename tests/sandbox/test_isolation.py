@@ -54,9 +54,7 @@ def test_auto_is_the_best_level_that_works_and_a_level_that_works_can_be_asked_f
 
 
 def test_a_level_that_nobody_has_heard_of_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(
-        Refused, match="isolation 'chroot' is not to be had here: there are auto, bwrap, landlock, none"
-    ):
+    with pytest.raises(Refused, match=r"'chroot'.* auto, bwrap, landlock, none"):
         choose("chroot")
 
 
@@ -65,7 +63,7 @@ def test_without_bubblewrap_on_the_path_the_level_is_refused_and_auto_goes_witho
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert found("bwrap").why == "bubblewrap is not installed (Debian, Ubuntu, Fedora: package bubblewrap)"
-    with pytest.raises(Refused, match="isolation 'bwrap' is not to be had here: bubblewrap is not installed"):
+    with pytest.raises(Refused, match=r"'bwrap'.*not installed"):
         choose("bwrap")
     assert choose("auto") == ("landlock" if found("landlock").works else "none")
 
@@ -77,9 +75,7 @@ def test_a_bubblewrap_that_fails_is_found_out_with_its_own_words(
         tmp_path / "bin", monkeypatch, "sys.exit('bwrap: no permission to make a namespace')"
     )
     assert found("bwrap") == Finding("bwrap", False, "bwrap: no permission to make a namespace")
-    with pytest.raises(
-        Refused, match="isolation 'bwrap' is not to be had here: bwrap: no permission to make"
-    ):
+    with pytest.raises(Refused, match=r"'bwrap'.*no permission"):
         choose("bwrap")
 
 
@@ -123,9 +119,7 @@ def test_a_bubblewrap_that_leaves_the_network_open_is_found_out(
 def test_a_kernel_without_landlock_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "landlock_version", lambda: 0)
     assert found("landlock").why.startswith("this kernel has no Landlock (Linux 5.13 or later")
-    with pytest.raises(
-        Refused, match="isolation 'landlock' is not to be had here: this kernel has no Landlock"
-    ):
+    with pytest.raises(Refused, match=r"'landlock'.*kernel"):
         choose("landlock")
 
 
@@ -143,7 +137,7 @@ def test_on_a_processor_without_a_filter_only_the_level_without_walls_is_left(
 @pytest.mark.parametrize("level", ["bwrap", "landlock"])
 def test_what_is_not_on_this_machine_cannot_be_given(tmp_path: Path, level: Level) -> None:
     """It may be on the machine that the campaign was asked for on."""
-    with pytest.raises(Refused, match=rf"readable: there is no {tmp_path}/prime-rl on {platform.node()}: "):
+    with pytest.raises(Refused, match=rf"readable: .*{tmp_path}/prime-rl.*{platform.node()}"):
         isolation.check_given(level, tmp_path / "runs", (tmp_path / "prime-rl",))
 
 

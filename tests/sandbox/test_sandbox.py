@@ -45,7 +45,7 @@ def test_with_bubblewrap_gone_nothing_is_run_in_its_place(
     (tmp_path / "bwrap").write_text("#!/bin/sh\n/usr/bin/id > ran\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", "/nonexistent")
-    with pytest.raises(CannotStart, match="bwrap is not on PATH any more"):
+    with pytest.raises(CannotStart, match=r"bwrap.*PATH"):
         program(tmp_path, "bwrap", "python", "-V")
     assert not (tmp_path / "ran").exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bwrap", "log"]
@@ -69,7 +69,7 @@ def test_with_a_killed_keeper_what_threw_its_marker_away_goes_too(tmp_path: Path
     with program(tmp_path, level, "python", "-c", code) as started:
         wait_for(lambda: alive(SLEEP))
         os.kill(started.process.pid, signal.SIGKILL)
-        with pytest.raises(Stopped, match="its keeper was killed"):
+        with pytest.raises(Stopped, match="killed"):
             wait_for(lambda: started.poll(0.05) is not None)
         assert not alive(SLEEP)
 
@@ -91,7 +91,7 @@ def test_a_program_under_landlock_hears_nothing_of_other_folders(tmp_path: Path)
 
 
 def test_a_home_among_the_systems_files_is_refused() -> None:
-    with pytest.raises(Refused, match=r"/usr/share/nightshift is below /usr, which every trial may read"):
+    with pytest.raises(Refused, match=r"/usr/share/nightshift.* /usr,"):
         isolation.check_given("bwrap", Path("/usr/share/nightshift"), ())
     isolation.check_given("bwrap", home(), ())
 
@@ -108,7 +108,7 @@ def test_what_would_show_other_trials_or_processes_is_not_given(listed: str) -> 
 def test_data_that_only_root_can_read_is_refused_before_anything_runs(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
-    with pytest.raises(Refused, match="can be read by its owner alone"):
+    with pytest.raises(Refused, match="owner"):
         isolation.check_given("bwrap", home(), (data,))
     isolation.check_given("landlock", home(), (data,))
 

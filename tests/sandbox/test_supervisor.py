@@ -318,9 +318,7 @@ def test_a_killed_keeper_is_noticed_and_nothing_that_carries_the_marker_is_left(
     ) as program:  # fmt: skip
         wait_for(lambda: alive(SLEEP))
         os.kill(program.process.pid, signal.SIGKILL)
-        with pytest.raises(
-            Stopped, match="its keeper was killed, and with it everything that could be found of it"
-        ):
+        with pytest.raises(Stopped, match="killed"):
             wait_for(lambda: program.poll(0.05) is not None)
         assert alive(SLEEP) == [] == alive(NAP)
 
@@ -331,7 +329,7 @@ def test_a_program_that_cannot_be_confined_is_a_fault_of_the_machine_and_leaves_
     if "landlock" not in WORKING:
         pytest.skip("this kernel has no Landlock")
     view = View((tmp_path / "missing",), ())
-    with pytest.raises(CannotStart, match=r"cannot start .*: No such file or directory \(.*/missing\)"):
+    with pytest.raises(CannotStart, match=r"No such file .*missing"):
         Program(
             ["python", "-V"], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level="landlock",
             view=view, limits=Limits(),

@@ -98,7 +98,7 @@ def test_a_campaign_that_learns_from_none_has_no_lessons(tmp_path: Path) -> None
 
 def test_a_broken_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "learned.json").write_text('[{"number": 1}]')
-    with pytest.raises(Refused, match=r"learned\.json: not the trials of a campaign: Field required"):
+    with pytest.raises(Refused, match=r"learned\.json: .*Field required"):
         lessons(tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_a_campaign_that_says_nothing_of_this_environment_is_refused(
 def test_a_campaign_that_is_not_there_or_has_decided_nothing_is_refused(tmp_path: Path) -> None:
     environment = quad(tmp_path)
     campaign("empty", environment, ())
-    with pytest.raises(Refused, match="campaign 'empty' has no finished trial to learn from: leave it out"):
+    with pytest.raises(Refused, match=r"'empty' .*trial"):
         learned_from(["empty"], environment)
-    with pytest.raises(Refused, match=r"unknown campaign 'emty'\. Did you mean 'empty'"):
+    with pytest.raises(Refused, match=r"'emty'.*'empty'"):
         learned_from(["emty"], environment)

@@ -74,7 +74,7 @@ def test_a_name_with_odd_characters_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["artifacts", "mlflow.db", "mlflow.db-wal"])
 def test_a_name_under_which_mlflow_keeps_its_data_is_refused(name: str) -> None:
-    with pytest.raises(Refused, match=f"campaign name {name!r}: MLflow's data is kept under it"):
+    with pytest.raises(Refused, match=f"{name!r}.*MLflow"):
         check_name(name)
 
 
@@ -205,9 +205,7 @@ def test_a_directory_that_is_no_campaign_is_left_as_it_is(tmp_path: Path, home: 
     thesis = home / "n/thesis/chapter.tex"
     thesis.parent.mkdir(parents=True)
     thesis.write_text("years of work")
-    with pytest.raises(
-        Refused, match=r"runs/n holds 'thesis' and is no half-made campaign: choose another name"
-    ):
+    with pytest.raises(Refused, match=r"runs/n .*'thesis'"):
         created(tmp_path)
     assert thesis.read_text() == "years of work"
 
@@ -215,7 +213,7 @@ def test_a_directory_that_is_no_campaign_is_left_as_it_is(tmp_path: Path, home: 
 def test_a_file_in_the_place_of_a_campaign_is_left_as_it_is(tmp_path: Path, home: Path) -> None:
     home.mkdir()
     (home / "n").write_text("notes")
-    with pytest.raises(Refused, match=r"runs/n is a file: choose another name for the campaign"):
+    with pytest.raises(Refused, match="runs/n is a file"):
         created(tmp_path)
     assert (home / "n").read_text() == "notes"
 
@@ -253,9 +251,7 @@ def test_an_environment_too_large_to_be_copied_is_refused(tmp_path: Path) -> Non
 def test_a_campaign_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     path = created(tmp_path).path / "campaign.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2, "new": "field"}))
-    with pytest.raises(
-        Refused, match=re.escape(f"{path} has format 2, this Nightshift reads up to 1: upgrade it")
-    ):
+    with pytest.raises(Refused, match=re.escape(f"{path} has format 2")):
         Ledger.open("n")
 
 
@@ -281,14 +277,12 @@ def test_a_campaign_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_campaign_is_refused_with_the_near_miss(tmp_path: Path) -> None:
     created(tmp_path, "night-1")
-    with pytest.raises(
-        Refused, match=r"unknown campaign 'nigth-1'. Did you mean 'night-1'\? Available: night-1."
-    ):
+    with pytest.raises(Refused, match=r"'nigth-1'.*'night-1'\?"):
         Ledger.open("nigth-1")
 
 
 def test_where_there_is_no_campaign_none_is_available() -> None:
-    with pytest.raises(Refused, match=r"unknown campaign 'n'. Available: none."):
+    with pytest.raises(Refused, match=r"'n'.*none"):
         Ledger.open("n")
 
 
@@ -306,7 +300,7 @@ def test_a_frozen_file_that_was_changed_is_refused(tmp_path: Path, file: str) ->
     ledger = created(tmp_path)
     with (ledger.path / file).open("a") as opened:
         opened.write("# changed\n")
-    with pytest.raises(Refused, match="its frozen files or its judge have changed since it began"):
+    with pytest.raises(Refused, match=r"frozen files .*changed"):
         Ledger.open("n").verify()
 
 

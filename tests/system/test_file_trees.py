@@ -106,5 +106,5 @@ def test_what_is_no_folder_is_removed_too_and_what_is_not_there_is_fine(tmp_path
 
 def test_what_cannot_be_removed_is_told_with_the_reason(tmp_path: Path) -> None:
     busy = Path("/proc/self/task")  # not even root can
-    with pytest.raises(OSError, match="cannot remove /proc/self/task: "):
+    with pytest.raises(OSError, match="/proc/self/task"):
         file_trees.remove(busy)

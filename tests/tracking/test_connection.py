@@ -53,7 +53,7 @@ def server_answering(status: int) -> Iterator[str]:
 def test_a_dead_server_is_reported_at_once(tmp_path: Path) -> None:
     tracker = locate(f"http://me:secret@127.0.0.1:{closed_port()}", tmp_path)
     before = time.monotonic()
-    with pytest.raises(Unreachable, match=r"no MLflow server answers at http://127\.0\.0\.1:\d+: .*refused"):
+    with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:\d+: .*refused"):
         tracker.open_campaign(CAMPAIGN)
     assert time.monotonic() - before < 1
 

@@ -498,7 +498,7 @@ def test_a_deleted_experiment_is_not_brought_back(store: Mlflow, campaign: Campa
     experiment = client_of(store).get_experiment_by_name("nightshift/deleted")
     assert experiment is not None
     client_of(store).delete_experiment(experiment.experiment_id)
-    with pytest.raises(Rejected, match=r"was deleted in MLflow: restore it \(mlflow experiments restore"):
+    with pytest.raises(Rejected, match="mlflow experiments restore"):
         Mlflow(store.uri, store._store.home).open_campaign(elsewhere)
 
 
@@ -568,7 +568,7 @@ def test_off_means_that_nothing_is_recorded(campaign: CampaignRecord, tmp_path: 
     "stated", ["file:///tmp/runs", "runs", "./runs", "/tmp/runs", "sqlite", "ftp://host"]
 )
 def test_a_plain_folder_is_refused_with_the_remedy(stated: str, tmp_path: Path) -> None:
-    with pytest.raises(Refused, match=f"tracking cannot go to '{stated}'.*sqlite:///{tmp_path}/mlflow.db"):
+    with pytest.raises(Refused, match=f"'{stated}'.*sqlite:///{tmp_path}/mlflow.db"):
         locate(stated, tmp_path)
 
 
@@ -616,7 +616,7 @@ def test_a_dead_prefect_server_is_not_hidden(tmp_path: Path, monkeypatch: pytest
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{listener.getsockname()[1]}/api")
-    with pytest.raises(ConnectionError, match="no Prefect server answers at PREFECT_API_URL="):
+    with pytest.raises(ConnectionError, match="PREFECT_API_URL="):
         locate(None, tmp_path)
 
 
@@ -632,5 +632,5 @@ def test_the_block_describes_every_field_and_hides_its_secrets() -> None:
 def test_a_block_with_half_or_two_identities_is_refused(identity: dict[str, Any]) -> None:
     from blocks.tracking import Tracking
 
-    with pytest.raises(ValueError, match=r"username and password"):
+    with pytest.raises(ValueError, match="password"):
         Tracking(uri="http://host", **identity)

@@ -401,7 +401,7 @@ def test_a_problem_it_cannot_train_is_refused_with_the_reason(
 
 def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ppo.Refused, match="device is 'cuda', and torch finds no such GPU"):
+    with pytest.raises(ppo.Refused, match="'cuda'"):
         train(config(tmp_path, device="cuda"))
     train(config(tmp_path, device="auto", steps=64, params={"num_steps": 8}))
 

@@ -415,7 +415,7 @@ def test_a_step_whose_loss_is_missing_has_diverged(run: Run) -> None:
     write(run, 1, *TRAINER)
     write(run, 2, *TRAINER[:2], {"entropy/all/mean": 0.3}, TRAINER[3])
     steps.read()
-    with pytest.raises(Failed, match=r"^diverged: the loss of step 2 is no finite number$"):
+    with pytest.raises(Failed, match=r"^diverged: .*step 2"):
         steps.read(final=True)
 
 
@@ -545,7 +545,7 @@ def test_a_model_may_come_in_shards(run: Run, tmp_path: Path) -> None:
 
 def test_weights_from_before_the_first_step_are_no_model(run: Run, tmp_path: Path) -> None:
     broadcast(run, 0)
-    with pytest.raises(Failed, match=r"^left nothing to score: .* it came to step 0$"):
+    with pytest.raises(Failed, match=r"^left nothing to score: .*step 0"):
         ends.assemble(run, reached=0)
     assert not (tmp_path / "out/model").exists()
 
