@@ -25,7 +25,7 @@ from flows.trial import trial
 from tasks.machine import file_locks
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
-from tests.conftest import _free_port, _wait_until_healthy
+from tests.support.servers import free_port, wait_until_healthy
 from tests.support.toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start, status
 
 CHECKOUT = Path(__file__).parents[2]
@@ -172,7 +172,7 @@ def postgres() -> Iterator[str]:
     who = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
     with tempfile.TemporaryDirectory(prefix="nightshift-postgres-", ignore_cleanup_errors=True) as folder:
         os.chown(folder, pwd.getpwnam(who).pw_uid, -1)
-        data, port = f"{folder}/data", str(_free_port())
+        data, port = f"{folder}/data", str(free_port())
         as_who: dict[str, Any] = {"user": who} if os.geteuid() == 0 else {}
         quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         subprocess.run(
@@ -189,7 +189,7 @@ def postgres() -> Iterator[str]:
 @pytest.fixture
 def big_server(postgres: str, tmp_path: Path) -> Iterator[str]:
     """A Prefect server on PostgreSQL."""
-    port = _free_port()
+    port = free_port()
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     more = {"PREFECT_HOME": str(tmp_path / "server"), "PREFECT_API_DATABASE_CONNECTION_URL": postgres}
     with (tmp_path / "server.log").open("wb") as log:
@@ -198,7 +198,7 @@ def big_server(postgres: str, tmp_path: Path) -> Iterator[str]:
             start_new_session=True,
         )  # fmt: skip
     try:
-        _wait_until_healthy(f"http://127.0.0.1:{port}/api", process, tmp_path / "server.log")
+        wait_until_healthy(f"http://127.0.0.1:{port}/api", process, tmp_path / "server.log")
         yield f"http://127.0.0.1:{port}/api"
     finally:
         os.killpg(process.pid, signal.SIGKILL)

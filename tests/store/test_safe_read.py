@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import zipfile
 from collections.abc import Iterator
@@ -32,9 +33,10 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Mlflow:
-    """One sqlite store for the module: making its tables takes seconds."""
+def store(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Mlflow:
+    """One sqlite store for the module."""
     home = tmp_path_factory.mktemp("home")
+    shutil.copy(empty_mlflow, home)
     return Mlflow(f"sqlite:///{home}/mlflow.db", home)
 
 

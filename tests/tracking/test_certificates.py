@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -42,9 +43,10 @@ BETTER, SAME = (310.0, 320.0, 330.0), (205.0, 195.0, 200.0)
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Mlflow:
-    """One sqlite store for the module: making its tables takes seconds."""
+def store(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Mlflow:
+    """One sqlite store for the module."""
     home = tmp_path_factory.mktemp("home")
+    shutil.copy(empty_mlflow, home)
     return Mlflow(f"sqlite:///{home}/mlflow.db", home)
 
 

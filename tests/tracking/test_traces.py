@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,9 +36,10 @@ ENDED = 1_700_000_050.0
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
-    """One fresh sqlite store for the module, while the process is told of another."""
+def store(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterator[Mlflow]:
+    """One sqlite store for the module, while the process is told of another."""
     home = tmp_path_factory.mktemp("home")
+    shutil.copy(empty_mlflow, home)
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "other.db"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{elsewhere}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import sqlite3
 import subprocess
@@ -43,9 +44,10 @@ PARAMS: Params = {"learning_rate": 0.0003, "clip": 0.2, "lanes": 8, "orthogonal"
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mlflow]:
-    """One fresh sqlite store for the module: making its tables takes seconds."""
+def store(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterator[Mlflow]:
+    """One sqlite store for the module."""
     home = tmp_path_factory.mktemp("home")
+    shutil.copy(empty_mlflow, home)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("PREFECT_API_URL", raising=False)
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
