@@ -52,6 +52,7 @@ def lives(home: Path, name: str) -> list[dict[str, Any]]:
     return [event for event in events if event["event"] == "life"]
 
 
+@pytest.mark.usefixtures("stores")
 def test_a_campaign_runs_and_everything_about_it_can_be_read(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad")
     done = nightshift(
@@ -168,6 +169,7 @@ def test_a_campaign_whose_every_trial_crashes_fails_with_1(tmp_path: Path, home:
     assert status("broken")["reason"] == "5 of the last 5 trials crashed"
 
 
+@pytest.mark.usefixtures("stores")
 def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
     tmp_path: Path, home: Path, server: str
 ) -> None:
@@ -282,6 +284,7 @@ def test_a_campaign_killed_again_and_again_at_any_moment_loses_and_doubles_nothi
     assert status("wild")["waiting_to_record"] == 0
 
 
+@pytest.mark.slow
 def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(30))
     with start(
@@ -350,8 +353,8 @@ def test_a_finished_campaign_prints_its_result_and_goes_on_only_when_asked_for_m
 @pytest.mark.parametrize(
     ("stated", "was", "asked"),
     [
-        (["--proposer", "grid"], "proposer = 'tpe'", "'grid'"),
-        (["--seed", "8"], "seed = 7", "8"),
+        pytest.param(["--proposer", "grid"], "proposer = 'tpe'", "'grid'", marks=pytest.mark.slow),
+        pytest.param(["--seed", "8"], "seed = 7", "8", marks=pytest.mark.slow),
         (["--set", "budget_seconds=9"], "overrides = {}", "{'budget_seconds': 9}"),
     ],
 )

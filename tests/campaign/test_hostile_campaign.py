@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import pytest
+
 from tests.support.toy import GREEDY, nightshift, status
 
 TOML = """\
@@ -109,6 +111,7 @@ REASONS = {
 }
 
 
+@pytest.mark.slow
 def test_after_a_night_of_hostile_proposals_the_baseline_ships_and_nothing_else_has_changed(
     tmp_path: Path, home: Path, server: str
 ) -> None:

@@ -297,6 +297,7 @@ def test_the_command_tells_each_run_and_then_who_is_better(tmp_path: Path, home:
     assert lines[7].startswith("A is better by ") and lines[8] == f"see {home / '.duels/noisy/0001'}"
 
 
+@pytest.mark.slow
 def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     arguments = ("duel", "baseline", '{"x": 90}', "--runs", "2", "--on", str(folder), "--json", "--seed", "3")

@@ -220,6 +220,7 @@ def test_a_look_counts_as_taken_when_another_trial_is_champion_before_it_is_over
     assert (found["trial"], found["passed"], found["gain"], found["runs"]) == (1, False, None, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_with_several_looks_the_new_champion_gets_the_next_one(tmp_path: Path, server: str) -> None:
     ledger = night(noisy(tmp_path / "noisy"), advanced={"looks": "several"})

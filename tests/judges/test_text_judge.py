@@ -297,10 +297,10 @@ def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str,
 @pytest.mark.parametrize(
     "endless",
     [
-        "while True: pass",
+        pytest.param("while True: pass", marks=pytest.mark.slow),
         "import re; re.match('(a+)+b', 'a' * 60)",
         "import os, time; os.fork() or time.sleep(600); os.wait()",
-        "import time; time.sleep(600)",
+        pytest.param("import time; time.sleep(600)", marks=pytest.mark.slow),
     ],
 )
 def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(

@@ -66,6 +66,7 @@ def test_cma_es_comes_nearer_to_the_best_point_than_random_search() -> None:
     assert np.mean(ours) < np.mean(chance) / 1.5
 
 
+@pytest.mark.slow
 def test_the_gaussian_process_comes_nearer_to_the_best_point_than_random_search() -> None:
     ours = nearest(walked(Gp(), PLANE, 10, seed=0))
     chance = [nearest(walked(RandomSearch(), PLANE, 10, seed)) for seed in range(20)]

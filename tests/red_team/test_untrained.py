@@ -70,8 +70,17 @@ def move(seen):
 
 @pytest.mark.parametrize(
     ("name", "program", "good", "baseline"),
-    [("lunar_lander", HEURISTIC, 150.0, -100.0), ("cartpole", PLANNER, 300.0, 25.0)],
-    ids=["calls gymnasium's own heuristic", "plans with a simulator"],
+    [
+        pytest.param(
+            "lunar_lander",
+            HEURISTIC,
+            150.0,
+            -100.0,
+            marks=pytest.mark.slow,
+            id="calls gymnasium's own heuristic",
+        ),
+        pytest.param("cartpole", PLANNER, 300.0, 25.0, id="plans with a simulator"),
+    ],
 )
 def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     tmp_path: Path, name: str, program: str, good: float, baseline: float

@@ -32,10 +32,9 @@ OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
 
 
 @pytest.fixture
-def settled(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def settled(own_server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose server keeps its data there; what `settle_in` does in a process of its own."""
-    directory = home / ".prefect"
-    directory.mkdir(parents=True)
+    home, directory = own_server, own_server / ".prefect"
     for name, value in {**connect.QUIET, "PREFECT_HOME": str(directory)}.items():
         monkeypatch.setenv(name, value)
     return home
