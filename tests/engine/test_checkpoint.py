@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import subprocess
 import sys
@@ -106,7 +107,7 @@ def test_digests_and_seeds_are_the_same_in_every_process() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": "77"},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": "77"},
         capture_output=True,
         text=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -183,7 +184,7 @@ def proposals(folder: Path) -> str:
     """What every proposer says to the same histories, pending trials and seeds, as JSON."""
     environment = environments.load(folder)
     first: Pending = {6: Proposal(environment.defaults | {"x": 1.5})}
-    asked = itertools.product(NAMES, (0, 1, 5), (1, 2), ({}, first))
+    asked = itertools.product(NAMES, (0, 5), (1,), ({}, first))
     found = [
         next_proposal(environment, propose.load(name, {}), history_of(environment, trials), seed, pending)
         for name, trials, seed, pending in asked
@@ -201,7 +202,7 @@ def test_the_same_history_and_seed_give_the_same_proposal_here_and_in_another_pr
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(folder)],
-        env={"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": "77"},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": "77"},
         capture_output=True,
         text=True,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -300,7 +301,7 @@ def test_another_process_gives_the_same_answers() -> None:
             "-c",
             "import json; from tests.proposers.test_tpe import answers; print(json.dumps(answers()))",
         ],
-        env={"PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": "5"},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": "5"},
         capture_output=True,
         text=True,
     )
