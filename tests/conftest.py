@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
-SERVER_SECONDS = 90.0
-"""How long a Prefect server may take to answer; cold, on a busy machine, 8 to 22 s were seen."""
+from tests.support import servers
 
 # Prefect and MLflow read these when they are imported, which test modules may do before any fixture runs.
 _PREFECT_HOME = tempfile.TemporaryDirectory(prefix="nightshift-tests-")
@@ -42,10 +39,40 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database to copy: making its tables takes seconds."""
+    return servers.empty_mlflow_database(servers.for_all_workers(tmp_path_factory))
+
+
+@pytest.fixture(scope="session")
+def empty_prefect(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of a Prefect server to copy: making its tables takes seconds."""
+    return servers.empty_prefect_database(servers.for_all_workers(tmp_path_factory))
+
+
+@pytest.fixture
+def stores(home: Path, empty_mlflow: Path) -> Path:
+    """The home with an MLflow database that no campaign has written to: for tests that run whole campaigns."""
+    home.mkdir(mode=0o700, parents=True)
+    shutil.copy(empty_mlflow, home / "mlflow.db")
+    return home
+
+
+@pytest.fixture
+def own_server(home: Path, empty_prefect: Path) -> Path:
+    """The home with the database of a Prefect server in it: for tests in which one of our own is started."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (home / ".prefect").mkdir(mode=0o700)
+    shutil.copy(empty_prefect, home / ".prefect/prefect.db")
+    return home
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Iterator[str]:
     """The API address of one real Prefect server, shared by all tests that ask for it."""
     folder = tmp_path_factory.mktemp("prefect")
-    port = _free_port()
+    shutil.copy(empty_prefect, folder)
+    port = servers.free_port()
     url = f"http://127.0.0.1:{port}/api"
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     with (folder / "server.log").open("wb") as log:
@@ -58,29 +85,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        _wait_until_healthy(url, process, folder / "server.log")
+        servers.wait_until_healthy(url, process, folder / "server.log")
         yield url
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # its data is thrown away, so nothing needs a clean end
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
-
-
-def _wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + SERVER_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            pytest.fail(f"the Prefect server ended with {process.returncode}:\n{log.read_text()[-2000:]}")
-        try:
-            if httpx.get(f"{url}/health", timeout=5).is_success:
-                return
-        except httpx.TransportError:
-            pass  # not listening yet
-        time.sleep(0.2)
-    pytest.fail(f"no answer from {url} in {SERVER_SECONDS:.0f} s:\n{log.read_text()[-2000:]}")

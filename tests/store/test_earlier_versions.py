@@ -10,13 +10,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from toy import nightshift, status
 
 from environments import plugins
 from environments.plugins import Refused
 from tasks.store import judge_code
 from tasks.store.judge_code import JudgeVersion
 from tasks.store.ledger import Ledger, Settings, measure
+from tests.support.toy import nightshift, status
 
 STORED = Path(__file__).with_name("campaigns-0.1.0.tar.xz")
 NAMES = ("begun-with-0.1.0", "cartpole-begun-with-0.1.0", "arithmetic-begun-with-0.1.0")

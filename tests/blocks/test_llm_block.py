@@ -1,0 +1,110 @@
+"""The saved block that says which language model proposes: what it refuses, and how it is found again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from blocks.llm import LLM
+from environments.plugins import Refused
+from tasks.llm.account import Account, ModelOptions, accounts
+from tasks.system.redact import scrub_text
+
+KEY = "sk-canary-c41d70fe"
+
+
+def test_the_block_describes_every_field_and_hides_its_key() -> None:
+    assert LLM.get_block_type_slug() == "nightshift-llm"
+    assert all((field.description or "").endswith(".") for field in LLM.model_fields.values())
+    assert KEY not in repr(LLM(models=["openai/gpt-4o"], key=SecretStr(KEY)))
+
+
+def test_the_order_of_the_fields_which_is_part_of_the_schema_stays() -> None:
+    assert list(LLM.model_fields) == [
+        "provider",
+        "models",
+        "base_url",
+        "key",
+        "key_variable",
+        "temperature",
+        "max_output_tokens",
+        "timeout_seconds",
+        "usd_per_million_input",
+        "usd_per_million_output",
+        "max_usd",
+        "max_tokens",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({"models": []}, r"models are \[\]: name at least one"),
+        ({"models": [" "]}, r"models are \[' '\]: name at least one"),
+        ({"key": KEY, "key_variable": "MY_KEY"}, "key and key_variable are both given"),
+        ({"key_variable": KEY}, "key_variable is no name of a variable"),
+        ({"base_url": "gpu:8000/v1"}, "base_url is 'gpu:8000/v1': begin it with http"),
+        (
+            {"usd_per_million_output": 2},
+            r"prices are None \(input\) and 2.0 \(output\): give both, or neither",
+        ),
+        ({"max_usd": 0}, "greater than 0"),
+    ],
+)
+def test_a_block_that_cannot_be_asked_is_refused(values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason) as caught:
+        LLM(**{"models": ["openai/gpt-4o"], **values})
+
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.slow
+def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    monkeypatch.setenv("PREFECT_API_URL", server)
+    with pytest.raises(Refused, match="language model"):
+        accounts(ModelOptions())
+    with temporary_settings({PREFECT_API_URL: server}):
+        mine = LLM(
+            provider="hosted_vllm",
+            models=["small", "hosted_vllm/large"],
+            base_url="http://gpu:8000/v1/",
+            key=SecretStr(KEY),
+            temperature=0.5,
+            usd_per_million_input=1,
+            usd_per_million_output=2,
+        )
+        mine.save("nightshift", overwrite=True)
+        LLM(models=["openai/gpt-4o"], key_variable="NO_SUCH_VARIABLE").save("cloud", overwrite=True)
+
+    small, large = accounts(ModelOptions(temperature=0.9, max_usd=7))
+    assert small == Account(
+        model="hosted_vllm/small",
+        base_url="http://gpu:8000/v1",
+        key=SecretStr(KEY),
+        temperature=0.9,
+        usd_per_million_input=1,
+        usd_per_million_output=2,
+        max_usd=7,
+    )
+    assert large.model == "hosted_vllm/large"
+    assert scrub_text(KEY) == "[secret LLM_KEY]"
+
+    (other,) = accounts(ModelOptions(block="nightshift", model="another"))
+    assert (other.model, other.key) == ("hosted_vllm/another", SecretStr(KEY))
+    assert other.usd_per_million_input is None, "a price holds for the block's own models"
+    assert accounts(ModelOptions(block="nightshift", model="small"))[0].usd_per_million_input == 1
+
+    (elsewhere,) = accounts(ModelOptions(block="nightshift", model="small", base_url="http://other/v1"))
+    assert elsewhere.key is None, "a block's key goes to the block's own address only"
+
+    assert accounts(ModelOptions(model="openai/gpt-4o"))[0].key is None, "a model alone touches no block"
+    with pytest.raises(Refused, match="'mine'"):
+        accounts(ModelOptions(block="mine"))
+    with pytest.raises(Refused, match="key_variable = NO_SUCH_VARIABLE"):
+        accounts(ModelOptions(block="cloud"))

@@ -1,0 +1,158 @@
+"""Approval: proposals that wait for a person, in files, in the terminal and in Prefect's own form."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from environments.plugins import Refused
+from flows.views.status import document
+from tasks.store import approval
+from tasks.store.approval import ApprovalAnswer, ApprovalRequest
+from tasks.store.ledger import Ledger
+from tasks.store.workspace import PROPOSAL, TrialDir
+from tasks.system.files import write_atomic
+from tasks.trial import Proposal
+from tests.support.toy import GREEDY, nightshift, quadratic, start, status
+
+
+def waiting(folder: Path, number: int = 3) -> TrialDir:
+    place = TrialDir(folder / f"{number:04d}")
+    write_atomic(place.proposal, PROPOSAL.dump_json(Proposal({"x": 1.0}, rationale="try it")).decode())
+    approval.ask(place, ApprovalRequest(10.0, 20.0))
+    return place
+
+
+def test_a_proposal_waits_until_it_is_answered_and_the_first_answer_stands(tmp_path: Path) -> None:
+    place = waiting(tmp_path)
+    (one,) = approval.parked(tmp_path)
+    assert (one.number, one.state, one.words) == (3, "waiting", "")
+    assert approval.answer(place, ApprovalAnswer(False, "terminal", "too bold"))
+    assert not approval.answer(place, ApprovalAnswer(True, "prefect"))
+    (one,) = approval.parked(tmp_path)
+    assert (one.state, one.words) == ("rejected", "rejected by a person: too bold")
+
+
+def test_two_that_answer_at_once_do_not_both_win(tmp_path: Path) -> None:
+    place, won = waiting(tmp_path), []
+    threads = [
+        threading.Thread(target=lambda: won.append(approval.answer(place, ApprovalAnswer(True, "terminal"))))
+        for _ in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == [False] * 15 + [True]
+    assert [path.name for path in place.path.iterdir() if path.name.startswith(".")] == []
+
+
+def until(name: str, what: str, found: Any) -> dict[str, Any]:
+    """The status once it is as wanted."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if Ledger.exists(name) and found(known := document(Ledger.open(name))):
+            return known
+        time.sleep(0.1)
+    pytest.fail(f"{name} never came to: {what}; {json.dumps(status(name)['waiting'])}")
+
+
+@pytest.mark.slow
+def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_told(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder = quadratic(tmp_path / "quad")
+    running = start(
+        "run", str(folder), "--name", "ask", "--trials", "2", "--seed", "1", "--approval", "all", *GREEDY,
+        server=server,
+    )  # fmt: skip
+    try:
+        first = until("ask", "a proposal waits", lambda d: d["state"] == "running" and d["waiting"])
+        assert [one["trial"] for one in first["waiting"]] == [1]
+        (flow_run,) = _paused(server, "ask trial 1")
+        assert nightshift("reject", "ask", "7").returncode == 2
+        done = nightshift("reject", "ask", "--comment", "too far out")
+        assert done.returncode == 0 and "trial 1 is rejected" in done.stdout, done.stderr
+        assert (
+            "does not wait any more: rejected by a person: too far out"
+            in nightshift("approve", "ask", "1").stderr
+        )
+        second = until("ask", "the next waits", lambda d: [one["trial"] for one in d["waiting"]] == [2])
+        assert second["trials"][-1]["trial"] == 0, "what was rejected never ran"
+        (flow_run,) = _paused(server, "ask trial 2")
+        said = {"run_input": {"approve": True, "comment": "go"}}
+        answer = httpx.post(f"{server}/flow_runs/{flow_run['id']}/resume", json=said, timeout=30).json()
+        assert answer["status"] == "ACCEPT", answer
+        until("ask", "trial 2 ran", lambda d: 2 in [row["trial"] for row in d["trials"]])
+        assert nightshift("approve", "ask", "3").returncode in (0, 2)  # it may not wait yet
+        until(
+            "ask",
+            "the next waits, or ran",
+            lambda d: 3 in [one["trial"] for one in (*d["waiting"], *d["trials"])],
+        )
+        nightshift("approve", "ask", "3")
+        assert running.wait(60) == 0, running.communicate()[0]
+    finally:
+        running.kill()
+        running.communicate()
+    known = status("ask")
+    assert [row["trial"] for row in known["trials"]] == [0, 2, 3]
+    kinds = [
+        (one["trial"], one["kind"], one["words"])
+        for one in known["incidents"]
+        if one["kind"] != "turned down"
+    ]
+    assert kinds == [
+        (1, "rejected", "rejected by a person: too far out"),
+        (2, "approved", "approved: go"),
+        (3, "approved", "approved"),
+    ]
+    ended = httpx.get(f"{server}/flow_runs/{flow_run['id']}", timeout=30).json()
+    assert ended["state"]["name"] == "Approved"
+    assert not (home / "ask/trials/0001/trial.json").exists()
+
+
+def _paused(server: str, name: str) -> list[dict[str, Any]]:
+    """The suspended runs of that name, whose form says what is proposed."""
+    chosen = {"flow_runs": {"name": {"any_": [name]}, "state": {"type": {"any_": ["PAUSED"]}}}}
+    found: list[dict[str, Any]] = []
+    deadline = time.monotonic() + 30
+    while not found and time.monotonic() < deadline:
+        found = httpx.post(f"{server}/flow_runs/filter", json=chosen, timeout=30).json()
+    keys = found[0]["state"]["state_details"]["run_input_keyset"]
+    text = httpx.get(f"{server}/flow_runs/{found[0]['id']}/input/{keys['description']}", timeout=30).json()
+    assert "| parameter | baseline | proposed |" in text
+    return found
+
+
+@pytest.mark.slow
+def test_what_nobody_answers_in_time_is_rejected_and_the_night_goes_on(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder = quadratic(tmp_path / "quad")
+    done = nightshift(
+        "run", str(folder), "--name", "late", "--trials", "2", "--seed", "1", "--approval", "all",
+        "--approval-minutes", "0.02", "--until", _soon(45), *GREEDY, server=server,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    known = status("late")
+    words = {one["words"] for one in known["incidents"] if one["kind"] == "rejected"}
+    assert words == {"rejected: nobody answered in time"}, known["reason"]
+    assert [row["trial"] for row in known["trials"]] == [0]
+
+
+def _soon(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + seconds))
+
+
+def test_an_answer_to_nothing_names_what_waits(tmp_path: Path, home: Path) -> None:
+    from flows.cli.deciding import propose
+
+    with pytest.raises(Refused, match="'nights'"):
+        propose.say("nights", None, True, "", False)

@@ -1,0 +1,400 @@
+"""Whole campaigns, as a user runs them: the real command, a real Prefect server, a real MLflow store."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tasks.system import orphans
+from tests.support.noisy import DRAW, noisy
+from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status
+
+LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
+"""The columns of results.tsv that a deterministic trainer makes the same every time; times and commits are not."""
+
+
+def ledger(home: Path, name: str) -> list[tuple[str, ...]]:
+    with (home / name / "results.tsv").open() as file:
+        return [tuple(row[column] for column in LEDGER) for row in csv.DictReader(file, delimiter="\t")]
+
+
+def rows(server: str, flow_run_id: str) -> list[dict[str, Any]]:
+    chosen = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
+    found: list[dict[str, Any]] = httpx.post(f"{server}/task_runs/filter", json=chosen, timeout=30).json()
+    return found
+
+
+def mlflow_runs(home: Path, campaign: str) -> dict[str, Any]:
+    """MLflow's runs of a campaign by trial, its own as `campaign`; two of one trial are a failure."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{home}/mlflow.db")
+    (experiment,) = [e for e in client.search_experiments() if e.name.startswith("nightshift/")]
+    runs = client.search_runs([experiment.experiment_id], f"tags.campaign = '{campaign}'")
+    found = {run.data.tags.get("trial", "campaign"): run for run in runs}
+    assert len(found) == len(runs)
+    return found
+
+
+def lives(home: Path, name: str) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in (home / name / "events.jsonl").read_text().splitlines()]
+    return [event for event in events if event["event"] == "life"]
+
+
+@pytest.mark.usefixtures("stores")
+def test_a_campaign_runs_and_everything_about_it_can_be_read(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "quad")
+    done = nightshift(
+        "run", str(folder), "--name", "one", "--trials", "3", "--seed", "1", "--json", *GREEDY, server=server
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+
+    assert document["state"] == "finished"
+    assert document["reason"] == "all 3 trials done"
+    assert document["baseline"].items() >= {"trial": 0, "score": 2.25, "se": None, "n": 1, "runs": 1}.items()
+    assert [row["trial"] for row in document["trials"]] == [0, 1, 2, 3]
+    best = min(document["trials"], key=lambda row: row["score"])
+    assert document["champion"]["trial"] == best["trial"]
+    assert document["spent"]["trials"] == 3
+    assert document["waiting_to_record"] == 0
+    assert status("one") == document
+
+    trial = home / "one/trials/0001"
+    assert {path.name for path in trial.iterdir()} >= {
+        "proposal.json", "workspace", "out", "log.txt", "trial.json", "diff.patch",
+    }  # fmt: skip
+    assert (
+        json.loads((trial / "workspace/config.json").read_text())["params"] == document["trials"][1]["params"]
+    )
+    assert [row[0] for row in ledger(home, "one")] == ["0", "1", "2", "3"]
+    assert (home / "one").stat().st_mode & 0o077 == 0
+
+    commits = subprocess.run(
+        ["git", "-C", str(home / "one/lineage.git"), "for-each-ref", "--format=%(refname)"],
+        capture_output=True,
+        text=True,
+    ).stdout.split()
+    assert commits == [
+        "refs/heads/baseline",
+        "refs/heads/champion",
+        *(f"refs/trials/{n:04d}" for n in range(4)),
+    ]
+
+    (life,) = lives(home, "one")
+    names = sorted(row["name"] for row in rows(server, life["flow_run_id"]))
+    assert names == sorted(
+        f"{task} quad {n}" for n in range(4) for task in ("propose", "train", "evaluate", "decide", "record")
+    )
+
+
+@pytest.mark.slow
+def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    """Every kind of bad program in one campaign, each chosen by a parameter; and what MLflow has of it."""
+    program = (
+        "import os, pathlib, signal, subprocess, sys, time\n"
+        "mode, out = sys.argv[1], pathlib.Path(sys.argv[2])\n"
+        "(out / 'model.json').write_text('{\"x\": 1.0}')\n"
+        "if mode == 'exit': raise SystemExit(3)\n"
+        "if mode == 'deaf': signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)\n"
+        "if mode == 'detached': subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
+        "if mode == 'loud': [sys.stdout.write('x' * 2**20) for _ in range(200)]\n"
+        "if mode == 'garbled': (out / 'progress.jsonl').write_text('nonsense\\n')\n"
+        "if mode == 'empty': (out / 'model.json').unlink()\n"
+        "if mode == 'nan': (out / 'model.json').write_text('{\"x\": NaN}')\n"
+        "if mode == 'liar': print('loss: 0.0\\nscore = -999')\n"
+    )
+    modes = ["good", "exit", "deaf", "detached", "loud", "garbled", "empty", "nan", "liar"]
+    toml = QUADRATIC.replace("python fit.py --x {x} --out {out}", "python fit.py {mode} {out}")
+    toml = toml[: toml.index("[space.x]")].replace("budget_seconds = 5", "budget_seconds = 1")
+    toml += f'[space.mode]\ntype = "choice"\nvalues = {modes}\ndefault = "good"\n'
+    folder = quadratic(tmp_path / "bad", fit=program, toml=toml)
+    done = nightshift(
+        "run", str(folder), "--name", "bad", "--proposer", "grid", "--set", "startup_seconds=0.5",
+        *GREEDY, server=server,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    document = status("bad")
+    reasons = {row["params"]["mode"]: row for row in document["trials"]}
+    expected = {
+        "exit": "exited with status 3",
+        "deaf": "did not stop within 0.5 s of SIGTERM",
+        "loud": "printed more than 64 MiB",
+        "garbled": "out/progress.jsonl line 1 is not a report",
+        "empty": "left no checkpoint in out/",
+        "nan": "not a finite number",
+    }
+    for mode, reason in expected.items():
+        assert reasons[mode]["verdict"] == "crash", mode
+        assert reason in reasons[mode]["reason"], (mode, reasons[mode]["reason"])
+        assert reasons[mode]["score"] is None
+    assert reasons["good"]["score"] == 0.0
+    assert reasons["liar"]["score"] == 0.0, "a printed score is ignored: the judge read the model"
+    assert document["champion"]["trial"] == 0
+    assert document["reason"] == "the proposer has nothing left to try"
+    assert orphans.marked(document["campaign_id"]) == []
+
+    found = mlflow_runs(home, "bad")
+    assert set(found) == {"campaign", *(str(row["trial"]) for row in document["trials"])}
+    assert found["campaign"].info.status == "FINISHED"
+    for row in document["trials"]:
+        run = found[str(row["trial"])]
+        assert run.data.tags["mlflow.parentRunId"] == found["campaign"].info.run_id
+        assert run.data.tags["verdict"] == row["verdict"]
+        assert run.info.status == ("FAILED" if row["verdict"] == "crash" else "FINISHED")
+        assert run.data.metrics.get("loss") == run.data.metrics.get("score") == row["score"], (
+            "no score, never 0"
+        )
+
+
+@pytest.mark.slow
+def test_a_campaign_whose_every_trial_crashes_fails_with_1(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "broken", fit="raise SystemExit('no GPU here')")
+    done = nightshift("run", str(folder), "--name", "broken", "--tracking", "off", *GREEDY, server=server)
+    assert done.returncode == 1, done.stderr
+    assert "no GPU here" in done.stdout
+    assert status("broken")["reason"] == "5 of the last 5 trials crashed"
+
+
+@pytest.mark.usefixtures("stores")
+def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(0.4))
+    options = ["--trials", "3", "--seed", "3", *GREEDY]
+    undisturbed = nightshift(
+        "run", str(folder), "--name", "calm", *options, "--tracking", "off", server=server
+    )
+    assert undisturbed.returncode == 0, undisturbed.stderr
+
+    with start("run", str(folder), "--name", "killed", *options, server=server) as process:
+        wait_for_trial(home, "killed", 2, "log.txt")  # trial 2 is in training
+        os.kill(process.pid, signal.SIGKILL)
+    before = {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)}
+    assert status("killed")["state"] == "interrupted"
+
+    resumed = nightshift("resume", "killed", server=server)
+    assert resumed.returncode == 0, resumed.stderr
+    assert ledger(home, "killed") == ledger(home, "calm")
+    assert {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)} == before
+    assert orphans.marked(status("killed")["campaign_id"]) == []
+
+    first, second = lives(home, "killed")
+    assert second["spent_before"] > 0.5
+    dead = httpx.get(f"{server}/flow_runs/{first['flow_run_id']}").json()
+    assert dead["state_type"] == "CRASHED"
+    states = {row["name"]: row["state_name"] for row in rows(server, second["flow_run_id"])}
+    assert states["train quad 1"] == "Cached" and states["train quad 2"] == "Completed"
+
+    assert set(mlflow_runs(home, "killed")) == {"campaign", "0", "1", "2", "3"}, "none lost, none doubled"
+
+
+DRAWN = """\
+import json, pathlib, sys
+reward = json.loads(pathlib.Path(sys.argv[1], "model.json").read_text())["reward"]
+pathlib.Path(sys.argv[2]).write_text(json.dumps({"units": [reward, reward]}))
+"""
+"""A judge that draws nothing: what two campaigns of one seed find is then the same."""
+TIMES = {"seconds", "started", "wall_seconds", "startup", "peak_memory", "curve"}
+
+
+def certificate(home: Path, name: str) -> dict[str, Any]:
+    """The first certificate of a campaign, without the times of its runs."""
+    found: dict[str, Any] = json.loads((home / name / "certificates/1.json").read_text())
+    for fresh in found["runs"]:
+        fresh["run"] = {key: value for key, value in fresh["run"].items() if key not in TIMES}
+    return found
+
+
+@pytest.mark.slow
+def test_killed_while_its_baseline_is_run_again_and_in_its_certificate_a_campaign_proves_the_same(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    """The rule that campaigns have by themselves, with the noise of training and none of the judge's."""
+    folder = noisy(tmp_path / "noisy", draw="import time\ntime.sleep(0.5)\n" + DRAW)
+    (folder / "judge.py").write_text(DRAWN)
+    options = ["--trials", "2", "--seed", "3", "--tracking", "off", "--cancel", "none"]
+    undisturbed = nightshift("run", str(folder), "--name", "calm", *options, "--json", server=server)
+    assert undisturbed.returncode == 0, undisturbed.stderr
+
+    with start("run", str(folder), "--name", "killed", *options, server=server) as process:
+        wait_for(home / "killed", "trials/0000-run-2/log.txt")
+        os.kill(process.pid, signal.SIGKILL)
+    assert not (home / "killed/trials/0000/trial.json").exists()
+    with start("resume", "killed", server=server) as process:
+        wait_for(home / "killed", "certificates/1-*/log.txt", 3)
+        os.kill(process.pid, signal.SIGKILL)
+    assert status("killed")["state"] == "interrupted"
+    assert not (home / "killed/certificates/1.json").exists()
+    resumed = nightshift("resume", "killed", server=server)
+    assert resumed.returncode == 0, resumed.stderr
+
+    assert ledger(home, "killed") == ledger(home, "calm")
+    found = certificate(home, "killed")
+    assert found == certificate(home, "calm")
+    assert len(found["runs"]) == 6 and found["passed"], found["reason"]
+    assert len({fresh["run"]["seed"] for fresh in found["runs"]}) == 6, "every run has a seed of its own"
+    first = json.loads((home / "killed/trials/0000/trial.json").read_text())
+    assert [run["dir"] for run in first["runs"]] == ["trials/0000", "trials/0000-run-2", "trials/0000-run-3"]
+    document = status("killed")
+    assert document["state"] == "finished"
+    assert document["champion"]["trial"] == found["champion"] and document["shipped"] != "baseline"
+    assert [row[4] for row in ledger(home, "killed") if int(row[0]) == found["champion"]] == ["certified"]
+    assert {path.name for path in (home / "killed/certificates").iterdir() if path.is_dir()} == {
+        f"1-{found['champion']:04d}-{arm}-{n}" for arm in ("champion", "baseline") for n in (1, 2, 3)
+    }
+    assert orphans.marked(document["campaign_id"]) == []
+    last = lives(home, "killed")[-1]
+    states = [row["state_name"] for row in rows(server, last["flow_run_id"])]
+    assert states.count("Cached") >= 5 + 4 * 2, "what was run before the second kill is not run again"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_campaign_killed_again_and_again_at_any_moment_loses_and_doubles_nothing(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(0.3))
+    options = ["--trials", "8", "--seed", "3", *GREEDY]
+    assert nightshift("run", str(folder), "--name", "calm", *options, server=server).returncode == 0
+    moments = random.Random(4)
+    for _ in range(10):
+        with start("run", str(folder), "--name", "wild", *options, server=server) as process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=moments.uniform(0.2, 6.0))
+            process.kill()
+            process.communicate()
+    last = nightshift("run", str(folder), "--name", "wild", *options, server=server)
+    assert last.returncode == 0, last.stderr
+    assert ledger(home, "wild") == ledger(home, "calm")
+    assert orphans.marked(status("wild")["campaign_id"]) == []
+    assert status("wild")["waiting_to_record"] == 0
+
+
+@pytest.mark.slow
+def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(30))
+    with start(
+        "run",
+        str(folder),
+        "--name",
+        "lone",
+        "--tracking",
+        "off",
+        "--set",
+        "budget_seconds=60",
+        *GREEDY,
+        server=server,
+    ) as process:
+        wait_for_trial(home, "lone", 0, "log.txt")
+        second = nightshift("run", str(folder), "--name", "lone", server=server)
+        assert second.returncode == 2
+        assert f"already running (process {process.pid} on" in second.stderr
+        stopped = nightshift("stop", "lone", "--now")
+        assert stopped.returncode == 0, stopped.stderr
+        output, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "nightshift resume lone" in output
+    assert orphans.marked(status("lone")["campaign_id"]) == []
+    assert nightshift("stop", "lone").returncode == 2
+
+
+def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(12.0))  # on a busy machine `stop` takes seconds to come
+    more = ("--tracking", "off", "--set", "budget_seconds=60", *GREEDY)
+    with start("run", str(folder), "--name", "halted", *more, server=server) as process:
+        wait_for_trial(home, "halted", 0, "log.txt")
+        assert nightshift("stop", "halted").returncode == 0
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    document = status("halted")
+    assert document["state"] == "stopped"
+    assert [row["verdict"] for row in document["trials"]] == ["keep"]
+
+    with start("resume", "halted", "--trials", "4", server=server) as process:
+        wait_for_trial(home, "halted", 1, "log.txt")
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert status("halted")["state"] == "interrupted"
+    assert status("halted")["spec"]["trials"] == 4
+
+
+@pytest.mark.slow
+def test_a_finished_campaign_prints_its_result_and_goes_on_only_when_asked_for_more(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder = quadratic(tmp_path / "quad")
+    first = nightshift(
+        "run", str(folder), "--name", "done", "--trials", "1", "--tracking", "off", *GREEDY, server=server
+    )
+    assert first.returncode == 0, first.stderr
+    again = nightshift("run", str(folder), "--name", "done", PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert again.returncode == 0, "no server is needed to print a result"
+    assert "all 1 trials done" in again.stdout
+    more = nightshift("run", str(folder), "--name", "done", "--trials", "2", server=server)
+    assert more.returncode == 0
+    assert len(ledger(home, "done")) == 3
+
+
+@pytest.mark.parametrize(
+    ("stated", "was", "asked"),
+    [
+        pytest.param(["--proposer", "grid"], "proposer = 'tpe'", "'grid'", marks=pytest.mark.slow),
+        pytest.param(["--seed", "8"], "seed = 7", "8", marks=pytest.mark.slow),
+        (["--set", "budget_seconds=9"], "overrides = {}", "{'budget_seconds': 9}"),
+    ],
+)
+def test_what_changes_a_score_is_refused_on_resume_with_both_values(
+    campaign: str, stated: list[str], was: str, asked: str
+) -> None:
+    done = nightshift("resume", campaign, *stated)
+    assert done.returncode == 2
+    assert was in done.stderr and f"asked for is {asked}" in done.stderr
+
+
+def test_a_changed_frozen_file_is_refused_because_scores_would_not_compare(campaign: str, home: Path) -> None:
+    judge = home / campaign / "environment/judge.py"
+    original = judge.read_text()
+    judge.write_text(original.replace("** 2", "** 4"))
+    try:
+        done = nightshift("resume", campaign, "--trials", "9")
+    finally:
+        judge.write_text(original)
+    assert done.returncode == 2
+    assert "its frozen files or its judge have changed" in done.stderr
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, home: Path) -> str:
+    """A campaign that was created, and cut off before its first trial."""
+    from flows.spec.campaign_spec import CampaignSpec
+
+    CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="fixed", seed=7).open()
+    return "fixed"
+
+
+def wait_for_trial(home: Path, name: str, number: int, file: str, seconds: float = 60) -> None:
+    """Wait until a trial's directory holds a file."""
+    wait_for(home / name, f"trials/{number:04d}/{file}", seconds=seconds)
+
+
+def wait_for(folder: Path, pattern: str, count: int = 1, seconds: float = 60) -> None:
+    """Wait until so many files of a folder match a pattern."""
+    deadline = time.monotonic() + seconds
+    while len(list(folder.glob(pattern))) < count:
+        assert time.monotonic() < deadline, f"fewer than {count} {folder / pattern}"
+        time.sleep(0.02)

@@ -1,0 +1,85 @@
+"""Killed again and again, a campaign loses and doubles nothing: benchmarks/chaos.py in the size of a test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.sameness import is_equal, is_equal_but, is_in_order
+from tasks.trial import History, Trial
+from tests.support.histories import tried
+from tests.support.toy import environment
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def chaos(server: str, folder: Path, kills: int, *options: str) -> dict[str, Any]:
+    """What the benchmark prints; it ends with an error where a life ended otherwise than it was made to."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.chaos", "--kills", str(kills), "--server", server, "--json",
+         "--keep", str(folder), *options],
+        cwd=CHECKOUT, env=environment(server), capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found.pop("mean_resume_seconds") > 0
+    return found
+
+
+def survived(kills: int) -> dict[str, Any]:
+    return {
+        "kills": kills, "lost": 0, "doubled": 0, "orphans": 0, "slots_held": 0, "ledger_equal": True,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_killed_at_four_moments_a_campaign_is_what_it_would_have_been(tmp_path: Path, server: str) -> None:
+    assert chaos(server, tmp_path / "chaos", 4, "--short", "--seed", "3") == survived(4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_killed_ten_times_with_its_trials_too_nothing_is_lost(
+    tmp_path: Path, server: str, parallel: int
+) -> None:
+    found = chaos(server, tmp_path / "chaos", 10, "--parallel", str(parallel), "--seed", "1")
+    assert found == survived(10)
+
+
+def night(*scores: float | None) -> History:
+    history: History = ()
+    for score in scores:
+        history += (tried(history, score, higher_is_better=False),)
+    return history
+
+
+def test_what_counts_as_equal_would_see_a_difference() -> None:
+    calm = night(3.0, 2.0, 4.0, 1.0)
+    assert is_equal(calm, night(3.0, 2.0, 4.0, 1.0))
+    assert not is_equal(calm, night(3.0, 2.0, 4.0, 1.5))
+    assert not is_equal(calm, calm[:3])
+    assert is_in_order(calm) and is_in_order(())
+    assert not is_in_order((calm[0], *calm[2:]))
+    assert not is_in_order((*calm, replace(calm[3], settle=4)))
+
+
+def test_a_crash_counts_as_equal_only_where_the_trial_was_struck() -> None:
+    calm, struck = night(3.0, 2.0, 4.0, 2.5), night(3.0, None, 4.0, 2.5)
+    assert [trial.verdict.kind for trial in struck] == ["keep", "crash", "discard", "keep"]
+    assert is_equal_but(struck, calm, {1})
+    assert not is_equal_but(struck, calm, set())
+    assert not is_equal_but(night(3.0, None, 4.5, 2.5), calm, {1}), "another score"
+    assert not is_equal_but(struck[:3], calm, {1}), "one is missing"
+    assert not is_equal_but((*struck[:3], discarded(struck[3])), calm, {1}), "another verdict than the rule's"
+
+
+def discarded(trial: Trial) -> Trial:
+    return replace(trial, verdict=replace(trial.verdict, kind="discard"))

@@ -1,0 +1,129 @@
+"""A campaign as a deployment: a worker runs it, `kill -9` crashes it, Retry brings it back."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.support.toy import environment, quadratic, slow, status
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def prefect(server: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", "--no-prompt", *arguments],
+        cwd=CHECKOUT,
+        env=environment(server),
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def worker(server: str, home: Path, tmp_path: Path) -> Iterator[None]:
+    """A process worker of the pool that prefect.yaml names, started somewhere else than in the checkout."""
+    prefect(server, "work-pool", "create", "trainers", "--type", "process", "--overwrite")
+    prefect(server, "deploy", "--all")
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "trainers"]
+    more = {"PREFECT_WORKER_QUERY_SECONDS": "1"}
+    with (
+        (tmp_path / "worker.log").open("wb") as log,
+        subprocess.Popen(
+            command,
+            cwd=tmp_path,
+            env=environment(server, **more),
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        ) as process,
+    ):
+        yield
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_both_catalogues_deploy_as_they_are_written_and_every_schedule_is_off(server: str) -> None:
+    for name, kind in (("trainers", "process"), ("gpu-pair", "process"), ("gpu-pair-docker", "docker")):
+        prefect(server, "work-pool", "create", name, "--type", kind, "--overwrite")
+    prefect(server, "deploy", "--all")
+    gpus = "gpu.prefect.yaml"
+    prefect(server, "deploy", "--prefect-file", gpus, "--name", "gpu-pair", "--name", "gpu-pair-docker")
+    stated = {
+        f"{one['entrypoint'].rpartition('.')[2]}/{one['name']}": one
+        for file in ("prefect.yaml", gpus)
+        for one in yaml.safe_load((CHECKOUT / file).read_text())["deployments"]
+    }
+    for full_name in [name for name in stated if not name.endswith(("-slurm", "-kubernetes"))]:
+        found, one = httpx.get(f"{server}/deployments/name/{full_name}").json(), stated[full_name]
+        assert found["work_pool_name"] == one["work_pool"]["name"]
+        assert found["parameters"] == one.get("parameters", {})
+        assert found["job_variables"] == one["work_pool"]["job_variables"]
+        assert [schedule["active"] for schedule in found["schedules"]] == [False] * len(
+            one.get("schedules", ())
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("worker")
+def test_a_deployed_campaign_that_was_killed_is_brought_back_by_retry(
+    server: str, home: Path, tmp_path: Path
+) -> None:
+    parameters = {
+        "environment": str(quadratic(tmp_path / "quad", fit=slow(2))),
+        "trials": 2,
+        "rule": "greedy",
+        "seed": 5,
+        "tracking": "off",
+    }
+    deployment = httpx.get(f"{server}/deployments/name/campaign/cartpole-random").json()
+    made = httpx.post(
+        f"{server}/deployments/{deployment['id']}/create_flow_run", json={"parameters": parameters}
+    )
+    run_id = made.json()["id"]
+
+    def state() -> str:
+        found: dict[str, Any] = httpx.get(f"{server}/flow_runs/{run_id}").json()
+        return str(found["state_type"])
+
+    wait_until(lambda: list(home.glob("*/trials/0001/log.txt")))
+    (name,) = [path.name for path in home.iterdir() if path.name.startswith("cartpole-random-")]
+    os.kill(json.loads((home / name / "lock").read_text())["pid"], signal.SIGKILL)
+    wait_until(lambda: state() == "CRASHED")
+    assert status(name)["state"] == "interrupted"
+    before = (home / name / "trials/0000/trial.json").read_text()
+
+    # The runner reports the crash at once and its worker again some seconds later, over any state set in between.
+    wait_until(lambda: "flow_runs.worker - Check whether" in (tmp_path / "worker.log").read_text())
+    prefect(server, "flow-run", "retry", run_id)
+    wait_until(lambda: state() == "COMPLETED")
+    document = status(name)
+    assert document["state"] == "finished"
+    assert [row["trial"] for row in document["trials"]] == [0, 1, 2]
+    assert (home / name / "trials/0000/trial.json").read_text() == before
+    chosen = {"flow_runs": {"id": {"any_": [run_id]}}, "task_runs": {"state": {"name": {"any_": ["Cached"]}}}}
+    wait_until(lambda: httpx.post(f"{server}/task_runs/count", json=chosen).json() >= 4)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)

@@ -1,0 +1,320 @@
+"""Outages: MLflow, the Prefect server or the disk gone in the middle of a night, and nothing is lost by it."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from environments.plugins import Refused
+from flows import approval as forms
+from flows.cli.machine import sync
+from flows.cli.machine.up import LIGHT
+from flows.engine import outage, stopping
+from tasks.record import reconcile, settle
+from tasks.store import approval, workspace
+from tasks.store.approval import ApprovalRequest
+from tasks.store.ledger import Ledger
+from tasks.store.life import Life
+from tasks.system.files import write_atomic
+from tasks.tracking.outbox import Outbox
+from tasks.trial import History, Proposal
+from tests.store.test_ledger import created
+from tests.support.histories import tried
+from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
+from tests.tracking.test_outbox import Shelf
+
+NOBODY = "http://127.0.0.1:9/api"
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return created(tmp_path)
+
+
+def decided(ledger: Ledger, count: int) -> History:
+    """So many trials in a ledger."""
+    history = reconcile(ledger)
+    for number in range(count):
+        ledger.place(number).workspace.mkdir(parents=True)
+        history = (*history, settle(ledger, history, tried(history, float(number))))
+    return history
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """In the place of MLflow, and down."""
+    found = Shelf()
+    found.down = True
+    monkeypatch.setattr("tasks.tracking.outbox.locate", lambda *_: found)
+    monkeypatch.setattr("flows.server.connect.settle_in", lambda _: None)
+    return found
+
+
+def test_sync_sends_what_waits_and_the_end_of_the_campaign(
+    ledger: Ledger, shelf: Shelf, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = decided(ledger, 3)
+    Outbox(ledger, None, None, history).close("finished")
+    ledger.event("end", state="finished", reason="all 2 trials done")
+    assert sync.sync("n", as_json=False) == 1
+    assert capsys.readouterr().out == "n: 0 records sent, 4 still waiting: connection refused\n"
+    shelf.down = False
+    assert sync.sync(None, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out) == [{"campaign": "n", "sent": 4, "waiting": 0, "problem": ""}]
+    assert (shelf.sent, shelf.ended) == ([0, 1, 2], ["finished"])
+    assert sync.sync(None, as_json=False) == 0
+    assert capsys.readouterr().out == "nothing waits for MLflow\n"
+
+
+def test_sync_leaves_a_running_campaign_to_itself(ledger: Ledger, shelf: Shelf) -> None:
+    decided(ledger, 1)
+    with Life(ledger):
+        with pytest.raises(Refused, match="by itself"):
+            sync.sync("n", as_json=False)
+        assert sync.sync(None, as_json=False) == 0
+    assert shelf.sent == []
+
+
+def test_what_only_the_end_waits_for_is_sent_too(ledger: Ledger, shelf: Shelf) -> None:
+    history = decided(ledger, 2)
+    shelf.down = False
+    outbox = Outbox(ledger, None, None, history)
+    outbox.drain()
+    shelf.down = True
+    outbox.close("stopped")
+    shelf.down = False
+    assert sync.send(ledger) == sync.Sent("n", 1, 0, "")
+    assert (shelf.sent, shelf.ended) == ([0, 1], ["stopped"])
+
+
+def test_a_disk_that_is_nearly_full_stops_the_campaign_before_its_next_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stopping, "ROOM", 0)
+    assert stopping.full(tmp_path) is None
+    monkeypatch.setattr(stopping, "ROOM", 2**62)
+    found = stopping.full(tmp_path)
+    assert found is not None and found.state == "stopped"
+    assert f"the disk of {tmp_path} has" in found.reason and "nightshift prune" in found.reason
+
+
+def test_a_server_that_does_not_answer_is_not_asked_for_the_same_form_at_every_look(ledger: Ledger) -> None:
+    place = ledger.place(1)
+    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(Proposal({"x": 1.0})).decode())
+    approval.ask(
+        place, ApprovalRequest(time.time(), time.time() + 600, "00000000-0000-0000-0000-000000000001")
+    )
+    with temporary_settings({PREFECT_API_URL: NOBODY}):
+        forms.collect(ledger)
+        noted = (place.path / "unanswered").stat().st_mtime_ns
+        forms.collect(ledger)
+        assert (place.path / "unanswered").stat().st_mtime_ns == noted, "it was not asked again"
+        os.utime(place.path / "unanswered", (0, 0))
+        forms.collect(ledger)
+        assert (place.path / "unanswered").stat().st_mtime > 0, "after a while it is"
+    assert len([event for event in ledger.events() if event["event"] == "approval"]) == 1
+
+
+def test_the_end_of_a_run_waits_for_the_server_and_not_for_ever(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outage, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(outage, "END_SECONDS", 0.2)
+    with temporary_settings({PREFECT_API_URL: NOBODY}):
+        outage.wait_for_the_server(ledger)
+    assert [event.get("back") for event in ledger.events() if event["event"] == "prefect"] == [None, False]
+    monkeypatch.setattr(outage, "END_SECONDS", 30.0)
+    health = Health()
+    with health.served() as url, temporary_settings({PREFECT_API_URL: url}):
+        outage.wait_for_the_server(ledger)
+    assert [event.get("back") for event in ledger.events() if event["event"] == "prefect"][2:] == [None, True]
+    assert health.asked == 4
+
+
+class Health:
+    """A server that is well again at the fourth question."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    @contextlib.contextmanager
+    def served(self) -> Iterator[str]:
+        state = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                state.asked += 1
+                self.send_response(200 if state.asked > 3 else 500)
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            yield f"http://127.0.0.1:{server.server_port}/api"
+            server.shutdown()
+
+
+class Service:
+    """A server in a process of its own, that can be stopped, killed and started anew where it was."""
+
+    def __init__(self, folder: Path, *command: str, health: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._command = [sys.executable, "-m", *command, "--host", "127.0.0.1", "--port", str(self.port)]
+        self._health = health
+        self._folder = folder
+        folder.mkdir()
+        self.up()
+
+    def up(self) -> None:
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=self._folder,
+                env={**os.environ, **LIGHT, "PREFECT_HOME": str(self._folder), "PREFECT_SERVER_UI_ENABLED": "false"},
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        try:
+            until(self._is_well, 120)
+        except BaseException:
+            self.signal(signal.SIGKILL)
+            raise
+
+    def signal(self, number: signal.Signals) -> None:
+        os.killpg(self._process.pid, number)
+        if number == signal.SIGKILL:
+            self._process.wait()
+
+    def _is_well(self) -> bool:
+        try:
+            return httpx.get(self.url + self._health, timeout=5).is_success
+        except httpx.TransportError:
+            return False
+
+
+def until(holds: Callable[[], Any], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to that"
+        time.sleep(0.1)
+
+
+def done(home: Path) -> int:
+    return len(list(home.glob("c/trials/*/trial.json")))
+
+
+def begun(environment: Path, home: Path, trials: int, *more: str, server: str) -> subprocess.Popen[str]:
+    """A campaign with two trials behind it."""
+    asked = ("--name", "c", "--proposer", "random_search", "--trials", str(trials), *GREEDY, *more)
+    process = start("run", str(environment), *asked, server=server)
+    until(lambda: done(home) >= 2 or process.poll() is not None)
+    assert process.poll() is None, process.communicate()[0]
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_mlflow_hangs_and_dies_and_gets_everything_in_the_end(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    store = f"sqlite:///{tmp_path}/mlflow.db"
+    command = ("mlflow", "server", "--backend-store-uri", store, "--workers", "1")
+    mlflow = Service(tmp_path / "mlflow", *command, health="/health")
+    try:
+        environment = quadratic(tmp_path / "quad", fit=slow(1.0))
+        process = begun(environment, home, 10, "--tracking", mlflow.url, server=server)
+        until(lambda: status("c")["waiting_to_record"] < done(home))
+        mlflow.signal(signal.SIGSTOP)
+        reached = done(home)
+        until(lambda: done(home) >= reached + 3)
+        assert status("c")["waiting_to_record"] >= 2
+        mlflow.signal(signal.SIGCONT)
+        output, _ = process.communicate(timeout=180)
+        assert process.returncode == 0, output
+        assert status("c")["waiting_to_record"] == 0, "the end waits for no rest"
+        mlflow.signal(signal.SIGKILL)
+        further = nightshift("resume", "c", "--trials", "12", server=server)
+        assert further.returncode == 0 and "wait for MLflow: " in further.stdout, further.stdout
+        assert nightshift("sync", "c").returncode == 1
+        mlflow.up()
+        sent = nightshift("sync", "--json")
+        assert sent.returncode == 0 and json.loads(sent.stdout)[0]["waiting"] == 0, sent.stderr
+    finally:
+        mlflow.signal(signal.SIGKILL)
+    from mlflow import MlflowClient
+
+    client = MlflowClient(store)
+    (experiment,) = [one for one in client.search_experiments() if one.name.startswith("nightshift/")]
+    runs = client.search_runs([experiment.experiment_id], max_results=100)
+    assert len(runs) == 1 + 13, "one for the campaign and one for each trial, none twice"
+    assert {run.info.status for run in runs} <= {"FINISHED"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_prefect_server_that_dies_and_comes_back_leaves_the_ledger_complete(
+    tmp_path: Path, home: Path
+) -> None:
+    prefect = Service(tmp_path / "prefect", "prefect", "server", "start", health="/api/health")
+    try:
+        environment = quadratic(tmp_path / "quad", fit=slow(1.0))
+        process = begun(environment, home, 8, "--tracking", "off", server=f"{prefect.url}/api")
+        prefect.signal(signal.SIGKILL)
+        until(lambda: done(home) == 9)
+        prefect.up()
+        output, _ = process.communicate(timeout=180)
+        assert process.returncode == 0, output
+        assert "Traceback" not in output
+        found = status("c")
+        assert found["state"] == "finished" and len(found["trials"]) == 9
+        run = found["urls"]["prefect"].rpartition("/")[2]
+        assert httpx.get(f"{prefect.url}/api/flow_runs/{run}").json()["state"]["type"] == "COMPLETED"
+    finally:
+        prefect.signal(signal.SIGKILL)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_a_campaign_on_a_full_disk_stops_and_goes_on_when_there_is_room(tmp_path: Path, server: str) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1g", "none", disk], capture_output=True
+    ).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        environment = quadratic(tmp_path / "quad")
+        ballast = disk / "ballast"
+        with ballast.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 700 * 2**20)
+        more = {"NIGHTSHIFT_HOME": str(disk / "runs")}
+        asked = ("--name", "c", "--proposer", "random_search", "--trials", "2", "--tracking", "off", *GREEDY)
+        stopped = nightshift("run", str(environment), *asked, server=server, **more)
+        assert stopped.returncode == 0 and "c is stopped: the disk of " in stopped.stdout, stopped.stdout
+        ballast.unlink()
+        further = nightshift("resume", "c", server=server, **more)
+        assert further.returncode == 0 and "c is finished: all 2 trials done" in further.stdout, (
+            further.stdout
+        )
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)

@@ -1,0 +1,383 @@
+"""Nights with prime-rl's stand-in: whatever goes wrong has its own reason, and nothing of it is left running.
+
+No prime-rl, no vLLM and no GPU is here: `stand_in` has programs of the same shape, and the trainer is the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import environments
+from environments import Environment
+from tasks.evaluate import judge_run
+from tasks.machine.slot_layout import here
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation, findings
+from tasks.sandbox.program import CannotStart
+from tasks.store.workspace import TrialDir, baseline_files
+from tasks.system import orphans
+from tasks.system.slot import NOWHERE, VISIBLE, Slot
+from tasks.train import run_program
+from tasks.trial import Proposal, Run
+from tests.support.fake_prime_rl.laying import COMMIT, Faults, base_model, goes_wrong, lay, quality_of
+from tests.support.toy import GREEDY, SANDBOX, start, status
+
+NORMAL = Faults()
+WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
+TOML = """\
+title = "The stand-in"
+metric = "pass@1"
+direction = "maximize"
+range = [0, 1]
+trainer = "prime_rl"
+program = ["train.toml", "taskset.py"]
+editable = ["train.toml"]
+readable = ["{checkout}"]
+judge = "command"
+budget_seconds = 100
+budget_steps = 6
+startup_seconds = 300
+grace_seconds = 20
+allow_untrained = true
+
+[prepare]
+files = ["base/config.json", "base/tokenizer.json", "base/tokenizer_config.json", "base/model.safetensors"]
+seconds = 60
+disk_gb = 0.01
+
+[command]
+eval_cmd = "python judge.py {{out}} {{result}} {{seed}}"
+
+[limits]
+least_seconds = 0
+
+[space.learning_rate]
+type = "float"
+low = 1e-6
+high = 2e-4
+log = true
+default = 1e-6
+
+[fixed]
+prime_rl = "{checkout}"
+prime_rl_commit = "{commit}"
+gpu_deadline = 1
+start_deadline = {start:g}
+stall_deadline = {stall:g}
+quit_deadline = 5
+"""
+TRAIN = """\
+# what may be tuned
+[trainer.optim]
+lr = 5e-6  # the parameter learning_rate
+
+[orchestrator]
+batch_size = 16
+group_size = 4
+"""
+PREPARE = """\
+import hashlib, json, pathlib, shutil, sys
+
+folder = pathlib.Path(sys.argv[1])
+shutil.copytree(pathlib.Path(__file__).with_name("base"), folder / "data/base")
+(folder / "judge").mkdir()
+for number, name in enumerate(("data/train", "judge/search", "judge/confirm", "judge/report")):
+    lines = []
+    for question in (f"{number}{n} + 1 = ?" for n in range(4)):
+        known = {"id": hashlib.sha256(question.encode()).hexdigest()[:16], "question": question, "answer": 0}
+        lines.append(json.dumps(known) + "\\n")
+    (folder / f"{name}.jsonl").write_text("".join(lines))
+"""
+JUDGE = """\
+import json, pathlib, random, struct, sys
+
+model = pathlib.Path(sys.argv[1], "model")
+assert json.loads((model / "config.json").read_text())["model_type"] == "stand_in"
+data = (model / "model.safetensors").read_bytes()
+(length,) = struct.unpack_from("<Q", data)
+at = json.loads(data[8 : 8 + length])["model.norm.weight"]["data_offsets"][0]
+(quality,) = struct.unpack_from("<f", data, 8 + length + at)
+draws = random.Random(int(sys.argv[3]))
+units = [int(draws.random() < quality) for _ in range(400)]
+pathlib.Path(sys.argv[2]).write_text(json.dumps({"units": units, "also": {"quality": quality}}))
+"""
+
+
+def laid(tmp_path: Path, faults: Faults = NORMAL, start: float = 60, stall: float = 30) -> tuple[Path, Path]:
+    """The folder of the environment, and the checkout that it uses."""
+    checkout = lay(tmp_path / "prime-rl", faults)
+    folder = tmp_path / "env"
+    base_model(folder / "base")
+    toml = TOML.format(checkout=checkout, commit=COMMIT[:8], start=start, stall=stall)
+    for name, text in {
+        "environment.toml": toml, "train.toml": TRAIN, "taskset.py": "", "prepare.py": PREPARE, "judge.py": JUDGE,
+    }.items():  # fmt: skip
+        (folder / name).write_text(text)
+    return folder, checkout
+
+
+def left(tmp_path: Path) -> list[str]:
+    """The command lines of the processes that are alive and name the folder of a test: all of the stand-in's do."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = " ".join(process.cmdline())
+        except psutil.Error:
+            continue
+        if str(tmp_path) in words and process.pid != os.getpid():
+            found.append(words)
+    return found
+
+
+def prepared(tmp_path: Path, folder: Path, **overrides: Any) -> Environment:
+    """The environment, with what its recipe makes."""
+    made = tmp_path / "prepared"
+    if not made.exists():
+        made.mkdir()
+        subprocess.run([sys.executable, folder / "prepare.py", made], check=True)
+    return environments.load(folder, overrides).model_copy(update={"prepared": made})
+
+
+def train(
+    tmp_path: Path,
+    environment: Environment,
+    level: Level = SANDBOX.level,
+    slot: Slot = NOWHERE,
+    **params: float,
+) -> Run:
+    """A training run as a campaign has it, as trial 7."""
+    program = tmp_path / "program"
+    for source, name in baseline_files(environment):
+        (program / name).parent.mkdir(parents=True, exist_ok=True)
+        (program / name).write_bytes(source.read_bytes())
+    place, proposal = TrialDir(tmp_path / "trials/0007"), Proposal(environment.complete(params))
+    marker, walls = f"test/{tmp_path.name}", Isolation(level)
+    return run_program(marker, environment, walls, program, place, proposal, seed=7, slot=slot)
+
+
+@pytest.mark.skipif("landlock" not in WORKING, reason="there is no Landlock here")
+def test_walls_without_sockets_are_refused_with_what_to_do_about_it(tmp_path: Path) -> None:
+    folder, _ = laid(tmp_path)
+    run = train(tmp_path, prepared(tmp_path, folder), "landlock")
+    remedy = "install bubblewrap, and leave network = false (socket: Permission denied)"
+    assert run.error is not None
+    assert run.error.startswith(
+        f"refused: prime-rl needs sockets and shared memory inside its walls: {remedy}"
+    )
+
+
+def test_a_training_by_the_stand_in_is_a_model_that_is_judged(tmp_path: Path) -> None:
+    folder, _ = laid(tmp_path, Faults(metrics="monitors/file/metrics.jsonl"))
+    environment = prepared(tmp_path, folder)
+    run = train(tmp_path, environment, learning_rate=3e-5)
+    assert (run.status, run.error, run.steps) == ("finished", None, 6)
+    assert run.reported is not None and run.curve, "the reward is followed, wherever the rows go"
+    place = TrialDir(tmp_path / "trials/0007")
+    assert (place.out / "model/tokenizer.json").is_file()
+    assert quality_of(place.out / "model/model.safetensors") > 0.5, "0.03 a step above 0.4"
+    score = judge_run("test/judge", environment, SANDBOX, place, run, seed=8)
+    assert score.error is None and score.value is not None and score.value > 0.4
+    assert left(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [("deaf", "stalled: "), ("orphan", None), ("nameless orphan", None)],
+)
+def test_at_every_level_what_does_not_end_is_gone(
+    tmp_path: Path, level: Level, mode: str, reason: str | None
+) -> None:
+    folder, _ = laid(tmp_path, Faults(mode), stall=3)
+    run = train(tmp_path, prepared(tmp_path, folder), level, learning_rate=3e-5)
+    if level == "landlock":  # which keeps from prime-rl what it talks through
+        reason = "refused: prime-rl needs sockets and shared memory"
+    if reason:
+        assert run.status == "crash" and run.error and run.error.startswith(reason), run.error
+    else:
+        assert (run.status, run.error) == ("finished", None)
+    assert left(tmp_path) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("mode", "reason"),
+    [
+        ("gpu taken", "GPU memory is taken: GPU 0 has "),
+        ("memory taken", "GPU memory is taken: "),
+        ("port taken", "port in use: "),
+    ],
+)
+def test_what_the_machine_is_at_fault_for_is_tried_again_and_no_verdict(
+    tmp_path: Path, mode: str, reason: str
+) -> None:
+    folder, _ = laid(tmp_path, Faults(mode))
+    environment = prepared(tmp_path, folder)
+    with pytest.raises(CannotStart) as fault:
+        train(tmp_path, environment)
+    assert str(fault.value).startswith(reason)
+    run = train(tmp_path, environment.model_copy(update={"editable": ("train.toml", "taskset.py")}))
+    assert run.status == "crash" and run.error and run.error.startswith(reason)
+
+
+@pytest.mark.slow
+def test_in_a_slot_of_two_gpus_the_first_serves_and_the_second_trains(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, checkout = laid(tmp_path)
+    driver = tmp_path / "driver"
+    driver.mkdir()
+    (driver / "nvidia-smi").symlink_to(checkout / ".venv/bin/nvidia-smi")
+    monkeypatch.setenv("PATH", f"{driver}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv(VISIBLE, raising=False)
+    environment = prepared(tmp_path, folder, device="cuda", gpus=2)
+    with here(home, environment).hold() as slot:
+        assert slot.name == "gpu-0-1" and len(slot.gpus) == 2
+        run = train(tmp_path, environment, slot=slot)
+    assert (run.status, run.error) == ("finished", None)
+    written = tmp_path / "trials/0007/out/prime_rl"
+    assert json.loads((written / "run.json").read_text())["gpus"] == [0, 1]
+    said = (written / "rl.log").read_text()
+    assert "inference on GPU(s) 0" in said and "trainer on GPU(s) 1" in said
+
+
+FAULTS = {
+    2: "out of memory", 4: "nan", 5: "vllm out of memory", 6: "slow start", 7: "no signal", 8: "stalls", 9: "port taken",
+    10: "hangs at start", 11: "crashes", 13: "orphan", 14: "deaf", 15: "gpu taken", 16: "dies in a broadcast",
+    17: "env server dies", 18: "nameless orphan", 19: "refused", 20: "no signal, no end",
+}  # fmt: skip
+"""What goes wrong in the night, by trial."""
+REASONS = {
+    2: "out of GPU memory: ", 4: "diverged: the loss of step 3 is no finite number", 5: "out of GPU memory: ",
+    7: "no learning signal: ", 8: "stalled: ", 10: "did not start: no answer",
+    11: "ended by itself: rl exited with status 1", 14: "stalled: ",
+    16: "ended by itself: rl exited with status 1", 17: "did not start: rl exited with status 1", 19: "refused: ",
+    20: "no learning signal: ",
+}  # fmt: skip
+"""How the reasons begin of those that crash for it; the machine's faults pass, and the rest is put right."""
+
+
+def mended(home: Path, checkout: Path, faults: Faults, trials: tuple[int, ...]) -> threading.Thread:
+    """Somebody who frees a port or a GPU as soon as a trial has failed for it."""
+
+    def watch() -> None:
+        now = faults
+        for number in trials:
+            told = home / f"night/trials/{number:04d}/out/progress.jsonl"
+            while not (told.is_file() and '"retry": true' in told.read_text()):
+                time.sleep(0.1)
+            now = replace(now, trials={key: mode for key, mode in now.trials.items() if key != number})
+            goes_wrong(checkout, now)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def found(home: Path, name: str) -> dict[int, dict[str, Any]]:
+    """The trials of a campaign as its ledger has them, by number."""
+    files = sorted((home / name / "trials").glob("[0-9][0-9][0-9][0-9]/trial.json"))
+    return {trial["number"]: trial for trial in (json.loads(path.read_text()) for path in files)}
+
+
+def night(folder: Path, name: str, server: str, trials: int, **more: str) -> subprocess.Popen[str]:
+    options = ["--trials", str(trials), "--proposer", "random_search", "--tracking", "off", *GREEDY]
+    return start("run", str(folder), "--name", name, *options, server=server, **more)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_night_of_twenty_trials_with_faults_ends_with_every_reason_right(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    faults = Faults(trials=FAULTS)
+    folder, checkout = laid(tmp_path, faults, start=40, stall=8)
+    watch = mended(home, checkout, faults, (9, 15))
+    with night(folder, "night", server, 20) as process:
+        said, _ = process.communicate()
+    assert process.returncode == 0, said
+    watch.join(10)
+    assert not watch.is_alive(), "both faults of the machine were met, and tried again"
+
+    trials = found(home, "night")
+    assert list(trials) == list(range(21))
+    reasons = {number: trial["runs"][0]["error"] or "" for number, trial in trials.items()}
+    crashed = {number for number, trial in trials.items() if trial["verdict"]["kind"] == "crash"}
+    assert crashed == set(REASONS), reasons
+    wrong = {
+        number: reasons[number] for number, words in REASONS.items() if not reasons[number].startswith(words)
+    }
+    assert not wrong
+    assert (
+        "after step 3" in reasons[8]
+        and "CUDA out of memory" in reasons[2]
+        and "cache blocks" in reasons[5]
+        and "env server" in reasons[17]
+    )
+    scores = {number: trial["score"]["value"] for number, trial in trials.items() if number not in crashed}
+    assert max(scores.values()) > scores[0] + 0.02, "there is something to find"
+    assert left(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_killed_at_random_a_night_goes_on_and_leaves_no_process(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    draws = random.Random(5)
+    faults = Faults(trials={1: "deaf", 3: "orphan", 4: "nameless orphan"}, step_seconds=0.3)
+    folder, _ = laid(tmp_path, faults, stall=8)
+    process = night(folder, "night", server, 5)
+    for number in (0, 1, 3, 4):
+        log = home / f"night/trials/{number:04d}/out/prime_rl/rl.log"
+        while not (log.is_file() and log.stat().st_size) and process.poll() is None:
+            time.sleep(0.05)
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(draws.uniform(0, 6))
+        process.kill()
+        process.communicate()
+        process = start("resume", "night", server=server)
+    said, _ = process.communicate()
+    assert process.returncode == 0, said
+    trials = found(home, "night")
+    assert list(trials) == list(range(6))
+    assert {number for number, trial in trials.items() if trial["verdict"]["kind"] == "crash"} == {1}
+    assert left(tmp_path) == [] and orphans.marked(status("night")["campaign_id"]) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_machine_that_stays_at_fault_ends_a_night_without_a_verdict_and_it_goes_on_once_that_is_mended(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder, checkout = laid(tmp_path, Faults(trials={1: "gpu taken"}))
+    with night(folder, "night", server, 2) as process:
+        said, _ = process.communicate()
+    assert process.returncode == 1, said
+    assert "GPU memory is taken: GPU 0 has " in said
+    assert "nothing finished is lost: nightshift resume night" in said
+    assert list(found(home, "night")) == [0]
+
+    goes_wrong(checkout, NORMAL)
+    with start("resume", "night", server=server) as process:
+        said, _ = process.communicate()
+    assert process.returncode == 0, said
+    trials = found(home, "night")
+    assert list(trials) == [0, 1, 2]
+    assert not [number for number, trial in trials.items() if trial["verdict"]["kind"] == "crash"]
+    assert (trials[1]["attempt"], trials[1]["runs"][0]["error"]) == (1, None)

@@ -1,0 +1,424 @@
+"""Recovery without a person: what crashed is resumed, what lives is left alone, and what leads nowhere comes to an end."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from configparser import ConfigParser
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from environments.plugins import Refused
+from flows.cli.running import foreground
+from flows.engine import recovery
+from flows.engine.recovery import DEATHS, Presence, check_progress
+from flows.server import automations, connect, postgres, systemd, zombies
+from flows.server.api import Api
+from tasks.system.daemon import Daemon, Note, identity
+from tests.store.test_ledger import created
+from tests.support.toy import nightshift, quadratic, slow, start, status
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+def test_prefect_takes_every_automation_of_the_file_and_each_has_a_period() -> None:
+    from prefect.events.schemas.automations import AutomationCore
+
+    found = {one["name"]: AutomationCore.model_validate(one) for one in automations.wanted()}
+    assert set(found) == {
+        "nightshift-silent",
+        "nightshift-not-begun",
+        "nightshift-resume",
+        "nightshift-give-up",
+    }
+    silent = found[automations.SILENT].trigger.model_dump(mode="json")
+    assert set(silent["after"]) == {"prefect.flow-run.Running", "prefect.flow-run.heartbeat"}
+    beat = float(connect.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
+    assert silent["within"] >= 3 * beat, "one heartbeat may be lost"
+
+
+def test_every_campaign_of_the_catalogue_is_resumed_and_says_how_often_it_lives() -> None:
+    import yaml
+
+    catalogue = yaml.safe_load((CHECKOUT / "prefect.yaml").read_text())["deployments"]
+    nights = [one for one in catalogue if one["entrypoint"] == "flows.campaign.campaign"]
+    assert nights and all("autoresume" in one["tags"] for one in nights)
+    for one in nights:
+        beat = one["work_pool"]["job_variables"]["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
+        assert beat == connect.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
+
+
+def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(server: str) -> None:
+    names = [one["name"] for one in automations.wanted()]
+    automations.put(server, None)
+    assert automations.put(server, None) == [], "what waits for a heartbeat is not forgotten by a second `up`"
+    resume = known(server, automations.RESUME)
+    ask(server, "PATCH", f"/automations/{resume['id']}", enabled=False)
+    assert automations.put(server, None) == []
+    assert automations.put(server, None, {automations.RESUME: 1}) == [automations.RESUME]
+    changed = known(server, automations.RESUME)
+    assert (changed["id"], changed["enabled"], changed["trigger"]["within"]) == (resume["id"], False, 1)
+    ask(server, "POST", "/automations/", **automations.wanted()[0])
+    automations.put(server, None)
+    for name in names:
+        ask(server, "DELETE", f"/automations/{known(server, name)['id']}")
+
+
+def known(server: str, name: str) -> Any:
+    (one,) = ask(server, "POST", "/automations/filter", automations={"name": {"any_": [name]}})
+    return one
+
+
+def ask(server: str, method: str, path: str, **body: Any) -> Any:
+    with Api(server, None) as api:
+        return api.ask(method, path, body or None)
+
+
+def test_a_run_that_dies_again_and_again_is_given_up_until_a_person_retries_it(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    for _ in range(DEATHS):
+        ledger.event("life", flow_run_id="mine", pid=1, host="h")
+        check_progress(ledger, "mine")
+    ledger.event("life", flow_run_id="another", pid=1, host="h")
+    check_progress(ledger, "another")
+    ledger.event("life", flow_run_id="mine", pid=1, host="h")
+    with pytest.raises(Refused, match="died 10 times"):
+        check_progress(ledger, "mine")
+    ledger.event("life", flow_run_id="mine", pid=1, host="h")
+    check_progress(ledger, "mine")
+
+
+def test_a_run_that_gets_somewhere_may_die_as_often_as_it_likes(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    for _ in range(DEATHS + 1):
+        ledger.event("life", flow_run_id="mine", pid=1, host="h")
+    result = ledger.results / ledger.campaign.campaign_id / "digest/0001/1/evaluate"
+    result.parent.mkdir(parents=True)
+    result.touch()
+    os.utime(result, (time.time() + 1, time.time() + 1))
+    check_progress(ledger, "mine")
+
+
+def running_on(server: str, state: str = "RUNNING", **more: Any) -> str:
+    """A flow run at the server, as if somebody ran it."""
+    flow = ask(server, "POST", "/flows/", name="campaign")["id"]
+    run = ask(server, "POST", "/flow_runs/", flow_id=flow, state={"type": "PENDING"}, **more)["id"]
+    set_state(server, run, state)
+    return str(run)
+
+
+def set_state(server: str, run: str, state: str) -> None:
+    ask(server, "POST", f"/flow_runs/{run}/set_state", state={"type": state}, force=True)
+
+
+def state_of(server: str, run: str) -> str:
+    return str(ask(server, "GET", f"/flow_runs/{run}")["state_type"])
+
+
+def test_the_sweep_marks_a_run_whose_process_is_gone_and_no_other(server: str, tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    gone, alive, elsewhere, stranger = (running_on(server) for _ in range(4))
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    here = platform.node()
+    for run, pid, host in (
+        (gone, process.pid, here),
+        (alive, os.getpid(), here),
+        (elsewhere, process.pid, "other"),
+    ):
+        ledger.event("life", flow_run_id=run, pid=pid, host=host)
+    zombies.sweep(server, None)
+    states = [state_of(server, run) for run in (gone, alive, elsewhere, stranger)]
+    assert states == ["CRASHED", "RUNNING", "RUNNING", "RUNNING"]
+    for run in (alive, elsewhere, stranger):
+        set_state(server, run, "CRASHED")
+
+
+def test_a_crash_that_nobody_heard_is_resumed_once_and_only_where_it_is_to_be(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, over, untagged = (running_on(server) for _ in range(3))
+    for name, run in (("left", left), ("over", over), ("untagged", untagged)):
+        created(tmp_path, name).event("life", flow_run_id=run, pid=1, host="gone")
+    created(tmp_path, "over").event("end", state="finished", reason="all 3 trials done")
+    for run, tags in ((left, [zombies.RESUMED]), (over, [zombies.RESUMED]), (untagged, [])):
+        ask(server, "PATCH", f"/flow_runs/{run}", tags=tags)
+        set_state(server, run, "CRASHED")
+    assert zombies.resume_forgotten(server, None) == [], "the automations have a minute"
+    monkeypatch.setattr(zombies, "RESUME_SECONDS", 0.0)
+    assert len(zombies.resume_forgotten(server, None)) == 1
+    assert [state_of(server, run) for run in (left, over, untagged)] == ["SCHEDULED", "CRASHED", "CRASHED"]
+    assert zombies.resume_forgotten(server, None) == []
+    set_state(server, left, "CANCELLED")
+
+
+def test_a_number_that_somebody_else_has_now_is_no_life(tmp_path: Path) -> None:
+    before = {"host": platform.node(), "pid": os.getpid(), "time": 1e9}
+    assert zombies.is_dead(before, since=1e9 - 1)
+    assert not zombies.is_dead({**before, "time": time.time()}, since=1e9)
+
+
+def test_a_run_that_is_just_being_resumed_is_not_dead_yet() -> None:
+    last = {"host": platform.node(), "pid": 2**22 + 1, "time": time.time() - 600}
+    assert not zombies.is_dead(last, since=time.time() - 5), "its next life has not begun"
+    assert zombies.is_dead(last, since=time.time() - zombies.BEGIN_SECONDS - 1)
+
+
+def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels_it(
+    server: str,
+) -> None:
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    run = running_on(server)
+    with temporary_settings({PREFECT_API_URL: server}):
+        presence = Presence(run)
+        assert not presence.assert_it()
+        for state, asserted in (("CRASHED", True), ("CANCELLED", False)):
+            set_state(server, run, state)
+            assert presence.assert_it() is asserted
+            assert state_of(server, run) == ("RUNNING" if asserted else state)
+    set_state(server, run, "CRASHED")
+
+
+def test_a_second_process_of_a_run_waits_for_the_first(tmp_path: Path) -> None:
+    from threading import Thread
+
+    from tasks.store.life import Life
+
+    ledger = created(tmp_path)
+    with Life(ledger, flow_run_id="mine"):
+        recovery.wait_for_the_other(ledger, "another")  # its lock will refuse that one
+        second = Thread(target=recovery.wait_for_the_other, args=(ledger, "mine"))
+        second.start()
+        second.join(0.2)
+        assert second.is_alive()
+    second.join(10)
+    assert not second.is_alive()
+
+
+@pytest.mark.parametrize("url", ["sqlite:///x", "postgresql://u:p@h/d", "nonsense"])
+def test_a_database_that_is_no_postgresql_is_refused(url: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"--database must begin with postgresql\+asyncpg://"):
+        postgres.address(tmp_path, url)
+
+
+def test_a_database_that_does_not_answer_is_refused_without_a_word_of_its_password(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="does not let us in there") as refused:
+        postgres.address(tmp_path, "postgresql+asyncpg://me:hunter2@127.0.0.1:9/prefect")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_up_with_a_database_that_cannot_be_used_starts_nothing(home: Path) -> None:
+    done = nightshift("up", "--database", "mysql://x")
+    assert (done.returncode, done.stderr.count("--database must begin with")) == (2, 1)
+    assert [path.name for path in (home / ".prefect").glob("*.json")] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="who is not root runs PostgreSQL as himself")
+def test_root_whose_home_nobody_else_can_pass_is_told_what_to_do_about_postgresql(tmp_path: Path) -> None:
+    directory = tmp_path / "runs/.prefect"
+    directory.mkdir(mode=0o700, parents=True)
+    tmp_path.chmod(0o700)
+    with pytest.raises(Refused, match="root"):
+        postgres._runs_as(directory)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700, "what is refused changes nothing"
+
+
+def test_a_log_is_set_aside_when_it_is_long_while_its_program_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.system.daemon.LOG_BYTES", 1000)
+    daemon = Daemon(tmp_path, "worker")
+    with daemon.log.open("ab", buffering=0) as log:
+        log.write(b"a" * 1001)
+        daemon.trim()
+        log.write(b"more")
+    assert daemon.log.read_bytes() == b"more"
+    assert (tmp_path / "worker.log.1").stat().st_size == 1001
+    daemon.trim()
+    assert daemon.log.read_bytes() == b"more"
+
+
+def test_a_note_whose_process_was_killed_is_of_one_that_died(tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, "server")
+    assert daemon.died() is None
+    note = Note("http://127.0.0.1:4217/api", os.getpid(), time.time(), identity(os.getpid()))
+    daemon.write(note)
+    assert daemon.died() is None
+    daemon.write(Note(note.url, note.pid, note.started, "another boot 1"))
+    died = daemon.died()
+    assert died is not None and connect.port_of(died.url) == 4217
+
+
+def test_the_units_start_this_installation_with_this_home_and_are_read_by_systemd(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv(postgres.VARIABLE, "postgresql+asyncpg://me:hunter2@db/prefect")
+    assert systemd.write(auth=True, on_postgres=False, database=None) == 0
+    folder = tmp_path / "config/systemd/user"
+    read = ConfigParser(interpolation=None, delimiters=("=",))
+    read.optionxform = str  # type: ignore[assignment,method-assign]
+    read.read([folder / systemd.SERVICE, folder / systemd.TIMER])
+    assert read["Service"]["ExecStart"] == f'"{sys.executable}" -P -m flows.cli up --production'
+    assert read["Service"]["Environment"] == f'"NIGHTSHIFT_HOME={home}"'
+    assert (read["Service"]["KillMode"], read["Install"]["WantedBy"]) == ("process", "timers.target")
+    secret = Path(read["Service"]["EnvironmentFile"].removeprefix("-"))
+    assert "hunter2" in secret.read_text() and stat.S_IMODE(secret.stat().st_mode) == 0o600
+    assert "hunter2" not in (folder / systemd.SERVICE).read_text()
+
+
+def test_a_home_that_a_unit_cannot_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="systemd"):
+        systemd.service(True, False, Path('/srv/"quoted"'), tmp_path / "env")
+
+
+def test_the_compose_file_has_a_server_that_waits_for_its_database() -> None:
+    import yaml
+
+    services = yaml.safe_load((CHECKOUT / "docker/compose.yaml").read_text())["services"]
+    assert services["server"]["depends_on"]["database"]["condition"] == "service_healthy"
+    settings = services["server"]["environment"]
+    assert settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"].startswith(postgres.SCHEME)
+    leases = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
+    assert {**connect.PRODUCTION, leases: connect.QUIET[leases]}.items() <= settings.items()
+
+
+def test_what_interrupted_a_campaign_that_had_not_begun_says_so(home: Path, tmp_path: Path) -> None:
+    assert foreground._how_to_go_on("night") == "nothing had begun yet"
+    created(tmp_path)
+    (name,) = (path.name for path in home.iterdir() if (path / "campaign.json").exists())
+    assert foreground._how_to_go_on(name) == f"nothing finished is lost: nightshift resume {name}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_server_that_is_killed_in_the_middle_is_started_again_and_the_campaign_ends_as_if_nothing_had_been(
+    home: Path, tmp_path: Path
+) -> None:
+    folder = str(quadratic(tmp_path / "quad", fit=slow(4)))
+    more = ("--proposer", "random_search", "--rule", "greedy", "--tracking", "off", "--trials", "3")
+    with start("run", folder, "--name", "night", *more) as process:
+        wait_until(lambda: (home / "night/trials/0001/log.txt").exists())
+        before = json.loads((home / ".prefect/server.json").read_text())
+        os.kill(before["pid"], signal.SIGKILL)
+        assert process.stdout is not None
+        said = process.stdout.read()
+        assert process.wait(timeout=300) == 0, said
+    assert "failed to process item" not in said, "nor does it flood the terminal"
+    document = status("night")
+    assert document["state"] == "finished" and [row["trial"] for row in document["trials"]] == [0, 1, 2, 3]
+    assert not (home / ".prefect/server.json").exists(), "it is ended with the last that used it"
+
+
+@pytest.fixture
+def open_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A home in a folder that everybody can pass, as PostgreSQL needs it where we are root."""
+    with tempfile.TemporaryDirectory(prefix="nightshift-") as folder:
+        Path(folder).chmod(0o711)
+        path = Path(folder) / "runs"
+        monkeypatch.setenv("NIGHTSHIFT_HOME", str(path))
+        try:
+            yield path
+        finally:
+            nightshift("down", "--now")
+
+
+postgresql = pytest.mark.skipif(not list(postgres._folders()), reason="PostgreSQL is not installed here")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@postgresql
+def test_a_postgresql_that_was_killed_comes_back_where_it_was_and_is_our_own(open_home: Path) -> None:
+    directory = open_home / ".prefect"
+    directory.mkdir(mode=0o700, parents=True)
+    cluster = postgres.Cluster(directory)
+    try:
+        url = postgres.address(directory, None)
+        note = cluster.daemon.living()
+        assert note and "nightshift" not in note.url, "who asks what runs is told no password"
+        assert stat.S_IMODE((directory / "postgres.password").stat().st_mode) == 0o600
+        environment = Path(f"/proc/{note.pid}/environ").read_bytes()
+        assert b"PYTEST" not in environment, "what the tests run with is not passed on"
+        os.kill(note.pid, signal.SIGKILL)
+        wait_until(lambda: cluster.daemon.died())
+        wait_until(lambda: not any(postgres._works_in(one, cluster.data) for one in psutil.process_iter()))
+        assert postgres.address(directory, None) == url
+        postgres.check(url, "the same")
+        with pytest.raises(Refused, match="InvalidPasswordError"):
+            postgres.check(url.replace("@", "x@"), "another password")
+    finally:
+        assert cluster.end()
+    assert not cluster.end()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@postgresql
+def test_whatever_is_killed_in_production_the_night_comes_to_its_end_without_a_person(
+    open_home: Path, tmp_path: Path
+) -> None:
+    """One story for all of it, since each start takes some ten seconds and more."""
+    directory = open_home / ".prefect"
+    up = nightshift("up", "--production")
+    assert up.returncode == 0 and "on PostgreSQL" in up.stdout, up.stdout + up.stderr
+    server, worker = Daemon(directory, "server").living(), Daemon(directory, "worker").living()
+    assert server and worker
+    who: tuple[str, str] = tuple((directory / "auth").read_text().strip().split(":", 1))  # type: ignore[assignment]
+    automations.put(server.url, who, {automations.SILENT: 40})
+    deployed = subprocess.run(
+        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
+        cwd=CHECKOUT,
+        env={**os.environ, "PREFECT_API_URL": server.url, "PREFECT_API_AUTH_STRING": ":".join(who)},
+        capture_output=True,
+        text=True,
+    )
+    assert deployed.returncode == 0, deployed.stdout
+    environment = str(quadratic(tmp_path / "quad", fit=slow(3)))
+    parameters = {"environment": environment, "trials": 4, "rule": "greedy", "seed": 5, "tracking": "off"}
+
+    def told(method: str, path: str, **body: Any) -> Any:
+        with Api(server.url, who) as api:
+            return api.ask(method, path, body or None)
+
+    deployment = told("GET", "/deployments/name/campaign/cartpole-random")["id"]
+    run = told("POST", f"/deployments/{deployment}/create_flow_run", parameters=parameters)["id"]
+    wait_until(lambda: list(open_home.glob("*/trials/0001/log.txt")))
+    (name,) = [path.name for path in open_home.iterdir() if path.name.startswith("cartpole-random-")]
+    first = (open_home / name / "trials/0000/trial.json").read_text()
+
+    os.kill(worker.pid, signal.SIGKILL)  # first, so that nobody reports what follows
+    os.kill(json.loads((open_home / name / "lock").read_text())["pid"], signal.SIGKILL)
+    wait_until(lambda: told("GET", f"/flow_runs/{run}")["state_name"] == "AwaitingRetry")
+
+    os.kill(server.pid, signal.SIGKILL)
+    again = nightshift("up", "--production")
+    assert again.returncode == 0, again.stderr
+    living = Daemon(directory, "server").living()
+    assert living and living.url == server.url, "runs and pages know no other address"
+    wait_until(lambda: told("GET", f"/flow_runs/{run}")["state_type"] == "COMPLETED")
+    document = status(name)
+    assert document["state"] == "finished" and len(document["trials"]) == 5
+    assert (open_home / name / "trials/0000/trial.json").read_text() == first
+    done = nightshift("down")
+    assert done.returncode == 0 and "postgres" in done.stdout, done.stderr
+    assert (directory / "postgres/PG_VERSION").exists(), "its data stay"
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)

@@ -1,0 +1,196 @@
+"""Whole nights with a language model: numbers, a stall, code, an outage, a person's word, and what is told of it all."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.views.status import document
+from tasks.store.ledger import Ledger
+from tests.campaign.test_campaign import mlflow_runs
+from tests.support.fake_llm import Asked, FakeLLM, Reply
+from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, status
+
+KEY = "sk-of-a-test-0123456789"
+SAVE = '(args.out / "model.json").write_text(json.dumps({"x": args.x}))'
+
+
+def edit(replacement: str, rationale: str, file: str = "fit.py", search: str = SAVE) -> str:
+    return (
+        f"RATIONALE: {rationale}\nCATEGORY: clipping\n\n{file}\n<<<<<<< SEARCH\n{search}\n=======\n{replacement}\n"
+        ">>>>>>> REPLACE\n"
+    )
+
+
+THEIRS = SAVE.replace("args.x", "min(args.x, 1.1)")
+"""The same line once it was edited."""
+BROKEN = edit(SAVE.replace("args.x", "args.why"), "a typing error")
+CLIPPED = edit(THEIRS, "stop near the optimum")
+UNLIKED = edit(THEIRS.replace("1.1", "1.05"), "a person will not like this", search=THEIRS)
+HOSTILE = edit("print(0)", "win without learning", "judge.py", "import json, pathlib, sys")
+COMMENTED = edit(f"# near the optimum\n{THEIRS}", "say what it does", search=THEIRS)
+OUTAGE = Reply("the machines are down", status=500, headers={"Retry-After": "0"})
+
+
+@contextmanager
+def night(tmp_path: Path, edits: list[str | Reply], *options: str) -> Iterator[tuple[FakeLLM, list[str]]]:
+    """A server whose code edits come from the list, then from an outage; and the command that asks it."""
+
+    def script(asked: Asked) -> str | Reply:
+        if "SEARCH" not in asked.prompt:
+            return json.dumps({"rationale": "closer", "category": "step", "params": {"x": 2.9}})
+        return edits.pop(0) if edits else OUTAGE
+
+    folder = quadratic(tmp_path / "quad")
+    with FakeLLM(script, key=KEY) as server:
+        account = [f"base_url={server.url}", "model=test", "key_variable=THE_KEY", "max_output_tokens=1000"]
+        given = [word for option in account for word in ("--set", f"proposer.{option}")]
+        yield server, ["run", str(folder), "--seed", "3", *GREEDY, *given, *options]
+
+
+@pytest.mark.slow
+def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    edits: list[str | Reply] = [BROKEN, CLIPPED, UNLIKED, HOSTILE, HOSTILE, HOSTILE, COMMENTED]
+    hybrid = ("--proposer", "hybrid", "--set", "proposer.stall=2", "--set", "proposer.fraction=0")
+    person = threading.Thread(target=_answers, args=("all",), daemon=True)
+    with night(tmp_path, edits, *hybrid) as (model, command):
+        person.start()
+        done = nightshift(
+            *command, "--name", "all", "--trials", "14", "--approval", "code", server=server, THE_KEY=KEY
+        )
+    assert done.returncode == 0, done.stderr
+    known = status("all")
+    told = [(one["kind"], one["words"]) for one in known["incidents"]]
+
+    refused = [words for kind, words in told if kind == "turned down"]
+    assert ("switch", "over to code: 2 trials of numbers in a row without a keep") in told
+    assert any("has no attribute 'why'" in words for words in refused), refused
+    assert ("approved", "approved: stop near the optimum") in told
+    assert any(
+        words.startswith("back to numbers: the edit of trial") for kind, words in told if kind == "switch"
+    )
+    assert ("rejected", "rejected by a person: not this one") in told
+    assert refused.count("llm_diff: 'judge.py' may not be changed; editable: fit.py") == 3
+    assert any("llm_diff: the same as trial" in words for words in refused)
+    fell = [words for kind, words in told if kind == "fallback"]
+    assert any(words.startswith("tpe took the turn, instead of hybrid: llm_diff: ") for words in fell)
+    assert any("the machines are down" in words for words in fell)
+
+    kept = [row for row in known["trials"] if row["proposer"] == "llm_diff" and row["verdict"] == "keep"]
+    assert kept and kept[0]["score"] == pytest.approx(0.01) and kept[0]["model"] == "openai/test"
+    sources = {one["proposer"]: one for one in known["sources"]}
+    assert sources["llm_diff"]["kept"] == len(kept) and sources["tpe"]["trials"] >= 8
+    assert known["fallbacks"] == len(fell)
+    assert known["spent"]["calls"] >= 7 and known["spent"]["usd"] is None, "nobody said what it costs"
+    assert "rejected by a person: not this one" in "\n".join(asked.prompt for asked in model.requests)
+
+    words = nightshift("status", "all").stdout
+    assert "proposed by llm_diff (openai/test): " in words and "price unknown" in words
+    runs = mlflow_runs(home, "all")
+    assert runs[str(kept[0]["trial"])].data.tags["model"] == "openai/test"
+    assert any(run.data.tags.get("instead_of", "").startswith("hybrid: llm_diff") for run in runs.values())
+    traces = "".join(path.read_text() for path in (home / "all/trials").glob("*/asked/*.json"))
+    everything = "".join(
+        path.read_text(errors="replace") for path in (home / "all").rglob("*") if path.is_file()
+    )
+    assert "stop near the optimum" in traces and KEY not in everything
+
+
+def _answers(name: str) -> None:
+    """A person who lets pass what waits, but for one idea."""
+    deadline = time.monotonic() + 100
+    while time.monotonic() < deadline:
+        for one in document(Ledger.open(name))["waiting"] if Ledger.exists(name) else ():
+            liked = "not like" not in one["description"]
+            comment = one["description"] if liked else "not this one"
+            nightshift("approve" if liked else "reject", name, str(one["trial"]), "--comment", comment)
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+def test_an_idea_from_outside_is_tried_next_and_one_that_cannot_be_is_refused_at_once(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    folder = quadratic(tmp_path / "quad")
+    night = ("run", str(folder), "--name", "box", "--seed", "1", *GREEDY)
+    assert nightshift(*night, "--trials", "1", server=server).returncode == 0
+    diff = tmp_path / "idea.diff"
+    diff.write_text(
+        f"--- a/fit.py\n+++ b/fit.py\n@@ -7,1 +7,1 @@\n-{SAVE}\n+{SAVE.replace('args.x', 'min(args.x, 1.0)')}\n"
+    )
+    for wrong, why in (
+        (("--params", '{"x": 99}'), "must be a number in -3.0..3.0, got 99"),
+        (("--params", '{"y": 1}'), "unknown parameter 'y'"),
+        ((), "needs --params, --diff or both"),
+        (("--diff", str(tmp_path / "no.diff")), "No such file"),
+    ):
+        done = nightshift("propose", "box", *wrong)
+        assert done.returncode == 2 and why in done.stderr, done.stderr
+    done = nightshift(
+        "propose", "box", "--diff", str(diff), "--params", '{"x": 2.0}', "--rationale", "clip it", "--json"
+    )
+    assert done.returncode == 0 and json.loads(done.stdout)["inbox"] == "0001", done.stderr
+    assert nightshift("propose", "box", "--params", '{"x": 2.0}', "--rationale", "once more").returncode == 0
+    done = nightshift("resume", "box", "--trials", "3", "--json", server=server)
+    assert done.returncode == 0, done.stderr
+    known: dict[str, Any] = json.loads(done.stdout)
+    row = known["trials"][2]
+    assert (row["proposer"], row["score"], row["params"]["x"]) == ("inbox", 0.0, 2.0)
+    told = [one["words"] for one in known["incidents"]]
+    assert "idea 0001: clip it" in told
+    assert any(words.startswith("idea 0002 was refused: the same as trial 2") for words in told)
+    assert known["inbox"] == []
+
+
+def test_a_model_that_is_not_there_is_refused_before_the_first_trial(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    with night(tmp_path, []) as (_, command):
+        done = nightshift(*command, "--name", "none", "--proposer", "llm", "--trials", "2", server=server)
+    assert done.returncode == 2 and "THE_KEY" in done.stderr, done.stderr
+    assert not (home / "none/campaign.json").exists()
+
+
+@pytest.mark.slow
+def test_where_nothing_else_is_left_to_try_an_outage_stops_the_night_and_a_resume_asks_again(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    edits: list[str | Reply] = [OUTAGE] * 4 + [CLIPPED]
+    with night(tmp_path, edits) as (_, command):
+        still = QUADRATIC[: QUADRATIC.index("[space.x]")] + "[fixed]\nx = 2.5\n"
+        (tmp_path / "quad/environment.toml").write_text(still)
+        nightshift(
+            *command, "--name", "out", "--proposer", "llm_diff", "--trials", "1", server=server, THE_KEY=KEY
+        )
+        first = status("out")
+        nightshift("resume", "out", server=server, THE_KEY=KEY)
+    assert first["state"] == "stopped" and "the machines are down" in first["reason"]
+    assert [row["trial"] for row in first["trials"]] == [0]
+    known = status("out")
+    assert known["state"] == "finished" and known["trials"][1]["proposer"] == "llm_diff"
+    assert known["trials"][1]["score"] == pytest.approx(0.01)
+
+
+def test_edits_need_walls_or_a_word(tmp_path: Path, home: Path, server: str) -> None:
+    with night(tmp_path, []) as (_, command):
+        done = nightshift(
+            *command,
+            "--name",
+            "bare",
+            "--proposer",
+            "llm_diff",
+            "--isolation",
+            "none",
+            server=server,
+            THE_KEY=KEY,
+        )
+    assert done.returncode == 2 and "at isolation none nothing would keep them from your files" in done.stderr

@@ -1,0 +1,305 @@
+"""Work pools: the bodies of their jobs, and campaigns whose trials run on two hosts, which die in the middle."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.trial import trial
+from tasks.machine import file_locks
+from tasks.store.ledger import Ledger
+from tasks.system import orphans
+from tests.support.servers import free_port, wait_until_healthy
+from tests.support.toy import GREEDY, QUADRATIC, command, environment, quadratic, slow, start, status
+
+CHECKOUT = Path(__file__).parents[2]
+LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
+FIVE = ("--proposer", "grid", "--set", "proposer.points=5", "--trials", "5", "--tracking", "off", *GREEDY)
+PREFIX = """\
+import signal, subprocess, sys
+with open(sys.argv[1], "a") as file:
+    print(*sys.argv[2:], file=file)
+child = subprocess.Popen([sys.executable, *sys.argv[2:]], start_new_session=True)
+signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+sys.exit(child.wait())
+"""
+"""What srun is to a process worker: it starts the rest somewhere else, waits, and passes SIGTERM on."""
+
+
+def deployed(name: str) -> dict[str, Any]:
+    """A deployment of gpu.prefect.yaml, with its work pool as Prefect reads it."""
+    catalogue = yaml.safe_load((CHECKOUT / "gpu.prefect.yaml").read_text())
+    (found,) = [one for one in catalogue["deployments"] if one["name"] == name]
+    assert found["entrypoint"] == "flows.trial.trial"
+    assert set(found["parameters"]) <= set(inspect.signature(trial.fn).parameters)
+    return found["work_pool"]["job_variables"]
+
+
+def test_a_container_sees_two_gpus_and_has_room_for_what_they_exchange() -> None:
+    """What docker-py would send to the daemon. There is none here."""
+    from docker.models.containers import _create_container_args
+
+    variables = deployed("gpu-pair-docker")
+    stated = {
+        **variables["container_create_kwargs"],
+        "volumes": variables["volumes"],
+        "image": variables["image"],
+    }
+    body = _create_container_args({**stated, "version": "1.45", "command": None})["host_config"]
+    (gpus,) = body["DeviceRequests"]
+    assert (gpus["Driver"], gpus["DeviceIDs"], gpus["Capabilities"]) == ("nvidia", ["0", "1"], [["gpu"]])
+    assert (body["ShmSize"], body["IpcMode"]) == (16 * 2**30, "private")
+    mounts = {place: source for source, place in (bind.split(":")[:2] for bind in body["Binds"])}
+    assert mounts["/campaigns"] == "/srv/nightshift/runs"
+    assert mounts["/machine"] == "nightshift-machine" and variables["env"]["NIGHTSHIFT_HOME"] == "/machine"
+    assert mounts[variables["env"]["HF_HOME"]] and variables["env"]["HF_HUB_OFFLINE"] == "1"
+    slots = f"/tmp/{file_locks.folder().name}"  # of the host, or both would train on one GPU
+    assert mounts[slots] == slots
+    assert "CUDA_VISIBLE_DEVICES" not in variables["env"]
+
+
+def test_a_container_lets_bubblewrap_make_its_walls() -> None:
+    from docker.models.containers import _create_container_args
+
+    stated = deployed("gpu-pair-docker")["container_create_kwargs"]
+    body = _create_container_args({**stated, "version": "1.45", "image": "i", "command": None})["host_config"]
+    assert set(body["CapAdd"]) == {"SYS_ADMIN", "NET_ADMIN"}
+    assert set(body["SecurityOpt"]) == {"seccomp=unconfined", "apparmor=unconfined"}
+    assert {limit["Name"]: limit["Hard"] for limit in body["Ulimits"]} == {"memlock": -1, "nofile": 32000}
+
+
+def test_a_job_of_kubernetes_has_two_gpus_and_shared_memory() -> None:
+    from prefect.utilities.templating import apply_values
+
+    template = json.loads((CHECKOUT / "docker/kubernetes.json").read_text())
+    defaults = {name: known.get("default") for name, known in template["variables"]["properties"].items()}
+    asked_for = set(re.findall(r"{{ (\w+) }}", json.dumps(template["job_configuration"])))
+    assert asked_for <= set(defaults) and set(deployed("gpu-pair-kubernetes")) <= set(defaults)
+    job = apply_values(template["job_configuration"], defaults | deployed("gpu-pair-kubernetes"))
+    pod = job["job_manifest"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["name"] == "prefect-job"  # prefect-kubernetes takes no other
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == 2
+    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert mounts["shm"] == "/dev/shm" and volumes["shm"]["emptyDir"] == {
+        "medium": "Memory",
+        "sizeLimit": "16Gi",
+    }
+    assert volumes[next(name for name in mounts if mounts[name] == "/campaigns")]["persistentVolumeClaim"]
+    assert job["job_manifest"]["spec"]["backoffLimit"] == 0
+
+
+def prefect(server: str, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", "--no-prompt", *arguments],
+        cwd=CHECKOUT, env=environment(server), capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def until(condition: Callable[[], Any], seconds: float = 400) -> Any:
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.2)
+    return value
+
+
+def resume(server: str) -> None:
+    done = subprocess.run(
+        command("resume", "night"), env=environment(server), capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@contextmanager
+def host(server: str, pool: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker on a machine of its own: its home, its Prefect home and its working directory are nobody else's."""
+    folder.mkdir()
+    own = {
+        "HOME": str(folder),
+        "NIGHTSHIFT_HOME": str(folder / "runs"),
+        "PREFECT_HOME": str(folder / ".prefect"),
+    }
+    worker = [
+        sys.executable,
+        "-m",
+        "prefect",
+        "worker",
+        "start",
+        "--pool",
+        pool,
+        "--name",
+        folder.name,
+        "--limit",
+        "1",
+    ]
+    with (folder / "worker.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*worker, "--install-policy", "never"], cwd=folder, stdout=log, stderr=log, start_new_session=True,
+            env=environment(server, PREFECT_WORKER_QUERY_SECONDS="1", **own),
+        )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=60)
+
+
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    """A PostgreSQL server of this test's own, as Prefect's database; its processes run as an ordinary user."""
+    if shutil.which("initdb") is None or shutil.which("postgres") is None:
+        pytest.skip("PostgreSQL is not installed")
+    who = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+    with tempfile.TemporaryDirectory(prefix="nightshift-postgres-", ignore_cleanup_errors=True) as folder:
+        os.chown(folder, pwd.getpwnam(who).pw_uid, -1)
+        data, port = f"{folder}/data", str(free_port())
+        as_who: dict[str, Any] = {"user": who} if os.geteuid() == 0 else {}
+        quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        subprocess.run(
+            ["initdb", "-D", data, "-U", "prefect", "-A", "trust", "-N"], check=True, **quiet, **as_who
+        )
+        command = ["postgres", "-D", data, "-h", "127.0.0.1", "-p", port, "-k", folder, "-c", "fsync=off"]
+        with subprocess.Popen(command, **quiet, **as_who) as process:
+            ready = ["pg_isready", "-h", "127.0.0.1", "-p", port]
+            until(lambda: subprocess.run(ready, **quiet).returncode == 0, seconds=60)
+            yield f"postgresql+asyncpg://prefect@127.0.0.1:{port}/postgres"
+            process.send_signal(signal.SIGQUIT)  # its data is thrown away
+
+
+@pytest.fixture
+def big_server(postgres: str, tmp_path: Path) -> Iterator[str]:
+    """A Prefect server on PostgreSQL."""
+    port = free_port()
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    more = {"PREFECT_HOME": str(tmp_path / "server"), "PREFECT_API_DATABASE_CONNECTION_URL": postgres}
+    with (tmp_path / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            command, env={**os.environ, **more, "PREFECT_SERVER_UI_ENABLED": "false"}, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        wait_until_healthy(f"http://127.0.0.1:{port}/api", process, tmp_path / "server.log")
+        yield f"http://127.0.0.1:{port}/api"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def launches(path: Path, what: str) -> list[dict[str, Any]]:
+    """What happened to the launches of a campaign, of one kind."""
+    lines = (path / "events.jsonl").read_text().splitlines() if path.is_dir() else []
+    found = [json.loads(line) for line in lines]
+    return [one for one in found if one["event"] == "launch" and one["what"] == what]
+
+
+def under_way(path: Path) -> dict[str, tuple[str, int]]:
+    """The runs that somebody does now: where its home is, and its process."""
+    found = {}
+    for beat in path.glob("launches/*/beat"):
+        answers = sorted(beat.parent.glob("*.answer.json"), key=lambda file: int(file.name.partition(".")[0]))
+        found[beat.parent.name] = (
+            json.loads(answers[-1].read_text())["home"],
+            int(beat.read_text().split()[1]),
+        )
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_two_hosts_share_a_campaign_and_neither_a_lost_host_nor_a_killed_parent_loses_a_trial(
+    big_server: str, home: Path, tmp_path: Path
+) -> None:
+    prefect(big_server, "work-pool", "create", "gpu-pair", "--type", "process")
+    prefect(big_server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "gpu-pair")
+    folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"
+    with (
+        host(big_server, "gpu-pair", tmp_path / "one") as one,
+        host(big_server, "gpu-pair", tmp_path / "two"),
+    ):
+        parent = start(
+            "run",
+            str(folder),
+            "--name",
+            "night",
+            "--parallel",
+            "2",
+            "--launch",
+            "gpu-pair",
+            *FIVE,
+            server=big_server,
+        )
+        lost = str(tmp_path / "one" / "runs")
+        busy = until(
+            lambda: [item for item in under_way(night).items() if item[1][0] == lost and item[0] != "0000-1"]
+        )
+        (run, (_, child)) = busy[0]
+        one.kill()  # the machine, as far as anybody can tell
+        os.kill(child, signal.SIGKILL)
+        (death,) = until(lambda: launches(night, "died"))
+        assert (death["run"], death["launch"]) == (run, 1) and "no sign of life" in death["reason"]
+
+        until(lambda: under_way(night)[run][0] == str(tmp_path / "two" / "runs"))  # launched again, elsewhere
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.communicate()
+        resume(big_server)
+    # The child that was under way is adopted, or its results are found: nothing but what was lost is asked for twice.
+    asked = sorted((event["run"], event["launch"]) for event in launches(night, "asked"))
+    assert asked == sorted([(f"{number:04d}-1", 1) for number in range(6)] + [(run, 2)])
+    homes = {event["home"] for event in launches(night, "began")}
+    assert homes == {str(tmp_path / name / "runs") for name in ("one", "two")}
+    document, ledger = status("night"), Ledger.open("night")
+    assert [row["trial"] for row in sorted(document["trials"], key=lambda row: row["trial"])] == list(
+        range(6)
+    )
+    for done in ledger.history():
+        assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
+    assert sorted(done.settle for done in ledger.history()) == list(range(6))
+    assert orphans.marked(f"launched/{ledger.campaign.campaign_id}") == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_run_behind_a_command_is_cancelled_and_done_as_any_other(
+    server: str, home: Path, tmp_path: Path
+) -> None:
+    prefix, calls = tmp_path / "prefix.py", tmp_path / "calls"
+    prefix.write_text(PREFIX)
+    prefect(server, "work-pool", "create", "gpu-pair-slurm", "--type", "process", "--overwrite")
+    prefect(
+        server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "gpu-pair-slurm",
+        "--job-variable", f"command={sys.executable} {prefix} {calls} -m prefect.engine",
+    )  # fmt: skip
+    folder = quadratic(tmp_path / "quad", fit=slow(20), toml=LONG)
+    asked = ("--trials", "1", "--tracking", "off", "--launch", "gpu-pair-slurm", *GREEDY)
+    with host(server, "gpu-pair-slurm", tmp_path / "login"):
+        parent = start("run", str(folder), "--name", "night", *asked, server=server)
+        until(lambda: under_way(home / "night"))
+        mark = f"launched/{Ledger.open('night').campaign.campaign_id}"
+        until(lambda: orphans.marked(mark))
+        parent.send_signal(signal.SIGTERM)
+        parent.communicate(timeout=120)
+        assert parent.returncode == 130
+        assert orphans.marked(mark) == []
+        resume(server)
+    assert [row["trial"] for row in status("night")["trials"]] == [0, 1]
+    assert calls.read_text().splitlines() == ["-m prefect.engine"] * 3

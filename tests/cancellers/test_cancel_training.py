@@ -1,0 +1,225 @@
+"""A training run that is cancelled: its curve, who is asked when, and how programs take it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import plugins
+from environments.plugins import Refused
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation, findings
+from tasks.sandbox.progress import Progress
+from tasks.store.workspace import TRAINERS, TrialDir
+from tasks.train import Look, check, run_program
+from tasks.trial import TWENTIETHS, Curve, Due, Proposal, Run
+from tests.support.toy import SANDBOX, quadratic
+
+START = """\
+import json, pathlib, sys, time
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+progress = (out / "progress.jsonl").open("w", buffering=1)
+def report(step, loss=None):
+    metrics = {} if loss is None else {"loss": loss}
+    print(json.dumps({"step": step, "metrics": metrics}), file=progress)
+def save():
+    (out / "model.json").write_text(json.dumps({"x": 1.0}))
+"""
+LISTENS = (
+    START
+    + """\
+for step in range(1, 101):
+    report(step, 100.0 - step)
+    time.sleep(0.02)
+    if pathlib.Path("cancel").exists():
+        print("told:", pathlib.Path("cancel").read_text(), flush=True)
+        sys.exit(42)
+save()
+"""
+)
+"""Two seconds at least, by a hundred steps; ends when it is told to."""
+
+
+def train(
+    tmp_path: Path,
+    program: str,
+    look: Look | None = None,
+    spared: bool = False,
+    walls: Isolation = SANDBOX,
+    **settings: float,
+) -> Run:
+    folder = quadratic(tmp_path / "env", fit=program)
+    environment = environments.load(folder, {"budget_seconds": 30, **settings})
+    place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal({"x": 1.0})
+    return run_program(
+        "test/cancel", environment, walls, folder, place, proposal, seed=7, look=look, spared=spared
+    )
+
+
+def after(twentieths: int) -> Look:
+    """Asks for an end once so much of the budget has passed."""
+    return lambda curve: f"{curve[-1]} is too much" if len(curve) >= twentieths else None
+
+
+def test_a_curve_holds_what_was_last_reported_at_each_twentieth_of_the_steps(tmp_path: Path) -> None:
+    program = START + "for step in range(0, 41): report(step, None if step < 5 else 50.0 - step)\nsave()"
+    run = train(tmp_path, program, budget_steps=40)
+    assert (run.status, run.due) == ("finished", None)
+    assert run.curve == (None, None, *(50.0 - 2 * n for n in range(3, TWENTIETHS + 1)))
+
+
+def test_a_curve_holds_what_was_last_reported_at_each_twentieth_of_the_time(tmp_path: Path) -> None:
+    program = START + "report(0, 3.0)\ntime.sleep(1.2)\nreport(1, 2.0)\nsave()\ntime.sleep(30)"
+    run = train(tmp_path, program, budget_seconds=2.0)
+    assert run.status == "finished", run.error
+    assert len(run.curve) == TWENTIETHS
+    assert run.curve[:9] == (3.0,) * 9
+    assert (run.curve[-1], run.reported) == (2.0, 2.0)
+    assert set(run.curve) == {3.0, 2.0}
+
+
+def test_a_curve_ends_where_its_run_ended_by_itself(tmp_path: Path) -> None:
+    program = START + "for step in range(1, 11): report(step, 1.0)\nsave()"
+    assert train(tmp_path, program, budget_steps=40).curve == (1.0,) * 5
+
+
+def test_a_report_that_jumps_ahead_fills_the_curve_and_one_that_goes_back_takes_nothing_from_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "progress.jsonl"
+    reports = [(5, 1.0), (20, 2.0), (1, 3.0), (10**15, 4.0)]
+    path.write_text("".join(json.dumps({"step": s, "metrics": {"loss": v}}) + "\n" for s, v in reports))
+    progress = Progress(path, "loss", budget_steps=100)
+    progress.read()
+    assert progress.curve == (1.0, 2.0, 2.0, 2.0, *[4.0] * 16)
+
+
+def test_a_canceller_is_asked_once_per_twentieth_but_the_last_and_only_when_something_was_reported(
+    tmp_path: Path,
+) -> None:
+    asked: list[Curve] = []
+
+    def look(curve: Curve) -> None:
+        asked.append(curve)
+
+    program = (
+        START + "for step in range(41): report(step, None if step < 10 else 1.0); time.sleep(0.01)\n"
+        "time.sleep(0.3)\nsave()"
+    )
+    run = train(tmp_path, program, look, budget_steps=40)
+    assert (run.status, run.due) == ("finished", None)
+    assert asked == [run.curve[:length] for length in range(5, TWENTIETHS)]
+
+
+def test_nobody_is_asked_about_a_program_that_reports_nothing(tmp_path: Path) -> None:
+    def look(curve: Curve) -> str:
+        raise AssertionError(f"asked about {curve}")
+
+    run = train(tmp_path, START + "report(0)\ntime.sleep(0.7)\nsave()", look, budget_seconds=1.0)
+    assert run.status == "finished", run.error
+    assert set(run.curve) == {None}
+
+
+@pytest.mark.parametrize("level", [finding.level for finding in findings() if finding.works])
+def test_a_program_that_finds_the_file_and_ends_is_cancelled(tmp_path: Path, level: Level) -> None:
+    run = train(tmp_path, LISTENS, after(8), walls=Isolation(level), budget_steps=100)
+    assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
+    assert run.due == Due(0.4, "60.0 is too much")
+    assert run.curve[:8] == tuple(100.0 - 5 * n for n in range(1, 9))
+    assert run.reported is not None and run.steps is not None and 40 <= run.steps < 100
+    assert "told: 60.0 is too much" in (tmp_path / "trials/0001/log.txt").read_text()
+    assert run.program is not None
+
+
+def test_a_program_that_ignores_the_file_is_stopped_after_the_grace(tmp_path: Path) -> None:
+    program = (
+        START + "import signal\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('asked to stop', flush=True))\n"
+        "report(20, 1.0)\nsave()\nwhile True: time.sleep(1)"
+    )
+    run = train(tmp_path, program, after(4), budget_steps=100, grace_seconds=0.3)
+    assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
+    assert run.due == Due(0.2, "1.0 is too much")
+    assert run.seconds >= 0.6  # a grace for the file, and one for the signal
+    assert "asked to stop" in (tmp_path / "trials/0001/log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("takes_it", "end"),
+    [
+        ("fails", "sys.exit(3)"),
+        ("ends well", "save(); sys.exit(0)"),
+        ("reports nonsense", "print('nonsense', file=progress); sys.exit(42)"),
+        ("leaves a process", "__import__('subprocess').Popen(['sleep', '99']); sys.exit(42)"),
+    ],
+)
+def test_however_a_program_takes_it_the_run_is_cancelled_and_no_crash(
+    tmp_path: Path, takes_it: str, end: str
+) -> None:
+    program = START + f"report(20, 1.0)\nwhile not pathlib.Path('cancel').exists(): time.sleep(0.01)\n{end}\n"
+    run = train(tmp_path, program, after(4), budget_steps=100, grace_seconds=10)
+    assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None), takes_it
+
+
+def test_a_program_that_removed_its_workspace_is_cancelled_too(tmp_path: Path) -> None:
+    """It can where it has no walls: no file reaches it, but the signal does."""
+    program = START + "import os, shutil\nshutil.rmtree(os.getcwd())\nreport(20, 1.0)\ntime.sleep(60)"
+    run = train(tmp_path, program, after(4), walls=Isolation("none"), budget_steps=100, grace_seconds=0.3)
+    assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
+
+
+def test_a_malformed_report_before_that_is_still_a_crash(tmp_path: Path) -> None:
+    program = START + "print('nonsense', file=progress)\nreport(20, 1.0)\ntime.sleep(30)"
+    run = train(tmp_path, program, after(4), budget_steps=100)
+    assert (run.status, run.due) == ("crash", None)
+    assert run.error is not None and "is not a report" in run.error
+
+
+def test_a_spared_run_goes_on_to_its_end_and_says_when_it_was_due(tmp_path: Path) -> None:
+    program = LISTENS.replace("0.02", "0.005")
+    run = train(tmp_path, program, after(8), spared=True, budget_steps=100)
+    assert (run.status, run.error, run.steps) == ("finished", None, 100)
+    assert run.due == Due(0.4, "60.0 is too much", spared=True)
+    assert len(run.curve) == TWENTIETHS
+    assert run.checkpoint is not None
+    assert not (tmp_path / "trials/0001/workspace/cancel").exists()
+
+
+def test_a_program_that_ends_with_42_of_its_own_accord_has_crashed(tmp_path: Path) -> None:
+    run = train(tmp_path, START + "report(1, 1.0)\nsave()\nsys.exit(42)", lambda _: None, budget_steps=100)
+    assert run.status == "crash"
+    assert run.error is not None and run.error.startswith("exited with status 42")
+
+
+def test_a_program_of_the_name_of_the_file_is_refused(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "env")
+    (folder / "cancel").mkdir()
+    (folder / "cancel/why.txt").write_text("")
+    toml = (folder / "environment.toml").read_text()
+    (folder / "environment.toml").write_text(toml.replace('["fit.py"]', '["fit.py", "cancel"]', 1))
+    with pytest.raises(Refused, match="program: 'cancel'"):
+        check(environments.load(folder))
+
+
+def test_ppo_ends_at_its_next_report_without_a_policy(tmp_path: Path) -> None:
+    folder, program = tmp_path / "env", tmp_path / "program"
+    folder.mkdir()
+    program.mkdir()
+    (folder / "environment.toml").write_text(
+        'metric = "return/mean"\ndirection = "maximize"\ntrainer = "ppo"\njudge = "control"\ndevice = "cpu"\n'
+        'budget_seconds = 60\nbudget_steps = 100000\ngrace_seconds = 30\n[control]\nid = "CartPole-v1"\n'
+    )
+    source = plugins.folder(TRAINERS) / "ppo.py"
+    (program / "train.py").write_bytes(source.read_bytes())
+    place, environment = TrialDir(tmp_path / "trials/0001"), environments.load(folder)
+    run = run_program(
+        "test/cancel", environment, SANDBOX, program, place, Proposal({}), seed=7, look=lambda _: "enough"
+    )
+    assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
+    assert run.due is not None and run.due.reason == "enough"
+    assert run.steps is not None and 0 < run.steps < 100_000
+    assert not (place.out / "policy.pt").exists()
+    assert place.log.read_text() == ""

@@ -1,0 +1,379 @@
+"""The command: exit codes, one JSON document and nothing else, and refusals that a person understands."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environments.plugins import Refused
+from flows.cli.app import app
+from flows.cli.problems.env_template import write_environment
+from flows.cli.running import detached
+from flows.spec.campaign_spec import CampaignSpec, checked_environment
+from tasks.record import reconcile, settle
+from tasks.store.ledger import Ledger, free_name
+from tests.proposers.test_proposers import decided
+from tests.store.test_ledger import created
+from tests.support.toy import GREEDY, command, environment, nightshift, quadratic, slow, start, status
+
+VERBS = (
+    "run", "resume", "watch", "stop", "try", "duel", "calibrate", "list", "status", "logs", "up", "down", "doctor", "env",
+)  # fmt: skip
+
+
+def call(*arguments: str) -> object:
+    """A verb in this process; only for those that neither import Prefect nor set anything up."""
+    return app(list(arguments), exit_on_error=False, print_error=False, result_action="return_value")
+
+
+def together(*calls: tuple[str, ...]) -> list[subprocess.CompletedProcess[str]]:
+    """Several commands side by side, since most of what each takes is the start of Python."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command(*call), env=environment(None), **streams) for call in calls]  # type: ignore[call-overload]
+    outputs = [process.communicate(timeout=60) for process in started]
+    return [
+        subprocess.CompletedProcess(process.args, process.returncode, *output)
+        for process, output in zip(started, outputs, strict=True)
+    ]
+
+
+def with_trials(tmp_path: Path, name: str = "n") -> Ledger:
+    """A campaign that was cut off after a baseline, a better trial and a crash."""
+    ledger = created(tmp_path, name, tracking="off")
+    reconcile(ledger)
+    for number, score in enumerate((3.0, 2.0, None)):
+        place = ledger.place(number)
+        place.workspace.mkdir(parents=True)
+        place.log.write_text(f"training {number}\n")
+        place.judge_log.write_text(f"judging {number}\n")
+        history = ledger.history()
+        settle(ledger, history, decided(history, score, {"x": float(number)}, higher_is_better=False))
+    return ledger
+
+
+def test_help_names_every_verb() -> None:
+    done = nightshift("--help")
+    assert done.returncode == 0
+    assert set(re.findall(r"^│ ([a-z]+) ", done.stdout, re.MULTILINE)) >= set(VERBS)
+
+
+@pytest.mark.parametrize(
+    "verb", [(verb,) for verb in VERBS] + [("env", verb) for verb in ("list", "new", "validate")]
+)
+def test_every_verb_has_a_help(verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    call(*verb, "--help")
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Usage: nightshift {' '.join(verb)}")
+
+
+def test_what_is_no_command_is_refused_with_2_in_a_line() -> None:
+    calls = (
+        ("bogus",),
+        ("run",),
+        ("run", "cartpole", "--trials", "many"),
+        ("stop", "n", "--no-such-option"),
+    )
+    for done in together(*calls):
+        assert done.returncode == 2, done.args
+        assert done.stdout == ""
+        assert re.fullmatch(r"nightshift: .+\n", done.stderr), done.stderr
+
+
+def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(tmp_path: Path, home: Path) -> None:
+    """One of each verb is enough here; the tests of specification and environment have every message."""
+    quad = str(quadratic(tmp_path / "quad"))
+    cases = {
+        ("run", "cartpol", "--trials", "3"): "unknown environment 'cartpol'. Did you mean 'cartpole'?",
+        ("try", quad, "--params", '{"x": Infinity}'): "parameter 'x' must be a number in -3.0..3.0, got inf",
+        ("resume",): "no campaign is unfinished",
+    }
+    for done, why in zip(together(*cases), cases.values(), strict=True):
+        assert done.returncode == 2, done.args
+        assert why in done.stderr and "Traceback" not in done.stderr
+    assert [path.name for path in home.iterdir() if not path.name.startswith(".")] == []
+
+
+@pytest.mark.slow
+def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
+    tmp_path: Path, home: Path, server: str
+) -> None:
+    quad = str(quadratic(tmp_path / "quad", fit=slow(4)))
+    options = (
+        "--proposer",
+        "random_search",
+        "--trials",
+        "2",
+        "--tracking",
+        "off",
+        "--detach",
+        "--json",
+        *GREEDY,
+    )
+    begun = nightshift("run", quad, "--name", "far", *options, server=server)
+    assert begun.returncode == 0, begun.stderr
+    told = document(begun.stdout)
+    assert told == {"campaign": "far", "pid": json.loads((home / "far/lock").read_text())["pid"]}
+    assert os.getsid(told["pid"]) == told["pid"], "in a session of its own"
+    again = nightshift("resume", "far", "--detach", server=server)
+    assert again.returncode == 2 and "campaign 'far' is already running" in again.stderr
+
+    watched = nightshift("watch")
+    assert watched.returncode == 0, watched.stderr
+    assert "far is finished: all 2 trials done" in watched.stdout
+    over = nightshift("watch", "far")
+    assert over.returncode == 2 and "campaign 'far' is not running (it is finished)" in over.stderr
+    deadline = time.monotonic() + 60
+    while "far is finished" not in (home / "far/console.log").read_text():
+        assert time.monotonic() < deadline, (home / "far/console.log").read_text()
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Path, server: str) -> None:
+    quad = str(quadratic(tmp_path / "quad", fit=slow(30)))
+    options = (
+        "--tracking",
+        "off",
+        "--set",
+        "budget_seconds=60",
+        "--proposer",
+        "random_search",
+        "--detach",
+        *GREEDY,
+    )
+    begun = nightshift("run", quad, "--name", "long", *options, server=server)
+    assert begun.returncode == 0, begun.stderr
+    try:
+        with start("watch", "long") as watching:
+            assert watching.stdout is not None
+            assert " 0 " in watching.stdout.readline()
+            watching.send_signal(signal.SIGINT)
+            assert "long goes on" in watching.communicate(timeout=30)[0]
+        assert (watching.returncode, status("long")["state"]) == (0, "running")
+    finally:
+        assert nightshift("stop", "long", "--now").returncode == 0
+    assert status("long")["state"] in ("interrupted", "stopped")
+
+
+def test_what_cannot_be_run_is_refused_detached_too_and_leaves_nothing(tmp_path: Path, home: Path) -> None:
+    quad = str(quadratic(tmp_path / "quad"))
+    cases = {
+        (
+            "run",
+            quad,
+            "--hours",
+            "0.0001",
+            "--detach",
+        ): "is less than the baseline and the certificate may take (44.8 s): raise hours",
+        ("run", quad, "--server", "http://127.0.0.1:9/api", "--detach"): "no Prefect server answers there",
+        ("resume", "--detach"): "no campaign is unfinished",
+    }
+    for done, why in zip(together(*cases), cases.values(), strict=True):
+        assert (done.returncode, done.stdout) == (2, ""), done.args
+        assert why in done.stderr
+    assert [path.name for path in home.iterdir() if path.name not in (".prefect", ".create.lock")] == []
+
+
+def test_what_another_process_refuses_is_passed_on(
+    tmp_path: Path, home: Path, server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between our look and its own something may have changed: here, the environment that both read."""
+    folder = quadratic(tmp_path / "quad")
+    asked = CampaignSpec.of(name=free_name("quad"), environment=str(folder))
+    (folder / "fit.py").unlink()
+    assert detached.start(asked, server, as_json=False) == 2
+    assert "fit.py" in capsys.readouterr().err
+    assert [path.name for path in home.iterdir() if path.name not in (".prefect", ".create.lock")] == []
+
+
+def document(shown: str) -> Any:
+    """The one JSON document that was printed."""
+    found, end = json.JSONDecoder().raw_decode(shown)
+    assert shown[end:] == "\n", "exactly one document"
+    return found
+
+
+def test_status_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_trials(tmp_path)
+    capsys.readouterr()
+    assert call("status", "n", "--json") == 0
+    captured = capsys.readouterr()
+    found = document(captured.out)
+    assert captured.err == ""
+    assert found.keys() == {
+        "campaign", "campaign_id", "environment", "metric", "direction", "state", "reason", "spec", "seed",
+        "isolation", "machine", "baseline", "champion", "shipped", "shipped_trial", "certificate", "uncertified", "ablation", "transfers",
+        "cancelled", "trials", "sources", "fallbacks", "incidents", "waiting", "inbox", "spent", "waiting_to_record", "urls",
+    }  # fmt: skip
+    assert (found["state"], found["baseline"]["score"], found["champion"]["score"]) == (
+        "interrupted",
+        3.0,
+        2.0,
+    )
+    assert [row["verdict"] for row in found["trials"]] == ["keep", "keep", "crash"]
+    assert found["trials"][2]["score"] is None
+
+
+def test_list_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_trials(tmp_path, "first")
+    created(tmp_path, "second")
+    capsys.readouterr()
+    assert call("list", "--json") == 0
+    found = document(capsys.readouterr().out)
+    assert [(row["campaign"], row["trials"]) for row in found] == [("first", 2), ("second", 0)]
+
+
+def test_an_empty_list_is_a_json_document_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("list", "--json") == 0
+    assert document(capsys.readouterr().out) == []
+
+
+def test_the_environments_are_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("env", "list", "--json") == 0
+    assert "cartpole" in [row["name"] for row in document(capsys.readouterr().out)]
+
+
+def test_json_is_alone_on_stdout_in_a_process_of_its_own(tmp_path: Path) -> None:
+    with_trials(tmp_path)
+    for done in together(("status", "--json"), ("list", "--json")):
+        assert done.returncode == 0, done.stderr
+        assert document(done.stdout)
+
+
+def test_without_a_name_the_newest_campaign_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for age, name in enumerate(("new", "old")):
+        ledger = created(tmp_path, name, tracking="off")
+        os.utime(ledger.path / "campaign.json", (9 - age, 9 - age))
+    assert call("status", "--json") == 0
+    assert document(capsys.readouterr().out)["campaign"] == "new"
+
+
+def test_the_status_says_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with_trials(tmp_path)
+    assert call("status", "n") == 0
+    shown = capsys.readouterr().out
+    assert "n is interrupted" in shown
+    assert "champion: trial 1, loss 2 against the baseline's 3 (-1, better)" in shown
+    assert "no number here is proven yet" in shown
+    for step in ("nightshift resume n", "nightshift logs n 1", "results.tsv"):
+        assert step in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "numbers"), [((), [2]), (("0",), [0]), (("1",), [1])]
+)  # fmt: skip
+def test_logs_are_those_of_one_trial_in_training_and_under_judgement(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], numbers: list[int]
+) -> None:
+    with_trials(tmp_path)
+    assert call("logs", "n", *arguments) == 0
+    shown = capsys.readouterr().out
+    assert re.findall(r"^(?:training|judging) (\d)$", shown, re.MULTILINE) == [
+        str(n) for n in numbers for _ in "tj"
+    ]
+
+
+def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
+    with_trials(tmp_path)
+    created(tmp_path, "young")
+    cases = {
+        ("logs", "n", "7"): "campaign 'n' has no trial 7: it has 0 to 2",
+        ("logs", "young"): "campaign 'young' has no trial yet",
+        ("status", "yuong"): "unknown campaign 'yuong'. Did you mean 'young'? Available: n, young.",
+        ("stop", "n"): "campaign 'n' is not running (it is interrupted)",
+    }
+    for arguments, why in cases.items():
+        with pytest.raises(Refused, match=re.escape(why)):
+            call(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (("cartpole", "--params", "{x: 1}"), "--params '{x: 1}' is not JSON"),
+        (
+            ("cartpole", "--params", "[1]"),
+            "--params '[1]': give a JSON object of numbers, texts and booleans",
+        ),
+        (("cartpole", "--params", '{"lr": null}'), "give a JSON object of numbers, texts and booleans"),
+        (("cartpole", "--diff", "no.diff"), "--diff no.diff: No such file or directory"),
+        ((), "name one of the two: an environment, or --in CAMPAIGN"),
+        (("cartpole", "--in", "n"), "name one of the two: an environment, or --in CAMPAIGN"),
+        (("--in", "n"), "unknown campaign 'n'"),
+    ],
+)
+def test_a_try_that_says_nothing_sensible_is_refused(
+    arguments: tuple[str, ...], why: str, home: Path
+) -> None:
+    with pytest.raises(Refused, match=re.escape(why)):
+        call("try", *arguments)
+    assert not home.exists() or list(home.iterdir()) == []
+
+
+def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None:
+    with_trials(tmp_path)
+    for verb in (("list",), ("logs", "n"), ("--help",)):
+        read, write = os.pipe()
+        os.close(read)
+        done = subprocess.run(
+            command(*verb), env=environment(None), stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+        os.close(write)
+        assert done.stderr == "", verb
+
+
+def test_list_through_head_is_its_first_line(tmp_path: Path) -> None:
+    created(tmp_path)
+    line = f"{sys.executable} -m flows.cli list --json | head -1"
+    done = subprocess.run(
+        ["bash", "-c", line], env=environment(None), capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("[\n", "")
+
+
+@pytest.mark.parametrize("name", ["mine", "my problem", 'a "quoted" one', "back\\slash", "{braces}", "日本"])
+def test_a_new_environment_is_valid_whatever_it_is_called(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    assert str(folder) in write_environment(folder)
+    found = checked_environment(str(folder), {})
+    assert (found.name, found.title) == (name, name)
+    assert list(found.space) == ["lr", "steps"]
+
+
+def test_a_new_environment_overwrites_nothing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("mine")
+    with pytest.raises(Refused, match=r"train.py exists"):
+        write_environment(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+    (tmp_path / "train.py").unlink()
+    write_environment(tmp_path)
+    with pytest.raises(Refused, match=r"environment.toml exists"):
+        write_environment(tmp_path)
+
+
+def test_every_key_of_a_new_environment_says_what_it_is_for(tmp_path: Path) -> None:
+    write_environment(tmp_path / "mine")
+    text = (tmp_path / "mine/environment.toml").read_text()
+    head = text[: text.index("[command]")].splitlines()
+    assert tomllib.loads(text)["judge"] == "command"
+    assert [line for line in head if "=" in line and "#" not in line] == [
+        line for line in head if line.startswith(("title", "train_cmd"))
+    ]
+
+
+def test_the_version_is_told() -> None:
+    (done,) = together(("--version",))
+    assert done.stdout.strip() == importlib.metadata.version("nightshift-rl")

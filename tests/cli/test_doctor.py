@@ -1,0 +1,549 @@
+"""`nightshift doctor`: what it finds wrong is wrong, nothing holds it up, and no secret gets into what it prints."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from rich.console import Console
+
+from blocks.tracking import Tracking
+from flows.cli.doctor import machine, report, services
+from flows.cli.doctor.gpus import gpus, judged
+from flows.cli.doctor.machine import Check
+from tasks.machine.gpus import GIB, MIB, Gpu, GpuProcess, known, parse_gpus, parse_processes
+from tasks.sandbox.isolation import Finding
+from tasks.system.commands import Unanswered, ask, command_of
+from tasks.system.daemon import Daemon, Note, identity
+from tasks.system.orphans import MARKER
+from tests.support.toy import nightshift
+from tests.views.test_live_view import terminal
+
+CHECKOUT = Path(__file__).parents[2]
+NAMES = [
+    "isolation", "limits", "gpus", "machine", "python", "git", "training", "language", "keys",
+    "home", "disk", "prepared", "slots", "ports", "prefect", "mlflow",
+]  # fmt: skip
+SECRET = "hunter2"
+ONE_GPU = "0, GPU-aa, 143771, 520, NVIDIA H200\n"
+
+
+@pytest.fixture(autouse=True)
+def nobodys_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*machine.KEYS, "PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def closed() -> str:
+    """The address of a port that nobody listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
+def api() -> Iterator[tuple[str, dict[str, tuple[int, object]]]]:
+    """A small Prefect API: its address, and the status and document that it answers at each path; else 404."""
+    answers: dict[str, tuple[int, object]] = {
+        "/api/health": (200, True),
+        "/api/admin/version": (200, "3.8.8"),
+    }
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, document = answers.get(self.path, (404, {"detail": "not found"}))
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(json.dumps(document).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/api", answers
+        server.shutdown()
+        thread.join()
+
+
+def nvidia_smi(folder: Path, script: str) -> str:
+    """Put such a command first on the path; the path."""
+    folder.mkdir(exist_ok=True)
+    command = folder / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\n{script}")
+    command.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def told(gpu_lines: str, process_lines: str = "") -> str:
+    """A script that answers the two questions."""
+    return (
+        f"case $1 in\n--query-gpu=*) cat <<'END'\n{gpu_lines}\nEND\n;;\n"
+        f"--query-compute-apps=*) cat <<'END'\n{process_lines}\nEND\n;;\nesac\n"
+    )
+
+
+def by_name(output: str) -> dict[str, dict[str, Any]]:
+    return {check["name"]: check for check in json.loads(output)["checks"]}
+
+
+# The command
+
+
+def test_the_command_looks_at_everything_and_changes_nothing_but_making_the_home(home: Path) -> None:
+    before = time.monotonic()
+    done = nightshift("doctor", "--json")
+    took = time.monotonic() - before
+    document = json.loads(done.stdout)
+    assert [check["name"] for check in document["checks"]] == NAMES
+    for check in document["checks"]:
+        assert {"name", "state", "fact", "remedy"} <= set(check)
+        assert check["state"] in ("ok", "note", "bad") and check["fact"]
+        assert bool(check["remedy"]) == (check["state"] != "ok"), "what is not ok says what to do"
+    bad = [check for check in document["checks"] if check["state"] == "bad"]
+    assert (document["healthy"], done.returncode) == (not bad, 1 if bad else 0)
+    found = by_name(done.stdout)
+    assert found["isolation"]["level"] in [level["level"] for level in found["isolation"]["levels"]]
+    assert found["home"]["path"] == str(home) and found["disk"]["free_bytes"] > 0
+    assert list(home.iterdir()) == []
+    assert took < 30, "no more than what hangs would take"
+
+
+def test_what_is_not_well_is_a_line_with_its_remedy_and_the_exit_code_says_so(closed: str) -> None:
+    done = nightshift("doctor", PREFECT_API_URL=f"http://me:{SECRET}@{closed}/api")
+    assert done.returncode == 1
+    *lines, last = done.stdout.splitlines()
+    assert [re.fullmatch(r" (ok  |note|BAD )  (\w+) +\S.*", line)[2] for line in lines] == NAMES  # type: ignore[index]
+    (line,) = [line for line in lines if line.split()[1] == "prefect"]
+    assert line.startswith(" BAD")
+    assert (
+        f"PREFECT_API_URL = http://{closed}/api: no Prefect server answers there → start it (its address"
+        in line
+    )
+    bad = sum(line.startswith(" BAD") for line in lines)
+    assert last == f"{bad} thing{'s' if bad > 1 else ''} to mend"
+    assert SECRET not in done.stdout + done.stderr
+
+
+def test_a_home_that_cannot_be_made_is_bad(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = nightshift("doctor", "--json", NIGHTSHIFT_HOME=str(tmp_path / "file/runs"))
+    assert done.returncode == 1, done.stderr
+    home = by_name(done.stdout)["home"]
+    assert (
+        home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["remedy"]
+    )
+
+
+def test_gpus_are_told_with_who_holds_them_and_which_of_them_are_trials(tmp_path: Path) -> None:
+    environment = {**os.environ, MARKER: "night-1/0007"}
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as ours:
+        rows = f"GPU-aa, {ours.pid}, 2048, python\nGPU-bb, {os.getpid()}, [N/A], [Not Found]"
+        path = nvidia_smi(
+            tmp_path / "bin", told(f"{ONE_GPU}1, GPU-bb, [N/A], [Not Supported], NVIDIA GB10", rows)
+        )
+        done = nightshift("doctor", "--json", PATH=path)
+        assert ours.stdin is not None
+        ours.stdin.close()
+    check = by_name(done.stdout)["gpus"]
+    assert check["state"] == "note" and "CUDA_VISIBLE_DEVICES" in check["remedy"]
+    first, second = check["fact"].split("; ")
+    assert first == f"0: NVIDIA H200, 140.4 GiB, held by trial night-1/0007 (pid {ours.pid}, 2.0 GiB)"
+    assert re.fullmatch(rf"1: NVIDIA GB10, memory not told, held by python.*\(pid {os.getpid()}\)", second)
+    assert [gpu["memory_bytes"] for gpu in check["gpus"]] == [143771 * MIB, None]
+    (holder,) = check["gpus"][0]["held_by"]
+    assert (holder["trial"], holder["memory_bytes"]) == ("night-1/0007", 2048 * MIB)
+    assert check["gpus"][1]["held_by"][0]["trial"] is None
+
+
+def test_a_driver_that_hangs_is_bad_and_does_not_hold_up_the_rest(tmp_path: Path) -> None:
+    path = nvidia_smi(tmp_path / "bin", "sleep 100")
+    before = time.monotonic()
+    done = nightshift("doctor", "--json", PATH=path)
+    assert time.monotonic() - before < 30
+    check = by_name(done.stdout)["gpus"]
+    assert (done.returncode, check["state"]) == (1, "bad")
+    assert check["fact"] == "nvidia-smi does not answer within 4 s"
+
+
+def test_a_driver_that_fails_is_bad_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "NVIDIA-SMI has failed because it could not communicate with the NVIDIA driver."
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", f"echo '{words}'\nexit 9\n"))
+    check = gpus()
+    assert (check.state, check.fact) == ("bad", f"nvidia-smi ends with status 9: {words}")
+
+
+def test_a_machine_without_a_gpu_is_told_that_programs_train_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check = gpus()
+    assert check.state == "note" and "programs train on the CPU" in check.fact
+
+
+# Reading what nvidia-smi prints
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "words"),
+    [
+        ("", [], []),
+        (ONE_GPU, [Gpu(0, "GPU-aa", "NVIDIA H200", 143771 * MIB, 520 * MIB)], []),
+        ("1, GPU-b, [N/A], [Not Supported], NVIDIA GB10", [Gpu(1, "GPU-b", "NVIDIA GB10", None, None)], []),
+        ("0,GPU-a,10,N/A,Tesla T4\r\n", [Gpu(0, "GPU-a", "Tesla T4", 10 * MIB, None)], []),
+        ("No devices were found", [], ["No devices were found"]),
+        ("0, GPU-a, [GPU requires reset], 0, Tesla T4", [], ["0, GPU-a, [GPU requires reset], 0, Tesla T4"]),
+        (f"{ONE_GPU}WARNING: infoROM is corrupted at gpu 0000:65:00.0\n",
+         [Gpu(0, "GPU-aa", "NVIDIA H200", 143771 * MIB, 520 * MIB)], ["WARNING: infoROM is corrupted at gpu 0000:65:00.0"]),
+    ],
+)  # fmt: skip
+def test_every_line_is_a_gpu_or_kept_as_words(text: str, found: list[Gpu], words: list[str]) -> None:
+    assert parse_gpus(text) == (found, words)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("GPU-a, 12, 300, /usr/bin/python3", GpuProcess("GPU-a", 12, 300 * MIB, "/usr/bin/python3")),
+        ("GPU-a, 12, [N/A], [Not Found]", GpuProcess("GPU-a", 12, None, "")),
+        ("GPU-a, [N/A], [Insufficient Permissions], [Insufficient Permissions]", GpuProcess("GPU-a", None, None, "")),
+        ("MIG-c, 7, 1, a, b, and c", GpuProcess("MIG-c", 7, MIB, "a, b, and c")),
+    ],
+)  # fmt: skip
+def test_a_process_is_read_whatever_its_name_and_whatever_is_not_told(text: str, found: GpuProcess) -> None:
+    assert parse_processes(f"{text}\n") == ([found], [])
+
+
+def test_what_a_gpu_is_held_by_decides_whether_it_is_worth_a_note() -> None:
+    card = Gpu(0, "GPU-a", "T4", 16 * GIB, 8 * GIB)
+    ours, other = (
+        GpuProcess("GPU-a", 1, GIB, "python train.py", "n/0001"),
+        GpuProcess("GPU-a", 2, None, "blender"),
+    )
+    assert judged([card], [ours], []).state == "ok"
+    assert judged([card], [ours, other], []).state == "note"
+    assert "8.0 GiB held by what cannot be seen from here" in judged([card], [], []).fact
+    assert judged([Gpu(0, "GPU-a", "T4", 16 * GIB, 3 * MIB)], [], []).fact == "0: T4, 16.0 GiB, free"
+    apart = judged([card], [GpuProcess("MIG-x", 3, None, "blender")], [])
+    assert "on MIG-x: blender (pid 3)" in apart.fact, "nobody who computes is left out"
+    assert judged([], [], ["No devices were found"]).state == "bad"
+    assert "a warning" in judged([card], [ours], ["a warning"]).fact
+
+
+def test_a_process_that_is_gone_is_told_as_the_driver_named_it() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    gone = GpuProcess("GPU-a", process.pid, None, "blender")
+    assert known(gone) == gone
+
+
+# Commands that are asked
+
+
+def test_a_command_that_does_not_end_is_killed_with_what_it_has_started(tmp_path: Path) -> None:
+    noted = tmp_path / "pid"
+    with pytest.raises(Unanswered, match=r"sh .*0\.5 s"):
+        ask(["sh", "-c", f"sleep 100 & echo $! > {noted}; wait"], 0.5)
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(below := int(noted.read_text())) and time.monotonic() < deadline:
+        if psutil.Process(below).status() == psutil.STATUS_ZOMBIE:
+            break
+        time.sleep(0.02)
+    assert time.monotonic() < deadline, "its child is still there"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (["-c", f"print(flush=True); input()  # {SECRET}"], "-c ..."),
+        (["-u", "-X", "dev", "{script}", f"--key={SECRET}"], "{script}"),
+    ],
+)
+def test_of_a_process_only_the_program_is_told(tmp_path: Path, arguments: list[str], shown: str) -> None:
+    script = tmp_path / "serve.py"
+    script.write_text("print(flush=True); input()")
+    words = [word.replace("{script}", str(script)) for word in arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, *words], **pipes) as process:  # type: ignore[call-overload]
+        process.stdout.readline()
+        said = command_of(process.pid)
+        process.kill()
+    assert said == f"{Path(sys.executable).name} {shown.replace('{script}', str(script))}"
+
+
+def test_a_check_that_hangs_or_fails_is_bad_and_the_others_are_told() -> None:
+    forever = threading.Event()
+
+    def hang() -> Check:
+        forever.wait()
+        return Check("hangs", "ok", "")
+
+    def fail() -> Check:
+        raise PermissionError(13, "Permission denied", "/somewhere")
+
+    fine = Check("fine", "ok", "well")
+    hangs, fails, well = report.all_at_once({"hangs": hang, "fails": fail, "fine": lambda: fine}, seconds=0.3)
+    forever.set()
+    assert (hangs.state, hangs.fact) == ("bad", "does not come back within 0.3 s")
+    assert fails.state == "bad" and "/somewhere" in fails.fact
+    assert well == fine
+
+
+# The machine
+
+
+def level(*works: bool) -> tuple[Finding, ...]:
+    names: tuple[Any, ...] = ("bwrap", "landlock", "none")
+    return tuple(Finding(n, w, "" if w else f"no {n} here") for n, w in zip(names, works, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "words"),
+    [
+        (level(True, True, True), "ok", ["at the level bwrap"]),
+        (level(False, True, True), "note", ["at the level landlock", "no bwrap here"]),
+        (
+            level(False, False, True),
+            "bad",
+            ["edits of code are refused", "no bwrap here", "no landlock here"],
+        ),
+    ],
+)
+def test_the_level_of_isolation_is_told_with_why_it_is_no_better(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: tuple[Finding, ...], state: str, words: list[str]
+) -> None:
+    monkeypatch.setattr("tasks.sandbox.isolation.findings", lambda: found)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    check = machine.isolation()
+    assert check.state == state
+    assert [word for word in words if word not in check.fact] == []
+    assert ("apt install bubblewrap" in check.remedy) == (state != "ok")
+
+
+def test_the_versions_of_python_are_those_of_the_project() -> None:
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    first, end = (".".join(map(str, v)) for v in (machine.FIRST_PYTHON, machine.FIRST_PYTHON_TOO_NEW))
+    assert project["requires-python"] == f">={first},<{end}"
+    assert machine.python().state == "ok"
+
+
+def test_another_python_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "FIRST_PYTHON_TOO_NEW", machine.FIRST_PYTHON)
+    assert machine.python().state == "bad"
+
+
+def test_a_missing_git_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert re.fullmatch(r"git \d+\.\d+.*", machine.git().fact)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert (machine.git().state, machine.git().remedy) == ("bad", "install it: `apt install git`")
+
+
+def test_what_trainers_need_is_a_note_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "TRAINING", {"torch": ("no-such-torch",), "numpy": ("no-such", "numpy")})
+    check = machine.training()
+    assert check.state == "note" and "without torch no bundled trainer runs; installed: numpy" in check.fact
+    assert ".[ppo]" in check.remedy
+
+
+def test_of_a_key_only_the_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.keys().state == "note"
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    monkeypatch.setenv("GROQ_API_KEY", " ")
+    assert report.document(machine.keys()) == {
+        "name": "keys", "state": "ok", "fact": "set: OPENAI_API_KEY", "remedy": "", "keys": ["OPENAI_API_KEY"],
+    }  # fmt: skip
+
+
+def test_a_home_that_others_can_enter_is_a_note_and_one_that_cannot_be_written_is_bad(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert (machine.place(tmp_path).state, machine.place(tmp_path).remedy) == (
+        "note",
+        f"`chmod 700 {tmp_path}`",
+    )
+    tmp_path.chmod(0o700)
+    assert machine.place(tmp_path).state == "ok"
+    assert list(tmp_path.iterdir()) == []
+    assert machine.place(Path("/proc")).state == "bad"
+
+
+@pytest.mark.parametrize(
+    ("little", "none", "state"), [(0, 0, "ok"), (2**60, 0, "note"), (2**60, 2**60, "bad")]
+)
+def test_a_disk_with_little_room_is_a_note_and_a_full_one_is_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little: int, none: int, state: str
+) -> None:
+    monkeypatch.setattr(machine, "LITTLE_DISK", little)
+    monkeypatch.setattr(machine, "NO_DISK", none)
+    assert machine.disk(tmp_path).state == state
+
+
+# Prefect and MLflow
+
+
+def test_a_port_is_free_ours_or_held_by_a_program_that_is_named(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        monkeypatch.setattr(services, "SERVICES", (("server", "Prefect", port),))
+        held = services.ports(home)
+        assert held.state == "note" and f"{port} is held by python" in held.fact
+        assert f"(pid {os.getpid()})" in held.fact and "`nightshift up` starts Prefect on" in held.remedy
+        (home / ".prefect").mkdir(parents=True)
+        url = f"http://127.0.0.1:{port}/api"
+        Daemon(home / ".prefect", "server").write(Note(url, os.getpid(), time.time(), identity(os.getpid())))
+        ours = services.ports(home)
+        assert (ours.state, ours.fact) == ("ok", f"Prefect of this home runs at http://127.0.0.1:{port}")
+    (home / ".prefect/server.json").unlink()
+    free = services.ports(home)
+    assert (free.state, free.fact) == ("ok", f"{port} is free for Prefect")
+
+
+def test_where_no_server_is_stated_a_campaign_starts_its_own(home: Path) -> None:
+    assert services.prefect(home).state == "ok"
+
+
+def test_the_server_of_this_home_is_used_if_it_answers(home: Path, api: Any, closed: str) -> None:
+    (home / ".prefect").mkdir(parents=True)
+    daemon = Daemon(home / ".prefect", "server")
+    daemon.write(Note(api[0], os.getpid(), time.time(), identity(os.getpid())))
+    check = services.prefect(home)
+    assert (check.state, check.details["version"]) == ("ok", "3.8.8") and api[0] in check.fact
+    daemon.write(Note(f"http://{closed}/api", os.getpid(), time.time(), identity(os.getpid())))
+    assert services.prefect(home).state == "note", "the next command starts it anew"
+
+
+def test_a_stated_prefect_server_answers_asks_who_we_are_or_is_none(
+    home: Path, api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, answers = api
+    monkeypatch.setenv("PREFECT_API_URL", f"{url}/")
+    check = services.prefect(home)
+    assert (check.state, check.details) == ("ok", {"url": url, "version": "3.8.8"})
+    answers["/api/admin/version"] = (401, {})
+    assert "PREFECT_API_AUTH_STRING" in services.prefect(home).remedy
+    answers["/api/admin/version"] = (200, {"a": "page"})
+    check = services.prefect(home)
+    assert check.state == "bad" and "no Prefect API" in check.fact
+
+
+def test_where_the_saved_block_is_asked_for_is_where_a_server_keeps_it() -> None:
+    assert f"/slug/{Tracking.get_block_type_slug()}/block_documents/name/nightshift" in services.BLOCK
+
+
+def test_the_saved_block_comes_before_the_variable_and_the_variable_before_the_home(
+    home: Path, api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, answers = api
+    assert services.where_recorded(home) == (f"sqlite:///{home}/mlflow.db", "")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "off")
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    assert services.where_recorded(home) == ("off", "MLFLOW_TRACKING_URI")
+    answers[f"/api{services.BLOCK}"] = (
+        200,
+        {"data": {"uri": url.removesuffix("/api"), "token": "********"}},
+    )
+    check = services.mlflow(home)
+    assert check.state == "ok" and "as the saved block nightshift says" in check.fact
+    answers[f"/api{services.BLOCK}"] = (500, {})
+    check = services.mlflow(home)
+    assert check.state == "note" and "where trials are recorded is not known" in check.fact
+
+
+@pytest.mark.parametrize(
+    ("uri", "why"),
+    [
+        (f"http://me:{SECRET}@{{closed}}", "no MLflow server answers at"),
+        (
+            f"postgresql+psycopg2://me:{SECRET}/#@{{closed}}/db?sslpassword={SECRET}",
+            "no database answers there: ",
+        ),
+        (f"me:{SECRET}@mlflow.example.org", "MLflow keeps nothing there"),
+        ("mlruns", "MLflow keeps nothing there"),
+        ("sqlite:///", "it names no file"),
+        ("sqlite:///{folder}/garbage.db", "file is not a database"),
+        ("sqlite:////proc/none/mlflow.db", "/proc cannot be written"),
+    ],
+)
+def test_where_mlflow_cannot_record_is_bad_and_no_password_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str, uri: str, why: str
+) -> None:
+    (tmp_path / "garbage.db").write_text("no database " * 100)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(closed=closed, folder=tmp_path))
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: Path(path) != Path("/proc")
+    )  # root may write anywhere
+    check = services.mlflow(tmp_path)
+    assert check.state == "bad" and why in check.fact
+    assert SECRET not in json.dumps(report.document(check))
+
+
+def test_a_database_that_listens_and_a_file_that_is_not_there_yet_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        where = f"127.0.0.1:{listener.getsockname()[1]}"
+        assert services.problem(f"mysql://me:{SECRET}@{where}/db", tmp_path) == ""
+    assert services.problem(f"sqlite:///{tmp_path}/a/b.db", tmp_path) == ""
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "off")
+    assert services.mlflow(tmp_path).state == "ok"
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("http://127.0.0.1:5000/a@b", "http://b"),
+        (f"https://me:{SECRET}@host/api", "https://host/api"),
+        (f"mysql+pymysql://me:{SECRET}?/@#@host:1/db?password={SECRET}", "mysql+pymysql://host:1/db?..."),
+        (f"me:{SECRET}@host", "host"),
+        ("sqlite:////home/me@work/mlflow.db", "sqlite:////home/me@work/mlflow.db"),
+        ("off", "off"),
+    ],
+)
+def test_an_address_is_shown_without_what_may_be_secret(uri: str, shown: str) -> None:
+    assert services.public(uri) == shown
+
+
+# The terminal
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_no_line_on_a_terminal_reaches_its_edge_and_nothing_is_cut_off(width: int) -> None:
+    fact, remedy = "a long fact " * 12, "a remedy with \x1b[31mcolour " * 6
+    with terminal(width) as (console, written):
+        report.tell(Check("isolation", "bad", fact, remedy), console, 9)
+    plain = re.sub(r"\x1b\[[\d;]*m", "", b"".join(written).decode())
+    lines = plain.split("\r\n")[:-1]
+    assert max(map(len, lines)) < width and "\x1b" not in "".join(lines)
+    assert lines[0].startswith(" BAD   isolation  a long fact")
+    (begin,) = [number for number, line in enumerate(lines) if line.strip().startswith("→ ")]
+    words = " ".join(line[len(" BAD   isolation  ") :].strip() for line in lines[:begin])
+    assert words == fact.strip()
+    assert "".join(lines[begin:]).count("remedy") == 6
+
+
+def test_a_file_gets_one_line_for_a_check() -> None:
+    console = Console(file=(file := io.StringIO()), width=40)
+    report.tell(Check("disk", "note", "a long fact " * 12, "make room"), console, 9)
+    assert file.getvalue() == f" note  disk       {'a long fact ' * 12}→ make room\n"

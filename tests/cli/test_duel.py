@@ -1,0 +1,315 @@
+"""`nightshift duel`: what a side may name, where the two meet, and what their runs say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from environments.plugins import Refused
+from environments.score import Score
+from flows.cli.app import app
+from flows.cli.deciding import duel_sides
+from flows.cli.deciding.duel import DUEL, Bout, compare, in_words, prepare, two_sided
+from tasks.system import file_trees
+from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
+from tests.support.toy import nightshift, quadratic
+
+
+def ready(a: str, b: str, on: Path | None = None, runs: int | None = 3, seed: int | None = 7) -> Bout:
+    """A duel of two sides, laid out and not yet run."""
+    sides = (duel_sides.parse(a), duel_sides.parse(b))
+    return prepare(sides, str(on) if on else None, runs, [], seed, "auto", allow_unsandboxed=True)
+
+
+def program(bout: Bout, name: str) -> str:
+    return (bout.stage.root / name / "program" / "draw.py").read_text()
+
+
+def scores(*values: float | None, higher_is_better: bool = True) -> list[Score]:
+    return [
+        Score.missing("exited with status 3\nits log", higher_is_better)
+        if value is None
+        else Score.of([value], higher_is_better)
+        for value in values
+    ]
+
+
+def test_a_clear_difference_is_found_and_stored_run_by_run(tmp_path: Path, home: Path) -> None:
+    bout = ready("baseline", '{"x": 90}', noisy(tmp_path / "noisy"))
+    found = bout.fight(quiet=True)
+    assert found.words.startswith("B is better by ")
+    assert found.gain is not None and found.low is not None and found.high is not None and found.p is not None
+    assert found.low < found.gain < found.high < 0 and found.p < 0.001
+    assert sorted((row.arm, row.number) for row in found.runs) == [
+        (arm, n) for arm in "AB" for n in (1, 2, 3)
+    ]
+    assert len({row.seed for row in found.runs}) == 6, "fresh training seeds"
+    folder = home / ".duels/noisy/0001"
+    assert DUEL.validate_json((folder / "duel.json").read_bytes()) == found
+    assert {path.name for path in folder.iterdir()} == {
+        "environment",
+        "program",
+        "a",
+        "b",
+        "trials",
+        "duel.json",
+    }
+    assert all((Path(row.directory) / "log.txt").is_file() for row in found.runs)
+
+
+def test_the_same_seed_trains_the_same_and_is_judged_on_other_units(tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "noisy")
+    first, second = (ready("baseline", "baseline", folder, runs=2).fight(quiet=True) for _ in range(2))
+    assert [(row.arm, row.seed) for row in first.runs] == [(row.arm, row.seed) for row in second.runs]
+    assert [row.score for row in first.runs] != [row.score for row in second.runs]
+
+
+def test_all_runs_are_judged_on_the_same_units(tmp_path: Path) -> None:
+    still = DRAW.replace("+ draw.gauss(0, 1)", "").replace(
+        '{"reward": reward}', '{"reward": reward, "seed": config["seed"]}'
+    )
+    found = ready("baseline", "baseline", noisy(tmp_path / "noisy", still)).fight(quiet=True)
+    assert len({row.score for row in found.runs}) == 1
+    assert found.words.startswith("no difference shown: both have the same mean") and found.p == 1.0
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        ((1.0, 3.0), (2.0, 2.5), "no difference shown: B is ahead by 0.25"),
+        ((1.0, 3.0), (3.0, 1.0), "no difference shown: both have the same mean"),
+        ((10.0, 10.2), (1.0, 1.1), "A is better by 9.05"),
+    ],
+)
+def test_the_words_name_who_is_ahead_and_whether_that_shows(
+    a: tuple[float, ...], b: tuple[float, ...], words: str
+) -> None:
+    first, second = scores(*a), scores(*b)
+    assert in_words(compare(first, second), first, second).startswith(words)
+
+
+def test_a_smaller_loss_is_better() -> None:
+    a, b = scores(10.0, 10.2, higher_is_better=False), scores(1.0, 1.1, higher_is_better=False)
+    found = compare(a, b)
+    assert found is not None and found.gain == pytest.approx(-9.05)
+    words = in_words(found, a, b)
+    assert re.match(
+        r"B is better by 9.05 \(95 % interval (\S+)\.\.(\S+), 2 v 2 fresh runs, p = \S+ two-sided\)", words
+    )
+    assert float(re.findall(r"interval (.+?)\.\.", words)[0]) > 0, "an interval of what B is better by"
+
+
+def test_p_is_two_sided_and_1_where_nothing_differs() -> None:
+    one, other = scores(1.0, 2.0, 3.0), scores(2.5, 3.0, 3.5)
+    forth, back = compare(one, other), compare(other, one)
+    assert forth is not None and back is not None
+    assert two_sided(forth) == pytest.approx(two_sided(back)) == pytest.approx(2 * back.p)
+    same = compare(scores(1.0, 1.0), scores(1.0, 1.0))
+    exact = compare(scores(1.0, 1.0), scores(2.0, 2.0))
+    assert same is not None and exact is not None
+    assert (two_sided(same), two_sided(exact)) == (1.0, 0.0)
+
+
+def test_crashed_runs_are_told_and_left_out() -> None:
+    a, b = scores(1.0, None, 1.2), scores(5.0, 5.1, 5.2)
+    words = in_words(compare(a, b), a, b)
+    assert "2 v 3 fresh runs" in words
+    assert "1 of 3 runs of A crashed (exited with status 3): the comparison leaves them out" in words
+    alone = scores(None, None, 1.0)
+    assert compare(alone, b) is None
+    assert in_words(None, alone, b).splitlines() == [
+        "nothing to compare: a side needs two runs with a score",
+        "2 of 3 runs of A crashed (exited with status 3)",
+    ]
+
+
+def test_a_side_without_a_score_is_told_with_the_reason_and_ends_with_1(tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "noisy", "raise SystemExit('no idea')\n")
+    done = nightshift("duel", "baseline", "baseline", "--on", str(folder), "--runs", "2", "--json")
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["gain"], found["low"], found["p"], found["a"]["score"]) == (None, None, None, None)
+    assert "2 of 2 runs of A crashed (exited with status 1" in found["words"]
+
+
+def test_a_program_that_ignores_its_seed_is_found_out(tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "noisy", DRAW.replace('config["seed"]', "1"))
+    found = ready("baseline", '{"x": 1}', folder, runs=2).fight(quiet=True)
+    assert [row.error is None for row in found.runs if row.arm == "A"] == [True, False]
+    assert "ignores its seed" in str([row.error for row in found.runs])
+
+
+def test_where_nothing_is_drawn_at_random_two_runs_are_enough(tmp_path: Path) -> None:
+    found = ready("baseline", '{"x": 1.0}', quadratic(tmp_path / "quad"), runs=None).fight(quiet=True)
+    assert (len(found.runs), found.gain, found.p) == (4, -2.25, 0.0)
+
+
+def test_parameters_and_edits_are_taken_from_files(tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "noisy")
+    (tmp_path / "good.json").write_text('{"x": 2.5}')
+    (tmp_path / "good.diff").write_text(BETTER)
+    (tmp_path / "good.patch").write_text(BETTER)
+    bout = ready(str(tmp_path / "good.json"), str(tmp_path / "good.diff"), folder)
+    assert (bout.a.params, bout.b.params) == ({"x": 2.5}, {"x": 0.0})
+    assert (bout.a.edited, bout.b.edited) == (False, True)
+    assert program(bout, "a") == DRAW and "bonus = 50.0" in program(bout, "b")
+    patched = ready("baseline", str(tmp_path / "good.patch"), folder, runs=2)
+    assert patched.b.program == bout.b.program != patched.a.program
+    assert patched.fight(quiet=True).words.startswith("B is better by ")
+
+
+def test_a_campaign_gives_its_champion_its_baseline_and_each_trial_with_its_program(tmp_path: Path) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    for params, edit, kind in (
+        ({}, None, "keep"),
+        ({"x": 3.0}, BETTER, "keep"),
+        ({"x": 5.0}, None, "discard"),
+    ):
+        settled(ledger, params, edit, kind)
+    noisy(tmp_path / "noisy", "changed meanwhile\n")
+    champion = ready("night", "night/baseline")
+    assert (champion.a.params, champion.a.edited) == ({"x": 3.0}, True)
+    assert (champion.b.params, champion.b.edited) == ({"x": 0.0}, False)
+    assert "bonus = 50.0" in program(champion, "a") and program(champion, "b") == DRAW
+    assert champion.a.program == ledger.history()[1].runs[0].program
+    again = ready("night/champion", "night/2")
+    assert (again.a.program, again.b.params) == (champion.a.program, {"x": 5.0})
+    assert program(again, "b") == DRAW
+    plain = ready("night/0", '{"x": 9}')
+    assert (plain.a.params, plain.b.params) == ({"x": 0.0}, {"x": 9.0})
+    assert program(plain, "b") == DRAW, "the baseline is the campaign's, as it was frozen"
+    found = champion.fight(quiet=True)
+    assert found.words.startswith("A is better by ") and found.environment == "noisy"
+
+
+def test_a_trial_can_be_taken_to_another_environment(tmp_path: Path) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    settled(ledger, {})
+    settled(ledger, {"x": 3.0}, BETTER)
+    other = noisy(tmp_path / "other", toml=TOML.replace("budget_seconds = 5", "budget_seconds = 4"))
+    bout = ready("night", "baseline", other)
+    assert (bout.stage.environment.name, bout.stage.environment.budget_seconds) == ("other", 4)
+    assert (bout.a.params, bout.a.edited, bout.b.edited) == ({"x": 3.0}, True, False)
+    assert "bonus = 50.0" in program(bout, "a")
+
+
+def test_two_campaigns_meet_only_where_their_scores_mean_the_same(tmp_path: Path, home: Path) -> None:
+    folder = noisy(tmp_path / "noisy")
+    for name in ("one", "two"):
+        settled(campaign(folder, name), {})
+    assert ready("one", "two").stage.environment.name == "noisy"
+    noisy(folder, toml=TOML.replace("budget_seconds = 5", "budget_seconds = 4"))
+    settled(campaign(folder, "three"), {})
+    with pytest.raises(Refused, match=r"'one' and 'three' .*--on"):
+        ready("one", "three")
+    assert ready("one", "three", folder).stage.environment.budget_seconds == 4
+
+
+def test_a_trial_whose_program_is_gone_or_never_was_is_refused(tmp_path: Path, home: Path) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    settled(ledger, {})
+    settled(ledger, {}, BETTER.replace("bonus = 0.0", "bonus = 7.0"), "crash")
+    with pytest.raises(Refused, match=r"night/1 .*program"):
+        ready("night/1", "night/0")
+    (ledger.place(0).workspace / "draw.py").write_text("something else")
+    with pytest.raises(Refused, match="night/0"):
+        ready("night/0", "night/baseline")
+    file_trees.remove(ledger.place(0).workspace)
+    with pytest.raises(Refused, match="night/0"):
+        ready("night/0", "night/baseline")
+    assert list((home / ".duels/noisy").iterdir()) == [], "nothing is left of what was refused"
+
+
+@pytest.mark.parametrize(
+    ("a", "why"),
+    [
+        ("basline", "unknown side of a duel 'basline'. Did you mean 'baseline'?"),
+        ("nigth/3", "unknown side of a duel 'nigth'. Did you mean 'night'?"),
+        ("nigth", "A side is baseline, a JSON object of parameters, a file *.json"),
+        ("night/7", "campaign 'night' has no finished trial 7: it has only 0"),
+        ("night/best", "night/best: give night/champion, night/baseline, or the number of a trial"),
+        ("night", "campaign 'night' has no champion, for no trial has a score: name night/baseline"),
+        ("young/0", "campaign 'young' has no finished trial 0: it has none yet"),
+        ("{x: 1}", "parameters '{x: 1}' is not JSON"),
+        ('{"x": null}', "give a JSON object of numbers, texts and booleans"),
+        ("no.json", "parameters in no.json: No such file or directory"),
+        ("no.diff", "the edit no.diff: No such file or directory"),
+    ],
+)
+def test_a_side_that_is_none_is_refused_with_what_there_is(tmp_path: Path, a: str, why: str) -> None:
+    folder = noisy(tmp_path / "noisy", "raise SystemExit(3)\n")
+    settled(campaign(folder), {}, kind="crash")
+    campaign(folder, "young")
+    with pytest.raises(Refused, match=re.escape(why)):
+        duel_sides.parse(a)
+
+
+def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Path) -> None:
+    folder = noisy(tmp_path / "noisy")
+    settled(campaign(folder), {})
+    (tmp_path / "bad.diff").write_text(BETTER.replace("bonus = 0.0", "bonus = 7.0"))
+    sides = (duel_sides.parse("night"), duel_sides.parse("baseline"))
+    with pytest.raises(Refused, match="--set needs --on"):
+        prepare(sides, None, 2, ["budget_seconds=4"], 1, "auto", allow_unsandboxed=False)
+    cases = {
+        ("baseline", '{"x": 1}'): (None, "give --on ENVIRONMENT"),
+        ("baseline", '{"y": 1}'): (folder, "unknown parameter 'y'"),
+        ("baseline", '{"x": 1000}'): (folder, "parameter 'x' must be a number in -100.0..100.0"),
+        ("baseline", str(tmp_path / "bad.diff")): (folder, "bad.diff: the edit does not apply"),
+        ("baseline", "night"): (tmp_path / "nowhere", "has no environment.toml"),
+    }
+    for (a, b), (on, why) in cases.items():
+        with pytest.raises(Refused, match=re.escape(why)):
+            ready(a, b, on)
+    assert not (home / ".duels").exists() or list((home / ".duels").glob("*/*")) == []
+
+
+def test_an_edited_program_does_not_run_without_walls_unless_that_is_allowed(
+    tmp_path: Path, home: Path
+) -> None:
+    (tmp_path / "good.diff").write_text(BETTER)
+    sides = (duel_sides.parse("baseline"), duel_sides.parse(str(tmp_path / "good.diff")))
+    on = str(noisy(tmp_path / "noisy"))
+    with pytest.raises(Refused, match="edit is refused"):
+        prepare(sides, on, 2, [], 1, "none", allow_unsandboxed=False)
+    assert prepare(sides, on, 2, [], 1, "none", allow_unsandboxed=True).stage.isolation.level == "none"
+
+
+def test_one_run_of_each_is_refused_before_anything_is_made(home: Path) -> None:
+    with pytest.raises(Refused, match=r"--runs 1: .*2 runs"):
+        app(["duel", "baseline", "baseline", "--runs", "1"], exit_on_error=False, print_error=False)
+    assert not home.exists()
+
+
+def test_the_command_tells_each_run_and_then_who_is_better(tmp_path: Path, home: Path) -> None:
+    folder = noisy(tmp_path / "noisy")
+    settled(campaign(folder), {"x": 50.0})
+    done = nightshift(
+        "duel", "night", '{"x": -50}', "--runs", "2", "--set", "budget_seconds=4", "--on", str(folder)
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[:3] == ["A: night", 'B: {"x": -50}', "2 fresh runs of each in noisy, of 4 s at most"]
+    assert sorted(line[:3] for line in lines[3:7]) == ["A 1", "A 2", "B 1", "B 2"]
+    assert lines[7].startswith("A is better by ") and lines[8] == f"see {home / '.duels/noisy/0001'}"
+
+
+@pytest.mark.slow
+def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: Path) -> None:
+    folder = noisy(tmp_path / "noisy")
+    arguments = ("duel", "baseline", '{"x": 90}', "--runs", "2", "--on", str(folder), "--json", "--seed", "3")
+    done = nightshift(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found.keys() == {
+        "a", "b", "environment", "metric", "direction", "seed", "runs", "gain", "low", "high", "p", "words", "directory",
+    }  # fmt: skip
+    assert found["gain"] == pytest.approx(found["a"]["score"] - found["b"]["score"])
+    assert found["runs"][0].keys() == {
+        "arm", "number", "seed", "score", "se", "n", "seconds", "error", "directory",
+    }  # fmt: skip
+    assert found == json.loads((home / ".duels/noisy/0001/duel.json").read_text())
+    assert found["words"].startswith("B is better by ")

@@ -1,0 +1,243 @@
+"""The certificate: how fresh runs are laid out, and what they prove of a champion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from environments.metric_guards import Guard
+from environments.score import Score
+from tasks.deciding.certificate import (
+    ALPHA,
+    RUNS,
+    Arm,
+    Certificate,
+    Fresh,
+    alpha_of,
+    conclude,
+    level,
+    order,
+    runs_of,
+    shipped,
+)  # fmt: skip
+from tasks.deciding.statistics import CONFIDENCE
+from tasks.trial import Run
+from tests.support.histories import certified, scored, tried
+
+BETTER, WORSE = (110.0, 120.0, 104.0), (80.0, 91.0, 77.0)
+
+
+def fresh(mine: Sequence[Score], theirs: Sequence[Score]) -> tuple[Fresh, ...]:
+    """The runs of both arms with these scores."""
+    arms: dict[Arm, Sequence[Score]] = {"champion": mine, "baseline": theirs}
+    run = Run("certificates/1", 7, 5.0, "finished")
+    return tuple(Fresh(arm, run, score) for arm, scores in arms.items() for score in scores)
+
+
+def scores(values: Sequence[float | None], up: bool = True, **also: Sequence[float]) -> list[Score]:
+    """Scores with what the judge measured besides, by metric."""
+    return [
+        replace(scored(value, up), also={name: more[index] for name, more in also.items()})
+        for index, value in enumerate(values)
+    ]
+
+
+def concluded(
+    mine: Sequence[Score],
+    theirs: Sequence[Score],
+    guards: Mapping[str, Guard] | None = None,
+    alpha: float = ALPHA,
+    **more: Any,
+) -> Certificate:
+    return conclude(1, alpha, 7, "quad", fresh(mine, theirs), guards or {}, **more)
+
+
+@pytest.mark.parametrize("runs", [2, 3, 5])
+def test_both_arms_run_equally_often_in_blocks_of_one_each(runs: int) -> None:
+    found = order(runs, seed=3)
+    assert [number for _, number in found] == [number for number in range(1, runs + 1) for _ in "ab"]
+    blocks = [found[2 * block : 2 * block + 2] for block in range(runs)]
+    assert all({arm for arm, _ in block} == {"champion", "baseline"} for block in blocks)
+
+
+def test_who_runs_first_is_drawn_for_every_block_and_is_the_same_for_the_same_seed() -> None:
+    assert order(5, seed=3) == order(5, seed=3)
+    first = [order(5, seed)[2 * block][0] for seed in range(200) for block in range(5)]
+    assert 0.4 < first.count("champion") / len(first) < 0.6
+    assert len({order(5, seed) for seed in range(200)}) > 25
+
+
+def test_one_look_has_the_whole_error_rate_and_there_is_no_second() -> None:
+    assert [alpha_of(look, "one") for look in (1, 2, 3)] == [ALPHA, 0.0, 0.0]
+
+
+def test_several_looks_share_the_error_rate_however_many_there_are() -> None:
+    shares = [alpha_of(look, "several") for look in range(1, 60)]
+    assert shares[:3] == [ALPHA / 2, ALPHA / 4, ALPHA / 8]
+    assert math.fsum(shares) <= ALPHA
+
+
+def test_longer_searches_get_more_runs_and_where_nothing_is_random_two_are_enough() -> None:
+    found = {trials: runs_of(trials) for trials in (0, 1, 15, 16, 39, 40, 5000)}
+    assert found == {0: 3, 1: 3, 15: 3, 16: 4, 39: 4, 40: 5, 5000: 5}
+    assert {runs_of(least) for least, _ in RUNS} == {3, 4, 5}
+    assert {runs_of(trials, deterministic=True) for trials in found} == {2}
+
+
+@pytest.mark.parametrize("up", [True, False])
+def test_a_champion_that_is_clearly_better_on_fresh_runs_passes(up: bool) -> None:
+    from scipy import stats
+
+    mine, theirs = (BETTER, WORSE) if up else (WORSE, BETTER)
+    found = concluded(scores(mine, up), scores(theirs, up))
+    assert found.passed and found.comparison is not None
+    assert found.comparison.gain == pytest.approx(np.mean(BETTER) - np.mean(WORSE)), "in goodness"
+    assert found.comparison.p == pytest.approx(
+        stats.ttest_ind(BETTER, WORSE, equal_var=False, alternative="greater").pvalue
+    )
+    assert found.reason.startswith("p = ") and found.reason.endswith(" at 0.05")
+    assert (found.mean("champion"), found.mean("baseline")) == (np.mean(mine), np.mean(theirs))
+    assert (found.look, found.champion, found.environment, found.alpha) == (1, 7, "quad", ALPHA)
+
+
+@pytest.mark.parametrize("up", [True, False])
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [(4.0, "on fresh runs the gain could be luck: p = 0."), (-4.0, "no better than the baseline"), (0.0, "no better")],
+)  # fmt: skip
+def test_what_could_be_luck_does_not_pass(up: bool, gain: float, words: str) -> None:
+    sign = 1 if up else -1
+    mine = [sign * (value + gain) for value in WORSE]
+    found = concluded(scores(mine, up), scores([sign * value for value in WORSE], up))
+    assert not found.passed and words in found.reason
+    assert found.comparison is not None and found.comparison.gain == pytest.approx(gain)
+
+
+def test_what_passes_one_look_may_be_too_little_for_a_later_one() -> None:
+    once = concluded(scores(BETTER), scores(WORSE))
+    assert once.comparison is not None
+    p = once.comparison.p
+    assert concluded(scores(BETTER), scores(WORSE), alpha=p).passed, "the limit is enough"
+    late = concluded(scores(BETTER), scores(WORSE), alpha=p / 2)
+    assert not late.passed and "needed" in late.reason
+    assert not concluded(scores(BETTER), scores(WORSE), alpha=0.0).passed, "no look is left"
+
+
+def test_a_champion_whose_fresh_run_crashes_does_not_pass_however_good_the_others_are() -> None:
+    found = concluded(scores([500.0, None, 510.0]), scores(WORSE))
+    assert not found.passed and found.comparison is None
+    assert found.reason == "1 of 3 fresh runs of the champion crashed: exited with status 3"
+
+
+def test_a_baseline_that_crashes_once_is_compared_by_its_other_runs() -> None:
+    found = concluded(scores(BETTER), scores([None, *WORSE]))
+    assert found.comparison == concluded(scores(BETTER), scores(WORSE)).comparison
+    assert found.passed and len(found.scores("baseline")) == 4
+    assert found.mean("baseline") == pytest.approx(np.mean(WORSE))
+
+
+@pytest.mark.parametrize("theirs", [(None, None, None), (80.0, None, None)])
+def test_a_baseline_with_fewer_than_two_scores_is_nothing_to_compare_with(
+    theirs: tuple[float | None, ...],
+) -> None:
+    found = concluded(scores(BETTER), scores(theirs))
+    assert not found.passed and found.comparison is None
+    left = sum(value is not None for value in theirs)
+    assert (
+        found.reason
+        == f"{left} of 3 fresh runs of the baseline have a score: there is nothing to compare with"
+    )
+
+
+def test_an_arm_without_scores_has_no_mean() -> None:
+    assert concluded(scores(BETTER), scores((None, None))).mean("baseline") is None
+
+
+def test_runs_that_lie_together_by_luck_do_not_pass_on_that_luck() -> None:
+    """Each arm is taken for at least half as variable as the campaign's runs were."""
+    mine, theirs = scores((81.0, 81.1, 81.2)), scores((80.0, 80.1, 80.2))
+    assert concluded(mine, theirs).passed
+    found = concluded(mine, theirs, sd=10.0)
+    assert not found.passed and found.comparison is not None
+    error = math.sqrt(2 * 0.5 * 10.0**2 / 3)
+    assert (found.comparison.high - found.comparison.gain) / error == pytest.approx(2.776, abs=1e-3), "df = 4"
+    quiet = concluded(scores(BETTER), scores(WORSE), sd=1.0).comparison
+    assert quiet == concluded(scores(BETTER), scores(WORSE)).comparison, "louder than that anyway"
+
+
+def test_where_nothing_is_random_two_equal_runs_prove_any_gain() -> None:
+    assert concluded(scores((2.0, 2.0)), scores((1.0, 1.0))).passed
+    assert not concluded(scores((1.0, 1.0)), scores((1.0, 1.0))).passed
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@pytest.mark.parametrize(
+    ("kept", "had"), [((51.0, 53.0, 49.0), (50.0, 54.0, 52.0)), ((40.0, 41.0, 42.0), (50.0, 51.0, 53.0))]
+)
+def test_a_guarded_metric_is_bounded_by_what_it_may_have_lost_with_confidence(
+    direction: Any, kept: tuple[float, ...], had: tuple[float, ...]
+) -> None:
+    from scipy import stats
+
+    sign = 1 if direction == "maximize" else -1
+    mine, theirs = [sign * value for value in kept], [sign * value for value in had]
+    test = stats.ttest_ind(had, kept, equal_var=False, alternative="less")
+    most = test.confidence_interval(CONFIDENCE).high
+    for margin, holds in ((most + 0.01, True), (most - 0.01, False)):
+        if margin < 0:
+            continue
+        guard = Guard(margin=margin, direction=direction)
+        found = concluded(scores(BETTER, calm=mine), scores(WORSE, calm=theirs), {"calm": guard})
+        (held,) = found.guards
+        assert (held.metric, held.margin) == ("calm", margin)
+        assert held.loss == pytest.approx(np.mean(had) - np.mean(kept))
+        assert held.bound == pytest.approx(most)
+        assert held.holds is holds and found.passed is holds
+        assert holds or found.reason.startswith(f"calm may have become worse by {held.bound:.4g}")
+
+
+def test_a_guard_is_counted_even_where_the_gain_is_too_little() -> None:
+    guards = {"calm": Guard(margin=1.0)}
+    found = concluded(scores(WORSE, calm=(5.0, 5.0, 5.0)), scores(WORSE, calm=(5.0, 5.0, 5.0)), guards)
+    assert not found.passed and "no better" in found.reason
+    assert [held.holds for held in found.guards] == [True]
+
+
+def test_one_guard_that_falls_is_enough_and_is_named() -> None:
+    guards = {"calm": Guard(margin=1.0), "fuel": Guard(margin=5.0, direction="minimize")}
+    mine = scores(BETTER, calm=(5.0, 5.0, 5.0), fuel=(30.0, 31.0, 32.0))
+    theirs = scores(WORSE, calm=(5.0, 5.0, 5.0), fuel=(20.0, 21.0, 22.0))
+    found = concluded(mine, theirs, guards)
+    assert not found.passed and found.reason.startswith("fuel may have become worse")
+    assert [(held.metric, held.holds) for held in found.guards] == [("calm", True), ("fuel", False)]
+
+
+def test_a_margin_of_nothing_holds_where_nothing_changed() -> None:
+    guards = {"calm": Guard(margin=0.0)}
+    still = (5.0, 5.0, 5.0)
+    assert concluded(scores(BETTER, calm=still), scores(WORSE, calm=still), guards).passed
+
+
+def test_a_keep_is_certified_by_a_passed_certificate_of_its_own() -> None:
+    first = tried((), 80.0, 82.0, 79.0)
+    second = tried((first,), 110.0)
+    passed, failed = certified(1, BETTER, WORSE), certified(1, WORSE, BETTER)
+    assert passed.passed and not failed.passed
+    assert level(second, [passed]) == "certified"
+    assert level(second, [failed, passed]) == "certified"
+    assert level(second, [failed]) == level(second, []) == "provisional"
+    assert level(second, [replace(passed, champion=2)]) == "provisional", "another trial's"
+    assert level(tried((first,), 60.0), [passed]) is None, "it was not kept"
+
+
+def test_the_newest_certificate_that_passed_ships() -> None:
+    first, second = certified(1, BETTER, WORSE), certified(2, BETTER, WORSE, look=2)
+    third = certified(3, WORSE, BETTER, look=3)
+    assert shipped([]) is None and shipped([third]) is None
+    assert shipped([first, second]) == second
+    assert shipped(iter([first, second, third])) == second, "a later one that failed takes nothing back"

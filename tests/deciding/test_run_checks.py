@@ -1,0 +1,421 @@
+"""What a finished run cannot be, looked at by itself and next to the earlier ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import environments
+from environments import Environment
+from environments.limits import Limits
+from environments.score import Score
+from tasks.deciding import run_checks
+from tasks.deciding.run_checks import Earlier, OutputTimes
+from tasks.sandbox import outputs
+from tasks.trial import Params, Proposal, Run, Trial, Verdict
+from tests.support.toy import quadratic
+
+STARTED = 1.7e9
+FINE = Run(
+    "trials/0001",
+    seed=1,
+    seconds=5.0,
+    status="finished",
+    steps=1000,
+    started=STARTED,
+    wall_seconds=6.0,
+    program="p",
+    checkpoint="c",
+)
+WRITTEN = OutputTimes(newest=STARTED + 4, elapsed=4.9)
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """A problem with a budget of 5 seconds, no budget of steps, and training that draws at random."""
+    toy = environments.load(quadratic(tmp_path / "quadratic"))
+    return toy.model_copy(update={"deterministic": False, "limits": Limits()})
+
+
+def but(value: Any, **changes: Any) -> Any:
+    return dataclasses.replace(value, **changes)
+
+
+def with_limits(environment: Environment, **limits: Any) -> Environment:
+    return environment.model_copy(update={"limits": Limits(**limits)})
+
+
+def trial(number: int, run: Run, params: Params) -> Trial:
+    return Trial(number, 1, number, Proposal(params), (run,), Score(0.5), Verdict("discard", "not better"))
+
+
+def earlier(number: int, run: Run, params: Params) -> Earlier:
+    """A run of an earlier trial."""
+    return Earlier(f"trial {number}", Proposal(params), run)
+
+
+def report(folder: Path, run: Run, returns: list[Any], metric: str = "loss", **more: Any) -> None:
+    """Write a run's progress: a report every 100 steps."""
+    out = folder / run.dir / "out"
+    out.mkdir(parents=True, exist_ok=True)
+    reports = [
+        {"elapsed": float(index), "step": 100 * index, "metrics": {metric: value, **more}}
+        for index, value in enumerate(returns)
+    ]
+    lines = ['{"ready": true}', *map(json.dumps, reports)]
+    (out / "progress.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def test_an_ordinary_run_is_believed(environment: Environment) -> None:
+    assert run_checks.of_one(environment, FINE, WRITTEN) is None
+
+
+@pytest.mark.parametrize(
+    ("run", "limits", "words"),
+    [
+        (
+            but(FINE, seconds=0.0049),
+            {},
+            r"trained for 0.0049 s, too short .*at least 0.005 s.*lower least_seconds",
+        ),
+        (but(FINE, seconds=0.005), {}, None),
+        (but(FINE, seconds=0.9), {"least_seconds": 1}, r"trained for 0.9 s, .*at least 1 s"),
+        (but(FINE, seconds=0.0, steps=None), {"least_seconds": 0}, None),
+        (but(FINE, seconds=0.0, steps=None), {}, "trained for 0 s, too short"),
+    ],
+)
+def test_no_time_spent_is_no_training(
+    run: Run, limits: dict[str, float], words: str | None, environment: Environment
+) -> None:
+    found = run_checks.of_one(with_limits(environment, **limits), run, WRITTEN)
+
+    assert found is None if words is None else re.search(words, found or "")
+
+
+@pytest.mark.parametrize(("steps", "fine"), [(1000, True), (1050, True), (999, False), (None, False)])
+def test_a_budget_of_steps_that_was_reached_may_take_no_time(
+    steps: int | None, fine: bool, environment: Environment
+) -> None:
+    by_steps = environment.model_copy(update={"budget_steps": 1000})
+
+    found = run_checks.of_one(by_steps, but(FINE, seconds=0.001, steps=steps), WRITTEN)
+    assert (found is None) is fine
+
+
+@pytest.mark.parametrize(
+    ("newest", "words"),
+    [
+        (STARTED - 1.9, None),
+        (
+            STARTED - 2.1,
+            "no checkpoint of its own: the newest file in out/ is 2 s older than the run: save anew",
+        ),
+        (STARTED - 3600, "is 3600 s older than the run"),
+        (0.0, "left no checkpoint in out/"),
+    ],
+)
+def test_a_checkpoint_from_before_the_start_is_not_this_runs(
+    newest: float, words: str | None, environment: Environment
+) -> None:
+    found = run_checks.of_one(environment, FINE, OutputTimes(newest))
+
+    assert found is None if words is None else re.search(words, found or "")
+
+
+@pytest.mark.parametrize(
+    ("steps", "budget", "words"),
+    [
+        (100_000, 100_000, None),
+        (110_000 + 65_536, 100_000, None),
+        (110_001 + 65_536, 100_000, r"reported 175,537 steps of a budget of 100,000: stop at budget_steps"),
+        (50_000_000, 0, None),
+        (
+            50_000_001,
+            0,
+            r"reported 50,000,001 steps in 5 s, more than 1e\+07 a second: .*raise steps_per_second",
+        ),
+        (10**400, 0, r"reported 1e\+100 steps in 5 s"),
+        (10**400, 10, r"reported 1e\+100 steps of a budget of 10:"),
+        (-5, 10, None),
+    ],
+)
+def test_more_steps_than_there_can_be_are_not_believed(
+    steps: int, budget: int, words: str | None, environment: Environment
+) -> None:
+    by_steps = environment.model_copy(update={"budget_steps": budget})
+    found = run_checks.of_one(by_steps, but(FINE, steps=steps), WRITTEN)
+
+    assert found is None if words is None else re.search(words, found or "")
+
+
+def test_what_steps_a_second_can_be_believed_is_the_environments_to_say(environment: Environment) -> None:
+    slow = with_limits(environment, steps_per_second=100)
+
+    assert "more than 100 a second" in (run_checks.of_one(slow, but(FINE, steps=501), WRITTEN) or "")
+    assert run_checks.of_one(slow, but(FINE, steps=500), WRITTEN) is None
+    assert run_checks.of_one(slow, but(FINE, steps=100, seconds=0.1), WRITTEN) is None  # of a second at least
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "wall", "words"),
+    [
+        (8.5, 6.0, None),
+        (8.7, 6.0, "reported 8.7 s elapsed in a run of 6 s: report seconds since the training began"),
+        (1e100, 6.0, r"reported 1e\+100 s elapsed"),
+        (1e9, 0.0, None),  # how long the run took is not known
+    ],
+)
+def test_more_seconds_than_passed_are_not_believed(
+    elapsed: float, wall: float, words: str | None, environment: Environment
+) -> None:
+    found = run_checks.of_one(environment, but(FINE, wall_seconds=wall), but(WRITTEN, elapsed=elapsed))
+
+    assert found is None if words is None else re.search(words, found or "")
+
+
+SEVEN = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}
+
+
+@pytest.mark.parametrize(
+    ("changes", "params", "words"),
+    [
+        (
+            {"seed": 2},
+            {"x": 1},
+            r"^ignores its seed: its checkpoint is that of trial 4, .*set deterministic = true",
+        ),
+        (
+            {"seed": 2},
+            {"x": 2},
+            r"^its checkpoint is that of trial 4, byte for byte, though they differ in x, seed:",
+        ),
+        ({"program": "q"}, {"x": 1}, r"differ in program: save what this very run has trained"),
+        ({"program": "q", "seed": 2}, {"x": 2, "y": 0}, r"differ in program, x, y, seed:"),
+        ({"seed": 1}, SEVEN, r"differ in a, b, c, d, e, 3 more:"),
+        ({}, {"x": 1}, None),  # the very same run, and it came out the same
+        ({"program": None}, {"x": 1}, None),  # of an older ledger
+        ({"checkpoint": "other", "seed": 2}, {"x": 2}, None),
+        ({"checkpoint": None, "seed": 2}, {"x": 2}, None),
+    ],
+)
+def test_a_checkpoint_that_was_seen_before_is_not_believed_of_another_run(
+    changes: dict[str, Any], params: Params, words: str | None, environment: Environment, tmp_path: Path
+) -> None:
+    others = (
+        earlier(3, but(FINE, checkpoint="x"), {"x": 9}),
+        earlier(4, but(FINE, dir="trials/0004", **changes), params),
+    )
+    found = run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
+
+    assert found is None if words is None else re.search(words, found or "")
+
+
+def test_two_runs_that_left_nothing_are_not_the_same(environment: Environment, tmp_path: Path) -> None:
+    nothing = but(FINE, checkpoint=None)
+    others = (earlier(4, but(nothing, seed=2), {"x": 2}),)
+
+    assert run_checks.against_others(environment, nothing, Proposal({}), others, tmp_path) is None
+
+
+EARLIER = but(FINE, dir="trials/0004", seed=2, checkpoint="d")
+RISING = [0.5, 0.25, 0.125, 0.1]
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "metric", "more", "suspicious"),
+    [
+        (RISING, RISING, "loss", {}, True),
+        (RISING, RISING, "return", {}, True),
+        (RISING, [*RISING[:3], 0.2], "loss", {}, False),
+        (RISING[:2], RISING, "loss", {}, False),
+        (RISING[:3], RISING, "loss", {}, True),
+        ([0.5] * 4, [0.5] * 4, "loss", {}, False),
+        (RISING, RISING, "learning_rate", {"loss": 0.0}, False),  # a schedule, and no success yet
+        ([None, "x", [1], {}], [None, "x", [1], {}], "loss", {}, False),
+        ([True, False, True], [True, False, True], "loss", {}, False),
+        ([float("nan"), 0.5, 0.5, 0.5], [float("nan"), 0.5, 0.5, 0.5], "loss", {}, False),
+        ([float("nan")] * 4, [float("nan")] * 4, "loss", {}, False),
+        ([float("nan"), *RISING], [float("nan"), *RISING], "loss", {"kl": 10**400}, True),
+    ],
+)
+def test_progress_that_coincides_under_another_seed_ignores_it(
+    here: list[Any],
+    there: list[Any],
+    metric: str,
+    more: dict[str, Any],
+    suspicious: bool,
+    environment: Environment,
+    tmp_path: Path,
+) -> None:
+    report(tmp_path, FINE, here, metric, **more)
+    report(tmp_path, EARLIER, there, metric, **more)
+    others = (earlier(4, EARLIER, {"x": 1}),)
+
+    found = run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
+    if suspicious:
+        words = "^ignores its seed: it reported the same progress as trial 4, number for number"
+        assert re.search(words, found or "")
+    else:
+        assert found is None
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"program": "q"}, {"program": None}, {"params": {"x": 2}}])
+def test_the_same_progress_is_suspicious_only_when_the_seed_alone_differs(
+    change: dict[str, Any], environment: Environment, tmp_path: Path
+) -> None:
+    report(tmp_path, FINE, RISING)
+    report(tmp_path, EARLIER, RISING)
+    params = change.pop("params", {"x": 1})
+    others = (earlier(4, but(EARLIER, **change), params),)
+
+    assert run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path) is None
+
+
+def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
+    environment: Environment, tmp_path: Path
+) -> None:
+    report(tmp_path, FINE, RISING)
+    report(tmp_path, EARLIER, RISING)
+    others = (earlier(4, but(EARLIER, checkpoint=FINE.checkpoint), {"x": 1}),)
+    drawing_nothing = environment.model_copy(update={"deterministic": True})
+
+    assert run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
+    assert run_checks.against_others(drawing_nothing, FINE, Proposal({"x": 1}), others, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "theirs", ["link", "pipe", "folder", "missing", "linked out", "not reports", "not text"]
+)
+def test_progress_that_is_no_plain_file_of_reports_says_nothing(
+    theirs: str, environment: Environment, tmp_path: Path
+) -> None:
+    report(tmp_path, FINE, RISING)
+    report(tmp_path, EARLIER, RISING)
+    path = tmp_path / EARLIER.dir / "out" / "progress.jsonl"
+    path.rename(tmp_path / "progress.jsonl")
+    if theirs == "link":
+        path.symlink_to(tmp_path / "progress.jsonl")
+    elif theirs == "pipe":
+        os.mkfifo(path)
+    elif theirs == "folder":
+        path.mkdir()
+    elif theirs == "linked out":
+        path.parent.rmdir()
+        path.parent.symlink_to(tmp_path)
+    elif theirs == "not reports":
+        path.write_text('[1]\n"text"\n{"step": "1"}\n{"step": 1, "metrics": [1]}\n{\n' + "[" * 100_000 + "\n")
+    elif theirs == "not text":
+        path.write_bytes(b"\xff\xfe\n\x00\n" + b"9" * 5000)
+    others = (earlier(4, EARLIER, {"x": 1}),)
+
+    assert run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path) is None
+
+
+def test_no_more_of_the_progress_is_read_than_a_bound(environment: Environment, tmp_path: Path) -> None:
+    for run, last in ((FINE, 1), (EARLIER, 2)):
+        report(tmp_path, run, RISING)
+        with (tmp_path / run.dir / "out" / "progress.jsonl").open("ab") as file:
+            file.write(b" " * run_checks.PROGRESS_BYTES + b"\n")
+            file.write(b'{"step": 900, "metrics": {"loss": %d}}\n' % last)
+            file.truncate(2**40)
+    others = (earlier(4, EARLIER, {"x": 1}),)
+
+    found = run_checks.against_others(environment, FINE, Proposal({"x": 1}), others, tmp_path)
+    assert "ignores its seed" in (found or "")
+
+
+def trained(folder: Path, name: str, content: str, **changes: Any) -> Run:
+    """A run that left real files just now."""
+    out = folder / "trials" / name / "out"
+    out.mkdir(parents=True)
+    (out / "model.json").write_text(content)
+    started = time.time() - 1
+    run = but(FINE, dir=f"trials/{name}", started=started, checkpoint=outputs.checkpoint(out), **changes)
+    assert isinstance(run, Run)
+    return run
+
+
+def test_a_run_that_can_be_is_believed_as_it_is(environment: Environment, tmp_path: Path) -> None:
+    before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
+    run = trained(tmp_path, "0001", "b")
+    report(tmp_path, run, RISING)
+
+    assert run_checks.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path) is run
+
+
+def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(
+    environment: Environment, tmp_path: Path
+) -> None:
+    before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
+    run = trained(tmp_path, "0001", "a")
+
+    found = run_checks.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path)
+    assert found.status == "crash"
+    assert (found.error or "").startswith(
+        "ignores its seed: its checkpoint is that of trial 0, byte for byte"
+    )
+    assert but(found, status="finished", error=None) == run
+
+
+def test_every_run_of_every_earlier_trial_counts_the_crashed_ones_too(
+    environment: Environment, tmp_path: Path
+) -> None:
+    run = trained(tmp_path, "0007", "a")
+    crashed = but(run, dir="trials/0004", status="crash", error="ignores its seed", seed=3)
+    other = but(run, dir="trials/0004-run-2", checkpoint="d")
+
+    for runs in ((crashed, other), (other, crashed)):
+        several = but(trial(4, crashed, {"x": 1}), runs=runs)
+        found = run_checks.believed(environment, (several,), Proposal({"x": 1}), run, tmp_path)
+        assert "is that of trial 4" in (found.error or "")
+
+
+def test_runs_of_the_same_proposal_are_compared_before_any_trial_holds_them(
+    environment: Environment, tmp_path: Path
+) -> None:
+    first, second = trained(tmp_path, "0001", "a"), trained(tmp_path, "0001-run-2", "a", seed=2)
+    third = trained(tmp_path, "0001-run-3", "b", seed=3)
+
+    found = run_checks.believed(environment, (), Proposal({"x": 1}), second, tmp_path, (first,))
+    words = "ignores its seed: its checkpoint is that of another run of it, byte for byte"
+    assert (found.error or "").startswith(words)
+    assert run_checks.believed(environment, (), Proposal({"x": 1}), third, tmp_path, (first, second)) is third
+
+
+def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, tmp_path: Path) -> None:
+    run = trained(tmp_path, "0001", "a")
+    os.utime(tmp_path / run.dir / "out" / "model.json", (STARTED, STARTED))
+    report(tmp_path, run, RISING)
+
+    found = run_checks.believed(environment, (), Proposal({}), run, tmp_path)
+    assert "left no checkpoint of its own" in (found.error or "")
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "shown"), [("5000", "5000"), ("Infinity", "1e+100"), ("1" + "0" * 400, "1e+100")]
+)
+def test_a_reported_time_that_did_not_pass_is_found_out(
+    elapsed: str, shown: str, environment: Environment, tmp_path: Path
+) -> None:
+    run = trained(tmp_path, "0001", "a")
+    lines = f'{{"elapsed": NaN}}\n{{"elapsed": {elapsed}}}\n{{"elapsed": 1}}\n{{"elapsed": true}}\n'
+    (tmp_path / run.dir / "out" / "progress.jsonl").write_text(lines)
+
+    found = run_checks.believed(environment, (), Proposal({}), run, tmp_path)
+    assert f"reported {shown} s elapsed in a run of 6 s" in (found.error or "")
+
+
+@pytest.mark.parametrize("status", ["crash", "cancelled"])
+def test_a_run_that_did_not_finish_is_left_as_it_is(
+    status: str, environment: Environment, tmp_path: Path
+) -> None:
+    run = but(FINE, status=status, error="exited with status 1", seconds=0.0)
+
+    assert run_checks.believed(environment, (), Proposal({}), run, tmp_path) is run

@@ -1,0 +1,156 @@
+"""The no-training control: when a would-be champion is run again without time, and what comes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import Environment
+from environments.score import Score
+from tasks.decide import Untrained, Wanted, weigh
+from tasks.deciding.values import JudgedTrial
+from tasks.evaluate import judge_run
+from tasks.machine.slots import NOWHERE
+from tasks.rules.greedy import Greedy
+from tasks.store.workspace import TrialDir
+from tasks.train import run_program
+from tasks.trial import History, Proposal, Run, Trial, UntrainedControl, Verdict, VerdictKind
+from tasks.untrained import untrained
+from tests.support.toy import SANDBOX, quadratic
+
+RUN = Run("trials/0001", 1, 1.0, "finished")
+HONEST = """\
+import json, pathlib, sys, time
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+READY
+began = time.monotonic()
+while time.monotonic() - began < 0.6:
+    time.sleep(0.01)
+(out / "model.json").write_text(json.dumps({"x": 1.0}))
+"""
+READY = '(out / "progress.jsonl").write_text(\'{"ready": true}\\n\')'
+WRITTEN = """\
+import json, pathlib, sys, time
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+(out / "model.json").write_text(json.dumps({"x": 1.0}))
+READY
+time.sleep(5)  # so that a tenth of it is enough to start in, on a busy machine too
+"""
+BEFORE_ITS_TIME = """\
+import json, pathlib, sys, time
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+time.sleep(0.6)
+(out / "model.json").write_text(json.dumps({"x": 1.0}))
+READY
+time.sleep(0.3)
+"""
+
+
+def trial(number: int, value: float, kind: VerdictKind = "keep") -> Trial:
+    verdict = Verdict(kind, "as a test says", "provisional")
+    return Trial(number, 1, number, Proposal({"x": 1.0}), (RUN,), Score.of([value], False), verdict)
+
+
+def judged(
+    environment: Environment, history: History, value: float, control: UntrainedControl | None = None
+) -> Wanted:
+    """What rule greedy makes of a trial with this loss."""
+    score = Score.of([value], higher_is_better=False)
+    tried = JudgedTrial(len(history), Proposal({"x": 1.0}), (RUN,), score, control=control)
+    return weigh(history, environment, Greedy(), tried)
+
+
+def strict(folder: Path, fit: str) -> Environment:
+    """The toy problem, where a program must have learned what it can."""
+    return environments.load(
+        quadratic(folder, fit=fit), {"budget_seconds": 8, "startup_seconds": 8, "allow_untrained": False}
+    )
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    return strict(tmp_path / "env", HONEST)
+
+
+@pytest.mark.parametrize(
+    ("history", "value", "due"),
+    [
+        ((), 0.5, False),
+        ((trial(0, 2.0),), 0.5, True),
+        ((trial(0, 2.0),), 2.0, False),
+        ((trial(0, 2.0), trial(1, 1.0)), 1.5, False),
+    ],
+)
+def test_only_who_would_be_champion_is_asked(
+    environment: Environment, history: History, value: float, due: bool
+) -> None:
+    assert isinstance(judged(environment, history, value), Untrained) is due
+    allowed = environment.model_copy(update={"allow_untrained": True})
+    assert isinstance(judged(allowed, history, value), Verdict)
+
+
+@pytest.mark.parametrize(
+    ("without", "kind"),
+    [(2.0, "keep"), (9.0, "keep"), (1.51, "keep"), (1.5, "discard"), (1.0, "discard"), (0.2, "discard")],
+)
+def test_half_of_the_gain_without_training_is_too_much(
+    environment: Environment, without: float, kind: str
+) -> None:
+    """The baseline has a loss of 2, the trial 1: half of its gain is at 1.5."""
+    verdict = judged(environment, (trial(0, 2.0),), 1.0, UntrainedControl(Score.of([without], False)))
+    assert isinstance(verdict, Verdict) and verdict.kind == kind
+    assert verdict.evidence["untrained"] == without
+    if kind == "discard":
+        assert verdict.reason.startswith(f"not learned: {without:.4g} without training, 1 with it")
+
+
+def test_the_gain_is_counted_from_the_baseline_not_from_the_last_champion(environment: Environment) -> None:
+    history = (trial(0, 2.0), trial(1, 1.1))
+    for without, kind in ((1.6, "keep"), (1.2, "discard")):
+        verdict = judged(environment, history, 1.0, UntrainedControl(Score.of([without], False)))
+        assert isinstance(verdict, Verdict) and verdict.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("unedited", "kind"),
+    [(None, "keep"), (Score.missing("no checkpoint", False), "keep"), (Score.of([2.5], False), "discard")],
+    ids=["not edited", "nobody could", "the unedited one could"],
+)
+def test_who_leaves_nothing_to_judge_has_learned_unless_the_unedited_program_leaves_something(
+    environment: Environment, unedited: Score | None, kind: str
+) -> None:
+    missing = UntrainedControl(Score.missing("left no checkpoint in out/", higher_is_better=False), unedited)
+    verdict = judged(environment, (trial(0, 2.0),), 1.0, missing)
+    assert isinstance(verdict, Verdict) and verdict.kind == kind
+    assert verdict.kind == "keep" or verdict.reason.startswith("not learned, or hidden")
+
+
+@pytest.mark.parametrize("says_ready", [True, False])
+@pytest.mark.parametrize(
+    ("program", "learned"), [(HONEST, True), (WRITTEN, False), (BEFORE_ITS_TIME, None)],
+    ids=["honest", "written beforehand", "trained before its time"],
+)  # fmt: skip
+def test_a_program_is_run_again_with_a_hundredth_of_its_time(
+    tmp_path: Path, program: str, learned: bool | None, says_ready: bool
+) -> None:
+    """Honest: nothing is there yet. Written beforehand, or trained before it says that it is ready: all is there."""
+    code = program.replace("READY", READY if says_ready else "")
+    environment = strict(tmp_path / "env", code)
+    place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal({"x": 1.0})
+    run = run_program("test/control", environment, SANDBOX, environment.folder, place, proposal, seed=7)
+    assert run.status == "finished", run.error
+    assert judge_run("test/control", environment, SANDBOX, place, run, seed=8).value == 0.0
+
+    from tasks.checkpoint import At
+
+    at = At("test", "d", 1)
+    control = untrained.fn(
+        at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, slot=NOWHERE
+    )
+    caught = control.score.value == 0.0
+    # Who never says that it is ready is not told apart from one that takes its time to learn.
+    expected = not learned if learned is not None else says_ready
+    assert caught is expected, control
+    assert control.unedited is None

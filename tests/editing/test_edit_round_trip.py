@@ -1,0 +1,199 @@
+"""Property tests of edits: what a diff says is what it makes, an answer is applied wholly or not at all, and in bounds."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tasks.editing.edits import EditFailed, diff_of, patched
+from tasks.formats import NoEdit, changed
+
+ODD = [
+    *(
+        "",
+        "x",
+        " x",
+        "x ",
+        "\tx",
+        "y",
+        "y = 1",
+        "def f():",
+        "x\r",
+        "\r",
+        "\x0c",
+        "\x1c",
+        "\x85",
+        "\u2028",
+        "\ufeff",
+    ),
+    *(
+        "-- a",
+        "++ b",
+        "--- a/q",
+        "+++ b/q",
+        "@@ -1 +1 @@",
+        "diff --git a/x b/x",
+        "index 1..2",
+        "```",
+        "\u00e9",
+    ),
+    *("\\ No newline at end of file", "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "train.py"),
+]
+LINE = st.sampled_from(ODD) | st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=8)
+LINES = st.lists(LINE, max_size=12)
+END = st.sampled_from(["", "\n"])
+TEXT = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, END)
+NAMES = st.sampled_from(
+    ["train.py", "my net.py", "lib/\u00e9.py", 'q"t.py', "tab\there.py", "back\\slash", "a/b/c"]
+)
+TEXTS = st.dictionaries(NAMES, TEXT, max_size=3)
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[str, str]:
+    """A text, and the same with a few changes."""
+    before = draw(LINES)
+    after = list(before)
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(after)))
+        after[at : at + draw(st.integers(0, 1))] = draw(st.lists(LINE, max_size=2))
+    return "\n".join(before) + draw(END), "\n".join(after) + draw(END)
+
+
+@settings(max_examples=30, deadline=None)
+@given(TEXTS, TEXTS)
+def test_a_diff_between_any_texts_makes_the_one_into_the_other(
+    before: dict[str, str], after: dict[str, str]
+) -> None:
+    shown = diff_of(before, after)
+    assert patched(before, shown) == after
+    assert bool(shown) == (before != after)
+    assert shown == diff_of(before, after)
+
+
+@settings(max_examples=60, deadline=None)
+@given(pairs())
+def test_a_good_diff_comes_out_the_same_by_text_as_by_git(pair: tuple[str, str]) -> None:
+    before, after = ({"train.py": text} for text in pair)
+    shown = diff_of(before, after)
+    assert patched(before, shown) == after
+    if before == after:
+        return
+    hunks = [part.split("\n")[1:] for part in shown.split("\n@@ ")[1:]]
+    told = all(any(line[:1] in (" ", "-") and line[1:].strip() for line in hunk) for hunk in hunks)
+    if told or not pair[0]:  # lines without anything tell no place
+        assert changed(shown, before, ["train.py"], "diff") == after
+
+
+def blocks(before: list[str], after: list[str]) -> str:
+    """The whole change as blocks, each with enough lines around it, and markers that no line is like."""
+    mark, found, said = 12, 0, ""
+    for tag, start, end, new_start, new_end in SequenceMatcher(None, before, after, False).get_opcodes():
+        if tag == "equal":
+            continue
+        search, new = before[start:end], after[new_start:new_end]
+        # What stands before it in the file by then is `after`, so all of that is what makes the place clear.
+        lines = [*("<" * mark + " SEARCH", *after[:new_start], *search, *before[end:])]
+        lines += [*("=" * mark, *after[:new_start], *new, *before[end:], ">" * mark + " REPLACE")]
+        said, found = said + "train.py\n" + "".join(f"{line}\n" for line in lines), found + 1
+    return said
+
+
+@settings(max_examples=100, deadline=None)
+@given(LINES.filter(any), LINES.filter(any))
+def test_blocks_made_from_two_texts_make_the_one_into_the_other(before: list[str], after: list[str]) -> None:
+    first, second = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
+    if first != second:
+        found = changed(blocks(before, after), {"train.py": first}, ["train.py"], "search_replace")
+        assert found == {"train.py": second}
+
+
+@settings(max_examples=100, deadline=None)
+@given(LINES.filter(lambda lines: any(line.strip() for line in lines)))
+def test_a_file_written_out_whole_is_that_file(after: list[str]) -> None:
+    text = "".join(f"{line}\n" for line in after)
+    answer = f"train.py\n````\n{text}````\n"
+    assert changed(answer, {"train.py": "another\nfile\r\n"}, ["train.py"], "whole_file") == {
+        "train.py": text
+    }
+
+
+PIECE = st.sampled_from(
+    [
+        *("train.py", "lib/net.py", "judge.py", "../up.py", "```python", "```", "<<<<<<< SEARCH", "=======", "a = 1"),
+        *(">>>>>>> REPLACE", "--- a/train.py", "+++ b/train.py", "--- a/judge.py", "+++ b/judge.py", "+++ b/../up.py"),
+        *("@@ ... @@", "@@ -1,2 +1,2 @@", "-a = 1", "+a = 2", " b = 2", "-b = 2", "+c = 3", "b = 2", "c = 3", "--- /dev/null"),
+        *("+++ /dev/null", "deleted file mode 100644", "rename to judge.py", "new file mode 120000", "", "```diff", "..."),
+    ]
+)  # fmt: skip
+FILES = {"train.py": "a = 1\nb = 2\nc = 3\n", "notes.txt": "b = 2\n"}
+EDITABLE = ("train.py", "lib/net.py", "notes.txt")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(PIECE, max_size=14), st.sampled_from(["search_replace", "whole_file", "diff", "any"]))
+def test_whatever_is_answered_only_editable_files_change_and_they_do_change(
+    pieces: list[str], form: str
+) -> None:
+    before = dict(FILES)
+    try:
+        found = changed("\n".join(pieces), before, EDITABLE, form)  # type: ignore[arg-type]
+    except NoEdit:
+        pass
+    else:
+        assert found and set(found) <= set(EDITABLE)
+        assert all(found[name] != before.get(name) for name in found)
+        assert patched(before, diff_of(before, {**before, **found})) == {**before, **found}
+    assert before == FILES
+
+
+@settings(max_examples=25, deadline=None)
+@given(pairs(), st.data())
+def test_a_diff_that_is_half_wrong_changes_nothing(pair: tuple[str, str], data: st.DataObject) -> None:
+    before, after = pair
+    wrong = "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,1 +1,1 @@\n-not there\n+b = 3\n"
+    good = diff_of({"train.py": before}, {"train.py": after})
+    parts = [good, "diff --git a/notes.txt b/notes.txt\n" + wrong]
+    both = "".join(parts if data.draw(st.booleans()) else parts[::-1])
+    texts = {"train.py": before, "notes.txt": "b = 2\n"}
+    with pytest.raises(NoEdit):
+        changed(both, texts, ["train.py", "notes.txt"], "diff")
+    with pytest.raises(EditFailed):
+        patched(texts, both)
+
+
+@pytest.mark.parametrize(
+    ("diff", "why"),
+    [
+        ("--- a/x\n+++ b/x\n@@ -1,1 +1,1 @@\n-two\n+three\n", "does not apply"),
+        ("diff --git a/x b/y\nrename from x\nrename to y\n", "must name one file"),
+        (
+            "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n",
+            "mode 120000",
+        ),
+        ("--- a/../x\n+++ b/../x\n@@ -0,0 +1 @@\n+three\n", "does not apply"),
+    ],
+)
+def test_a_diff_that_does_more_than_change_texts_is_not_applied_to_them(diff: str, why: str) -> None:
+    with pytest.raises(EditFailed, match=why):
+        patched({"x": "one\n"}, diff)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", ".git/x", "a/../../x"])
+def test_a_text_that_is_called_like_a_place_elsewhere_is_never_written(name: str) -> None:
+    with pytest.raises(EditFailed, match="place"):
+        diff_of({}, {name: "text\n"})
+    with pytest.raises(EditFailed, match="place"):
+        patched({name: "text\n"}, "--- a/x\n+++ b/x\n@@ -0,0 +1 @@\n+three\n")
+
+
+def test_a_diff_is_written_as_git_writes_it_without_what_varies() -> None:
+    shown = diff_of({"my net.py": "a\nb"}, {"my net.py": "a\nc\n", "new.py": "x\n"})
+    assert shown == (
+        "diff --git a/my net.py b/my net.py\n--- a/my net.py\t\n+++ b/my net.py\t\n@@ -1,2 +1,2 @@\n a\n-b\n"
+        "\\ No newline at end of file\n+c\n"
+        "diff --git a/new.py b/new.py\nnew file mode 100644\n--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+x\n"
+    )

@@ -1,0 +1,396 @@
+"""Code edits: applied wholly or not at all, only where that is allowed, and only to text that Python would take."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import Environment
+from tasks import trainers
+from tasks.editing.edits import EDIT_LIMIT, FILE_LIMIT, EditFailed, apply_edit, git_environment
+from tests.support.toy import QUADRATIC, quadratic
+
+PROGRAM = "".join(f"line = {number}\n" for number in range(1, 13))
+GOOD = """\
+--- a/train.py
++++ b/train.py
+@@ -2,3 +2,3 @@
+ line = 2
+-line = 3
++LINE = 3
+ line = 4
+"""
+EDITABLE = ("train.py", "net.py", "lib/net.py", "notes.txt")
+PPO = (Path(trainers.__path__[0]) / "ppo.py").read_text()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A workspace with train.py and notes.txt, which may be edited, and data.py, which may not."""
+    folder = tmp_path / "trial/workspace"
+    folder.mkdir(parents=True)
+    (folder / "train.py").write_text(PROGRAM)
+    (folder / "notes.txt").write_text("notes\n")
+    (folder / "data.py").write_text("data\n")
+    (folder / "train.py").chmod(0o644)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    return environments.load(quadratic(tmp_path_factory.mktemp("environment") / "quad"))
+
+
+def edit(place: Path, problem: Environment, diff: str, **fields: tuple[str, ...]) -> None:
+    apply_edit(place, diff, problem.model_copy(update={"editable": EDITABLE, **fields}))
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    """Every file with its mode; a link with where it leads."""
+    return {
+        path.relative_to(folder).as_posix(): (
+            path.lstat().st_mode,
+            bytes(path.readlink()) if path.is_symlink() else path.read_bytes(),
+        )
+        for path in folder.rglob("*")
+        if path.is_symlink() or path.is_file()
+    }
+
+
+def refusal(place: Path, problem: Environment, diff: str, **fields: tuple[str, ...]) -> str:
+    """What an edit is refused with, which leaves everything as it was."""
+    before = contents(place.parents[1])
+    with pytest.raises(EditFailed) as failed:
+        edit(place, problem, diff, **fields)
+    assert contents(place.parents[1]) == before
+    return str(failed.value)
+
+
+def git_diff(old: str, new: str, *head: str, body: str = "") -> str:
+    """A diff as git writes it."""
+    return "\n".join([f"diff --git a/{old} b/{new}", *head, body])
+
+
+def new_file(name: str, mode: str = "100644", content: str = "x") -> str:
+    body = f"--- /dev/null\n+++ b/{name}\n@@ -0,0 +1,1 @@\n+{content}\n"
+    return git_diff(name, name, f"new file mode {mode}", body=body)
+
+
+def moved(how: str, old: str, new: str) -> str:
+    return git_diff(old, new, "similarity index 100%", f"{how} from {old}", f"{how} to {new}")
+
+
+def change(old: str, new: str, name: str = "train.py") -> str:
+    """The diff between two texts, as a model writes it: without git's own head."""
+    lines = difflib.unified_diff(
+        old.splitlines(keepends=True), new.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+    )
+    return "".join(lines)
+
+
+def test_a_good_edit_is_applied_and_changes_nothing_else(place: Path, problem: Environment) -> None:
+    before = contents(place)
+    edit(place, problem, GOOD)
+    mode, text = before["train.py"]
+    assert contents(place) == {**before, "train.py": (mode, text.replace(b"line = 3\n", b"LINE = 3\n"))}
+
+
+@pytest.mark.parametrize(
+    ("what", "diff"),
+    [
+        ("no newline at its end", GOOD.rstrip("\n")),
+        ("wrong counts in the hunk's head", GOOD.replace("@@ -2,3 +2,3 @@", "@@ -2,9 +2,4 @@")),
+        ("lines that have moved", GOOD.replace("@@ -2,3 +2,3 @@", "@@ -7,3 +7,3 @@")),
+        ("the head of a git diff", "diff --git a/train.py b/train.py\nindex 123..456 100644\n" + GOOD),
+        ("a sentence before it", "Here is the change:\n\n" + GOOD),
+        ("lines that end as on Windows", ("diff --git a/train.py b/train.py\n" + GOOD).replace("\n", "\r\n")),
+        ("a line that Python warns of", GOOD.replace("LINE = 3\n", "LINE = 3\n+odd = '\\d' is 1\n")),
+        ("a second part for the same file", git_diff("train.py", "train.py", body=GOOD) + git_diff("train.py", "train.py", body=change(PROGRAM, PROGRAM.replace("= 9\n", "= 99\n")))),
+    ],
+)  # fmt: skip
+def test_an_edit_is_applied_although_it_has(place: Path, problem: Environment, what: str, diff: str) -> None:
+    edit(place, problem, diff)
+    assert "LINE = 3\n" in (place / "train.py").read_text(), what  # read with any end of line
+
+
+@pytest.mark.parametrize("head", ["", "diff --git a/{0} b/{0}\n"])
+def test_an_edit_of_several_files_is_applied_with_and_without_the_heads_of_git(
+    place: Path, problem: Environment, head: str
+) -> None:
+    parts = (("notes.txt", "notes\n", "better\n"), ("train.py", PROGRAM, PROGRAM.replace("= 12", "= 13")))
+    edit(place, problem, "".join(head.format(name) + change(old, new, name) for name, old, new in parts))
+    assert [(place / name).read_text() for name, _, _ in parts] == [new for _, _, new in parts]
+
+
+def test_an_edit_may_be_to_a_file_without_a_newline_at_its_end(place: Path, problem: Environment) -> None:
+    (place / "train.py").write_text("one\ntwo")
+    tail = "@@ -1,2 +1,2 @@\n one\n-two\n\\ No newline at end of file\n+three\n"
+    edit(place, problem, "--- a/train.py\n+++ b/train.py\n" + tail)
+    assert (place / "train.py").read_text() == "one\nthree\n"
+
+
+@pytest.mark.parametrize("head", ["", "diff --git a/lib/net.py b/lib/net.py\nnew file mode 100644\n"])
+def test_an_edit_may_add_a_file_that_is_editable(place: Path, problem: Environment, head: str) -> None:
+    edit(place, problem, head + "--- /dev/null\n+++ b/lib/net.py\n@@ -0,0 +1,1 @@\n+net\n")
+    assert (place / "lib/net.py").read_text() == "net\n"
+
+
+def test_an_edit_of_a_program_that_can_be_executed_leaves_it_so(place: Path, problem: Environment) -> None:
+    (place / "train.py").chmod(0o755)
+    edit(place, problem, GOOD)
+    assert (place / "train.py").stat().st_mode & 0o777 == 0o755
+
+
+GONE = "--- a/train.py\n+++ /dev/null\n@@ -1,12 +0,0 @@\n" + PROGRAM.replace("line", "-line")
+DELETION = git_diff("train.py", "train.py", "deleted file mode 100644", body=GONE)
+PASSWD = GOOD.replace("a/train.py", "/etc/passwd").replace("b/train.py", "/etc/passwd")
+BINARY = "GIT binary patch\nliteral 4\nLcmZQzWMXDvWMC6y000I6009610\n\nliteral 0\nHcmV?d00001\n"
+FROM_DATA = "--- a/data.py\n+++ b/train.py\n@@ -1,1 +1,1 @@\n-data\n+mine\n"
+
+
+@pytest.mark.parametrize(
+    ("what", "diff", "why"),
+    [
+        ("another file", GOOD.replace("train.py", "data.py"), "touches 'data.py'; editable: train.py, net.py, lib/net.py, notes.txt"),
+        ("two files", GOOD + new_file("config.json"), "the edit touches 'config.json'; editable: "),
+        ("a new file beside it", new_file("sitecustomize.py"), "the edit touches 'sitecustomize.py'"),
+        ("the one above", new_file("../../trial.json"), "the edit touches '../../trial.json'"),
+        ("one through itself", new_file("lib/../data.py"), "the edit touches 'lib/../data.py'"),
+        ("an absolute path", PASSWD, "the edit "),
+        ("another case", GOOD.replace("train.py", "Train.py"), "the edit touches 'Train.py'"),
+        ("a dot before it", GOOD.replace("/train.py", "/./train.py"), "the edit touches './train.py'"),
+        ("two strokes before it", GOOD.replace("/train.py", "//train.py"), "the edit "),
+        ("a quoted way out", GOOD.replace("a/train.py", '"a/\\056\\056/train.py"').replace("b/train.py", '"b/\\056\\056/train.py"'), "the edit touches '../train.py'"),
+        ("git's own", new_file(".git/hooks/post-checkout"), "the edit touches '.git/hooks/post-checkout'"),
+        ("a link", new_file("net.py", "120000", "/etc/passwd"), "the edit has 'create mode 120000 net.py'"),
+        ("a link in its place", DELETION + new_file("train.py", "120000", "/etc/passwd"), "the edit "),
+        ("a module", new_file("net.py", "160000", "Subproject commit " + "0" * 40), "the edit "),
+        ("a program", new_file("net.py", "100755"), "the edit has 'create mode 100755 net.py'"),
+        ("a rename to it", moved("rename", "data.py", "net.py"), "the edit has 'diff --git a/data.py b/net.py': it must name one file"),
+        ("a rename from it", moved("rename", "train.py", "new.py"), "the edit has 'diff --git a/train.py b/new.py'"),
+        ("a rename between the two", moved("rename", "train.py", "net.py"), "the edit has 'diff --git a/train.py b/net.py'"),
+        ("a rename that its head hides", git_diff("net.py", "net.py", "rename from data.py", "rename to net.py"), "the edit "),
+        ("a copy of another", moved("copy", "data.py", "net.py"), "the edit has 'diff --git a/data.py b/net.py'"),
+        ("a copy that its head hides", git_diff("net.py", "net.py", "copy from data.py", "copy to net.py"), "the edit "),
+        ("another's text under its name", git_diff("data.py", "train.py", body=FROM_DATA), "the edit has 'diff --git a/data.py b/train.py'"),
+        ("two names without a head", FROM_DATA, "the edit does not apply: patch failed: train.py:1"),
+        ("two heads", git_diff("data.py", "data.py", body=git_diff("train.py", "train.py", body=GOOD)), "the edit "),
+        ("its removal", GONE, "the edit has 'delete mode 100644 train.py'"),
+        ("its removal by git", DELETION, "the edit has 'delete mode 100644 train.py'"),
+        ("its mode", git_diff("train.py", "train.py", "old mode 100644", "new mode 100755"), "the edit "),
+        ("its mode and its text", git_diff("train.py", "train.py", "old mode 100644", "new mode 100755", body=GOOD), "the edit has 'mode change 100644 => 100755 train.py'"),
+        ("its new mode alone", git_diff("train.py", "train.py", "new mode 100755", body=GOOD), "the edit has 'mode change 100644 => 100755 train.py'"),
+        ("its mode in the index", git_diff("train.py", "train.py", "index 123..456 100755", body=GOOD), "the edit has 'mode change 100"),
+        ("another's mode alone", git_diff("data.py", "data.py", "old mode 100644", "new mode 100755"), "the edit touches 'data.py'"),
+        ("bytes", git_diff("train.py", "train.py", "index 123..456 100644", body=BINARY), "the edit is a binary patch"),
+        ("bytes that are not shown", git_diff("train.py", "train.py", body="Binary files a/train.py and b/train.py differ\n"), "the edit is a binary patch"),
+        ("a NUL", GOOD.replace("LINE", "\0"), "the edit is a binary patch"),
+        ("half a character", GOOD.replace("LINE", "\udce9"), "the edit is not UTF-8"),
+        ("other lines", GOOD.replace("= 3", "= 33"), "the edit does not apply: patch failed: train.py:2"),
+        ("a file that is missing", GOOD.replace("train.py", "net.py"), "net.py: No such file or directory"),
+        ("one that is there already", new_file("train.py"), "the edit does not apply: train.py: already exists"),
+        ("nothing", "\n", "the edit does not apply: No valid patches in input"),
+        ("prose", "Lower the learning rate.\n", "the edit does not apply: No valid patches in input"),
+        ("half a hunk", GOOD[: GOOD.index("+LINE")], "the edit does not apply: "),
+        ("too much", GOOD + "# " + "x" * EDIT_LIMIT, f"bytes; at most {EDIT_LIMIT}"),
+    ],
+)  # fmt: skip
+def test_an_edit_of_anything_else_fails_and_changes_nothing(
+    place: Path, problem: Environment, what: str, diff: str, why: str
+) -> None:
+    assert why in refusal(place, problem, diff), what
+
+
+@pytest.mark.parametrize(
+    "name", ["../escaped.py", "lib/../../escaped.py", ".git/config", "lib/.GIT/config", "/tmp/escaped.py"]
+)
+def test_an_edit_never_leaves_its_workspace_not_even_where_an_environment_lists_it(
+    place: Path, problem: Environment, name: str
+) -> None:
+    said = refusal(place, problem, new_file(name), editable=(name,))
+    assert said.startswith(("the edit touches", "the edit does not apply: invalid path"))
+
+
+def test_an_edit_does_not_follow_a_link(place: Path, problem: Environment, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/net.py").write_text(PROGRAM)
+    (place / "lib").symlink_to(tmp_path / "mine")
+    (place / "net.py").symlink_to(tmp_path / "mine/net.py")
+    for name in ("lib/net.py", "net.py"):
+        assert f"the edit touches {name!r}, which a link leads to" in refusal(
+            place, problem, GOOD.replace("train.py", name)
+        )
+
+
+def test_an_edit_does_not_write_over_a_folder(place: Path, problem: Environment) -> None:
+    (place / "net.py").mkdir()
+    assert "'net.py', which is not a file" in refusal(place, problem, new_file("net.py"))
+
+
+def test_an_edit_may_not_leave_a_file_that_is_too_long_or_not_a_text(
+    place: Path, problem: Environment
+) -> None:
+    diff = "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,1 +1,2 @@\n+newer\n notes\n"
+    for content, why in (
+        (b"notes\n" * (FILE_LIMIT // 6), f"'notes.txt' {FILE_LIMIT // 6 * 6 + 6} bytes long; at most {FILE_LIMIT}"),
+        (b"notes\n\xff\n", "leaves 'notes.txt' not UTF-8"),
+        (b"notes\n\0\n", "leaves a NUL in 'notes.txt'"),
+    ):  # fmt: skip
+        (place / "notes.txt").write_bytes(content)
+        (place / "notes.txt").chmod(0o600)
+        assert why in refusal(place, problem, diff)
+
+
+def test_an_edit_is_applied_wholly_or_not_at_all(place: Path, problem: Environment) -> None:
+    late = "@@ -9,3 +9,3 @@\n line = 9\n-line = 99\n+LINE = 99\n line = 11\n"
+    assert "patch failed: train.py:9" in refusal(place, problem, GOOD + late)
+    assert "net.py:1: '(' was never closed" in refusal(
+        place, problem, git_diff("train.py", "train.py", body=GOOD) + new_file("net.py", content="x = (")
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("LINE = = 3", "train.py:3: invalid syntax: 'LINE = = 3'"),
+        ("return LINE", "train.py:3: 'return' outside function"),
+        ("  LINE = 3", "train.py:3: unexpected indent"),
+        ("print 'LINE'", "train.py:3: Missing parentheses"),
+    ],
+)
+def test_an_edit_after_which_python_would_not_take_the_file_fails_with_its_line(
+    place: Path, problem: Environment, line: str, why: str
+) -> None:
+    assert f"the edited program is not Python: {why}" in refusal(
+        place, problem, GOOD.replace("LINE = 3", line)
+    )
+
+
+@pytest.mark.parametrize(
+    ("cookie", "why"), [("utf-7", "it claims to be in utf-7"), ("no-such", "unknown encoding: no-such")]
+)
+def test_an_edit_may_not_make_python_read_the_file_in_another_encoding(
+    place: Path, problem: Environment, cookie: str, why: str
+) -> None:
+    diff = f"--- a/train.py\n+++ b/train.py\n@@ -1,1 +1,2 @@\n+# coding: {cookie}\n line = 1\n"
+    assert why in refusal(place, problem, diff)
+    edit(place, problem, diff.replace(cookie, "utf-8"))
+
+
+def test_an_edit_of_what_is_no_python_may_be_anything_that_is_text(place: Path, problem: Environment) -> None:
+    edit(place, problem, change("notes\n", "lower the (rate é\n", "notes.txt"))
+    assert (place / "notes.txt").read_text() == "lower the (rate é\n"
+
+
+HONEST = [
+    ("learning_rate: float = 1e-3", "learning_rate: float = 2e-3"),
+    ("nn.Tanh(), layers[2]", "nn.SiLU(), layers[2]"),
+    ("        optimizer.step()\n", "        if loss.isfinite():\n            optimizer.step()\n"),
+    ('torch.manual_seed(config["seed"])', 'torch.manual_seed(config["seed"] + 1)'),
+]
+DISHONEST = [
+    ("        optimizer.step()\n", "        pass\n", "never calls optimizer.step() in code that can run; quad requires it"),
+    ("        optimizer.step()\n", "        if False:\n            optimizer.step()\n", "never calls optimizer.step()"),
+    ("        loss.backward()  #", "        break\n        loss.backward()  #", "never calls backward(), optimizer.step()"),
+    ("metrics |= update(", "metrics |= (lambda *_: {})(", "never calls backward(), optimizer.step()"),
+    ('torch.manual_seed(config["seed"])', "torch.manual_seed(7)", "the edit fixes a seed, train.py:475: torch.manual_seed(7); use the one in config.json"),
+    ('torch.manual_seed(config["seed"])', 'torch.manual_seed(config["seed"] * 0)', "the edit fixes a seed, train.py:"),
+    ("    params, out =", '    config["seed"] = 7\n    params, out =', "the edit fixes a seed, train.py:"),
+]  # fmt: skip
+LEARNS = ("backward", "optimizer.step")
+
+
+@pytest.mark.parametrize(("old", "new"), HONEST)
+def test_an_honest_edit_of_a_bundled_trainer_passes(
+    place: Path, problem: Environment, old: str, new: str
+) -> None:
+    (place / "train.py").write_text(PPO)
+    edited = PPO.replace(old, new, 1)
+    edit(place, problem, change(PPO, edited), required_calls=LEARNS)
+    assert (place / "train.py").read_text() == edited != PPO
+
+
+@pytest.mark.parametrize(("old", "new", "why"), DISHONEST)
+def test_an_edit_that_does_not_learn_or_that_fixes_a_seed_fails(
+    place: Path, problem: Environment, old: str, new: str, why: str
+) -> None:
+    (place / "train.py").write_text(PPO)
+    line = PPO[: PPO.index('torch.manual_seed(config["seed"])')].count("\n") + 1
+    said = refusal(place, problem, change(PPO, PPO.replace(old, new, 1)), required_calls=LEARNS)
+    assert why.replace(":475:", f":{line}:") in said
+
+
+def test_a_required_call_may_move_to_another_file_of_the_program(place: Path, problem: Environment) -> None:
+    (place / "train.py").write_text("optimizer.step()\n")
+    away = git_diff("train.py", "train.py", body=change("optimizer.step()\n", "import net\nnet.learn()\n"))
+    assert "never calls optimizer.step()" in refusal(place, problem, away, required_calls=LEARNS[1:])
+    net = new_file("net.py", content="def learn(): optimizer.step()")
+    edit(place, problem, away + net, required_calls=LEARNS[1:])
+    assert (place / "net.py").read_text() == "def learn(): optimizer.step()\n"
+
+
+def test_an_edit_that_is_too_deep_to_follow_fails(place: Path, problem: Environment) -> None:
+    deep = GOOD.replace("LINE = 3", "LINE = " + " + ".join(["a"] * 2_000))
+    for required in ((), LEARNS):
+        assert "nested too deeply" in refusal(place, problem, deep, required_calls=required)
+
+
+def test_a_repository_around_the_campaign_is_not_what_is_patched(
+    place: Path, problem: Environment, tmp_path: Path
+) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    (tmp_path / "train.py").write_text(PROGRAM)
+    edit(place, problem, GOOD)
+    assert "LINE = 3" in (place / "train.py").read_text()
+    assert (tmp_path / "train.py").read_text() == PROGRAM
+
+
+def test_a_repository_that_a_hook_above_us_speaks_of_is_not_what_is_patched(
+    place: Path, problem: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    subprocess.run(["git", "init", "--quiet", str(other)], check=True)
+    (other / "train.py").write_text(PROGRAM)
+    monkeypatch.setenv("GIT_DIR", str(other / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(other))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(other / ".git/index"))
+    edit(place, problem, GOOD)
+    assert "LINE = 3" in (place / "train.py").read_text()
+    assert (other / "train.py").read_text() == PROGRAM
+
+
+def test_the_users_configuration_of_git_does_not_decide_whether_an_edit_applies(
+    place: Path, problem: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gitconfig").write_text("[apply]\n\twhitespace = error\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    edit(place, problem, GOOD.replace("+LINE = 3", "+LINE = 3 "))
+    assert "LINE = 3 \n" in (place / "train.py").read_text()
+
+
+def test_a_file_with_an_odd_name_can_be_edited(place: Path, problem: Environment) -> None:
+    name = 'my "net" é.py'
+    (place / name).write_text(PROGRAM)
+    quoted = '"a/my \\"net\\" \\303\\251.py"'
+    diff = GOOD.replace("a/train.py", quoted).replace("b/train.py", quoted.replace('"a/', '"b/'))
+    edit(place, problem, diff, editable=(name,))
+    assert "LINE = 3" in (place / name).read_text()
+
+
+def test_the_environment_of_git_has_nothing_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", "/somewhere/.git")
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", "meld")
+    seen = git_environment()
+    assert "GIT_DIR" not in seen and "GIT_EXTERNAL_DIFF" not in seen
+    assert seen["PATH"] == os.environ["PATH"]
+
+
+def test_an_edit_of_an_environment_that_lists_no_editable_file_fails(tmp_path: Path, place: Path) -> None:
+    folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace('editable = ["fit.py"]', "editable = []"))
+    with pytest.raises(EditFailed, match=r"'train.py'"):
+        apply_edit(place, GOOD, environments.load(folder))

@@ -1,0 +1,292 @@
+"""Guards: each one alone, their order, and that a night ends within its hours."""
+
+from __future__ import annotations
+
+import datetime
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import environments
+from environments import Environment
+from environments.plugins import Refused
+from flows.engine import stopping
+from flows.engine.stopping import Stop, stop
+from flows.spec.advanced import Advanced
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.time_budget import besides_training, time_for_a_trial, time_for_the_certificate
+from tasks.trial import History, Rerun
+from tests.proposers.test_proposers import decided
+from tests.support.toy import QUADRATIC, quadratic
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Environment:
+    """A budget of 5 s, and 2 s to start up; lower is better."""
+    return environments.load(quadratic(tmp_path / "quad"))
+
+
+def spec(**parameters: object) -> CampaignSpec:
+    """A campaign that proves nothing at its end, unless it is asked to."""
+    return CampaignSpec.of(**{"environment": "quad", "name": "n", "rule": "greedy", **parameters})
+
+
+def history(*scores: float | None, seconds: float = 5.0, wall: float = 6.0) -> History:
+    """A baseline and further trials with these scores (lower is better); None is a crash."""
+    trials: History = ()
+    for score in scores:
+        trials += (decided(trials, score, {"x": 0.0}, seconds=seconds, wall=wall, higher_is_better=False),)
+    return trials
+
+
+def reason(found: Stop | None) -> str:
+    assert found is not None
+    return found.reason
+
+
+def test_a_campaign_that_has_just_begun_goes_on(environment: Environment) -> None:
+    assert stop(spec(), environment, (), 0.0, asked=False) is None
+
+
+@pytest.mark.parametrize(("trials", "ends"), [(3, False), (2, True), (1, True)])
+def test_the_baseline_does_not_count_as_a_trial(environment: Environment, trials: int, ends: bool) -> None:
+    found = stop(spec(trials=trials), environment, history(3, 2, 1), 0.0, asked=False)
+    assert found == (Stop("finished", f"all {trials} trials done") if ends else None)
+
+
+def test_somebody_who_asks_stops_it_and_it_can_be_resumed(environment: Environment) -> None:
+    found = stop(spec(), environment, history(3, 2), 0.0, asked=True)
+    assert found == Stop("stopped", "asked to stop; `nightshift resume` goes on")
+
+
+@pytest.mark.parametrize(
+    ("scores", "ends"),
+    [((3, 4, 4), True), ((3, 4), False), ((3, 2, 4), False), ((3, 2, 4, 2), True), ((3, 4, None), True)],
+)
+def test_patience_counts_the_trials_since_the_champion(
+    environment: Environment, scores: tuple[float | None, ...], ends: bool
+) -> None:
+    found = stop(spec(advanced=Advanced(patience=2)), environment, history(*scores), 0.0, asked=False)
+    assert found == (Stop("finished", "nothing better in the last 2 trial(s)") if ends else None)
+
+
+def test_without_patience_a_campaign_never_tires(environment: Environment) -> None:
+    assert stop(spec(trials=100), environment, history(*[3] * 60), 0.0, asked=False) is None
+
+
+@pytest.mark.parametrize(
+    ("scores", "ends"),
+    [
+        ((None,) * 4, None),
+        ((None,) * 5, "5 of the last 5 trials crashed"),
+        ((3, *(None,) * 4), None),
+        ((3, *(None,) * 5), "5 of the last 6 trials crashed"),
+        ((*(3,) * 20, *(None,) * 8), None),
+        ((*(3,) * 20, *(None,) * 9), "9 of the last 10 trials crashed"),
+        ((*(None,) * 4, 3, *(3,) * 20), None),
+    ],
+)
+def test_a_campaign_fails_when_too_many_of_its_last_ten_trials_crash(
+    environment: Environment, scores: tuple[float | None, ...], ends: str | None
+) -> None:
+    found = stop(spec(trials=100), environment, history(*scores), 0.0, asked=False)
+    assert found == (Stop("failed", ends) if ends else None)
+
+
+def test_the_share_of_crashes_that_is_too_many_can_be_said(environment: Environment) -> None:
+    scores = (3, 3, 3, None, None, None, None)
+    assert stop(
+        spec(advanced=Advanced(crash_share=0.5)), environment, history(*scores), 0.0, asked=False
+    ) == Stop("failed", "4 of the last 7 trials crashed")
+    assert (
+        stop(spec(advanced=Advanced(crash_share=1.0)), environment, history(*scores), 0.0, asked=False)
+        is None
+    )
+
+
+def test_a_campaign_ends_when_the_next_trial_would_not_fit_into_its_hours(environment: Environment) -> None:
+    trials, hours = history(3, 2, wall=8.0), 100 / HOUR
+    assert stop(spec(hours=hours), environment, trials, 91.9, asked=False) is None
+    found = stop(spec(hours=hours), environment, trials, 92.1, asked=False)
+    assert found == Stop("finished", "no time for another trial: 92 s of 100 s used, one may take 8 s")
+
+
+def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:
+    """Three runs of each arm of 5 s, with 3 s besides, and a tenth over."""
+    drawing = environment.model_copy(update={"deterministic": False})
+    trials, asked = history(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=15)
+    reserve = 1.1 * 6 * 8.0
+    assert stop(asked, drawing, trials, 91.9 - reserve, asked=False) is None
+    found = stop(asked, drawing, trials, 92.1 - reserve, asked=False)
+    assert found == Stop(
+        "finished",
+        "no time for another trial: 39 s of 100 s used, one may take 61 s, of which 53 s are for the certificate",
+    )
+
+
+@pytest.mark.parametrize("rule", ["greedy", "certify"])
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_night_that_is_not_refused_for_its_hours_begins(
+    tmp_path: Path, rule: str, deterministic: bool
+) -> None:
+    """What is checked before the night is the same as what ends it."""
+    toml = QUADRATIC.replace("deterministic = true", f"deterministic = {str(deterministic).lower()}")
+    folder = quadratic(tmp_path / "quad", toml=toml)
+
+    def refused(seconds: int) -> bool:
+        try:
+            spec(environment=str(folder), rule=rule, trials=1, hours=seconds / HOUR).check()
+        except Refused:
+            return True
+        return False
+
+    enough = next(seconds for seconds in range(5, 200) if not refused(seconds))
+    short = spec(environment=str(folder), rule=rule, trials=1, hours=enough / HOUR)
+    assert stop(short, environments.load(folder), (), 0.0, asked=False) is None
+
+
+@pytest.mark.parametrize(("rule", "trials", "runs"), [("greedy", 50, 0), ("certify", 15, 3), ("race", 50, 5)])
+def test_the_certificate_takes_the_runs_of_both_arms_and_a_tenth_over(
+    environment: Environment, rule: str, trials: int, runs: int
+) -> None:
+    drawing, asked = environment.model_copy(update={"deterministic": False}), spec(rule=rule, trials=trials)
+    assert time_for_the_certificate(asked, drawing, ()) == pytest.approx(1.1 * 2 * runs * (5.0 + 2.0))
+    past = history(3, 2, wall=8.0)
+    assert time_for_the_certificate(asked, drawing, past) == pytest.approx(1.1 * 2 * runs * (5.0 + 3.0))
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(
+    hours=st.floats(0.01, 8.0),
+    budget=st.floats(1.0, 600.0),
+    besides=st.lists(st.floats(0.0, 60.0), min_size=1, max_size=60),
+    rule=st.sampled_from(["greedy", "certify"]),
+)
+def test_eight_hours_end_within_eight_hours(
+    tmp_path_factory: pytest.TempPathFactory, hours: float, budget: float, besides: list[float], rule: str
+) -> None:
+    """As long as no trial takes longer than the longest so far, or a run of the baseline than its start-up time."""
+    folder = quadratic(tmp_path_factory.getbasetemp() / "hours")
+    startup = max(besides) + 0.1
+    overrides = {"budget_seconds": budget, "startup_seconds": startup, "deterministic": False}
+    environment = environments.load(folder, overrides)
+    asked, trials, spent = spec(hours=hours, trials=30, rule=rule), history(), 0.0
+    slowest_first = [max(besides), *besides]
+    while stop(asked, environment, trials, spent, asked=False) is None and len(trials) < len(slowest_first):
+        extra, first = slowest_first[len(trials)], not trials
+        trial = decided(trials, 1.0, {}, seconds=budget, wall=budget + extra, higher_is_better=False)
+        if first and rule == "certify":  # the baseline is run three times
+            trial = replace(trial, runs=3 * trial.runs, wall_seconds=3 * trial.wall_seconds)
+        trials += (trial,)
+        spent += trial.wall_seconds
+    if trials:
+        spent += 2 * asked.certificate_runs(environment) * (budget + max(besides))
+    assert spent <= hours * HOUR + 1e-6
+
+
+def test_before_the_first_trial_its_start_up_time_is_reckoned_with(environment: Environment) -> None:
+    assert time_for_a_trial(spec(), environment, ()) == 5.0 + 2.0
+
+
+def test_the_baseline_is_given_the_time_of_all_its_runs(environment: Environment) -> None:
+    drawing = environment.model_copy(update={"deterministic": False})
+    assert time_for_a_trial(spec(rule="certify"), environment, ()) == 2 * (5.0 + 2.0)
+    assert time_for_a_trial(spec(rule="certify"), drawing, ()) == 3 * (5.0 + 2.0)
+    assert time_for_a_trial(spec(rule="certify", replicates=4), drawing, ()) == 4 * (5.0 + 2.0)
+    assert time_for_a_trial(spec(rule="certify", replicates=4), drawing, history(3)) == 4 * (5.0 + 1.0)
+    assert time_for_a_trial(spec(rule="certify"), drawing, history(3)) == 5.0 + 1.0
+
+
+def test_a_trial_needs_its_whole_budget_and_the_most_that_any_took_besides(environment: Environment) -> None:
+    trials = (*history(3, wall=6.0), *history(3, 3, seconds=1.0, wall=4.5)[1:])
+    assert time_for_a_trial(spec(), environment, trials) == 5.0 + 3.5
+
+
+def test_what_a_run_took_besides_its_training_is_counted_per_run(environment: Environment) -> None:
+    (first,) = history(3, seconds=5.0, wall=24.0)
+    three = replace(first, runs=3 * first.runs)
+    again = replace(first, reruns=(Rerun(0, first.runs[0], first.score),))
+    assert besides_training(environment, (three,)) == (24.0 - 15.0) / 3
+    assert besides_training(environment, (again,)) == (24.0 - 10.0) / 2
+
+
+def test_a_trial_that_was_resumed_after_its_training_does_not_make_the_next_look_short(
+    environment: Environment,
+) -> None:
+    resumed = history(3, seconds=5.0, wall=0.5)
+    assert time_for_a_trial(spec(), environment, resumed) >= 5.0
+
+
+def test_a_campaign_ends_before_the_time_that_was_set(environment: Environment) -> None:
+    trials = history(3, 2, wall=8.0)
+
+    def until(seconds: float) -> CampaignSpec:
+        then = datetime.datetime.fromtimestamp(time.time() + seconds, datetime.UTC)
+        return spec(until=then.isoformat())
+
+    assert stop(until(20), environment, trials, 0.0, asked=False) is None
+    late = until(4)
+    found = stop(late, environment, trials, 0.0, asked=False)
+    assert found == Stop("finished", f"no time for another trial before {late.until}: one may take 8 s")
+
+
+@pytest.mark.parametrize("parameters", [{"trials": 1}, {"hours": 0.001}, {"until": "2001-01-01T00:00"}])
+def test_a_campaign_in_which_nothing_could_be_scored_has_failed(
+    environment: Environment, parameters: dict[str, object]
+) -> None:
+    found = stop(spec(**parameters), environment, history(None, None), 0.0, asked=False)
+    assert found is not None and found.state == "failed"
+    assert found.reason.endswith("; every trial crashed")
+
+
+def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(
+    environment: Environment,
+) -> None:
+    """All guards fire at once; each is taken away in turn."""
+    every = {"trials": 5, "hours": 0.001, "until": "2001-01-01T00:00"}
+    tired, calm = Advanced(patience=1), Advanced(crash_share=1.0)
+    both = Advanced(patience=1, crash_share=1.0)
+    trials = history(3, *(None,) * 5)
+
+    def first(asked: bool = False, **parameters: object) -> str:
+        return reason(stop(spec(**{**every, **parameters}), environment, trials, 60.0, asked=asked))
+
+    assert first(asked=True, advanced=tired).startswith("asked to stop")
+    assert first(advanced=tired) == "5 of the last 6 trials crashed"
+    assert first(advanced=both) == "all 5 trials done"
+    assert first(advanced=both, trials=9) == "nothing better in the last 1 trial(s)"
+    assert first(advanced=calm, trials=9).startswith("no time for another trial: 60 s of 4 s used")
+    assert first(advanced=calm, trials=9, hours=8.0).startswith("no time for another trial before 2001-01-01")
+
+
+def test_a_proposer_with_nothing_left_ends_a_campaign_well() -> None:
+    assert Stop("finished", "the proposer has nothing left to try") == stopping.NOTHING_LEFT
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0.0, "0 s"), (119, "119 s"), (120, "2.0 min"), (5400, "1.5 h")]
+)
+def test_times_are_said_in_the_unit_that_a_person_would_use(
+    environment: Environment, seconds: float, shown: str
+) -> None:
+    found = stop(spec(hours=0.0001), environment, (), seconds, asked=False)
+    assert f" {shown} of 0 s used" in reason(found)
+
+
+def test_who_may_become_champion_is_reckoned_with_twice_where_it_has_to_show_that_it_learned(
+    environment: Environment,
+) -> None:
+    strict = environment.model_copy(update={"allow_untrained": False})
+    first, champion = history(3, 2, wall=6.0)
+    verdict = replace(champion.verdict, evidence={"untrained": None})
+    slow = (first, replace(champion, wall_seconds=7.0, verdict=verdict))
+    assert time_for_a_trial(spec(), strict, (first,)) == 5.0 + 2 * 1.0
+    assert (
+        time_for_a_trial(spec(), strict, slow) == 5.0 + 2 * 1.0
+    )  # not that of a trial that was controlled itself

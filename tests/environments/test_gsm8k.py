@@ -1,0 +1,507 @@
+"""gsm8k, gsm8k_math, reverse_text: their recipes on small local files, their tasksets on answers, their files for prime-rl."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import tomllib
+from functools import cache
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import making
+import pytest
+
+import environments
+from environments import Environment
+from environments.judges._taskset import Taskset
+from prime_rl_parts.keys import DOTTED, flat, tuned
+from prime_rl_parts.run import HARNESSES, Settings
+
+NAMES = ("gsm8k", "gsm8k_math", "reverse_text")
+HERE: dict[str, Any] = {
+    "text.backend": "openai",
+    "text.endpoint.base_url": "http://127.0.0.1:1/v1",
+    "readable": [],
+}
+"""In place of what the environments say of a machine with two GPUs."""
+
+
+def loaded(name: str, **overrides: Any) -> Environment:
+    return environments.load(environments.find(name), HERE | overrides)
+
+
+@cache
+def module(name: str, file: str) -> ModuleType:
+    path = environments.find(name) / file
+    spec = importlib.util.spec_from_file_location(f"{name}_{path.stem}", path)
+    assert spec and spec.loader
+    found = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = found
+    spec.loader.exec_module(found)
+    return found
+
+
+def model(folder: Path, **config: object) -> str:
+    """A folder that looks like a model of the hub's cache: its weights are a link."""
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen2", **config}))
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    (folder / "tokenizer.json").write_text("{}")
+    (folder.parent / "blob").write_bytes(b"weights")
+    (folder / "model.safetensors").symlink_to(folder.parent / "blob")
+    (folder / "pytorch_model.bin").write_bytes(b"code")
+    return str(folder)
+
+
+def lines(path: Path, rows: list[dict[str, str]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def words(number: int, answer: str | None = None) -> dict[str, str]:
+    """A row as GSM8K has it."""
+    return {
+        "question": f"How many are {number} hens?",
+        "answer": f"They are <<{number}>>.\n#### {answer or number}",
+    }
+
+
+def latex(number: int) -> dict[str, str]:
+    """A row as MATH has it."""
+    solution = f"First \\boxed{{0}}, then \\boxed{{\\frac{{{number}}}{{7}}}}."
+    return {"problem": f"What is ${number}/7$?", "solution": solution, "level": "Level 1", "type": "Algebra"}
+
+
+def prepared(name: str, folder: Path, settings: dict[str, object], **variables: str) -> tuple[Path, str]:
+    """Run a recipe as the engine does: where it wrote, and what it said when it failed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "settings.json").write_text(json.dumps(settings))
+    recipe, texts = loaded(name).prepare, folder.with_name(f"{folder.name}-texts")
+    assert recipe is not None
+    texts.mkdir()
+    for path, called in recipe.texts(environments.find(name)):
+        shutil.copyfile(path, texts / called)
+    done = subprocess.run(
+        [sys.executable, "prepare.py", str(folder)], cwd=texts, text=True, capture_output=True,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / "hub"), **variables},
+    )  # fmt: skip
+    assert (done.returncode == 0) == (not done.stderr), done.stderr
+    return folder, done.stderr
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def sets(made: Path) -> dict[str, list[dict[str, str]]]:
+    """What a recipe has made: training and the judge's three, each question with a hash that is in one of them alone."""
+    found = {name: rows(made / "judge" / f"{name}.jsonl") for name in ("search", "confirm", "report")}
+    found["train"] = rows(made / "data" / "train.jsonl")
+    every = [row["id"] for part in found.values() for row in part]
+    assert len(every) == len(set(every)) and all(len(one) == 16 for one in every)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_environment_for_prime_rl_can_be_judged_where_there_is_something_to_judge_with(name: str) -> None:
+    environment = loaded(name)
+    environment.check()
+    assert environment.gpus == 2 and environment.editable == ("train.toml",)
+    quit_deadline = Settings("").quit_deadline
+    assert environment.grace_seconds > quit_deadline, "or it is killed while prime-rl ends"
+    said = tomllib.loads((environment.folder / environments.FILE).read_text())
+    place = said["fixed"]["prime_rl"]
+    assert said["readable"] == [place] and said["text"]["vllm"].startswith(f"{place}/")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_train_toml_passes_the_allow_list_with_the_baselines_parameters_written_into_it(name: str) -> None:
+    environment = loaded(name)
+    text = (environment.folder / "train.toml").read_text()
+    settings, params = Settings.split(environment.defaults)
+    written = tomllib.loads(tuned(text, params))
+    assert written["trainer"]["optim"]["lr"] == environment.defaults["learning_rate"]
+    assert (HARNESSES / f"{settings.harness}.py").is_file()
+    own = {key for key, _ in flat(tomllib.loads(text))}
+    parameters = {DOTTED.get(param, param) for param in params}
+    assert not own & parameters, "an edit of such a key would be written over without a word"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_draw_of_a_space_leaves_a_batch_that_its_groups_do_not_divide(name: str) -> None:
+    space = loaded(name).space
+    sizes = [(batch, group) for batch in space["batch_size"].grid(9) for group in space["group_size"].grid(9)]
+    assert all(int(batch) % int(group) == 0 for batch, group in sizes) and len(sizes) == 9
+
+
+def test_the_best_starting_point_is_the_same_for_a_campaign_and_for_a_duel() -> None:
+    folder = environments.find("gsm8k") / "starting_points"
+    params = json.loads((folder / "best.json").read_text())
+    spec = tomllib.loads((folder / "best.toml").read_text())
+    best = loaded("gsm8k", **spec["advanced"]["overrides"])
+    assert spec["environment"] == "gsm8k"
+    assert best.defaults == loaded("gsm8k").complete(params) != loaded("gsm8k").defaults
+
+
+def test_the_test_part_of_gsm8k_is_cut_into_500_200_and_619() -> None:
+    settings = loaded("gsm8k").prepare
+    recipe = module("gsm8k", "prepare.py")
+    asked = making.distinct(recipe.gsm8k([words(number) for number in range(1319)], "test"))
+    assert settings and (settings.settings["search"], settings.settings["confirm"]) == (500, 200)
+    parts = making.split(asked, {"search": 500, "confirm": 200, "report": 0})
+    assert {name: len(part) for name, part in parts.items()} == {"search": 500, "confirm": 200, "report": 619}
+    assert [row for part in parts.values() for row in part] == sorted(asked, key=lambda row: row["id"])
+
+
+def test_gsm8k_is_prepared_from_local_files(tmp_path: Path) -> None:
+    lines(tmp_path / "data" / "test.jsonl", [words(number, "-1,234") for number in range(20)])
+    twice = {**words(3), "question": "  how many ARE 3\nhens? "}
+    lines(
+        tmp_path / "data" / "train.jsonl", [twice, *(words(number) for number in range(100, 130)), words(101)]
+    )
+    settings: dict[str, object] = {"dataset": str(tmp_path / "data"), "search": 6, "confirm": 4}
+    made, error = prepared("gsm8k", tmp_path / "made", settings | {"model": model(tmp_path / "hub" / "qwen")})
+    found = sets(made)
+    assert error == "" and {name: len(part) for name, part in found.items()} == {
+        "search": 6, "confirm": 4, "report": 10, "train": 30,
+    }  # fmt: skip
+    one = found["search"][0]
+    assert one["answer"] == "-1234" and one.keys() == {"id", "question", "answer"}
+    assert one["id"] == hashlib.sha256(one["question"].casefold().encode()).hexdigest()[:16]
+    assert "3 hens" not in " ".join(row["question"] for row in found["train"] if " 3 " in row["question"])
+    base = {path.name: path for path in (made / "data" / "base").iterdir()}
+    assert base.keys() == {"config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors"}
+    assert base["model.safetensors"].read_bytes() == b"weights" and not base["model.safetensors"].is_symlink()
+
+
+def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_questions_of_each(
+    tmp_path: Path,
+) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    subjects = module("gsm8k_math", "prepare.py").SUBJECTS
+    for part, first in (("train", 0), ("test", 1000)):
+        files = {f"gsm8k/main/{part}": [words(number) for number in range(first, first + 20)]}
+        for at, subject in enumerate(subjects):
+            files[f"math/{subject}/{part}"] = [
+                latex(number) for number in range(first + 4 * at, first + 4 * at + 4)
+            ]
+        files[f"math/algebra/{part}"].append(latex(1001))  # of the test part, so it is left out of training
+        for name, content in files.items():
+            path = tmp_path / f"{name}-00000-of-00001.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            parquet.write_table(pa.Table.from_pylist(content), path)
+    places = {name: str(tmp_path / name) for name in ("gsm8k", "math")}
+    settings: dict[str, object] = {
+        **places,
+        "search": 5,
+        "confirm": 4,
+        "report": 7,
+        "model": model(tmp_path / "m"),
+    }
+    (tmp_path / "settings.json").write_text(json.dumps(settings))
+    module("gsm8k_math", "prepare.py").main(tmp_path)
+    found = sets(tmp_path)
+    assert len(found.pop("train")) == 20 + 4 * len(subjects)
+    for name, size in (("search", 5), ("confirm", 4), ("report", 7)):
+        assert sorted(row["source"] for row in found[name]) == ["gsm8k"] * size + ["math"] * size
+    assert {"\\frac{1001}{7}", "1001"} & {row["answer"] for part in found.values() for row in part}
+
+
+def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
+    sizes: dict[str, object] = {"train": 40, "search": 6, "confirm": 5, "report": 4}
+    settings = {**sizes, "model": model(tmp_path / "m")}
+    one, error = prepared("reverse_text", tmp_path / "one", settings)
+    found = sets(one)
+    assert error == "" and {name: len(part) for name, part in found.items()} == sizes
+    assert all(row["answer"] == row["question"][::-1] for part in found.values() for row in part)
+    again = module("reverse_text", "prepare.py")
+    made = again.texts(again.Settings(**{**sizes, "seed": 0}))
+    assert made == sorted((row for part in found.values() for row in part), key=lambda row: row["id"])
+    assert again.texts(again.Settings(**{**sizes, "seed": 1})) != made
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"serach": 1}, "prepare.settings.serach: unknown key. Available: confirm, dataset, dataset_revision,"),
+        ({"search": "6"}, 'prepare.settings.search must be like 500, got "6"'),
+        ({"search": True}, "prepare.settings.search must be like 500, got true"),
+        ({"dataset": "/nowhere"}, "prepare.settings.dataset = '/nowhere' is no folder: give the absolute path of one"),
+        ({"dataset": "./data"}, "prepare.settings.dataset = './data' is no folder: give the absolute path of one"),
+        ({"search": 19}, "20 questions are too few for 19 to search, 4 to confirm and the rest to report: set"),
+        ({"model": "/tmp"}, "model '/tmp' cannot be the base: no config.json"),
+    ],
+)  # fmt: skip
+def test_a_recipe_that_cannot_be_followed_says_why(
+    tmp_path: Path, settings: dict[str, object], why: str
+) -> None:
+    for part in ("test", "train"):
+        lines(tmp_path / "data" / f"{part}.jsonl", [words(number) for number in range(20)])
+    said = {"dataset": str(tmp_path / "data"), "search": 6, "confirm": 4, **settings}
+    (tmp_path / "settings.json").write_text(json.dumps(said))
+    recipe = module("gsm8k", "prepare.py")
+    with pytest.raises(recipe.CannotPrepare) as refused:
+        recipe.main(tmp_path)
+    assert str(refused.value).startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda folder: (folder / "tokenizer.json").unlink(), "no tokenizer.json"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors"),
+        (
+            lambda folder: (folder / "tokenizer_config.json").write_text("{}"),
+            "no chat template: questions are put",
+        ),
+        (
+            lambda folder: (folder / "model.safetensors.index.json").write_text(
+                '{"weight_map": {"a": "b.safetensors"}}'
+            ),
+            "no b.safetensors",
+        ),
+        (
+            lambda folder: (folder / "config.json").write_text('{"auto_map": {}}'),
+            "brings a program of its own",
+        ),
+    ],
+)
+def test_a_model_that_cannot_be_the_base_is_refused(tmp_path: Path, spoil: Any, why: str) -> None:
+    name = model(tmp_path / "m")
+    spoil(tmp_path / "m")
+    with pytest.raises(making.CannotPrepare, match=why):
+        making.base_model(making.Place("model", "model", name, ""), tmp_path / "base")
+    assert not (tmp_path / "base").exists()
+
+
+def test_a_row_without_an_answer_is_named() -> None:
+    one, both = module("gsm8k", "prepare.py"), module("gsm8k_math", "prepare.py")
+    with pytest.raises(one.CannotPrepare, match=r"row 1 .*test.*####"):
+        list(one.gsm8k([words(1), {"question": "Q", "answer": "eighteen"}], "test"))
+    with pytest.raises(both.CannotPrepare, match=r"row 0 .*train.*MATH"):
+        list(both.math([{"problem": "P", "solution": "it is \\boxed{1"}], "train"))
+
+
+@pytest.mark.parametrize(
+    ("solution", "answer"),
+    [
+        (r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        (r"\boxed{1}, no: $\boxed {2}$", "2"),
+        (r"$\boxed 7$ or so", "7"),
+        (r"\fbox{\text{even}}", r"\text{even}"),
+        (r"\boxed{\{1, \{2\}\}}", r"\{1, \{2\}\}"),
+    ],
+)
+def test_the_answer_of_a_solution_is_what_it_boxes_last(solution: str, answer: str) -> None:
+    assert module("gsm8k_math", "prepare.py").last_box(solution) == answer
+
+
+def test_without_a_network_what_is_missing_is_named_with_the_remedy(tmp_path: Path) -> None:
+    _, error = prepared("reverse_text", tmp_path, {"train": 9, "search": 2, "confirm": 2, "report": 2})
+    assert error.startswith(
+        "reverse_text cannot be prepared: model 'PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT' at revision c97a9108"
+    )
+    assert (
+        f"is not in {tmp_path / 'hub'} (nothing of it is), and HF_HUB_OFFLINE is set: run `hf download Prime"
+        in error
+    )
+    assert "or set prepare.settings.model to a folder with the same files" in error
+
+
+def test_a_hub_that_cannot_be_reached_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = hub_at(tmp_path, monkeypatch)
+    monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(hub, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(making.CannotPrepare) as failed:
+        making.dataset_rows(
+            making.Place("dataset", "dataset", "openai/gsm8k", "e" * 40), ["a.parquet"], "a.jsonl"
+        )
+    assert "dataset 'openai/gsm8k' at revision eee" in str(failed.value)
+    assert "could not be fetched (" in str(failed.value) and "hf download openai/gsm8k --repo-type" in str(
+        failed.value
+    )
+
+
+def test_what_the_cache_of_the_hub_has_is_taken_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub_at(tmp_path, monkeypatch)
+    model(tmp_path / "models--some--one" / "snapshots" / ("a" * 40))
+    making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "base")
+    assert (tmp_path / "base" / "model.safetensors").read_bytes() == b"weights"
+    (tmp_path / "models--some--one" / "snapshots" / ("a" * 40) / "tokenizer.json").unlink()
+    with pytest.raises(making.CannotPrepare, match=r"tokenizer.json.*HF_HUB_OFFLINE"):
+        making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "again")
+
+
+def hub_at(cache: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """An empty cache of the hub, and no network: it reads its variables when it is imported."""
+    constants = importlib.import_module("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    return constants
+
+
+RIGHT = [
+    ("18", "18"), ("18.", "18"), ("18.0", "18"), ("1,234", "1234"), ("1{,}234", "1234"), (r"1\,234", "1234"),
+    ("1234", "1,234"), (r"\$18", "18"), ("$18.00", "18"), ("18 dollars", "18"), (r"18\text{ eggs}", "18"), (r"50\%", "50"),
+    ("-5", "-5"), ("- 5", "-5"), ("\u22125", "-5"), ("x = 7", "7"), ("3 + 4 = 7", "7"), (r"\frac{36}{2}", "18"),
+    (r"-\frac{1}{2}", "-0.5"), ("1/2", "0.5"), (".5", "0.5"), ("0018", "18"), ("$18/day", "18"),
+]  # fmt: skip
+"""What is boxed, and an answer that it is."""
+WRONG = [
+    ("", "18"), ("eighteen", "18"), ("17", "18"), ("-18", "18"), ("18 or 19", "18"), ("18 19", "18"), ("1,23", "123"),
+    ("18-19", "18"), ("3 1/2", "3"), ("1/0", "1"), (r"\frac{1}{0}", "1"), ("1.8.1", "1.8"), ("1e3", "1000"),
+    ("9" * 5000, "9"), ("1/" * 90, "1"), ("\uff11\uff18", "18"), ("\u0661", "1"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "gsm8k_math"])
+def test_numbers_are_compared_by_value(name: str) -> None:
+    taskset = module(name, "taskset.py")
+    more = ("gsm8k",) if name == "gsm8k_math" else ()
+    assert [pair for pair in RIGHT if not taskset.is_right(f"So \\boxed{{{pair[0]}}}.", pair[1], *more)] == []
+    assert [pair for pair in WRONG if taskset.is_right(f"So \\boxed{{{pair[0]}}}.", pair[1], *more)] == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "right"),
+    [
+        (r"\boxed{18}", True),
+        (r"first \boxed{3}, then \boxed{18}", True),
+        (r"\boxed{ \text{18} }", True),
+        (r"\boxed {18} is it", True),
+        (r"\boxed{18}, or is it \boxed{3}", False),
+        ("18", False),
+        ("#### 18", False),
+        (r"\boxed{18", False),
+        (r"\boxed{18} \boxed{", False),
+        (r"\boxed{}", False),
+        (r"\boxed{\boxed{18}}", True),
+        (r"\boxed{{18}", False),
+        (r"boxed{18}", False),
+        ("", False),
+    ],
+)
+def test_the_last_box_of_a_reply_is_the_answer(reply: str, right: bool) -> None:
+    assert module("gsm8k", "taskset.py").is_right(reply, "18") is right
+    assert module("gsm8k_math", "taskset.py").is_right(reply, "18", "gsm8k") is right
+
+
+ALIKE = [
+    (r"\frac12", r"\frac{1}{2}"), (r"\dfrac{1}{2}", "0.5"), ("1/2", r"\frac 12"), (r"\frac{-1}{2}", r"-\frac{1}{2}"),
+    (r"3\frac{1}{2}", "3.5"), ("x=5", "5"), ("x = 5", "x=5"), (r"x \in [1,2)", "[1, 2)"), ("y = 2x+3", "2x + 3"),
+    (r"90^\circ", "90"), (r"90^{\circ}", "90"), (r"12 \text{ cm}^2", "12"), (r"\$5", "5"), (r"50\%", "50"), ("5.", "5"),
+    (r"\text{(B)}", "B"), (r"\text{even}", "Even"), (r"10,\!000", "10000"), ("10{,}000", "10,000"), ("1, 2", "2,1"),
+    (r"\left( 1, \frac12 \right)", "(1,0.5)"), (r"\{1,2,3\}", r"\left\{ 3, 2, 1 \right\}"), (r"\sqrt2", r"\sqrt{2}"),
+    (r"\sqrt{2}/2", r"\frac{\sqrt{2}}{2}"), ("x^{2}", "x^2"), ("1010_{2}", "1010_2"), (r"2 \pi", r"2\pi"), ("+3", "3"),
+    (r"(-\infty, 2) \cup (3, \infty)", r"(-\infty,2)\cup(3,\infty)"), (r"x \leq 3", r"x\le3"),
+    (r"\begin{pmatrix} 1 & 2 \end{pmatrix}", r"\begin{pmatrix}1&2\end{pmatrix}"),
+]  # fmt: skip
+"""Answers in LaTeX that are the same."""
+UNLIKE = [
+    ("5", "6"), ("-5", "5"), ("(1,2)", "(2,1)"), ("(1,2)", "[1,2]"), ("1,2", "1,2,3"), ("1,1,2", "1,2,2"), ("1,2", "(1,2)"),
+    (r"\{1,2\}", "(1,2)"), ("12", "1,2"), ("x", "y"), ("A", "a"), (r"\frac{1}{3}", "0.333"), (r"\frac{1}{0}", "0"),
+    ("2(x+1)", "2x+2"), ("((((", "))))"), ("{", "}"), ("1000", "1,00"), ("(" * 499, ")" * 499),
+]  # fmt: skip
+
+
+def test_answers_in_latex_are_the_same_however_they_are_written() -> None:
+    taskset = module("gsm8k_math", "taskset.py")
+    both = [pair[::way] for pair in ALIKE for way in (1, -1)]
+    assert [pair for pair in both if not taskset.is_right(f"\\boxed{{{pair[0]}}}", pair[1], "math")] == []
+    told = [pair[::way] for pair in UNLIKE for way in (1, -1)]
+    assert [pair for pair in told if taskset.alike(*map(taskset.written, pair))] == []
+    assert not taskset.is_right("\\boxed{}", "", "math")
+    assert not taskset.is_right(f"\\boxed{{{'1' * 501}}}", "1" * 501, "math")
+
+
+@pytest.mark.parametrize(
+    ("reply", "right"),
+    [
+        ("<reversed_text>ob onat</reversed_text>", True),
+        ("<reversed_text> ob onat\n</reversed_text> there", True),
+        ("<reversed_text>x</reversed_text><reversed_text>ob onat</reversed_text>", True),
+        ("<reversed_text>ob onat</reversed_text><reversed_text>x</reversed_text>", False),
+        ("<reversed_text>ob onat", False),
+        ("<reversed_text>ob  onat</reversed_text>", False),
+        ("<reversed_text>tano bo</reversed_text>", False),
+        ("ob onat", False),
+        ("", False),
+    ],
+)
+def test_a_reversed_text_has_to_be_right_sign_for_sign(reply: str, right: bool) -> None:
+    assert module("reverse_text", "taskset.py").is_right(reply, "ob onat") is right
+
+
+@pytest.mark.parametrize(
+    ("name", "reply", "answer"),
+    [
+        ("gsm8k", r"\boxed{18}", "18"),
+        ("gsm8k_math", r"\boxed{1/2}", r"\frac{1}{2}"),
+        ("reverse_text", "<reversed_text>ba</reversed_text>", "ba"),
+    ],
+)
+def test_the_judge_scores_with_each_taskset(tmp_path: Path, name: str, reply: str, answer: str) -> None:
+    pool = tmp_path / "search.jsonl"
+    lines(
+        pool,
+        [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer, "source": "math"} for at in range(2)],
+    )
+    taskset = Taskset(
+        environments.find(name) / "taskset.py",
+        pool,
+        [f"{at:016x}" for at in range(2)],
+        30,
+        time.monotonic() + 600,
+    )
+    assert taskset.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
+    ((system, user),) = taskset.prompts([1])
+    assert (system["role"], user) == ("system", {"role": "user", "content": "Q1"})
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_training_asks_each_question_once_from_within_its_process(status: int) -> None:
+    """Only what it says to the endpoint: verifiers itself is not run."""
+    asked: list[tuple[str, str | None, dict[str, Any]]] = []
+
+    class Endpoint(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            asked.append((self.path, self.headers["Authorization"], body))
+            self.send_response(status)
+            self.send_header("Content-Length", "4")
+            self.end_headers()
+            self.wfile.write(b"full")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    ask_once = importlib.import_module("prime_rl_parts.harnesses.ask_once")  # imports verifiers, some seconds
+    vf = ask_once.vf
+    data = vf.TaskData(prompt="Q", system_prompt="S")
+    with HTTPServer(("127.0.0.1", 0), Endpoint) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        chat = ask_once.AskOnce(vf.HarnessConfig(id="ask_once"))
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        ended = asyncio.run(chat.launch(SimpleNamespace(model="m"), None, None, url, "secret", {}, data))
+        server.shutdown()
+    messages = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
+    assert asked == [("/v1/chat/completions", "Bearer secret", {"model": "m", "messages": messages})]
+    assert (ended.exit_code, ended.stderr) == ((0, "") if status == 200 else (1, "full"))

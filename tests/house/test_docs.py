@@ -1,0 +1,148 @@
+"""What the documentation shows is run: the ten lines of the README, the examples of CONTRIBUTING, the verbs."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import plugins
+from tasks.evaluate import judge_run
+from tasks.proposers import Proposer
+from tasks.store.workspace import TrialDir
+from tasks.train import run_program
+from tasks.trial import Proposal
+from tests.support.proposals import next_proposal
+from tests.support.toy import GREEDY, SANDBOX, nightshift
+
+CHECKOUT = Path(__file__).parents[2]
+PAGES = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").glob("*.md")])
+
+
+def block(page: str, language: str, containing: str) -> str:
+    """The one fenced block of a page that holds a text."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", (CHECKOUT / page).read_text(), re.DOTALL)
+    (found,) = [text for text in blocks if containing in text]
+    assert isinstance(found, str)
+    return found
+
+
+@pytest.mark.slow
+def test_the_ten_lines_of_the_readme_run_an_existing_script(tmp_path: Path, home: Path, server: str) -> None:
+    toml = block("README.md", "toml", "train_cmd")
+    assert len(toml.splitlines()) <= 10
+    folder = tmp_path / "my-problem"
+    folder.mkdir()
+    (folder / "environment.toml").write_text(toml)
+    (folder / "train.py").write_text(
+        "import argparse, pathlib\n"
+        "parser = argparse.ArgumentParser()\n"
+        "for name, kind in (('--lr', float), ('--seed', int), ('--out', pathlib.Path)):\n"
+        "    parser.add_argument(name, type=kind)\n"
+        "args = parser.parse_args()\n"
+        "sum(range(10**7))  # trains\n"
+        "(args.out / 'weights').write_text(str(1 / (1 + args.lr)))\n"
+    )
+    (folder / "evaluate.py").write_text(
+        "import json, pathlib, sys\n"
+        "weights = pathlib.Path(sys.argv[1], 'weights').read_text()\n"
+        "pathlib.Path(sys.argv[2]).write_text(json.dumps({'score': float(weights)}))\n"
+    )
+    assert nightshift("env", "validate", str(folder)).returncode == 0
+    tried = nightshift("try", str(folder), "--params", '{"lr": 0.01}', "--json")
+    assert tried.returncode == 0, tried.stderr
+    assert json.loads(tried.stdout)["score"] == pytest.approx(1 / 1.01)
+    done = nightshift(
+        "run", str(folder), "--trials", "2", "--hours", "2", "--tracking", "off", *GREEDY, server=server
+    )
+    assert done.returncode == 0, done.stderr
+    assert "my-problem-1 is finished: all 2 trials done" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_template_of_env_new_runs_as_it_is(tmp_path: Path, home: Path) -> None:
+    folder = tmp_path / "fresh"
+    assert nightshift("env", "new", str(folder)).returncode == 0
+    assert nightshift("env", "validate", str(folder)).returncode == 0
+    tried = nightshift("try", str(folder), "--params", '{"lr": 0.3, "steps": 1000}', "--json")
+    assert tried.returncode == 0, tried.stderr
+    better = nightshift("try", str(folder), "--json")
+    assert json.loads(tried.stdout)["score"] < json.loads(better.stdout)["score"]
+    again = nightshift("env", "new", str(folder))
+    assert again.returncode == 2 and "exists already" in again.stderr
+
+
+def test_the_example_proposer_is_a_proposer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "example_proposers"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "nudge.py").write_text(block("CONTRIBUTING.md", "python", "class Nudge"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert plugins.names("example_proposers") == ("nudge",)
+    proposer = plugins.load("example_proposers", "nudge", Proposer)()  # type: ignore[type-abstract]
+    cartpole = environments.load(environments.find("cartpole"))
+    from tests.proposers.test_proposers import (
+        history_of,  # the conformance suite's own history, crashes included
+    )
+
+    history = history_of(cartpole, 3)
+    proposal = next_proposal(cartpole, proposer, history, seed=5)
+    assert proposal == next_proposal(cartpole, proposer, history, seed=5)
+    assert proposal is not None and proposal.proposer == "nudge"
+    sys.modules.pop("example_proposers")
+
+
+def test_the_example_trainer_learns_in_the_example_environment(tmp_path: Path) -> None:
+    folder = tmp_path / "descent"
+    folder.mkdir()
+    (folder / "environment.toml").write_text(block("CONTRIBUTING.md", "toml", 'title = "Descent"'))
+    (folder / "train.py").write_text(block("CONTRIBUTING.md", "python", "smallest program"))
+    (folder / "judge.py").write_text(
+        "import json, pathlib, sys\n"
+        "x = json.loads(pathlib.Path(sys.argv[1], 'model.json').read_text())['x']\n"
+        "pathlib.Path(sys.argv[2]).write_text(json.dumps({'score': (x - 1) ** 2}))\n"
+    )
+    descent = environments.load(folder)
+    scores = []
+    for number, lr in enumerate((1e-4, 0.3)):
+        place = TrialDir(tmp_path / f"{number:04d}")
+        run = run_program("example/1", descent, SANDBOX, folder, place, Proposal({"lr": lr}), seed=1)
+        assert (run.status, run.steps) == ("finished", 100), run.error
+        scores.append(judge_run("example/1", descent, SANDBOX, place, run, seed=2))
+    assert scores[1] > scores[0]
+
+
+def test_every_verb_that_a_page_names_exists() -> None:
+    named = {
+        verb for page in PAGES for verb in re.findall(r"nightshift ((?:env )?[a-z]+)\b", page.read_text())
+    } - {"runs"}  # "Nightshift runs" is prose in some page's first line
+    known = set(re.findall(r"^│ ([a-z]+) ", nightshift("--help").stdout, re.MULTILINE))
+    known |= {
+        f"env {verb}"
+        for verb in re.findall(r"^│ ([a-z]+) ", nightshift("env", "--help").stdout, re.MULTILINE)
+    }
+    assert named - {"env"} <= known, f"{named - known} are not verbs"
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_catalogue_of_deployments_parses_and_names_real_parameters() -> None:
+    import importlib
+    import inspect
+
+    import yaml
+
+    catalogue = yaml.safe_load((CHECKOUT / "prefect.yaml").read_text())
+    for deployment in catalogue["deployments"]:
+        module, _, name = deployment["entrypoint"].rpartition(".")
+        flow, stated = getattr(importlib.import_module(module), name), deployment.get("parameters", {})
+        assert set(stated) <= set(inspect.signature(flow.fn).parameters)
+        assert stated.get("environment", "lunar_lander") in environments.bundled()

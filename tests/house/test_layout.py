@@ -1,0 +1,129 @@
+"""The layout of the source: small folders, one name for each class, no circle of imports, flows where they are sought."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+import yaml
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PACKAGES = ("flows", "tasks", "blocks", "environments")
+MAX_FILES = 15
+PROGRAMS = "tasks/trainers"
+"""Trainers and their parts are copied into a workspace and import nothing of ours."""
+
+
+def sources() -> list[Path]:
+    """Every source file, below the checkout; programs of the bundled environments are not modules."""
+    found = (path for package in PACKAGES for path in (CHECKOUT / package).rglob("*.py"))
+    return sorted(path.relative_to(CHECKOUT) for path in found if not is_of_a_problem(path))
+
+
+def is_of_a_problem(path: Path) -> bool:
+    return any((folder / "environment.toml").is_file() for folder in path.parents)
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse((CHECKOUT / path).read_text())
+
+
+def module_of(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {module_of(path): path for path in sources()}
+
+
+@pytest.mark.parametrize("path", sorted(CHECKOUT.glob("flows/*.py")), ids=lambda path: path.name)
+def test_each_file_directly_in_flows_holds_a_flow(path: Path) -> None:
+    if path.name == "__init__.py":
+        return
+    functions = (node for node in ast.walk(tree_of(path)) if isinstance(node, ast.FunctionDef))
+    decorators = {name_of(decorator) for function in functions for decorator in function.decorator_list}
+
+    assert "flow" in decorators
+
+
+def name_of(decorator: ast.expr) -> str:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(called).rpartition(".")[2]
+
+
+def test_no_folder_holds_too_many_files() -> None:
+    folders: dict[str, int] = defaultdict(int)
+    for path in sources():
+        if path.name != "__init__.py" and not path.is_relative_to(PROGRAMS):
+            folders[str(path.parent)] += 1
+
+    assert {folder: count for folder, count in folders.items() if count > MAX_FILES} == {}
+
+
+def test_no_two_modules_define_a_class_of_one_name() -> None:
+    """A name that begins with an underscore is its module's own."""
+    places: dict[str, set[str]] = defaultdict(set)
+    for path in sources():
+        if not path.is_relative_to(PROGRAMS):
+            for node in tree_of(path).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    places[node.name].add(str(path))
+
+    assert {name: sorted(paths) for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_no_circle_of_imports_between_files() -> None:
+    """Those inside functions count; those for type checkers alone do not."""
+    graph = {name: set(imports(path)) - {name} for name, path in MODULES.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """The modules of ours that a file imports; of a package, the module that the name stands for where it is one."""
+    for node in outside_of_type_checking(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield from (name for name in (inner if inner in MODULES else node.module,) if name in MODULES)
+
+
+def outside_of_type_checking(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            continue
+        yield child
+        yield from outside_of_type_checking(child)
+
+
+@pytest.mark.parametrize("catalogue", ["prefect.yaml", "gpu.prefect.yaml"])
+def test_each_entrypoint_of_a_catalogue_is_a_flow(catalogue: str) -> None:
+    from prefect import Flow
+
+    deployments = yaml.safe_load((CHECKOUT / catalogue).read_text())["deployments"]
+    assert deployments
+    for deployment in deployments:
+        module, _, name = re.sub(r"\.py:", ".", deployment["entrypoint"]).replace("/", ".").rpartition(".")
+        assert isinstance(getattr(importlib.import_module(module), name), Flow), deployment["entrypoint"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_source_file_is_in_a_package(package: str) -> None:
+    folders = {path.parent for path in sources() if path.parts[0] == package}
+
+    assert {
+        str(folder)
+        for folder in folders
+        if not (CHECKOUT / folder / "__init__.py").is_file() and not folder.is_relative_to(PROGRAMS)
+    } == set()

@@ -1,0 +1,947 @@
+"""Judges: a real program, real pipes, and a score only for answers that deserve one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from environments import plugins
+from environments.judges import Exam, Judge, Misbehaved, _leaves
+from environments.judges.command import RESULT_BYTES, Command
+from environments.judges.control import Control
+from environments.score import Score
+from tests.support import act_programs as policies
+from tests.support.act_programs import PRELUDE, PipeCandidate, at_step
+
+JUDGES = plugins.names("environments.judges")
+SETTINGS: dict[str, dict[str, Any]] = {
+    "control": {"id": "Drift-v0", "start_seconds": 20},
+    "command": {"eval_cmd": "evaluate {result}", "total_seconds": 20},
+    "text": {"questions": 2, "samples": 2, "max_tokens": 8, "total_seconds": 20},
+}
+"""Settings that work, for each judge; a new one adds its own."""
+
+
+# The environments of these tests. Only the judge's process knows them.
+
+
+class Drift(gymnasium.Env[Any, Any]):
+    """Pays the first number of the action minus the second, for a length that the seed draws."""
+
+    observation_space = spaces.Box(-9, 9, (2,), np.float32)
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+    standing: ClassVar[int] = 0
+    """How many were built and not closed."""
+    seeds: ClassVar[list[int | None]] = []
+    """The seeds of all resets so far."""
+
+    def __init__(self, length: int = 0, fails: str = "") -> None:
+        self.length, self.fixed_length, self.fails = length, length, fails
+        Drift.standing += 1
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        Drift.seeds.append(seed)
+        self.length = self.fixed_length or int(self.np_random.integers(3, 10))
+        self.step_number = 0
+        return self._look(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        assert self.step_number < self.length, "stepped after the end"
+        self.step_number += 1
+        if self.step_number == 3 and self.fails == "step":
+            raise RuntimeError("a wheel came off")
+        reward = float(action[0] - action[1])
+        if self.step_number == 3 and self.fails in ("nan", "1e+200"):
+            reward = float(self.fails)
+        return self._look(), reward, self.step_number == self.length, False, {}
+
+    def close(self) -> None:
+        Drift.standing -= 1
+
+    def _look(self) -> Any:
+        return np.array([self.step_number + 1, self.length], np.float32)
+
+
+class Recall(gymnasium.Env[Any, Any]):
+    """Shows a cue at the first step and nothing later, and costs 1 for every mistake: right is what the cue
+    says, and from the fifth step on its opposite."""
+
+    observation_space = spaces.Box(-1, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.cue = int(self.np_random.choice([-1, 1]))
+        self.length = int(self.np_random.integers(3, 15))
+        self.step_number = 0
+        return np.array([self.cue], np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        right = (self.cue > 0) != (self.step_number >= 4)
+        self.step_number += 1
+        return np.zeros(1, np.float32), float(action == right) - 1, self.step_number == self.length, False, {}
+
+
+class Picture(gymnasium.Env[Any, Any]):
+    """One pixel, in one colour, is brighter than all others: the right action is its number, from 10 on."""
+
+    observation_space = spaces.Box(0, 255, (5, 4, 3), np.uint8)
+    action_space = spaces.Discrete(60, start=10)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        return self._draw(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        reward = float(action == self.right)
+        return self._draw(), reward, False, False, {}
+
+    def _draw(self) -> Any:
+        picture = self.np_random.integers(0, 250, (5, 4, 3), np.uint8)
+        row, column, colour = (int(self.np_random.integers(size)) for size in picture.shape)
+        picture[row, column, colour] = 255
+        self.right = 10 + (row * 4 + column) * 3 + colour
+        return picture
+
+
+def unsorted(**parts: Any) -> spaces.Dict:
+    """A Dict that keeps its keys as they are written; gymnasium sorts those of a plain dict."""
+    return spaces.Dict(OrderedDict(parts))
+
+
+class Nest(gymnasium.Env[Any, Any]):
+    """Every observed leaf belongs at another place of the action; both spaces are written down unsorted."""
+
+    observation_space = unsorted(
+        b=spaces.Tuple(
+            (
+                spaces.Discrete(5, start=-2),
+                unsorted(z=spaces.MultiBinary(3), a=spaces.MultiDiscrete([3, 4])),
+            )
+        ),
+        a=spaces.Box(-9, 9, (2,), np.float64),
+    )
+    action_space = spaces.Tuple(
+        (
+            spaces.MultiDiscrete([3, 4]),
+            spaces.Box(-9, 9, (2,), np.float32),
+            unsorted(y=spaces.Discrete(5, start=-2), x=spaces.MultiBinary(3)),
+        )
+    )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.seen = self.observation_space.sample()
+        return self.seen, {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(action), action
+        pairs, box, rest = action
+        number, inner = self.seen["b"]
+        right = (
+            np.array_equal(pairs, inner["a"]),
+            np.array_equal(box, self.seen["a"].astype(np.float32)),
+            np.array_equal(rest["x"], inner["z"]),
+            rest["y"] == number,
+        )
+        self.seen = self.observation_space.sample()
+        return self.seen, float(sum(right)), False, False, {}
+
+
+class Spaces(gymnasium.Env[Any, Any]):
+    """Any spaces, and an observation that may not fit."""
+
+    def __init__(
+        self, observation: Any = None, action: Any = None, shows: Any = 0, needs: Any = None
+    ) -> None:
+        if needs is not None:
+            raise needs
+        self.observation_space = observation or spaces.Discrete(2)
+        self.action_space = action or spaces.Discrete(2)
+        self.shows = shows
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        if isinstance(self.shows, Exception):
+            raise self.shows
+        return self.shows, {}
+
+
+gymnasium.register("Drift-v0", Drift, max_episode_steps=50)
+gymnasium.register("Recall-v0", Recall, max_episode_steps=50)
+gymnasium.register("Picture-v0", Picture, max_episode_steps=6)
+gymnasium.register("Nest-v0", Nest, max_episode_steps=6)
+gymnasium.register("Spaces-v0", Spaces, max_episode_steps=6)
+gymnasium.register("Drifting-v0", Drift)
+gymnasium.register("Uninstalled-v0", "a_package_nobody_has.envs:Env", max_episode_steps=6)
+
+
+def judged(body: str, folder: Path, seed: int = 7, prelude: str = PRELUDE, **fields: Any) -> Score:
+    """The score of one act program by a control judge with 8 lanes."""
+    judge = Control(**{"id": "Drift-v0", "episodes": 8, "other_episodes": 0, "start_seconds": 30, **fields})
+    with PipeCandidate.of(body, folder, prelude) as candidate:
+        return judge.score(candidate, Exam(seed))
+
+
+# Every judge
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_a_judge_explains_every_setting_and_forbids_unknown_ones(name: str) -> None:
+    judge = plugins.load("environments.judges", name, Judge)
+    assert judge.runs_in in ("workspace", "environment")
+    assert {field for field, info in judge.model_fields.items() if not info.description} == set()
+    assert judge.model_config["frozen"]
+    assert judge.model_config["extra"] == "forbid"
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_a_judge_with_settings_that_work_has_a_command_and_tells_no_seed(name: str) -> None:
+    judge = plugins.load("environments.judges", name, Judge)(**SETTINGS[name])
+    judge.check()
+    assert judge.command()
+    assert "seed" not in json.dumps(judge.problem())
+
+
+@pytest.mark.parametrize("name", JUDGES)
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_candidate_that_just_ends_has_no_score(name: str, status: int, tmp_path: Path) -> None:
+    judge = plugins.load("environments.judges", name, Judge)(**SETTINGS[name])
+    command = [sys.executable, "-I", "-c", f"print('score: 500'); raise SystemExit({status})"]
+    with PipeCandidate(command, tmp_path) as candidate, pytest.raises(Misbehaved):
+        judge.score(candidate, Exam(7))
+
+
+def test_a_judge_is_read_without_the_heavy_packages() -> None:
+    heavy = {"gymnasium", "torch", "transformers", "mlflow", "prefect"}
+    imports = "; ".join(f"import environments.judges.{name}" for name in JUDGES)
+    command = [sys.executable, "-c", f"{imports}; import sys; print(sorted({heavy!r} & set(sys.modules)))"]
+    root = Path(__file__).parents[2]
+    assert subprocess.run(command, cwd=root, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+# Control: before anything starts
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"id": "Cartpole-v1"}, "no gymnasium environment .* 'Cartpole-v1'. Did you mean CartPole-v1"),
+        ({"id": "CartPole"}, "Did you mean CartPole-v1"),
+        ({"id": "Drift-v0", "kwargs": {"lenght": 3}}, "kwargs {'lenght': 3} .*unexpected keyword"),
+        ({"id": "Drifting-v0"}, "Drifting-v0 has no time limit.*set max_episode_steps"),
+        ({"id": "Uninstalled-v0"}, "not installed .*provides the module 'a_package_nobody_has'"),
+        ({"id": "a_module_nobody_has:Some-v0"}, "not installed .*provides the module 'a_module_nobody_has'"),
+        (
+            {
+                "id": "Spaces-v0",
+                "kwargs": {"needs": gymnasium.error.DependencyNotInstalled("run `pip install x`")},
+            },
+            "not installed .*pip install x",
+        ),
+        ({"id": "Spaces-v0", "kwargs": {"shows": RuntimeError("no track")}}, "fails at its reset .*no track"),
+        (
+            {"id": "Spaces-v0", "kwargs": {"shows": np.zeros(3)}},
+            r"shape \(3,\) in leaf '', its space says \(\)",
+        ),
+        (
+            {"id": "Spaces-v0", "kwargs": {"observation": spaces.Text(9)}},
+            "observation leaf '' is of type Text",
+        ),
+        (
+            {
+                "id": "Spaces-v0",
+                "kwargs": {"action": spaces.Dict(b=spaces.Tuple([spaces.OneOf([spaces.Discrete(2)])]))},
+            },
+            "action leaf 'b/0' is of type OneOf",
+        ),
+        (
+            {"id": "Spaces-v0", "kwargs": {"action": spaces.Dict(a=spaces.Sequence(spaces.Discrete(2)))}},
+            "action leaf 'a' is of type Sequence",
+        ),
+        (
+            {"id": "Spaces-v0", "kwargs": {"observation": spaces.Graph(spaces.Discrete(2), None)}},
+            "observation leaf '' is of type Graph",
+        ),
+        (
+            {
+                "id": "Spaces-v0",
+                "kwargs": {"action": {"red": spaces.Discrete(2), "blue": spaces.Discrete(2)}},
+            },
+            "action leaf '' is of type dict, .*one agent",
+        ),
+        (
+            {
+                "id": "Spaces-v0",
+                "kwargs": {
+                    "action": spaces.Dict({"a/b": spaces.Discrete(2), "a": spaces.Dict(b=spaces.Discrete(3))})
+                },
+            },
+            "action leaf 'a/b' exists twice",
+        ),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_with_the_remedy(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Control(**fields).check()
+
+
+def test_an_environment_without_limit_is_judged_once_a_limit_is_set() -> None:
+    Control(id="Drifting-v0", max_episode_steps=30).check()
+
+
+def test_the_problem_is_what_a_trainer_needs_to_build_the_same_environment() -> None:
+    problem = Control(id="Drift-v0", kwargs={"length": 4}, max_episode_steps=30).problem()
+    assert problem == {"id": "Drift-v0", "kwargs": {"length": 4}, "max_episode_steps": 30}
+
+
+# Control: policies of every kind
+
+
+def test_a_recurrent_policy_plays_without_mistake_when_it_resets_its_state(tmp_path: Path) -> None:
+    score = judged(policies.lstm(resets=True), tmp_path, id="Recall-v0", episodes=20)
+    assert score.units == (0.0,) * 20
+
+
+def test_a_recurrent_policy_that_ignores_the_start_of_an_episode_loses(tmp_path: Path) -> None:
+    score = judged(policies.lstm(resets=False), tmp_path, id="Recall-v0", episodes=20)
+    assert score.value is not None
+    assert score.value < -1
+
+
+def test_images_arrive_as_bytes_in_their_shape_and_actions_count_from_their_start(tmp_path: Path) -> None:
+    assert judged(policies.LOOKER, tmp_path, id="Picture-v0").units == (6.0,) * 8
+
+
+def test_nested_spaces_cross_in_sorted_order_and_every_leaf_keeps_its_values(tmp_path: Path) -> None:
+    assert judged(policies.SORTER, tmp_path, id="Nest-v0").units == (24.0,) * 8
+    hello = json.loads((tmp_path / "hello.json").read_text())
+    assert hello["observation"] == [
+        {"path": "a", "dtype": "<f8", "shape": [2]},
+        {"path": "b/0", "dtype": "<i8", "shape": []},
+        {"path": "b/1/a", "dtype": "<i8", "shape": [2]},
+        {"path": "b/1/z", "dtype": "|i1", "shape": [3]},
+    ]
+    assert hello["action"] == [
+        {"path": "0", "dtype": "<i8", "shape": [2]},
+        {"path": "1", "dtype": "<f4", "shape": [2]},
+        {"path": "2/x", "dtype": "|i1", "shape": [3]},
+        {"path": "2/y", "dtype": "<i8", "shape": []},
+    ]
+
+
+def test_a_continuous_action_outside_its_bounds_is_clipped(tmp_path: Path) -> None:
+    body = at_step(2, "column[:] = [1e6, -0.25]")
+    assert judged(body, tmp_path, kwargs={"length": 4}).units == (1.25,) * 8
+
+
+def test_answers_for_lanes_that_have_ended_are_ignored(tmp_path: Path) -> None:
+    score = judged(policies.IGNORES_INACTIVE, tmp_path)
+    assert len(set(score.units)) > 2
+    assert min(score.units) >= 2 * 3
+
+
+def test_every_lane_plays_one_episode_and_is_dark_afterwards(tmp_path: Path) -> None:
+    judged(policies.RECORDER, tmp_path, episodes=20)
+    frame = np.dtype([("active", "?", 20), ("start", "?", 20), ("seen", "<f4", (20, 2))])
+    frames = np.fromfile(tmp_path / "frames.bin", frame)
+    lengths = frames["active"].sum(axis=0)
+    assert len(set(lengths)) > 2
+    assert len(frames) == lengths.max()
+    assert frames["start"][0].all()
+    assert not frames["start"][1:].any()
+    for number, shown in enumerate(frames, 1):
+        assert (shown["active"] == (number <= lengths)).all()
+        assert (shown["seen"][shown["active"], 0] == number).all()
+        assert (shown["seen"][shown["active"], 1] == lengths[shown["active"]]).all()
+        assert (shown["seen"][~shown["active"]] == 0).all()
+
+
+def test_the_program_is_told_no_more_than_the_protocol_says(tmp_path: Path) -> None:
+    Drift.seeds.clear()
+    judged(policies.RECORDER, tmp_path, seed=12345)
+    hello = json.loads((tmp_path / "hello.json").read_text())
+    assert set(hello) == {"protocol", "lanes", "observation", "action", "deterministic", "seed"}
+    assert (hello["protocol"], hello["lanes"], hello["deterministic"]) == (2, 8, [True] * 8)
+    assert len({*Drift.seeds, hello["seed"], 12345}) == 10, "nine seeds of their own"
+
+
+def test_the_same_seed_gives_the_same_score_and_another_one_other_episodes(tmp_path: Path) -> None:
+    first, again, other = (
+        judged(policies.SAMPLER, tmp_path, seed=seed, deterministic=False).units for seed in (3, 3, 4)
+    )
+    assert first == again
+    assert set(first).isdisjoint(other)
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_both_modes_are_played_and_only_the_stated_one_counts(deterministic: bool, tmp_path: Path) -> None:
+    """This policy stands still with its noise taken away, and moves by 1 a step otherwise."""
+    body = """
+ready()
+for active, start, columns in frames():
+    column, *_ = blank()
+    column[:, 0] = np.where(hello["deterministic"], 0.0, 1.0)
+    answer(column)
+"""
+    score = judged(body, tmp_path, deterministic=deterministic, other_episodes=3)
+    still, moving = score.also["return/deterministic"], score.also["return/sampled"]
+    assert score.n == len(score.units) == 8
+    assert score.value == (still if deterministic else moving)
+    assert still != moving
+
+
+@pytest.mark.parametrize("wrong", ["column[active] = np.nan", "os._exit(1)", "print('x', file=pipe_out)"])
+def test_what_goes_wrong_in_the_other_mode_costs_no_score(wrong: str, tmp_path: Path) -> None:
+    body = f"""
+ready()
+for active, start, columns in frames():
+    column, *_ = actions = blank()
+    column[:, 0] = 1
+    if not active[:8].any():
+        {wrong}
+    answer(*actions)
+"""
+    alone = judged(body, tmp_path)
+    score = judged(body, tmp_path, other_episodes=3)
+    assert score.units == alone.units
+    assert list(score.also) == ["return/deterministic"]
+
+
+def test_what_a_program_prints_into_its_log_is_no_score(tmp_path: Path) -> None:
+    assert judged(at_step(1, "print('{\"score\": 500}')"), tmp_path).units == (0.0,) * 8
+
+
+def test_how_a_program_ends_after_its_last_answer_costs_no_score(tmp_path: Path) -> None:
+    body = at_step(4, "say(pack(*actions)); os._exit(3)")
+    assert judged(body, tmp_path, kwargs={"length": 4}).units == (0.0,) * 8
+
+
+# Control: policies that misbehave
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("column[3, 1] = np.nan", "^answered NaN for the action in lane 3 at step 2$"),
+        ("column[5, 0] = -np.inf", "^answered -inf for the action in lane 5 at step 2$"),
+        ("say(pack(*actions)[:9]); sys.exit()", "^step 2: ended with status 0$"),
+        ("say(pack(*actions)[:9]); time.sleep(60)", "^step 2: did not answer within 1 s$"),
+        ("time.sleep(60)", "^step 2: did not answer within 1 s$"),
+        ("sys.exit(3)", "^step 2: ended with status 3$"),
+        ("say(bytes(1))", "^step 9: wrote more than its answers.*prints to standard output"),
+        ("say(b'{\"score\": 500}\\n')", "^step \\d: wrote more than its answers"),
+        ("say(np.full(64, np.nan, '<f4').tobytes())", "^step 2: wrote more than its answers"),
+    ],
+)
+def test_a_wrong_answer_has_a_reason_and_no_score(wrong: str, words: str, tmp_path: Path) -> None:
+    before = Drift.standing
+    with pytest.raises(Misbehaved, match=words):
+        judged(
+            at_step(2, wrong), tmp_path, kwargs={"length": 9}, answer_seconds=1 if "sleep" in wrong else 10
+        )
+    assert Drift.standing == before, "every environment is closed again"
+
+
+@pytest.mark.parametrize(
+    ("action", "low", "wrong", "words"),
+    [
+        (
+            spaces.Discrete(3, start=5),
+            5,
+            "column[2] = 8",
+            "8, which is outside 5..7, for the action in lane 2",
+        ),
+        (
+            spaces.Discrete(3, start=5),
+            5,
+            "column[2] = 4",
+            "4, which is outside 5..7, for the action in lane 2",
+        ),
+        (
+            spaces.MultiDiscrete([9, 2]),
+            0,
+            "column[1] = [8, 2]",
+            "2, which is outside 0..1, for the action in lane 1",
+        ),
+        (
+            spaces.MultiBinary(2),
+            0,
+            "column[0, 1] = -1",
+            "-1, which is outside 0..1, for the action in lane 0",
+        ),
+        (
+            spaces.Dict(gas=spaces.Tuple([spaces.Discrete(2)])),
+            0,
+            "column[4] = 2",
+            "2, which is outside 0..1, for action 'gas/0' in lane 4 at step 1",
+        ),
+    ],
+)
+def test_a_choice_that_does_not_exist_has_a_reason_and_no_score(
+    action: Any, low: int, wrong: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Misbehaved, match=f"^answered {words}"):
+        judged(at_step(1, f"column[:] = {low}; {wrong}"), tmp_path, id="Spaces-v0", kwargs={"action": action})
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("raise SystemExit(3)", "^handshake: ended with status 3$"),
+        (
+            "print('loading the weights', flush=True); input()",
+            "^handshake: answered 'loading the weights' instead",
+        ),
+        ("print('{\"score\": 500}', flush=True); input()", "^handshake: answered .*500.* instead of"),
+        ("print('{\"ready\": 1}', flush=True); input()", "^handshake: answered .*1.* instead of"),
+        ("print('[' * 60_000, flush=True); input()", "^handshake: answered .* instead of"),
+        ("import sys; sys.stdout.write('.' * 200_000)", "^handshake: answered more than 65536 bytes"),
+        ("import time; time.sleep(60)", "^handshake: did not answer within 1 s$"),
+    ],
+)
+def test_a_program_that_does_not_get_ready_has_a_reason_and_no_score(
+    program: str, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Misbehaved, match=words):
+        judged(program, tmp_path, prelude="", start_seconds=1 if "sleep" in program else 30)
+
+
+def test_answers_in_time_that_take_too_long_together_have_a_reason_and_no_score(tmp_path: Path) -> None:
+    body = policies.ZEROS.replace("answer(", "time.sleep(0.2); answer(")
+    with pytest.raises(Misbehaved, match=r"1.5 s"):
+        judged(body, tmp_path, kwargs={"length": 30}, total_seconds=1.5)
+
+
+@pytest.mark.parametrize(
+    ("fails", "words"),
+    [
+        ("nan", "^the environment returned reward nan in lane 0 at step 3$"),
+        ("1e+200", r"^the environment returned reward 1e\+200 in lane 0 at step 3$"),
+        ("step", "^the environment failed in lane 0 at step 3: RuntimeError: a wheel came off$"),
+    ],
+)
+def test_an_environment_that_fails_is_named_as_the_reason(fails: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(Misbehaved, match=words):
+        judged(policies.ZEROS, tmp_path, kwargs={"fails": fails})
+
+
+# Control: several sources
+
+
+TWO = {"short": {"kwargs": {"length": 4}}, "long": {"kwargs": {"length": 9}, "weight": 3}}
+"""A policy that earns 1 a step scores 4 and 9 there."""
+ONES = """
+ready()
+for active, start, columns in frames():
+    column, *_ = blank()
+    column[:, 0] = hello["deterministic"]
+    answer(column)
+"""
+"""Earns 1 a step, and nothing where it is to sample."""
+
+
+def test_the_score_over_sources_is_the_weighted_mean_of_their_means(tmp_path: Path) -> None:
+    score = judged(ONES, tmp_path, sources=TWO, other_episodes=4)
+    assert score.units == (4.0,) * 4 + (9.0,) * 4
+    assert (score.value, score.n, score.se) == ((4 + 3 * 9) / 4, 8, 0.0)
+    assert score.also == {
+        "return/deterministic": score.value,
+        "return/sampled": 0.0,
+        "source/short": 4.0,
+        "source/long": 9.0,
+    }
+
+
+def test_the_other_mode_is_played_on_every_source_and_averaged_alike(tmp_path: Path) -> None:
+    score = judged(ONES, tmp_path, sources=TWO, other_episodes=4, deterministic=False)
+    assert (score.value, score.also["source/long"]) == (0.0, 0.0)
+    assert score.also["return/deterministic"] == (4 + 3 * 9) / 4
+
+
+def test_a_judge_measures_what_it_says_that_it_measures(tmp_path: Path) -> None:
+    fields = {"id": "Drift-v0", "episodes": 8, "other_episodes": 4, "sources": TWO}
+    assert tuple(judged(ONES, tmp_path, **fields).also) == Control(**fields).measures()
+    assert Control(id="Drift-v0", other_episodes=0).measures() == ("return/deterministic",)
+    assert Control(id="Drift-v0", deterministic=False).measures() == (
+        "return/sampled",
+        "return/deterministic",
+    )
+    assert Command(eval_cmd="evaluate {result}").measures() is None
+
+
+def test_every_source_is_played_with_its_own_arguments_and_the_same_seeds_as_ever(tmp_path: Path) -> None:
+    """Two gravities, replayed by hand: the first half of the seeds under one, the second under the other."""
+    gravities = {"moon": 1.6, "earth": 9.8}
+    sources = {name: {"kwargs": {"g": g}} for name, g in gravities.items()}
+    score = judged(policies.ZEROS, tmp_path, id="Pendulum-v1", episodes=4, sources=sources)
+
+    seeds = np.random.SeedSequence(7).spawn(2)[0].generate_state(4) >> 1
+    by_hand = [swung(g, int(seed)) for g, seed in zip([1.6, 1.6, 9.8, 9.8], seeds, strict=True)]
+    assert score.units == pytest.approx(by_hand)
+    assert score.also["source/moon"] == pytest.approx(np.mean(by_hand[:2]))
+    assert score.also["source/earth"] == pytest.approx(np.mean(by_hand[2:]))
+    assert score.value == pytest.approx(np.mean(by_hand))
+
+
+def swung(g: float, seed: int) -> float:
+    """The return of an untouched pendulum."""
+    env = gymnasium.make("Pendulum-v1", g=g)
+    env.reset(seed=seed)
+    rewards, done = [], False
+    while not done:
+        _, reward, _, done, _ = env.step(np.zeros(1, np.float32))
+        rewards.append(float(reward))
+    env.close()
+    return sum(rewards)
+
+
+def test_a_source_that_changes_nothing_plays_the_same_episodes_as_none(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"deterministic": False, "kwargs": {"length": 4}}
+    alone = judged(policies.SAMPLER, tmp_path, **fields)
+    score = judged(policies.SAMPLER, tmp_path, sources={"only": {}}, **fields)
+    assert (score.value, score.units, score.se) == (alone.value, alone.units, alone.se)
+    assert set(score.also) - set(alone.also) == {"source/only"}
+
+
+def test_the_problem_holds_every_source_with_all_of_its_arguments() -> None:
+    sources = {"calm": {}, "windy": {"kwargs": {"fails": "no"}, "weight": 2}}
+    problem = Control(id="Drift-v0", kwargs={"length": 4}, sources=sources).problem()
+    assert problem["kwargs"] == {"length": 4}
+    assert problem["sources"] == {
+        "calm": {"kwargs": {"length": 4}, "weight": 1},
+        "windy": {"kwargs": {"length": 4, "fails": "no"}, "weight": 2},
+    }
+
+
+SIZES = {
+    "one": {"kwargs": {"observation": spaces.Discrete(2)}},
+    "two": {"kwargs": {"observation": spaces.Discrete(3)}},
+}
+ABC: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
+MOVES = {"one": {}, "two": {}, "three": {"kwargs": {"action": spaces.Discrete(5)}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"id": "Spaces-v0", "sources": SIZES}, r"sources 'one' and 'two' have different observation spaces, Discrete\(2\) and Discrete\(3\)"),
+        ({"id": "Spaces-v0", "sources": MOVES, "episodes": 9, "other_episodes": 0}, "sources 'one' and 'three' have different action spaces"),
+        ({"sources": {"a": {}, "b": {"kwargs": {"lenght": 3}}}}, r"'lenght': 3.*correct kwargs in \[control.sources.b\]"),
+        ({"sources": ABC}, "episodes must be a multiple of 3, the number of sources, got 100: set 99 or 102"),
+        ({"sources": ABC, "episodes": 2}, r"got 2: set 3 \["),
+        ({"sources": ABC, "episodes": 1000}, r"got 1000: set 999 \["),
+        ({"sources": ABC, "episodes": 3}, "other_episodes must be a multiple of 3, the number of sources, got 20: set 18 or 21"),
+        ({"sources": ABC, "episodes": 3, "other_episodes": 1}, "got 1: set 0 or 3"),
+        ({"sources": {"a": {"weight": 0}}}, "sources.a.weight\n.*greater than 0"),
+        ({"sources": {"a": {"weight": float("nan")}}}, "sources.a.weight"),
+        ({"sources": {"a": {"wieght": 1}}}, "sources.a.wieght"),
+        ({"sources": {"a$": {}}}, "should match pattern"),
+    ],
+)  # fmt: skip
+def test_sources_that_cannot_be_judged_together_are_refused(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=f"(?m){words}"):
+        Control(**{"id": "Drift-v0", **fields}).check()
+
+
+# Control: spaces as leaves
+
+BOXES = st.sampled_from(
+    [
+        spaces.Box(-1, 1, (), np.float32),
+        spaces.Box(-np.inf, np.inf, (2, 3), np.float64),
+        spaces.Box(0, 255, (3, 2, 3), np.uint8),
+        spaces.Box(-5, 5, (2,), np.int16),
+        spaces.Box(0, 1, (4,), np.bool_),
+        spaces.Box(-1, 1, (0,), np.float32),
+        spaces.Box(np.array([-1, 0], np.float16), np.array([1, 9], np.float16), dtype=np.float16),
+    ]
+)
+DISCRETES = st.builds(spaces.Discrete, st.integers(1, 9), start=st.integers(-9, 9))
+COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+CHOICES = st.builds(spaces.MultiDiscrete, COUNTS, dtype=st.sampled_from([np.int64, np.int8]))
+GRIDS = st.just(spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, -1], [0, 7]]))
+BITS = st.sampled_from([1, 4, (2, 3)]).map(spaces.MultiBinary)
+KEYS = st.text("aBz-_ 09", min_size=1, max_size=3)
+
+
+def _nested(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    dicts = st.dictionaries(KEYS, parts, max_size=3).map(lambda some: spaces.Dict(OrderedDict(some)))
+    return dicts | st.lists(parts, max_size=3).map(spaces.Tuple)
+
+
+SPACES = st.recursive(BOXES | DISCRETES | CHOICES | GRIDS | BITS, _nested, max_leaves=6)
+LANES = 3
+
+
+def alike(one: Any, other: Any) -> bool:
+    """Same structure, values and dtypes."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return type(one) is type(other) and one.dtype == other.dtype and np.array_equal(one, other)
+
+
+def written(leaves: list[_leaves.Leaf], samples: list[Any], offset: int = 0) -> bytes:
+    """The frame of these samples, as a judge writes it."""
+    frame = bytearray(offset + _leaves.frame_bytes(leaves, len(samples)))
+    for leaf, column in zip(leaves, _leaves.columns(leaves, len(samples), frame, offset), strict=True):
+        for lane, sample in enumerate(samples):
+            column[lane] = _leaves.pick(leaf, sample)
+    return bytes(frame)
+
+
+@given(space=SPACES, seed=st.integers(0, 2**31), offset=st.sampled_from([0, 1, 6]))
+@settings(deadline=None, max_examples=150, database=None)
+def test_samples_of_any_space_survive_the_wire(space: Any, seed: int, offset: int) -> None:
+    space.seed(seed)
+    samples = [space.sample() for _ in range(LANES)]
+    tree = _leaves.tree(space, "action")
+    leaves = _leaves.leaves(tree)
+    columns = _leaves.columns(leaves, LANES, written(leaves, samples, offset), offset)
+    for leaf, column in zip(leaves, columns, strict=True):
+        assert _leaves.fault(leaf, column, np.ones(LANES, np.bool_)) is None
+    accepted = [_leaves.accept(leaf, column) for leaf, column in zip(leaves, columns, strict=True)]
+    for sample, rebuilt in zip(samples, _leaves.samples(tree, iter(accepted), LANES), strict=True):
+        assert space.contains(rebuilt)
+        assert alike(sample, rebuilt)
+
+
+@given(space=SPACES, data=st.data())
+@settings(deadline=None, max_examples=60, database=None)
+def test_any_bytes_become_a_legal_action_or_a_fault(space: Any, data: st.DataObject) -> None:
+    tree = _leaves.tree(space, "action")
+    leaves = _leaves.leaves(tree)
+    size = _leaves.frame_bytes(leaves, 1)
+    columns = _leaves.columns(leaves, 1, data.draw(st.binary(min_size=size, max_size=size)))
+    active = np.ones(1, np.bool_)
+    faults = [_leaves.fault(leaf, column, active) for leaf, column in zip(leaves, columns, strict=True)]
+    if not any(faults):
+        accepted = [_leaves.accept(leaf, column) for leaf, column in zip(leaves, columns, strict=True)]
+        assert space.contains(*_leaves.samples(tree, iter(accepted), 1))
+
+
+def test_a_truth_value_arrives_as_one_whatever_byte_was_sent() -> None:
+    (leaf,) = _leaves.leaves(_leaves.tree(spaces.Box(0, 1, (3,), np.bool_), "action"))
+    (column,) = _leaves.columns([leaf], 1, bytes([0, 1, 7]))
+    assert _leaves.accept(leaf, column).tobytes() == bytes([0, 1, 1])
+
+
+@given(space=SPACES)
+@settings(deadline=None, max_examples=60, database=None)
+def test_leaves_are_described_as_little_endian_in_an_order_of_their_names_alone(space: Any) -> None:
+    described = [leaf.describe() for leaf in _leaves.leaves(_leaves.tree(space, "observation"))]
+    assert described == [
+        leaf.describe() for leaf in _leaves.leaves(_leaves.tree(_reversed(space), "observation"))
+    ]
+    assert all(str(leaf["dtype"])[0] in "<|" for leaf in described)
+    assert json.loads(json.dumps(described)) == described
+
+
+def _reversed(space: Any) -> Any:
+    """The same space, its keys written down the other way round."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict(OrderedDict((key, _reversed(space[key])) for key in reversed(list(space.spaces))))
+    return spaces.Tuple([_reversed(part) for part in space]) if isinstance(space, spaces.Tuple) else space
+
+
+# Command
+
+
+def run_command(program: str, folder: Path, seconds: float = 20, **fields: Any) -> Score:
+    """The score of an evaluation command, which finds the result's path in `result`."""
+    (folder / "evaluate.py").write_text(f"import json, os, sys\nresult = sys.argv[1]\n{program}")
+    judge = Command(eval_cmd=f"{sys.executable} -I evaluate.py {{result}}", total_seconds=seconds, **fields)
+    judge.check()
+    command = shlex.split(judge.command().replace("{result}", str(folder / "result.json")))
+    with PipeCandidate(command, folder) as candidate:
+        return judge.score(candidate, Exam(7, higher_is_better=False))
+
+
+@pytest.mark.parametrize(
+    ("result", "value", "n"),
+    [
+        ('{"score": 0.5}', 0.5, 1),
+        ('{"score": -3, "note": "further keys are welcome", "ok": true}', -3, 1),
+        ('{"units": [1, 0, 1, 0.5]}', 0.625, 4),
+    ],
+)
+def test_the_result_of_a_command_is_its_score(result: str, value: float, n: int, tmp_path: Path) -> None:
+    score = run_command(f"open(result, 'w').write({result!r}); print('score: 500')", tmp_path)
+    assert (score.value, score.n, score.higher_is_better, score.error) == (value, n, False, None)
+
+
+SOURCES = {"gsm": [1, 0, 0, 1], "svamp": [3, 3]}
+
+
+def test_the_means_of_a_commands_sources_count_alike_whatever_their_size(tmp_path: Path) -> None:
+    score = run_command(f"json.dump({{'sources': {SOURCES}}}, open(result, 'w'))", tmp_path)
+    assert (score.value, score.n, score.units) == (1.75, 6, (1, 0, 0, 1, 3, 3))
+    assert score.also == {"source/gsm": 0.5, "source/svamp": 3.0}
+    assert score.se == pytest.approx(np.sqrt(1 / 3 / 4) / 2)
+    assert not score.higher_is_better
+
+
+def test_the_means_of_a_commands_sources_count_by_their_weights(tmp_path: Path) -> None:
+    program = f"json.dump({{'sources': {SOURCES}}}, open(result, 'w'))"
+    assert run_command(program, tmp_path, weights={"svamp": 1, "gsm": 4}).value == (4 * 0.5 + 3) / 5
+
+
+@pytest.mark.parametrize("form", ["'score': 1", "'units': [1]", "'sources': {'gsm': [1]}"])
+def test_what_a_command_measures_besides_stands_beside_the_score(form: str, tmp_path: Path) -> None:
+    program = f"json.dump({{{form}, 'also': {{'tokens/mean': 312.5, 'pass@1': 0}}}}, open(result, 'w'))"
+    also = run_command(program, tmp_path).also
+    assert (also.pop("tokens/mean"), also.pop("pass@1")) == (312.5, 0.0)
+    assert set(also) <= {"source/gsm"}
+
+
+def test_a_command_that_measures_nothing_besides_may_say_so(tmp_path: Path) -> None:
+    assert run_command("json.dump({'score': 1, 'also': {}}, open(result, 'w'))", tmp_path).also == {}
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("sys.exit(3)", "^the evaluation command exited with status 3$"),
+        ("open(result, 'w').write('{\"score\": 1}'); sys.exit(1)", "exited with status 1"),
+        (
+            "print('{\"score\": 1}')",
+            r"result.json cannot be read \(No such file.*must leave {\"score\": number}",
+        ),
+        ("os.mkdir(result)", "result.json"),
+        ("os.mkfifo(result)", "result.json is not a plain file"),
+        ("open('x', 'w').write('{\"score\": 1}'); os.symlink('x', result)", "result.json cannot be read"),
+        ("open(result, 'w').write('0.5 points')", "result.json is not JSON"),
+        ("open(result, 'wb').write(bytes([255, 254, 253]))", "result.json is not JSON"),
+        ("open(result, 'w').write('[' * 100_000)", "result.json is not JSON"),
+        ("open(result, 'w').write('[1]')", "holds a list, not an object"),
+        ("open(result, 'w').write('{}')", "has neither 'score' nor 'units'"),
+        ("json.dump({'score': 1, 'units': [1]}, open(result, 'w'))", "has both 'score' and 'units'"),
+        ("json.dump({'score': True}, open(result, 'w'))", "score = true, not a finite number"),
+        ("json.dump({'score': '1'}, open(result, 'w'))", 'score = "1", not a finite number'),
+        ("json.dump({'score': None}, open(result, 'w'))", "score = null, not a finite number"),
+        ("json.dump({'score': 10**400}, open(result, 'w'))", r"score = 10+\.\.\., not a finite number"),
+        (
+            "json.dump({'units': [1, float('nan')]}, open(result, 'w'))",
+            r"units\[1\] = NaN, not a finite number",
+        ),
+        (
+            "json.dump({'units': [1e200, 1]}, open(result, 'w'))",
+            r"units\[0\] = 1e\+200, not a finite number up to",
+        ),
+        ("json.dump({'units': [[1]]}, open(result, 'w'))", r"units\[0\] = a list, not a finite number"),
+        ("json.dump({'units': []}, open(result, 'w'))", r"units = \[\], not a list of numbers"),
+        ("json.dump({'units': 3}, open(result, 'w'))", "units = 3, not a list of numbers"),
+        (f"open(result, 'w').write(' ' * {RESULT_BYTES} + '1')", "is larger than 8388608 bytes"),
+        (
+            "json.dump({'score': 1, 'sources': {'a': [1]}}, open(result, 'w'))",
+            "has both 'score' and 'sources'",
+        ),
+        ("json.dump({'sources': {}}, open(result, 'w'))", "sources = {}, not an object with entries"),
+        ("json.dump({'sources': [[1]]}, open(result, 'w'))", "sources = a list, not an object with entries"),
+        ("json.dump({'sources': {'a': 1}}, open(result, 'w'))", "sources.a = 1, not a list of numbers"),
+        ("json.dump({'sources': {'a': []}}, open(result, 'w'))", r"sources.a = \[\], not a list of numbers"),
+        (
+            "json.dump({'sources': {'a': [1, None]}}, open(result, 'w'))",
+            r"sources.a\[1\] = null, not a finite",
+        ),
+        (
+            "json.dump({'sources': {'a$': [1]}}, open(result, 'w'))",
+            'the name "a\\$" in sources: a name has up to',
+        ),
+        (
+            "json.dump({'score': 1, 'also': 3}, open(result, 'w'))",
+            "also = 3, not an object.*figures beside the score",
+        ),
+        ("json.dump({'score': 1, 'also': []}, open(result, 'w'))", r"also = \[\], not an object"),
+        (
+            "json.dump({'score': 1, 'also': {'a': '3'}}, open(result, 'w'))",
+            'also.a = "3", not a finite number',
+        ),
+        (
+            "json.dump({'score': 1, 'also': {'a': float('inf')}}, open(result, 'w'))",
+            "also.a = Infinity, not a finite",
+        ),
+        ("json.dump({'score': 1, 'also': {'': 3}}, open(result, 'w'))", 'the name "" in also'),
+        (
+            "json.dump({'score': 1, 'also': {'a' * 101: 3}}, open(result, 'w'))",
+            r"the name \"a+\.\.\. in also",
+        ),
+        ("json.dump({'score': 1, 'also': {'a\\n': 3}}, open(result, 'w'))", r'the name "a\\n" in also'),
+        (
+            "json.dump({'score': 1, 'also': {str(i): i for i in range(51)}}, open(result, 'w'))",
+            "has 51 entries in also: write 50 at most",
+        ),
+        (
+            "json.dump({'sources': {'a': [1]}, 'also': {'source/a': 2}}, open(result, 'w'))",
+            "has also.source/a, which its sources give: leave it out",
+        ),
+    ],
+)
+def test_a_broken_result_has_a_reason_and_no_score(program: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(Misbehaved, match=words):
+        run_command(program, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("result", "found"),
+    [("{'sources': {'gsm': [1]}}", "sources gsm"), ("{'sources': {'gsm': [1], 'svmp': [1]}}", "sources gsm, svmp"),
+     ("{'units': [1]}", "sources none")],
+)  # fmt: skip
+def test_weights_that_do_not_fit_the_sources_have_a_reason_and_no_score(
+    result: str, found: str, tmp_path: Path
+) -> None:
+    words = rf"has {found}, the weights in \[command\] are for gsm, svamp: give a weight to every source"
+    with pytest.raises(Misbehaved, match=words):
+        run_command(f"json.dump({result}, open(result, 'w'))", tmp_path, weights={"gsm": 1, "svamp": 1})
+
+
+@pytest.mark.parametrize(
+    "weights", [{"a": 0}, {"a": -1}, {"a": float("inf")}, {"a": float("nan")}, {"a$": 1}]
+)
+def test_a_weight_that_is_none_is_refused(weights: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        Command(eval_cmd="evaluate {result}", weights=weights)
+
+
+def test_a_command_that_takes_too_long_has_a_reason_and_no_score(tmp_path: Path) -> None:
+    with pytest.raises(Misbehaved, match=r"0\.5 s"):
+        run_command("import time; time.sleep(60)", tmp_path, seconds=0.5)
+
+
+@pytest.mark.parametrize(
+    ("eval_cmd", "words"),
+    [
+        ("  ", "eval_cmd is empty: give the command"),
+        ("python evaluate.py", "never mentions {result}, got 'python"),
+    ],
+)
+def test_a_command_that_could_not_tell_its_result_is_refused(eval_cmd: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Command(eval_cmd=eval_cmd).check()

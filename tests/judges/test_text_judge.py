@@ -1,0 +1,563 @@
+"""The text judge: real pipes, a real taskset, and a score only where every question was answered."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+import environments
+from environments import Environment
+from environments.judges import Exam, Misbehaved, _questions, _taskset
+from environments.judges._taskset import Taskset
+from environments.judges.text import Text
+from environments.plugins import Refused
+from environments.score import Score
+from tasks.evaluate import judge_run
+from tasks.sandbox import outputs
+from tasks.sandbox.isolation import Isolation
+from tasks.store import workspace
+from tasks.store.workspace import TrialDir
+from tasks.trial import Run
+from tests.support import tiny_model
+from tests.support.act_programs import PipeCandidate
+from tests.support.fake_llm import FakeLLM, Reply, broken
+from tests.support.text_exam import GENERATOR_OF, RIGHT, exam, hollow_model, questions, stand_in
+from tests.support.toy import SANDBOX
+
+
+def judged(body: str, folder: Path, look: Exam, prelude: str = GENERATOR_OF, **settings: Any) -> Score:
+    """The score that a scripted generator gets."""
+    (folder / "generator.py").write_text(f"{prelude}\n{body}")
+    judge = Text(**{"questions": 0, "samples": 2, "max_tokens": 8, "start_seconds": 30, **settings})
+    with PipeCandidate([sys.executable, "-IS", "generator.py"], folder) as candidate:
+        return judge.score(candidate, look)
+
+
+def answers(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "answers.jsonl").read_text().splitlines()]
+
+
+HALF = """
+say({"ready": True})
+while "end" not in (request := hear()):
+    for index, prompt in enumerate(request["prompts"]):
+        greedy = request["temperature"] == 0
+        texts = [text(right(prompt) if greedy or at % 2 else "none", cut=not at) for at in range(request["samples"])]
+        say({"index": index, "completions": texts, "tokens": 5 * len(texts)})
+say({"finished": True})
+"""
+"""Every second sample is right, and so is the likeliest answer; each first one is cut."""
+
+
+# What is measured
+
+
+def test_a_unit_is_the_mean_reward_of_a_questions_samples_and_the_rest_stands_beside(tmp_path: Path) -> None:
+    score = judged(HALF, tmp_path, exam(tmp_path, questions(5)), samples=4)
+    assert score.units == (0.5,) * 5
+    assert score.value == 0.5
+    assert score.also == {"pass@1/greedy": 1.0, "tokens/mean": 5.0, "truncated/share": 0.25}
+
+
+def test_answers_come_in_any_order_and_are_kept_with_their_rewards(tmp_path: Path) -> None:
+    rows = questions(3)
+    score = judged(RIGHT, tmp_path, exam(tmp_path, rows))
+    assert score.units == (1.0,) * 3
+    by_question = {kept["question"]: kept for kept in answers(tmp_path)}
+    assert by_question.keys() == {row["id"] for row in rows}
+    for row in rows:
+        kept = by_question[row["id"]]
+        assert kept["sampled"] == {
+            "completions": [row["answer"]] * 2,
+            "rewards": [1.0] * 2,
+            "tokens": 6,
+            "truncated": 0,
+        }
+        assert kept["greedy"]["completions"] == [row["answer"]]
+        assert row["question"] not in json.dumps(kept)
+
+
+def test_equal_answers_to_a_question_are_scored_once(tmp_path: Path) -> None:
+    judged(HALF, tmp_path, exam(tmp_path, questions(5)), samples=16)
+    assert len((tmp_path / "scored").read_text()) == 5 * 2
+
+
+def test_the_seed_draws_the_questions_and_their_order_and_the_samples(tmp_path: Path) -> None:
+    def asked(seed: int) -> tuple[list[str], list[dict[str, Any]]]:
+        spy = (
+            GENERATOR_OF
+            + 'hear_ = hear\ndef hear():\n    told = hear_()\n    log.write(json.dumps(told) + "\\n")\n'
+        )
+        spy = (
+            spy.replace("how = hear()", "how = hear()\nlog = open('log', 'w')")
+            + "    log.flush()\n    return told\n"
+        )
+        judged(RIGHT, tmp_path, exam(tmp_path, questions(40), seed), prelude=spy, questions=10)
+        requests = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+        drawn = [kept["question"] for kept in answers(tmp_path)]
+        return drawn, [{key: told[key] for key in ("prompts", "seed")} for told in requests[:2]]
+
+    assert asked(1) == asked(1)
+    first, other = asked(1), asked(2)
+    assert len(set(first[0])) == 10
+    assert set(first[0]) != set(other[0])
+    assert first[0] != sorted(first[0])
+    assert first[1][0]["seed"] != first[1][1]["seed"]
+    assert first[1][0]["seed"] != other[1][0]["seed"]
+
+
+def test_each_use_has_its_own_pool_and_the_control_look_has_the_searchs(tmp_path: Path) -> None:
+    look = exam(tmp_path, questions(2))
+    pools = tmp_path / "prepared" / "judge"
+    for at, use in enumerate(("confirm", "report"), 1):
+        rows = [row | {"id": f"{use}-{row['id']}"} for row in questions(2 + at)]
+        (pools / f"{use}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    many = {
+        use: judged(RIGHT, tmp_path, replace(look, use=use)).n
+        for use in ("search", "control", "confirm", "report")
+    }
+    assert many == {"search": 2, "control": 2, "confirm": 3, "report": 4}
+
+
+def test_sources_are_averaged_by_themselves_in_equal_numbers_and_weighted(tmp_path: Path) -> None:
+    rows = questions(30, ["gsm", "math", "gsm"])  # 20 and 10
+    body = HALF.replace("greedy or at % 2", "eval(prompt[-1]['content']) % 3 == 2")  # the questions of math
+    score = judged(
+        body, tmp_path, exam(tmp_path, rows), questions=10, sources={"math": 3, "gsm": 1}, temperature=0.5
+    )
+    assert score.n == 10
+    assert score.units == (0.0,) * 5 + (1.0,) * 5
+    assert score.value == 0.75
+    assert score.also["source/gsm"] == 0.0
+    assert score.also["source/math"] == 1.0
+    assert score.also["pass@1/greedy"] == 0.75
+    assert sum(kept["source"] == "gsm" for kept in answers(tmp_path)) == 5
+
+
+def test_half_characters_are_no_fault(tmp_path: Path) -> None:
+    body = RIGHT.replace("text(right(prompt))", 'text("\\ud800" + right(prompt))')
+    assert judged(body, tmp_path, exam(tmp_path, questions(1))).value == 0.0
+    assert answers(tmp_path)[0]["greedy"]["completions"] == ["?1"]
+
+
+def test_prompts_are_made_with_the_bases_tokenizer_where_there_is_a_base(tmp_path: Path) -> None:
+    body = "with open('how', 'w') as file:\n    json.dump(how, file)\n" + RIGHT
+    look = exam(tmp_path, questions(1))
+    told = []
+    for base in (None, tmp_path / "prepared" / "data" / "base"):
+        if base:
+            base.mkdir()
+        judged(body, tmp_path, look)
+        told.append(json.loads((tmp_path / "how").read_text())["tokenizer"])
+    assert told == ["", str(base)]
+
+
+# Where there is no score
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("say({'failed': 'diverged: NaN'})", "^diverged: NaN$"),
+        ("say({'ready': 1})", "answered {\"ready\": 1} before it was ready"),
+        ("print('Loading weights')", "answered \"Loading weights\" before it was ready, not an object"),
+        ("pass", "before it was ready: ended with status 0"),
+        ("say({'ready': True}); raise SystemExit(3)", "after 0 of 2 answers: ended with status 3"),
+        ("say({'ready': True}); hear(); say({'failed': 'out of GPU memory: x'})", "^out of GPU memory: x$"),
+        ("say({'ready': True}); hear(); import time; time.sleep(60)", "after 0 of 2 answers: did not answer within"),
+        ("say({'ready': True}); hear(); sys.stdout.write('x' * 10**6); sys.stdout.flush()", "bytes where one line was due"),
+        ("say({'ready': True}); hear(); print('[' * 9000, flush=True)", "not an object"),
+    ],
+)  # fmt: skip
+def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(Misbehaved, match=words):
+        judged(body, tmp_path, exam(tmp_path, questions(2)), answer_seconds=2.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (
+            "{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}",
+            "answered prompt 2 after 0 of 2 answers",
+        ),
+        ("{'index': -1, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt -1"),
+        (
+            "{'index': 0, 'completions': [text('1')] * 2, 'tokens': 2}",
+            "answered prompt 0 after 1 of 2 answers",
+        ),
+        (
+            "{'index': 0, 'completions': [text('1')], 'tokens': 2}",
+            "made 1 completions of prompt 0, asked for 2",
+        ),
+        (
+            "{'index': 0, 'completions': [text('1')] * 3, 'tokens': 2}",
+            "made 3 completions of prompt 0, asked for 2",
+        ),
+        (
+            "{'index': 0, 'completions': [text('1')] * 2, 'tokens': 17}",
+            "made 17 tokens of prompt 0, at most 16",
+        ),
+        ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': float('nan')}", "which is no completion"),
+        ("{'index': float('inf'), 'completions': [text('1')] * 2, 'tokens': 2}", "which is no completion"),
+        ("{'index': 0, 'completions': ['1', '2'], 'tokens': 2}", "which is no completion"),
+        ("{'index': 0, 'completions': [text(1)] * 2, 'tokens': 2}", "which is no completion"),
+        ("{'index': 0, 'tokens': 2}", "which is no completion"),
+        ("{'completions': [text('1')] * 2, 'tokens': 2}", "which is no completion"),
+        ("{}", "answered {}, which is no completion"),
+    ],
+)
+def test_a_garbled_missing_or_extra_answer_is_no_score(answer: str, words: str, tmp_path: Path) -> None:
+    body = f"say({{'ready': True}}); hear(); say({answer}); say({answer}); hear()"
+    with pytest.raises(Misbehaved, match=words):
+        judged(body, tmp_path, exam(tmp_path, questions(2)))
+
+
+def test_an_answer_too_many_at_the_end_is_no_score(tmp_path: Path) -> None:
+    body = RIGHT.replace('say({"finished"', 'say({"index": 0, "error": "late"})\nsay({"finished"')
+    with pytest.raises(Misbehaved, match="more than"):
+        judged(body, tmp_path, exam(tmp_path, questions(2)))
+
+
+def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_reason(
+    tmp_path: Path,
+) -> None:
+    body = RIGHT.replace(
+        '    say({"index": index, "c',
+        '    if int(prompt[-1]["content"][0]) < 3:\n            say({"index": index, "error": "HTTP 500\\x1b[31m"})\n'
+        '            continue\n        say({"index": index, "c',
+    )
+    with pytest.raises(Misbehaved, match=r"^3 of 5 questions .*0\d.*: HTTP 500\[31m$"):
+        judged(body, tmp_path, exam(tmp_path, questions(5)))
+    kept = {one["question"]: one["sampled"] for one in answers(tmp_path)}
+    assert kept["0" * 16] == {"error": "HTTP 500[31m"}
+    assert kept["0" * 15 + "4"]["rewards"] == [1.0, 1.0]
+    assert not any("greedy" in one for one in answers(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "words"),
+    [
+        (questions(3), {"questions": 4}, "for search: its pool has 3 questions, and 4 are to be asked"),
+        (questions(9, ["a", "b", "a"]), {"questions": 8}, "has 3 questions of source 'b', and 4 are to be asked"),
+        (questions(4, ["a", "b"]), {"sources": {"a": 1, "c": 1}}, "has the sources a, b, the weights .* are for a, c"),
+        (questions(4), {"sources": {"a": 1}}, "has the sources none, the weights"),
+        ([*questions(2), {"id": "x", "question": "1", "answer": "1", "source": "a"}], {}, "with a source and without"),
+        ([*questions(2), *questions(1)], {}, "search.jsonl has a question twice"),
+        ([], {}, "search.jsonl has a question twice, or none at all"),
+        ([{"question": "1"}], {}, "search.jsonl, line 1 has no id"),
+        ([{"id": "1", "source": "a$"}], {}, "line 1 has source 'a\\$'"),
+        ([{"id": "1"}], {}, "taskset.py cannot be used .KeyError: 'question'"),
+    ],
+)  # fmt: skip
+def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
+    rows: list[dict[str, Any]], settings: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(Misbehaved, match=words):
+        judged(RIGHT, tmp_path, exam(tmp_path, rows), **settings)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('["Sums"]', '["Sums", "Sums"]', "exports 2 subclasses of vf.Taskset"),
+        ('["Sums"]', "[]", "exports 0 subclasses of vf.Taskset"),
+        ("import json", "import jsonn", "taskset.py cannot be used .ModuleNotFoundError: No module named 'jsonn'"),
+        ('.splitlines()', '.splitlines()[::-1]', "or in another order: it must make one of each line"),
+        ('.splitlines()', '.splitlines()[1:]', "makes 1 tasks of the 2 questions"),
+        ("return float(", "return float('nan') * float(", "the reward of question 0+. is nan, not a finite number"),
+        ("return float(", "return 1 / float(", "the reward of question 0+. failed .*division by zero"),
+        ("@vf.reward(weight=1.0)", "@vf.metric", "the reward of question 0+. is none"),
+        ("trace: vf.Trace)", "trace: vf.Trace, runtime)", "reward 'correct' needs a runtime"),
+        ("import json", "raise SystemExit('needs a token')", "cannot be used .SystemExit: needs a token"),
+        ("return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0"),
+        ("return float(", "import os; os._exit(3); return float(", "question 0+. ended the process that computes it, with status 3"),
+    ],
+)  # fmt: skip
+def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str, tmp_path: Path) -> None:
+    look = exam(tmp_path, questions(2))
+    taskset = tmp_path / "taskset.py"
+    assert old in taskset.read_text()
+    taskset.write_text(taskset.read_text().replace(old, new))
+    with pytest.raises(Misbehaved, match=words):
+        judged(RIGHT.replace("right(prompt)", '"wrong"'), tmp_path, look)
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        pytest.param("while True: pass", marks=pytest.mark.slow),
+        "import re; re.match('(a+)+b', 'a' * 60)",
+        "import os, time; os.fork() or time.sleep(600); os.wait()",
+        pytest.param("import time; time.sleep(600)", marks=pytest.mark.slow),
+    ],
+)
+def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(
+    endless: str, tmp_path: Path
+) -> None:
+    look = exam(tmp_path, questions(2))
+    taskset = tmp_path / "taskset.py"
+    text = taskset.read_text()
+    taskset.write_text(text.replace("        return float(", f"        {endless}\n        return float("))
+    with pytest.raises(Misbehaved, match=r"question 0+\d .*0\.5 s: .*\[text\] rew"):
+        judged(RIGHT, tmp_path, look, reward_seconds=0.5)
+    taskset.write_text(text)
+    assert judged(RIGHT, tmp_path, look).value == 1.0
+
+
+def test_what_a_reward_has_started_ends_with_it(tmp_path: Path) -> None:
+    look = exam(tmp_path, questions(2))
+    taskset = tmp_path / "taskset.py"
+    starts = (
+        "        import subprocess\n"
+        "        started = subprocess.Popen(['sleep', '600'])\n"
+        "        Path(__file__).with_name('pid').write_text(str(started.pid))\n"
+        "        started.wait()\n"
+    )
+    taskset.write_text(taskset.read_text().replace("        return float(", f"{starts}        return float("))
+    with pytest.raises(Misbehaved, match="3 s"):
+        judged(RIGHT, tmp_path, look, reward_seconds=3)
+    deadline, pid = time.monotonic() + 20, int((tmp_path / "pid").read_text())
+    while is_running(pid):
+        assert time.monotonic() < deadline, "it outlived the reward"
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_what_a_taskset_prints_is_no_reward(tmp_path: Path) -> None:
+    look = exam(tmp_path, questions(2))
+    taskset = tmp_path / "taskset.py"
+    noisy = "        print('{\"reward\": 7}', flush=True)\n        return float("
+    taskset.write_text(taskset.read_text().replace("        return float(", noisy))
+    assert judged(RIGHT, tmp_path, look).value == 1.0
+
+
+def test_a_look_that_is_broken_off_leaves_nothing_that_the_next_takes_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = exam(tmp_path, questions(3))
+    pool = _questions.pool_file(tmp_path / "prepared", "search")
+    ids = [f"{at:016x}" for at in range(3)]
+    taskset = Taskset(tmp_path / "taskset.py", pool, ids, seconds=30, ends=time.monotonic() + 600)
+    assert taskset.rewards([(0, "x")]) == [0.0]
+
+    def broken_off(line: str) -> object:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_taskset, "json", SimpleNamespace(dumps=json.dumps, loads=broken_off))
+        with pytest.raises(KeyboardInterrupt):
+            taskset.rewards([(at, "y") for at in range(3)])
+    assert judged(RIGHT, tmp_path, look).value == 1.0
+
+
+def test_scoring_ends_with_the_time_for_everything(tmp_path: Path) -> None:
+    exam(tmp_path, questions(9))
+    taskset = tmp_path / "taskset.py"
+    text = taskset.read_text()
+    taskset.write_text(
+        text.replace("        return float(", "        import time; time.sleep(9)\n        return float(")
+    )
+    pool, ids = _questions.pool_file(tmp_path / "prepared", "search"), [f"{at:016x}" for at in range(9)]
+    Taskset(taskset, pool, ids, 30, time.monotonic() + 600).prompts([0])
+    with pytest.raises(ValueError, match="out of time"):
+        Taskset(taskset, pool, ids, 30, time.monotonic() + 1).rewards([(0, "1")])
+
+
+def test_a_taskset_that_is_not_there_is_named(tmp_path: Path) -> None:
+    look = exam(tmp_path, questions(2))
+    (tmp_path / "taskset.py").unlink()
+    with pytest.raises(Misbehaved, match=r"taskset\.py .*No such file"):
+        judged(RIGHT, tmp_path, look)
+
+
+def test_a_look_without_prepared_questions_is_no_score(tmp_path: Path) -> None:
+    with pytest.raises(Misbehaved, match=r"\[prepare\]"):
+        judged(RIGHT, tmp_path, Exam(7))
+
+
+# Before anything starts
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"temperature": 0}, "samples = 16 with temperature = 0 .*set samples = 1"),
+        ({"questions": 1, "sources": {"a": 1, "b": 1}}, "questions = 1 leave some of 2 sources without any"),
+        ({"backend": "vllm", "vllm": "vllm-that-nobody-has"}, "no command 'vllm-that-nobody-has' is on PATH"),
+        ({"backend": "openai"}, "endpoint.base_url must be an address such as .*got ''"),
+        ({"backend": "openai", "endpoint": {"base_url": "ftp://x/v1"}}, "must be an address"),
+        (
+            {"backend": "openai", "endpoint": {"base_url": "http://x/v1", "key_variable": "NOBODYS_KEY"}},
+            "NOBODYS_KEY is not set",
+        ),
+        (
+            {"endpoint": {"base_url": "http://x/v1"}},
+            "asked by backend 'openai' alone, got backend 'transformers'",
+        ),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Text(**settings).check()
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "verifiers" else True)
+    with pytest.raises(ValueError, match="pip install verifiers"):
+        Text().check()
+
+
+def test_one_sample_at_temperature_0_is_greedy_decoding() -> None:
+    Text(temperature=0, samples=1).check()
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ('taskset = "tasks.py"', "tasks.py' does not exist"),
+        ('[guards."pass@1/greedy"]\nmargin = 0.1', "unknown metric of the judge 'pass@1/greedy'"),
+        ("sample = 3", "unknown key. Did you mean 'samples'"),
+        ('endpoint = {url = "x"}', "endpoint.url: unknown key"),
+    ],
+)
+def test_an_environment_that_cannot_be_judged_is_refused(setting: str, words: str, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=words):
+        environment(tmp_path, setting).check()
+
+
+# Behind the walls
+
+
+def environment(folder: Path, settings: str = "", guards: str = "") -> Environment:
+    """An environment whose folder and questions lie there."""
+    own = folder / "environment"
+    own.mkdir(exist_ok=True)
+    exam(own, questions(4))
+    (own / "prepared").rename(folder / "prepared")
+    (own / "environment.toml").write_text(
+        'metric = "pass@1"\ndirection = "maximize"\ntrainer = "command"\ntrain_cmd = "true"\nbudget_seconds = 9\n'
+        f'judge = "text"\ndevice = "cpu"\n[text]\nquestions = 3\nsamples = 2\nmax_tokens = 8\n{settings}\n'
+    )
+    return environments.load(own).model_copy(update={"prepared": folder / "prepared"})
+
+
+def judged_run(given: Environment, folder: Path, isolation: Isolation = SANDBOX) -> tuple[Score, TrialDir]:
+    """The score of a run that left a model in out/."""
+    given.check()
+    place = TrialDir(folder / "trial")
+    for needed in (place.workspace, place.out):
+        needed.mkdir(parents=True, exist_ok=True)
+    run = Run(
+        dir=place.path, seed=1, seconds=1.0, status="finished", isolation="none",
+        checkpoint=outputs.checkpoint(place.out), program=workspace.program_digest(place),
+    )  # fmt: skip
+    return judge_run("test/text", given, isolation, place, run, seed=8), place
+
+
+def with_vllm(folder: Path) -> Environment:
+    hollow_model(folder / "trial" / "out" / "model")
+    return environment(folder, f'backend = "vllm"\nvllm = {json.dumps(str(stand_in(folder)))}')
+
+
+@pytest.mark.skipif(SANDBOX.level == "landlock", reason="Landlock leaves a program no loopback to serve on")
+def test_a_server_runs_behind_the_walls(tmp_path: Path) -> None:
+    score, place = judged_run(with_vllm(tmp_path), tmp_path)
+    assert score.error is None
+    assert score.units == (1.0,) * 3
+    assert len((place.judged / "answers.jsonl").read_text().splitlines()) == 3
+
+
+def test_where_the_walls_leave_no_loopback_the_reason_says_so(tmp_path: Path) -> None:
+    from tasks.sandbox.isolation import findings
+
+    if not next(finding.works for finding in findings() if finding.level == "landlock"):
+        pytest.skip("this machine has no Landlock")
+    score, _ = judged_run(with_vllm(tmp_path), tmp_path, Isolation("landlock"))
+    assert score.error is not None
+    assert score.error.startswith("refused: there is no loopback behind these walls")
+
+
+def test_an_endpoint_is_asked_from_behind_the_walls_with_a_key_that_no_log_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NIGHT_KEY", "a-secret-for-the-night")
+    with FakeLLM(
+        lambda asked: Reply(str(eval(asked.last)), usage=(9, 2)), key="a-secret-for-the-night"
+    ) as server:
+        settings = f'backend = "openai"\nendpoint = {{base_url = "{server.url}", key_variable = "NIGHT_KEY"}}'
+        score, place = judged_run(environment(tmp_path, settings), tmp_path)
+    assert score.error is None
+    assert score.units == (1.0,) * 3
+    assert {asked.body["model"] for asked in server.requests} == {str(place.out.absolute() / "model")}
+    for file in place.path.rglob("*"):
+        assert not file.is_file() or b"a-secret-for-the-night" not in file.read_bytes()
+
+
+def test_the_generator_is_shown_neither_questions_nor_answers(tmp_path: Path) -> None:
+    from tasks.evaluate import _view
+
+    given = environment(tmp_path)
+    shown = _view(given, TrialDir(tmp_path / "trial")).readable
+    pools = tmp_path / "prepared" / "judge"
+    assert not any(pools.is_relative_to(path) or path.is_relative_to(pools) for path in shown)
+
+
+def test_an_endpoint_that_fails_is_no_score(tmp_path: Path) -> None:
+    with FakeLLM(lambda asked: broken(500)) as server:
+        settings = f'backend = "openai"\nendpoint = {{base_url = "{server.url}", retries = 0}}'
+        score, _ = judged_run(environment(tmp_path, settings), tmp_path)
+    assert score.error is not None
+    assert score.error.startswith("3 of 3 questions could not be completed, the first (000000000000000")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # importing transformers takes long where others have the core
+def test_a_model_is_judged_behind_the_walls_and_again_to_the_same_score(tmp_path: Path) -> None:
+    tiny_model.save(tmp_path / "trial" / "out" / "model")
+    given = environment(tmp_path, "batch = 4")
+    score, place = judged_run(given, tmp_path)
+    assert score.error is None
+    assert score.n == 3
+    kept = (place.judged / "answers.jsonl").read_text()
+    again, _ = judged_run(given, tmp_path)
+    assert again == score
+    assert (place.judged / "answers.jsonl").read_text() == kept
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "NIGHTSHIFT_VLLM" not in os.environ, reason="NIGHTSHIFT_VLLM names no `vllm` command to judge with"
+)
+@pytest.mark.timeout(1800)
+def test_a_real_vllm_judges_a_model(tmp_path: Path) -> None:
+    """Its CPU build, with NIGHTSHIFT_VLLM_ARGS="--dtype float32 --enforce-eager --gpu-memory-utilization 0.2"."""
+    vllm = shutil.which(os.environ["NIGHTSHIFT_VLLM"])
+    assert vllm is not None, "NIGHTSHIFT_VLLM must be a command"
+    tiny_model.save(tmp_path / "trial" / "out" / "model", head=32)
+    arguments = json.dumps(shlex.split(os.environ.get("NIGHTSHIFT_VLLM_ARGS", "")))
+    given = environment(
+        tmp_path,
+        f'backend = "vllm"\nvllm = {json.dumps(vllm)}\nvllm_args = {arguments}\nstart_seconds = 1500',
+    )
+    score, place = judged_run(given, tmp_path)
+    assert score.error is None, place.judge_log.read_text()[-5000:]
+    assert score.n == 3
+    assert 0 < score.also["tokens/mean"] <= 8

@@ -1,0 +1,303 @@
+"""Which model is asked, where, as whom, and within what limits; and what is told before a night when it cannot be."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from environments.plugins import Refused
+from tasks.llm.account import Account, ModelOptions, accounts, check
+from tasks.system.redact import known_secrets, remember, scrub_text
+from tests.support.fake_llm import FakeLLM, Reply
+
+KEY = "sk-canary-93b2d8aa"
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment without the keys and servers of whoever runs the tests."""
+    for name in list(os.environ):
+        if name.endswith(("_API_KEY", "_API_BASE", "_BASE_URL")) or name == "PREFECT_API_URL":
+            monkeypatch.delenv(name)
+
+
+def nowhere() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+
+
+# What is stated
+
+
+def test_a_model_alone_is_enough_and_needs_no_prefect() -> None:
+    code = (
+        "import sys; from tasks.llm.account import Stated, accounts;"
+        "print(accounts(Stated(model='openai/gpt-4o'))[0].model);"
+        "print(sorted({'prefect', 'mlflow', 'litellm', 'openai', 'httpx'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "openai/gpt-4o\n[]\n"
+
+
+def test_everything_that_is_stated_is_in_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_MODEL_ACCESS", f" {KEY}\n")
+    (account,) = accounts(
+        ModelOptions(
+            model="big-model",
+            base_url="http://gpu:8000/v1/",
+            key_variable="MY_MODEL_ACCESS",
+            temperature=0.0,
+            max_output_tokens=100,
+            timeout_seconds=9,
+            usd_per_million_input=1,
+            usd_per_million_output=2,
+            max_usd=3,
+            max_tokens=4000,
+        )
+    )
+
+    assert account == Account(
+        model="openai/big-model",
+        base_url="http://gpu:8000/v1",
+        key=SecretStr(KEY),
+        temperature=0.0,
+        max_output_tokens=100,
+        timeout_seconds=9,
+        usd_per_million_input=1,
+        usd_per_million_output=2,
+        max_usd=3,
+        max_tokens=4000,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ("qwen3", "openai/qwen3"),
+        ("openai/qwen3", "openai/qwen3"),
+        ("meta-llama/Llama-3.1-8B", "openai/meta-llama/Llama-3.1-8B"),
+        ("hosted_vllm/meta-llama/Llama-3.1-8B", "hosted_vllm/meta-llama/Llama-3.1-8B"),
+        ("ollama_chat/llama3", "ollama_chat/llama3"),
+    ],
+)
+def test_at_an_endpoint_of_ones_own_a_model_needs_no_provider(model: str, name: str) -> None:
+    assert accounts(ModelOptions(model=model, base_url="http://gpu:8000/v1"))[0].model == name
+
+
+def test_nothing_stated_and_nothing_saved_is_refused_with_the_remedy() -> None:
+    with pytest.raises(Refused, match="option model"):
+        accounts(ModelOptions())
+
+
+def test_a_block_without_a_server_is_refused() -> None:
+    with pytest.raises(Refused, match=r"'mine' .*Prefect server"):
+        accounts(ModelOptions(block="mine"))
+
+
+def test_a_block_on_a_server_that_does_not_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", nowhere())
+    with pytest.raises(Refused, match=r"'mine' .*http://127"):
+        accounts(ModelOptions(block="mine"))
+
+
+@pytest.mark.parametrize(("value", "state"), [(None, "not set"), ("", "empty"), ("  ", "empty")])
+def test_a_variable_without_a_key_is_refused_by_name(
+    value: str | None, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("MY_MODEL_ACCESS", value)
+    with pytest.raises(Refused, match=f"key_variable = MY_MODEL_ACCESS.* {state}"):
+        accounts(ModelOptions(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
+
+
+def test_the_key_in_the_place_of_its_variable_is_refused_and_not_shown() -> None:
+    with pytest.raises(ValidationError, match="key_variable") as caught:
+        ModelOptions(model="openai/gpt-4o", key_variable=KEY)
+
+    assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"base_url": "gpu:8000"}, "base_url is 'gpu:8000': begin it with http:// or https://"),
+        ({"usd_per_million_input": 1.0}, "usd_per_million_output is None: give both, or neither"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        ModelOptions(model="m", **options)
+
+
+def test_every_option_is_described() -> None:
+    assert all((field.description or "").endswith(".") for field in ModelOptions.model_fields.values())
+
+
+# Secrets
+
+
+def test_the_key_of_an_account_is_known_to_the_scrubber(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_MODEL_ACCESS", KEY)  # a name that does not tell that it is a secret
+    (account,) = accounts(ModelOptions(model="openai/gpt-4o", key_variable="MY_MODEL_ACCESS"))
+
+    assert scrub_text(f"key: {KEY}") == "key: [secret MY_MODEL_ACCESS]"
+    assert KEY not in repr(account) + account.model_dump_json()
+
+
+def test_a_secret_that_was_handed_over_is_taken_out_in_all_its_forms() -> None:
+    remember("HANDED", 'tell/no+one"else')
+
+    assert scrub_text('tell/no+one"else') == "[secret HANDED]"
+    assert scrub_text("a tell%2Fno%2Bone%22else b") == "a [secret HANDED] b"
+    assert "HANDED" in {secret.name for secret in known_secrets()}
+
+
+# Prices
+
+
+def test_stated_prices_come_first_and_a_known_model_has_the_providers() -> None:
+    stated = Account(model="openai/gpt-4o", usd_per_million_input=1, usd_per_million_output=3)
+
+    assert stated.usd(1_000_000, 1_000_000) == 4
+    assert 0 < (Account(model="openai/gpt-4o").usd(1000, 1000) or 0) < 1
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        Account(model="openai/no-such-model"),
+        Account(model="openai/gpt-4o", base_url="http://gpu:8000/v1"),
+        Account(model="ollama_chat/llama3"),
+    ],
+)
+def test_a_price_that_nobody_knows_is_none(account: Account) -> None:
+    assert account.usd(1000, 1000) is None
+
+
+# The check before a night
+
+
+def test_an_endpoint_that_lists_its_models_for_the_key_passes() -> None:
+    with FakeLLM(key=KEY) as server:
+        check(Account(model="openai/test", base_url=server.url, key=SecretStr(KEY)))
+
+    assert server.probes[0].key == KEY
+    assert server.requests == [], "nothing is bought"
+
+
+@pytest.mark.parametrize(("key", "remedy"), [(SecretStr("wrong"), "correct it"), (None, "key_variable")])
+def test_an_endpoint_that_does_not_take_the_key_is_told(key: SecretStr | None, remedy: str) -> None:
+    with (
+        FakeLLM(key=KEY) as server,
+        pytest.raises(Refused, match=rf"401.*{remedy}"),
+    ):
+        check(Account(model="openai/test", base_url=server.url, key=key))
+
+
+def test_an_endpoint_that_is_not_there_is_told() -> None:
+    with pytest.raises(Refused, match="base_url = http://127"):
+        check(Account(model="openai/test", base_url=nowhere()))
+
+
+def test_a_forgotten_v1_is_told() -> None:
+    with FakeLLM() as server, pytest.raises(Refused, match=server.url):
+        check(Account(model="openai/test", base_url=server.url.removesuffix("/v1")))
+
+
+def test_a_server_of_another_kind_need_not_list_models() -> None:
+    with FakeLLM() as server:
+        check(Account(model="ollama_chat/llama3", base_url=server.url.removesuffix("/v1")))
+
+
+def test_ollama_is_looked_for_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OLLAMA_API_BASE", nowhere())
+    with pytest.raises(Refused, match="base_url = http://127"):
+        check(Account(model="ollama_chat/llama3"))
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [("openai/gpt-4o", "OPENAI_API_KEY"), ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY")],
+)
+def test_a_missing_key_is_told_by_its_variable(
+    model: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Refused, match=f"'{model}' .*{variable}"):
+        check(Account(model=model))
+    monkeypatch.setenv(variable, KEY)
+    check(Account(model=model))
+
+
+def test_a_model_without_a_provider_is_refused() -> None:
+    with pytest.raises(Refused, match=r"'big-model' .*provider/model"):
+        check(Account(model="big-model"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (
+            {"max_usd": 1.0},
+            "max_usd = 1, but the price of 'openai/test' is not known: state usd_per_million_in",
+        ),
+        (
+            {"max_usd": 0.001, "usd_per_million_input": 1, "usd_per_million_output": 1},
+            "max_usd = 0.001 does not pay for one answer of max_output_tokens = 8192, 0.008192 USD",
+        ),
+        (
+            {"max_tokens": 5000},
+            "max_tokens = 5000 of the campaign leaves no room for one answer of max_output",
+        ),
+    ],
+)
+def test_a_limit_that_cannot_be_kept_is_refused(limits: dict[str, Any], reason: str) -> None:
+    with FakeLLM() as server, pytest.raises(Refused, match=reason):
+        check(Account(model="openai/test", base_url=server.url, **limits))
+
+
+@pytest.mark.parametrize("usd", [0, 1])
+def test_a_limit_with_stated_prices_passes(usd: float) -> None:
+    with FakeLLM() as server:
+        check(
+            Account(
+                model="openai/test",
+                base_url=server.url,
+                max_usd=1,
+                usd_per_million_input=usd,
+                usd_per_million_output=usd,
+            )
+        )
+
+
+# The scripted server itself
+
+
+def test_a_script_that_is_over_does_not_go_unnoticed() -> None:
+    import httpx
+
+    server = FakeLLM(["once"])
+    server.__enter__()
+    for expected in (200, 404):
+        body = {"messages": [{"role": "user", "content": "hello"}]}
+        assert httpx.post(f"{server.url}/chat/completions", json=body).status_code == expected
+    with pytest.raises(AssertionError, match="2 requests"):
+        server.__exit__(None, None, None)
+
+
+def test_a_reply_is_sent_as_it_is_written() -> None:
+    import httpx
+
+    body = {"messages": [{"role": "user", "content": "hello"}]}
+    with FakeLLM(lambda asked: Reply(asked.last, 503, {"Retry-After": "7"}, code="busy")) as server:
+        answer = httpx.post(f"{server.url}/chat/completions", json=body)
+
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "7")
+    assert answer.json()["error"]["message"] == "hello"

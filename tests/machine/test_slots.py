@@ -1,0 +1,556 @@
+"""Slots: one training at a time in each, whoever holds it or dies, and no process of anybody else's is ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+
+import environments
+from blocks.machine import Machine
+from environments import Environment
+from environments.limits import Limits
+from environments.plugins import Refused
+from flows.cli.doctor.gpus import slots as doctors_slots
+from tasks.machine import file_locks
+from tasks.machine.gpus import Gpu, visible
+from tasks.machine.slot_layout import Layout, here, saved_layout
+from tasks.machine.slots import SlotHeld, Slots
+from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.isolation import findings
+from tasks.sandbox.program import Program
+from tasks.system import interrupt, orphans
+from tasks.system.slot import NOWHERE, VISIBLE, Slot
+from tests.cli.test_doctor import nvidia_smi, told
+from tests.support.toy import FIT, GREEDY, nightshift, quadratic, start
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
+CARTPOLE = environments.load(environments.find("cartpole"))
+FOUR = [Gpu(index, f"GPU-{letter * 4}", "NVIDIA H200", None, None) for index, letter in enumerate("abcd")]
+LIST = "\n".join(f"{gpu.index}, {gpu.uuid}, 143771, 0, {gpu.name}" for gpu in FOUR)
+
+HOLD = """
+import os, subprocess, sys
+from pathlib import Path
+from tasks.machine.slots import Slots
+with Slots(Path(sys.argv[1]), cpu_slots=1, folder=Path(sys.argv[2])).hold() as slot:
+    {before}
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+LEAVE = """orphan = subprocess.Popen(["sleep", "600"], pass_fds=slot.fences, env={env}, start_new_session=True)
+    print(orphan.pid, flush=True)"""
+TRAIN = """from environments.limits import Limits
+    from tasks.sandbox.program import Program
+    from tasks.sandbox.confinement import VisiblePaths
+    there = Path(sys.argv[2]).parent / "trial"
+    there.mkdir()
+    view = VisiblePaths((there,), ())
+    program = Program(["sleep", "600"], cwd=there, log=there / "log", marker="slots/1", level="none", view=view,
+                      limits=Limits(), slot=slot)
+    print(psutil.Process(program.process.pid).children()[0].pid, flush=True)"""
+
+
+class Waited(Exception):
+    """The slot was not free."""
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Slots:
+    """A machine with a single slot."""
+    return Slots(tmp_path, cpu_slots=1, folder=tmp_path / "slots", patience=0.3)
+
+
+@contextmanager
+def holder(slots: Slots, before: str = "pass") -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the slot until its input ends, and says so."""
+    code = HOLD.format(before=before).replace("import os,", "import os, psutil,")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(slots.home), str(slots.folder)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT,
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def give_up(words: str) -> None:
+    raise Waited(words)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process lives; one that nobody has collected does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def run(place: Path, level: Level, code: str, slot: Slot, gpu: bool = False) -> str:
+    """The last line that a program prints in a slot."""
+    place.mkdir()
+    (place / "code.py").write_text(code)
+    view = VisiblePaths((place,), (), gpu=gpu)
+    with Program(
+        ["python", "-I", "code.py"], cwd=place, log=place.with_suffix(".log"), marker="slots/1", level=level,
+        view=view, limits=Limits(), slot=slot,
+    ) as program:  # fmt: skip
+        while program.poll(0.02) is None:
+            pass
+        return program.tail().splitlines()[-1]
+
+
+# One at a time
+
+
+def test_a_slot_is_held_by_one_process_and_who_waits_is_told_by_which(one: Slots) -> None:
+    told: list[str] = []
+    with holder(one) as other:
+        assert line(other) == "held"
+
+        def let_go(words: str) -> None:
+            told.append(words)
+            assert other.stdin is not None
+            other.stdin.close()
+
+        with one.hold(let_go) as slot:
+            assert slot.name == "cpu-0"
+    assert told == [f"cpu-0 is held by process {other.pid} ({Path(sys.executable).name} -c ...)"]
+
+
+def test_a_slot_is_held_by_one_thread_and_there_are_as_many_as_were_asked_for(tmp_path: Path) -> None:
+    two = Slots(tmp_path, cpu_slots=2, folder=tmp_path / "slots")
+    with two.hold(give_up) as first, two.hold(give_up) as second:
+        assert (first.name, second.name) == ("cpu-0", "cpu-1")
+        with pytest.raises(Waited, match=r"cpu-0 .*cpu-1"), two.hold(give_up):
+            pass
+    with two.hold(give_up) as again:
+        assert again.name == "cpu-0"
+
+
+def test_cpu_slots_are_those_of_a_home(tmp_path: Path, one: Slots) -> None:
+    with one.hold(), Slots(tmp_path / "elsewhere", cpu_slots=1, folder=one.folder).hold(give_up) as slot:
+        assert slot.name == "cpu-0"
+
+
+def test_without_a_number_there_is_a_slot_for_every_core_that_can_be_used(tmp_path: Path) -> None:
+    assert len(Slots(tmp_path).parts) == len(os.sched_getaffinity(0))
+
+
+def test_a_holder_that_is_killed_frees_its_slot(one: Slots) -> None:
+    with holder(one) as other:
+        assert line(other) == "held"
+        with one.hold(lambda _: other.kill()) as slot:
+            assert slot.name == "cpu-0"
+
+
+def test_who_waits_comes_before_who_gives_the_slot_back_and_wants_it_again(one: Slots) -> None:
+    order: list[str] = []
+    waits = threading.Event()
+
+    def other() -> None:
+        with one.hold(lambda _: waits.set()):
+            order.append("other")
+
+    thread = threading.Thread(target=other)
+    with one.hold():
+        thread.start()
+        assert waits.wait(30)
+    with one.hold():
+        order.append("again")
+    thread.join()
+    assert order == ["other", "again"]
+
+
+def test_who_waits_can_be_asked_to_end(one: Slots) -> None:
+    with one.hold(), interrupt.asked(), pytest.raises(KeyboardInterrupt), one.hold():
+        pass
+
+
+def test_a_lock_that_somebody_removed_is_not_held_twice(one: Slots) -> None:
+    path = one.folder / "some.lock"
+    file_locks.prepare(one.folder)
+    old = file_locks.take(path)
+    path.unlink()
+    new = file_locks.take(path)
+    assert old is not None and new is not None
+    assert file_locks.take(path) is None
+    os.close(old)
+    assert file_locks.take(path) is None
+    os.close(new)
+
+
+# What is left of an earlier life, and what is somebody else's
+
+
+def test_an_orphan_keeps_its_slot_until_it_is_ended_by_its_marker(one: Slots) -> None:
+    with holder(one, LEAVE.format(env={orphans.MARKER: "night-1/0007/1"})) as dead:
+        orphan = int(line(dead))
+        assert line(dead) == "held"
+        dead.kill()
+        dead.wait()
+    assert runs(orphan)
+    with one.hold():
+        assert not runs(orphan)
+
+
+def test_a_process_that_is_not_ours_is_left_alone_and_named(one: Slots) -> None:
+    with holder(one, LEAVE.format(env={})) as dead:
+        stranger = int(line(dead))
+        assert line(dead) == "held"
+    try:
+        said = rf"cpu-0 is used by process {stranger} \(sleep\), which is none of ours: end it"
+        with pytest.raises(SlotHeld, match=said), one.hold():
+            pass
+        assert runs(stranger)
+    finally:
+        os.kill(stranger, signal.SIGKILL)
+    with one.hold():
+        pass
+
+
+def test_an_orphan_that_poses_as_its_own_keeper_is_ended_all_the_same(
+    one: Slots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orphans, "KEEPER_SECONDS", 0.1)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+    posing = LEAVE.format(env={orphans.KEEPER: "night-1/0007/1"})
+    posing = posing.replace('["sleep", "600"]', f'[sys.executable, "-c", "{deaf}"]')
+    with holder(one, posing) as dead:
+        orphan = int(line(dead))
+        assert line(dead) == "held"
+        dead.kill()
+        dead.wait()
+    with one.hold():
+        assert not runs(orphan)
+
+
+def test_a_program_whose_engine_is_killed_is_gone_before_the_slot_is_used_again(one: Slots) -> None:
+    with holder(one, TRAIN) as dead:
+        program = int(line(dead))
+        assert line(dead) == "held"
+        dead.kill()
+    with one.hold():
+        assert not runs(program)
+
+
+def test_a_note_that_says_nonsense_is_no_holder(one: Slots) -> None:
+    file_locks.prepare(one.folder)
+    for text in ("", "no JSON", "[]", '{"pid": "x", "started": 1}'):
+        (one.folder / "cpu.lock").write_text(text)
+        assert file_locks.noted(one.folder / "cpu.lock") is None
+    (one.folder / "cpu.lock").write_text(json.dumps({"pid": os.getpid(), "started": "another boot 1"}))
+    assert file_locks.describe(one.folder / "cpu.lock") == "a process that has not said which"
+
+
+def test_a_link_in_the_place_of_the_folder_or_a_file_in_that_of_a_fence_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with pytest.raises(Refused, match="folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
+        pass
+    (tmp_path / "a.fence").touch()
+    with pytest.raises(Refused, match=r"fence|lock"):
+        file_locks.open_fence(tmp_path / "a.fence")
+
+
+def test_the_doctor_tells_who_holds_a_slot_and_what_is_left_in_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one = Slots(tmp_path, cpu_slots=1)
+    assert doctors_slots(tmp_path).fact == "none is held"
+    with one.hold():
+        check = doctors_slots(tmp_path)
+        assert (check.state, check.fact) == ("ok", f"cpu-0 is held by process {os.getpid()} (this one)")
+    assert doctors_slots(tmp_path).fact == "none is held"
+    fence = file_locks.open_fence(one.folder / f"{one.parts[0].locks[0]}.fence")
+    with subprocess.Popen(["sleep", "600"], pass_fds=(fence,)) as left:
+        os.close(fence)
+        check = doctors_slots(tmp_path)
+        left.kill()
+    assert (check.state, check.fact) == ("note", f"cpu-0 is not held, but used by process {left.pid} (sleep)")
+
+
+# What programs do in one
+
+HOSTILE = """
+import fcntl, os, stat
+fences = [n for n in map(int, os.listdir("/proc/self/fd")) if n > 9 and stat.S_ISFIFO(os.stat(n).st_mode)]
+for number in fences:
+    fcntl.flock(number, fcntl.LOCK_UN)
+os.closerange(3, 4096)
+print(len(fences))
+"""
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_a_program_inherits_the_fence_and_frees_nothing_by_giving_it_up(one: Slots, level: Level) -> None:
+    with one.hold() as slot:
+        assert run(one.home / "workspace", level, HOSTILE, slot) == "1"
+        with pytest.raises(Waited), one.hold(give_up):
+            pass
+    assert run(one.home / "without", level, HOSTILE, NOWHERE) == "0"
+
+
+REOPEN = """
+import os, stat
+(number,) = [n for n in map(int, os.listdir("/proc/self/fd")) if n > 9 and stat.S_ISFIFO(os.stat(n).st_mode)]
+try:
+    os.write(os.open(f"/proc/self/fd/{number}", os.O_RDWR | os.O_NONBLOCK), b"psst")
+except OSError:
+    pass
+"""
+LISTEN = REOPEN.partition("try:")[0] + "print(os.read(number, 9))"
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_what_a_program_writes_to_its_fence_never_reaches_the_next(one: Slots, level: Level) -> None:
+    with one.hold() as slot:
+        run(one.home / "first", level, REOPEN + "print(1)", slot)
+    with one.hold() as slot:
+        assert run(one.home / "second", level, LISTEN, slot) == "b''"
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_a_program_sees_the_gpus_of_its_slot_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, level: Level
+) -> None:
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", told(LIST)))
+    monkeypatch.setenv(VISIBLE, "0,1,2,3")
+    shown = f"import os\nprint(repr(os.environ.get({VISIBLE!r})))"
+    found = here(tmp_path, on("cuda"), Layout(((0, 1), (3, 2))))
+    pairs = Slots(tmp_path, found.groups, folder=tmp_path / "slots")
+    with pairs.hold(give_up) as first, pairs.hold(give_up) as second:
+        assert (first.name, second.name) == ("gpu-0-1", "gpu-3-2")
+        assert run(tmp_path / "one", level, shown, first, gpu=True) == "'GPU-aaaa,GPU-bbbb'"
+        assert run(tmp_path / "two", level, shown, second, gpu=True) == "'GPU-dddd,GPU-cccc'"
+        assert run(tmp_path / "cpu", level, shown, first) == "''"
+    assert run(tmp_path / "none", level, shown, NOWHERE, gpu=True) == "'0,1,2,3'"
+
+
+def test_programs_of_several_threads_do_not_end_one_another(tmp_path: Path) -> None:
+    def briefly() -> None:
+        run(tmp_path / "brief", "none", "print(1)", NOWHERE)
+
+    (tmp_path / "long").mkdir()
+    with Program(
+        ["sleep", "600"], cwd=tmp_path / "long", log=tmp_path / "long.log", marker="slots/2", level="none",
+        view=VisiblePaths((), ()), limits=Limits(),
+    ) as program:  # fmt: skip
+        thread = threading.Thread(target=briefly)
+        thread.start()
+        thread.join()
+        assert program.poll(0.2) is None
+
+
+# GPUs
+
+
+def test_a_group_of_gpus_is_taken_as_a_whole_or_not_at_all(tmp_path: Path, quiet_driver: None) -> None:
+    folder = tmp_path / "slots"
+    first, second, pair = (
+        Slots(tmp_path, (group,), folder=folder) for group in (FOUR[:1], FOUR[1:2], FOUR[1::-1])
+    )
+    with second.hold():
+        with pytest.raises(Waited, match="gpu-1-0"), pair.hold(give_up):
+            pass
+        with first.hold(give_up) as slot:
+            assert slot.gpus == ("GPU-aaaa",)
+    with pair.hold(give_up) as both:
+        assert both.gpus == ("GPU-bbbb", "GPU-aaaa")
+        assert len(both.fences) == 2
+        for alone in (first, second):
+            with pytest.raises(Waited), alone.hold(give_up):
+                pass
+
+
+@pytest.fixture
+def quiet_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four GPUs that nobody computes on."""
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", told(LIST)))
+    monkeypatch.delenv(VISIBLE, raising=False)
+
+
+def computing(pid: int) -> str:
+    """A script that shows a process on the first GPU as long as it lives."""
+    row = f"case $(cut -d' ' -f3 /proc/{pid}/stat 2>/dev/null) in Z|'') ;; *) echo 'GPU-aaaa, {pid}, 9, blender';; esac"
+    return f"case $1 in --query-gpu=*) echo '{LIST}';; *) {row};; esac\n"
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_who_computes_on_a_gpu_without_a_slot_is_ended_if_it_is_an_orphan_of_ours_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ours: bool
+) -> None:
+    environment = {orphans.MARKER: "night-1/0007/1"} if ours else {}
+    with subprocess.Popen(["/bin/sleep", "600"], env=environment) as process:
+        monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", computing(process.pid)))
+        slots = Slots(tmp_path, (tuple(FOUR[:1]),), folder=tmp_path / "slots", patience=10 if ours else 0.3)
+        if ours:
+            with slots.hold():
+                assert not runs(process.pid)
+        else:
+            said = (
+                rf"gpu-0 is used by process {process.pid} \(sleep\), which is none of ours: end it, or leave"
+            )
+            with pytest.raises(SlotHeld, match=said), slots.hold():
+                pass
+            assert runs(process.pid)
+            process.kill()
+
+
+def test_a_gpu_that_somebody_else_uses_is_passed_over_while_another_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", computing(os.getpid())))
+    slots = Slots(tmp_path, ((FOUR[0],), (FOUR[1],)), folder=tmp_path / "slots", patience=0.3)
+    with slots.hold(give_up) as slot:
+        assert slot.name == "gpu-1"
+        with pytest.raises(SlotHeld, match=f"gpu-0 .*{os.getpid()}"), slots.hold():
+            pass
+
+
+def on(device: str, gpus: int = 1) -> Environment:
+    return CARTPOLE.model_copy(update={"device": device, "gpus": gpus})
+
+
+@pytest.mark.parametrize(
+    ("device", "stated", "layout", "names"),
+    [
+        ("cuda", None, Layout(), ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]),
+        ("auto", None, Layout(), ["gpu-0", "gpu-1", "gpu-2", "gpu-3"]),
+        ("auto", "2,GPU-bb", Layout(), ["gpu-2", "gpu-1"]),
+        ("auto", "", Layout(cpu_slots=2), ["cpu-0", "cpu-1"]),
+        ("cpu", None, Layout(cpu_slots=3), ["cpu-0", "cpu-1", "cpu-2"]),
+        ("cuda", None, Layout(((0, 1), (2, 3))), ["gpu-0-1", "gpu-2-3"]),
+        ("cuda", "2,3", Layout(((0, 1), (2, 3))), ["gpu-2-3"]),
+    ],
+)
+@pytest.mark.usefixtures("quiet_driver")
+def test_the_device_says_which_slots_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, stated: str | None, layout: Layout, names: list[str]
+) -> None:  # fmt: skip
+    if stated is not None:
+        monkeypatch.setenv(VISIBLE, stated)
+    assert [part.name for part in here(tmp_path, on(device), layout).parts] == names
+
+
+@pytest.mark.usefixtures("quiet_driver")
+def test_a_layout_that_this_machine_cannot_have_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Refused, match=r"\[\[0, 4\]\].* 0, 1, 2, 3"):
+        here(tmp_path, on("auto"), Layout(((0, 4),)))
+    monkeypatch.setenv(VISIBLE, "0,2")
+    with pytest.raises(Refused, match="CUDA_VISIBLE_DEVICES = '0,2'"):
+        here(tmp_path, on("auto"), Layout(((0, 1), (2, 3))))
+
+
+@pytest.mark.usefixtures("quiet_driver")
+def test_a_run_that_needs_two_gpus_gets_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = on("cuda", gpus=2)
+    assert [part.name for part in here(tmp_path, pair).parts] == ["gpu-0-1", "gpu-2-3"]
+    assert [part.name for part in here(tmp_path, pair, Layout(((0,), (1, 3)))).parts] == ["gpu-1-3"]
+    monkeypatch.setenv(VISIBLE, "1,2,3")
+    assert [part.name for part in here(tmp_path, pair).parts] == ["gpu-1-2"]
+    monkeypatch.setenv(VISIBLE, "3")
+    with pytest.raises(Refused, match="cartpole needs 2 GPUs"):
+        here(tmp_path, pair)
+
+
+def test_a_driver_that_fails_is_refused_where_a_gpu_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", "echo 'no driver'; exit 9"))
+    with pytest.raises(Refused, match=r"device = 'cuda'.*status 9: no driver"):
+        here(tmp_path, on("cuda"))
+    assert here(tmp_path, on("auto")).groups == ()
+
+
+@pytest.mark.parametrize(
+    ("stated", "uuids"),
+    [
+        (None, ["GPU-aaaa", "GPU-bbbb", "GPU-cccc", "GPU-dddd"]),
+        ("3, 0", ["GPU-dddd", "GPU-aaaa"]),
+        ("1,9,2", ["GPU-bbbb"]),
+        ("-1", []),
+        ("NoDevFiles", []),
+        ("GPU-c", ["GPU-cccc"]),
+        ("MIG-7,0", ["MIG-7", "GPU-aaaa"]),
+    ],
+)
+def test_the_variable_is_read_as_cuda_reads_it(stated: str | None, uuids: list[str]) -> None:
+    assert [gpu.uuid for gpu in visible(FOUR, stated)] == uuids
+
+
+# Two campaigns
+
+NOTES = (
+    """\
+import json, os, time
+began = time.clock_gettime(time.CLOCK_BOOTTIME)
+time.sleep(0.05)
+"""
+    + FIT
+    + """
+(args.out / "interval.json").write_text(json.dumps([began, time.clock_gettime(time.CLOCK_BOOTTIME)]))
+"""
+)
+
+
+@pytest.fixture
+def saved(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server whose Machine block says that there is one slot."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    monkeypatch.setenv("PREFECT_API_URL", server)
+    with temporary_settings({PREFECT_API_URL: server}):
+        Machine(cpu_slots=1).save("nightshift", overwrite=True)
+        yield server
+        Machine.delete("nightshift")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_campaigns_that_share_one_slot_never_train_at_the_same_time(
+    tmp_path: Path, home: Path, saved: str
+) -> None:
+    environment = quadratic(tmp_path / "quadratic", fit=NOTES)
+    ends = ["--proposer", "random_search", "--trials", "24", *GREEDY, "--tracking", "off"]
+    both = [start("run", str(environment), "--name", name, *ends, server=saved) for name in ("a", "b")]
+    try:
+        said = [process.communicate(timeout=800)[0] for process in both]
+    finally:
+        for process in both:
+            process.kill()
+    assert [process.returncode for process in both] == [0, 0], said
+    paths = home.glob("*/trials/*/out/interval.json")
+    trials = sorted((json.loads(path.read_text()), path.parts[-5]) for path in paths)
+    assert len(trials) == 50
+    assert all(end <= begin for ((_, end), _), ((begin, _), _) in pairwise(trials))
+    assert sum(one != other for (_, one), (_, other) in pairwise(trials)) > 10, "they take turns"
+
+
+@pytest.mark.slow
+def test_more_trials_at_once_than_there_are_slots_are_refused(tmp_path: Path, saved: str) -> None:
+    assert saved_layout() == Layout(cpu_slots=1)
+    environment = quadratic(tmp_path / "quadratic")
+    done = nightshift("run", str(environment), "--parallel", "2", "--tracking", "off", server=saved)
+    assert done.returncode == 2
+    assert "parallel = 2, but this machine has 1 slot for quadratic (cpu-0): ask for fewer, or" in done.stderr

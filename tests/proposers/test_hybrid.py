@@ -1,0 +1,134 @@
+"""Hybrid: which way it goes, told from the history alone, and whose suggestion a trial gets."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments.plugins import Refused
+from tasks.propose import load
+from tasks.proposers.hybrid import Hybrid
+from tasks.proposing.brief import Unavailable, Unusable
+from tasks.trial import History, VerdictKind
+from tests.proposers.test_proposers import decided
+from tests.support.fake_llm import FakeLLM, Reply
+from tests.support.proposals import brief_of
+from tests.support.toy import FIT, quadratic
+
+STALLED = ["discard"] * 3
+WAYS = {"stall": 3, "failures": 2, "spell": 4}
+
+
+def night(*fates: str) -> History:
+    """A history of these fates: keep, discard, crash, cancelled; of an edit where it begins so; or `fell`, where another
+    proposer had to take the turn."""
+    history: History = (decided((), 1.0, {"x": 0.0}),)
+    for number, fate in enumerate(fates, 1):
+        what, _, how = fate.rpartition(" ")
+        trial = decided(history, None if how == "crash" else 0.0, {"x": float(number)})
+        kind: VerdictKind = "discard" if how in ("fell", "idea") else how  # type: ignore[assignment]
+        verdict = replace(trial.verdict, kind=kind, reason="as a test says")
+        proposal = replace(
+            trial.proposal,
+            instead_of="hybrid: no answer" if how == "fell" else "",
+            proposer="llm_diff" if what == "edit" else "tpe",
+        )
+        proposal = replace(proposal, inbox="0001" if fate == "idea" else "")
+        history += (replace(trial, verdict=verdict, proposal=proposal),)
+    return history
+
+
+@pytest.mark.parametrize(
+    ("fates", "way", "why"),
+    [
+        ([], "numbers", ""),
+        (["discard"] * 2, "numbers", ""),
+        (["discard"] * 3, "code", "over to code: 3 trials of numbers in a row without a keep"),
+        (["discard", "discard", "keep", "discard", "discard"], "numbers", ""),
+        (["discard", "crash", "cancelled"], "code", "over to code: 3 trials of numbers in a row without a keep"),
+        (["discard", "discard", "idea", "idea"], "numbers", ""),
+        ([*STALLED, "edit discard"], "code", ""),
+        ([*STALLED, "edit keep"], "numbers", "back to numbers: the edit of trial 4 was kept, and is to be tuned"),
+        ([*STALLED, "fell"], "code", ""),
+        ([*STALLED, "fell", "edit crash"], "numbers", "back to numbers: 2 edits in a row could not be tried"),
+        ([*STALLED, "fell", "edit discard", "edit crash"], "code", ""),
+        (STALLED + ["edit discard"] * 4, "numbers", "back to numbers: 4 edits in a row without a keep"),
+        ([*STALLED, "discard", "keep", "discard", "discard"], "code", ""),
+        ([*STALLED, "discard", "keep", "edit keep"], "numbers", "back to numbers: the edit of trial 6 was kept, and is to be tuned"),
+        (STALLED + ["fell"] * 2 + ["discard"] * 2, "numbers", ""),
+        (STALLED + ["fell"] * 2 + ["discard"] * 3, "code", "over to code: 3 trials of numbers in a row without a keep"),
+    ],
+)  # fmt: skip
+def test_the_way_follows_from_the_history(fates: list[str], way: str, why: str) -> None:
+    stand = Hybrid(**WAYS).stand(night(*fates))
+    assert (stand.way, stand.why) == (way, why)
+
+
+def hybrid(server: FakeLLM, **options: object) -> Hybrid:
+    account = {"model": "test", "base_url": server.url, "key_variable": "A_KEY"}
+    made = load("hybrid", {**account, **WAYS, **options})
+    assert isinstance(made, Hybrid)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_KEY", "sk-of-a-test-0123456789")
+
+
+def quad(tmp_path: Path) -> environments.Environment:
+    return environments.load(quadratic(tmp_path / "quad"))
+
+
+def test_numbers_come_from_the_optimiser_and_ask_nobody(tmp_path: Path) -> None:
+    with FakeLLM([]) as server:
+        found = hybrid(server, fraction=0.0).propose(brief_of(quad(tmp_path), night("discard")))
+    assert found is not None and found.proposer == "tpe" and found.files is None
+    assert server.requests == []
+
+
+def test_the_adviser_sees_what_the_optimiser_would_try(tmp_path: Path) -> None:
+    answer = json.dumps({"rationale": "closer", "category": "x", "params": {"x": 1.25}})
+    brief = brief_of(quad(tmp_path), night("discard"), seed=7)
+    hint = load("tpe", {}).propose(brief)
+    assert hint is not None
+    with FakeLLM([answer]) as server:
+        found = hybrid(server, fraction=1.0).propose(brief)
+    assert found is not None and (found.proposer, found.model) == ("llm", "openai/test")
+    assert found.params["x"] == 1.25
+    assert f"{hint.params['x']:.4g}" in server.requests[0].prompt
+
+
+def test_code_comes_from_the_writer_and_says_that_the_way_has_changed(tmp_path: Path) -> None:
+    edit = (
+        "RATIONALE: clip it\nCATEGORY: clipping\n\nfit.py\n<<<<<<< SEARCH\n"
+        '(args.out / "model.json").write_text(json.dumps({"x": args.x}))\n=======\n'
+        '(args.out / "model.json").write_text(json.dumps({"x": min(args.x, 1.1)}))\n>>>>>>> REPLACE\n'
+    )
+    with FakeLLM([edit]) as server:
+        found = hybrid(server).propose(brief_of(quad(tmp_path), night(*["discard"] * 3)))
+    assert found is not None and found.proposer == "llm_diff"
+    assert found.files == {"fit.py": FIT.replace('{"x": args.x}', '{"x": min(args.x, 1.1)}')}
+    assert found.switch == "over to code: 3 trials of numbers in a row without a keep"
+
+
+def test_what_goes_wrong_is_told_under_the_name_of_who_was_asked(tmp_path: Path) -> None:
+    brief = brief_of(quad(tmp_path), night(*["discard"] * 3))
+    with FakeLLM(["no edit at all", Reply("bad key", status=401)]) as server:
+        with pytest.raises(Unusable) as unusable:
+            hybrid(server).propose(brief)
+        with pytest.raises(Unavailable, match=r"^llm_diff: "):
+            hybrid(server).propose(brief)
+    assert unusable.value.refusal.proposer == "llm_diff"
+
+
+def test_a_part_that_does_not_exist_is_refused_before_the_first_trial() -> None:
+    with (
+        FakeLLM([]) as server,
+        pytest.raises(Refused, match=r"'lm_diff'.*'llm_diff'"),
+    ):
+        hybrid(server, writer="lm_diff").preflight()

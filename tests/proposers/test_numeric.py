@@ -1,0 +1,256 @@
+"""CMA-ES and the Gaussian process, and what they share with TPE: what a history tells them, and never a point twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from environments.plugins import Refused
+from environments.space import Choice, Float, Int, Space
+from tasks.proposers import _axes, cmaes, gp
+from tasks.proposers._numeric import Numeric, Seen
+from tasks.proposers.cmaes import Cmaes
+from tasks.proposers.gp import Gp
+from tasks.proposers.random_search import RandomSearch
+from tasks.proposers.tpe import Tpe
+from tasks.proposing.brief import Brief, Refusal
+from tasks.store.seeds import derive
+from tasks.trial import History, Params, Proposal
+from tests.proposers.test_proposers import decided
+from tests.proposers.test_tpe import (
+    PLANE,
+    SWITCHES,
+    cancelled,
+    check,
+    defaults,
+    distance,
+    scores,
+    spaces,
+    started,
+)
+
+SEARCHES: tuple[type[Numeric], ...] = (Tpe, Cmaes, Gp)
+every_search = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.__name__)
+
+
+def propose(search: Numeric, space: Space, history: History, seed: int = 0, **more: object) -> Params:
+    suggestion = search.propose(Brief(space, history, seed=seed, **more))  # type: ignore[arg-type]
+    assert suggestion is not None
+    return suggestion.params
+
+
+def walked(search: Numeric | RandomSearch, space: Space, trials: int, seed: int) -> History:
+    """A campaign in which the score is how near a trial comes to the bottom of the bowl."""
+    history = started(space, -distance(defaults(space)), seed)
+    for number in range(1, trials + 1):
+        suggestion = search.propose(Brief(space, history, {}, derive(seed, "propose", number, 1)))
+        assert suggestion is not None
+        params = defaults(space) | suggestion.params
+        history += (decided(history, -distance(params), params),)
+    return history
+
+
+def nearest(history: History) -> float:
+    return min(distance(trial.proposal.params) for trial in history)
+
+
+def test_cma_es_comes_nearer_to_the_best_point_than_random_search() -> None:
+    ours = [nearest(walked(Cmaes(), PLANE, 30, seed)) for seed in range(10)]
+    chance = [nearest(walked(RandomSearch(), PLANE, 30, seed)) for seed in range(10)]
+    assert np.mean(ours) < np.mean(chance) / 1.5
+
+
+@pytest.mark.slow
+def test_the_gaussian_process_comes_nearer_to_the_best_point_than_random_search() -> None:
+    ours = nearest(walked(Gp(), PLANE, 10, seed=0))
+    chance = [nearest(walked(RandomSearch(), PLANE, 10, seed)) for seed in range(20)]
+    assert ours < np.quantile(chance, 0.1)
+
+
+@every_search
+def test_all_searches_begin_with_the_same_design(search: type[Numeric]) -> None:
+    history = started(PLANE, seed=3)
+    for number in range(1, 5):
+        params = propose(search(), PLANE, history, seed=number)
+        assert params == propose(Tpe(), PLANE, history, seed=100 + number)
+        history += (decided(history, float(number), params),)
+    suggestion = search().propose(Brief(PLANE, history))
+    assert suggestion and suggestion.rationale == f"{search.title} on 5 scored trials, best 4 (trial 4)"
+
+
+@every_search
+def test_a_small_space_is_tried_out_once_and_then_there_is_nothing_left(search: type[Numeric]) -> None:
+    history, seen = started(SWITCHES), {repr(defaults(SWITCHES))}
+    while (
+        suggestion := search(startup=8).propose(Brief(SWITCHES, history, {}, seed=len(history)))
+    ) is not None:
+        params = defaults(SWITCHES) | suggestion.params
+        assert repr(params) not in seen
+        seen.add(repr(params))
+        history += (decided(history, None if len(history) % 4 == 1 else len(history) % 3, params),)
+    assert len(seen) == 4 * 3
+
+
+@every_search
+def test_what_is_under_way_is_not_asked_again(search: type[Numeric]) -> None:
+    history = walked(RandomSearch(), SWITCHES | PLANE, 6, seed=1)
+    pending: dict[int, Proposal] = {}
+    for number in range(7, 10):
+        pending[number] = Proposal(propose(search(), SWITCHES | PLANE, history, pending=dict(pending)))
+    assert len({repr(proposal.params) for proposal in pending.values()}) == 3
+
+
+@every_search
+def test_a_suggestion_that_was_refused_is_not_made_again(search: type[Numeric]) -> None:
+    for history in (started(PLANE), walked(RandomSearch(), PLANE, 6, seed=1)):
+        refusals: tuple[Refusal, ...] = ()
+        said = []
+        for _ in range(3):
+            said.append(propose(search(), PLANE, history, refusals=refusals))
+            refusals += (Refusal("as good as tried"),)
+        assert len({repr(params) for params in said}) == 3
+
+
+@every_search
+def test_with_a_new_program_a_point_may_be_tried_again(search: type[Numeric]) -> None:
+    space: Space = {"flag": Choice(values=(False, True), default=False)}
+    history = started(space, 1.0)
+    history += (decided(history, 0.5, {"flag": True}),)
+    assert search().propose(Brief(space, history)) is None
+    edited = decided(history, 9.0, {"flag": False})
+    edited = dataclasses.replace(edited, proposal=dataclasses.replace(edited.proposal, edit="--- a\n+++ b\n"))
+    assert edited.verdict.kind == "keep"
+    assert propose(search(), space, (*history, edited)) == {"flag": True}
+
+
+def test_whoever_proposed_a_trial_and_whatever_its_program_was_it_counts() -> None:
+    history = walked(RandomSearch(), PLANE, 12, seed=1)
+    edit = dataclasses.replace(history[5].proposal, edit="--- a\n+++ b\n", proposer="llm_diff")
+    edited = (*history[:5], dataclasses.replace(history[5], proposal=edit), *history[6:])
+    mean = cmaes._told(Seen.of(PLANE, history, {}), None, 0).mean
+    assert cmaes._told(Seen.of(PLANE, edited, {}), None, 0).mean.tolist() == mean.tolist()
+    assert (
+        cmaes._told(Seen.of(PLANE, (*history[:5], *history[6:]), {}), None, 0).mean.tolist() != mean.tolist()
+    )
+
+
+def test_cma_es_learns_generation_by_generation_in_the_order_of_decisions() -> None:
+    history = walked(RandomSearch(), PLANE, 14, seed=2)
+    told = [cmaes._told(Seen.of(PLANE, history[:count], {}), 5, 0) for count in (4, 5, 9, 10, 15)]
+    assert [search.generation for search in told] == [0, 1, 1, 2, 3]
+    assert told[0].mean.tolist() == [0.5, 0.5]
+    assert told[1].mean.tolist() == told[2].mean.tolist() != told[3].mean.tolist()
+
+
+def test_cma_es_moves_away_from_crashes_and_from_what_was_cancelled() -> None:
+    for bad in ("crash", "cancelled"):
+        history = started(PLANE, None)
+        for number in range(1, 12):
+            left = number % 2 == 0
+            params = {"x": -0.8 if left else 0.8, "y": 0.1}
+            trial = decided(history, None if left else 0.0, params)
+            history += (cancelled(trial, 3.0, 99.0) if left and bad == "cancelled" else trial,)
+        assert cmaes._told(Seen.of(PLANE, history, {}), 6, 0).mean[0] > 0.6
+
+
+def test_a_choice_without_an_order_is_drawn_as_often_as_it_did_well() -> None:
+    space: Space = PLANE | {"act": Choice(values=("a", "b", "c"), default="a")}
+    history = started(space, 0.0)
+    for number in range(1, 25):
+        act = "abc"[number % 3]
+        history += (decided(history, 1.0 if act == "b" else 0.0, {"x": number / 25, "y": 0.1, "act": act}),)
+    drawn = [propose(Cmaes(), space, history, seed=seed)["act"] for seed in range(60)]
+    assert {"a", "b", "c"} == set(drawn)
+    assert drawn.count("b") > 30
+
+
+def test_the_gaussian_process_is_told_scores_and_what_stands_for_a_missing_one() -> None:
+    history = started(PLANE, 5.0)
+    for score in (7.0, 1.0, None, 6.0, 7.0):
+        history += (decided(history, score, {"x": len(history) / 10, "y": 0.5}),)
+    told = gp.goodness([*history, cancelled(history[1], 3.0, 99.0)])
+    assert told[:3] == [5.0, 7.0, 1.0]
+    assert told[3] == 1.0, "a crash is as bad as the worst score"
+    assert told[6] == 5.0, "what was cancelled is like the lower quartile"
+
+
+def test_one_run_that_diverged_does_not_make_all_others_equal() -> None:
+    history = started(PLANE, 5.0)
+    for score in (7.0, -1e30, None, 6.0, 8.0):
+        history += (decided(history, score, {"x": len(history) / 10, "y": 0.5}),)
+    told = gp.goodness(history)
+    assert told == [5.0, 7.0, -1.0, -1.0, 6.0, 8.0], (
+        "three times the distance of the quartiles 5 and 7 below 5"
+    )
+
+
+def test_the_gaussian_process_minimises_where_less_is_better() -> None:
+    history = started(PLANE, 3.0, higher=False)
+    history += (decided(history, 1.0, {"x": 0.1, "y": 0.5}, higher_is_better=False),)
+    low, high = gp.goodness(history)
+    assert low < high
+
+
+def test_without_torch_the_gaussian_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(Refused, match=r"'gp' .*'torch'.*'tpe'"):
+        Gp().preflight()
+
+
+@pytest.mark.parametrize("name", ["tpe", "cmaes", "gp"])
+def test_what_is_heavy_is_loaded_by_its_user_only(name: str) -> None:
+    code = f"import sys, tasks.proposers.{name}; print(sorted({{'optuna', 'torch', 'scipy', 'cmaes'}} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2]
+    )
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+axes_of_numbers = st.dictionaries(
+    st.sampled_from("ab"),
+    st.one_of(
+        st.builds(lambda low, span: Float(low=low, high=low + span, default=low), st.floats(-9, 9), st.floats(0.1, 9)),
+        st.builds(lambda low, span: Int(low=low, high=low + span, default=low, log=low > 0), st.integers(-9, 9), st.integers(1, 99)),
+        st.just(Choice(values=(0.9, 0.99, 0.5), default=0.9)),
+        st.just(Choice(values=("a", True), default="a")),
+    ),
+    min_size=1,
+)  # fmt: skip
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(space=axes_of_numbers, seed=st.integers(0, 99))
+def test_a_number_is_found_again_at_its_fraction_of_the_scale(space: Space, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for axis in _axes.varied(space):
+        number = axis.number(space[axis.name].sample(rng))
+        assert 0 <= axis.fraction(number) <= 1
+        assert axis.at(axis.fraction(number)) == pytest.approx(number)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(
+    space=spaces,
+    outcomes=st.lists(scores, max_size=12),
+    higher=st.booleans(),
+    seed=st.integers(0, 2**31 - 1),
+)
+def test_whatever_happened_cma_es_proposes_something_new_in_the_space(
+    space: Space, outcomes: list[float | str | None], higher: bool, seed: int
+) -> None:
+    history = started(space, 1.0, seed, higher)
+    for outcome in outcomes:
+        suggestion = Cmaes(startup=2).propose(Brief(space, history, {}, seed))
+        if suggestion is None:
+            break
+        check(space, history, suggestion)
+        score = None if isinstance(outcome, str) else outcome
+        trial = decided(history, score, defaults(space) | suggestion.params, higher_is_better=higher)
+        history += (cancelled(trial, 3.2, None) if isinstance(outcome, str) else trial,)

@@ -1,0 +1,342 @@
+"""Conformance of every proposer: a function of what it is given, whose proposals lie in the space."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+import environments
+from environments import Environment, plugins
+from environments.plugins import Refused
+from environments.score import Score
+from tasks import propose
+from tasks.decide import weigh
+from tasks.deciding.values import JudgedTrial
+from tasks.propose import PROPOSERS
+from tasks.proposers import Proposer
+from tasks.proposing.brief import Brief, Pending
+from tasks.rules.greedy import Greedy
+from tasks.store.seeds import derive
+from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
+from tests.support.proposals import next_proposal
+from tests.support.toy import QUADRATIC, quadratic
+
+NAMES = tuple(
+    name
+    for name in plugins.names(PROPOSERS)
+    if not plugins.load(PROPOSERS, name, Proposer).asks  # type: ignore[type-abstract]
+)
+"""Those that ask nobody outside of this process."""
+SPACES = """
+[space.lr]
+type = "float"
+low = 1e-5
+high = 1e-2
+log = true
+default = 1e-3
+
+[space.layers]
+type = "int"
+low = 1
+high = 3
+default = 2
+
+[space.act]
+type = "choice"
+values = ["tanh", "relu", true, 1]
+default = "tanh"
+"""
+
+
+@functools.cache
+def undemanding() -> Environment:
+    """An environment without guards, in which nothing has to be learned."""
+    return environments.load(environments.find("cartpole"), {"allow_untrained": True})
+
+
+def decided(
+    history: History,
+    score: float | None,
+    params: Params,
+    *,
+    seconds: float = 5.0,
+    wall: float = 6.0,
+    higher_is_better: bool = True,
+) -> Trial:
+    """The trial after `history` as the engine decides it under rule greedy: a run with a score, or a crash."""
+    number = len(history)
+    run = Run(
+        f"trials/{number:04d}", number, seconds, "finished", started=1e9 + 10 * number, wall_seconds=seconds
+    )
+    judged = (
+        Score.missing("exited with status 3", higher_is_better)
+        if score is None
+        else Score.of([score], higher_is_better)
+    )
+    proposal = Proposal(params, rationale="as a test says", parent=0 if number else None, seen=number)
+    verdict = weigh(history, undemanding(), Greedy(), JudgedTrial(number, proposal, (run,), judged))
+    assert isinstance(verdict, Verdict)
+    return Trial(number, 1, number, proposal, (run,), judged, verdict, wall)
+
+
+def history_of(environment: Environment, trials: int) -> History:
+    """A baseline and so many trials after it: the second and every third crashed, the last repeats the first."""
+    history: History = (decided((), 1.0, environment.defaults),)
+    random_search = propose.load("random_search", {})
+    for number in range(1, trials + 1):
+        suggestion = random_search.propose(
+            Brief(environment.space, history, {}, derive(5, "propose", number, 1))
+        )
+        assert suggestion is not None
+        params = environment.complete(suggestion.params)
+        if number == trials > 1:
+            params = history[1].proposal.params
+        history += (decided(history, None if number % 3 == 2 else number % 5, params),)
+    return history
+
+
+def mixed(tmp_path: Path) -> Environment:
+    """Every kind of parameter."""
+    return environments.load(quadratic(tmp_path / "mixed", toml=QUADRATIC + SPACES))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("trials", [0, 1, 2, 7])
+def test_a_proposal_lies_in_the_space_whatever_happened_before(
+    tmp_path: Path, name: str, trials: int
+) -> None:
+    environment = mixed(tmp_path)
+    history = history_of(environment, trials)
+    proposal = next_proposal(environment, propose.load(name, {}), history, seed=3)
+    assert proposal is not None
+    assert environment.complete(proposal.params) == proposal.params
+    assert proposal.params.keys() == environment.defaults.keys()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("bundled", environments.bundled())
+def test_a_proposal_lies_in_the_space_of_every_bundled_environment(name: str, bundled: str) -> None:
+    environment = environments.load(environments.find(bundled))
+    history = history_of(environment, 4)
+    for seed in range(1 if name == "gp" else 5):  # which takes its time
+        proposal = next_proposal(environment, propose.load(name, {}), history, seed)
+        assert proposal is not None and environment.complete(proposal.params) == proposal.params
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_history_in_which_everything_crashed_is_survived(tmp_path: Path, name: str) -> None:
+    environment = mixed(tmp_path)
+    history: History = ()
+    for _ in range(6):
+        history += (decided(history, None, environment.defaults),)
+    assert next_proposal(environment, propose.load(name, {}), history, seed=3) is not None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_proposal_says_who_made_it_why_and_from_what(tmp_path: Path, name: str) -> None:
+    environment = mixed(tmp_path)
+    proposal = next_proposal(environment, propose.load(name, {}), history_of(environment, 4), seed=3)
+    assert proposal is not None
+    assert (proposal.proposer, proposal.parent, proposal.seen, proposal.edit) == (name, 0, 5, None)
+    assert proposal.rationale
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_first_proposal_is_the_baseline_whoever_proposes(tmp_path: Path, name: str) -> None:
+    environment = mixed(tmp_path)
+    proposal = next_proposal(environment, propose.load(name, {}), (), seed=3)
+    assert proposal is not None
+    assert (proposal.params, proposal.proposer, proposal.parent) == (environment.defaults, "baseline", None)
+
+
+@pytest.mark.parametrize("name", ["grid", "tpe"])
+def test_what_is_under_way_is_not_proposed_again(tmp_path: Path, name: str) -> None:
+    environment = mixed(tmp_path)
+    proposer = propose.load(name, {"points": 2} if name == "grid" else {})
+    history = history_of(environment, 1)
+    pending: dict[int, Proposal] = {}
+    for number in range(2, 14):
+        proposal = next_proposal(environment, proposer, history, seed=3, pending=pending)
+        assert proposal is not None
+        assert proposal.pending == tuple(pending)
+        pending[number] = proposal
+    assert len({repr(proposal.params) for proposal in pending.values()}) == 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_baseline_that_is_under_way_is_no_trial_of_the_search(tmp_path: Path, name: str) -> None:
+    environment = mixed(tmp_path)
+    proposer, history = propose.load(name, {}), history_of(environment, 2)
+    same = [
+        next_proposal(environment, proposer, history, seed=3, pending=pending)
+        for pending in ({}, {0: history[0].proposal})
+    ]
+    assert same[0] and same[1] and same[0].params == same[1].params
+
+
+def proposals(folder: Path) -> str:
+    """What every proposer says to the same histories, pending trials and seeds, as JSON."""
+    environment = environments.load(folder)
+    first: Pending = {6: Proposal(environment.defaults | {"x": 1.5})}
+    asked = itertools.product(NAMES, (0, 5), (1,), ({}, first))
+    found = [
+        next_proposal(environment, propose.load(name, {}), history_of(environment, trials), seed, pending)
+        for name, trials, seed, pending in asked
+    ]
+    return TypeAdapter(list[Proposal | None]).dump_json(found).decode()
+
+
+def test_the_same_history_and_seed_give_the_same_proposal_here_and_in_another_process(tmp_path: Path) -> None:
+    folder = mixed(tmp_path).folder
+    here = proposals(folder)
+    assert proposals(folder) == here
+    code = (
+        "import sys; from pathlib import Path\nfrom tests.proposers.test_proposers import proposals\n"
+        "print(proposals(Path(sys.argv[1])))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONHASHSEED": "77"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == here, done.stderr
+
+
+def test_random_search_draws_anew_with_another_seed(tmp_path: Path) -> None:
+    environment = mixed(tmp_path)
+    history = history_of(environment, 2)
+    drawn = [
+        next_proposal(environment, propose.load("random_search", {}), history, seed) for seed in range(20)
+    ]
+    assert len({proposal.params["lr"] for proposal in drawn if proposal}) == 20
+
+
+def test_random_search_does_not_look_at_the_history(tmp_path: Path) -> None:
+    environment = mixed(tmp_path)
+    random_search = propose.load("random_search", {})
+    some, more = (
+        next_proposal(environment, random_search, history_of(environment, n), seed=3) for n in (2, 5)
+    )
+    assert some and more and some.params == more.params
+
+
+@pytest.mark.parametrize(("points", "total"), [(1, 4), (2, 2 * 2 * 2 * 4), (4, 4 * 4 * 3 * 4)])
+def test_grid_visits_every_point_exactly_once_and_then_stops(tmp_path: Path, points: int, total: int) -> None:
+    environment = mixed(tmp_path)
+    grid = propose.load("grid", {"points": points})
+    history: History = (decided((), 1.0, environment.defaults),)
+    visited = [repr(environment.defaults)] if points == 1 else []  # then the baseline is a point of the grid
+    while (proposal := next_proposal(environment, grid, history, seed=len(history))) is not None:
+        visited.append(repr(proposal.params))
+        history += (decided(history, None if len(history) % 3 else 2.0, proposal.params),)
+    assert len(visited) == len(set(visited)) == total
+
+
+def test_grid_has_nothing_to_try_where_nothing_varies(tmp_path: Path) -> None:
+    environment = environments.load(
+        quadratic(tmp_path / "still", toml=QUADRATIC[: QUADRATIC.index("[space.x]")] + "[fixed]\nx = 1.0\n")
+    )
+    history = (decided((), 1.0, environment.defaults),)
+    assert next_proposal(environment, propose.load("grid", {}), history, seed=0) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_unknown_option_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match=f"{name}: no_such_option"):
+        propose.load(name, {"no_such_option": 1})
+
+
+@pytest.mark.parametrize(
+    ("points", "why"),
+    [
+        (0, "greater than or equal to 1, got 0"),
+        (1001, "less than or equal to 1000, got 1001"),
+        (2.5, "valid integer"),
+    ],
+)
+def test_a_grid_of_no_points_or_too_many_is_refused(points: float, why: str) -> None:
+    with pytest.raises(Refused, match=rf"grid: points: .*{why}"):
+        propose.load("grid", {"points": points})
+
+
+AGAIN = '''\
+"""Again: the champion once more, with another x."""
+
+from __future__ import annotations
+
+from tasks.proposers import Brief, Proposer, Suggestion
+from tasks.trial import best
+
+
+class Again(Proposer):
+    """The champion's other parameters once more."""
+
+    def propose(self, brief: Brief) -> Suggestion | None:
+        champion = best(brief.history)
+        return Suggestion({**champion.proposal.params, "x": 0.125}, "does it hold?") if champion else None
+'''
+
+
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, **files: str) -> str:
+    """A package folder with these files, which can be imported for the length of a test."""
+    folder = tmp_path / "plugs" / name
+    folder.mkdir(parents=True)
+    for stem, text in {"__init__": "", **files}.items():
+        (folder / f"{stem}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(folder.parent))
+    return name
+
+
+def test_a_file_dropped_into_the_folder_is_a_proposer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = package(tmp_path, monkeypatch, "dropped_in", again=AGAIN, _private="")
+    assert plugins.names(place) == ("again",)
+    again = plugins.load(place, "again", Proposer)()  # type: ignore[type-abstract]
+    environment = mixed(tmp_path)
+    history = history_of(environment, 5)
+    proposal = next_proposal(environment, again, history, seed=3)
+    assert proposal is not None
+    assert (proposal.params, proposal.proposer) == ({**history[4].proposal.params, "x": 0.125}, "again")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "again.py must define one public subclass of Proposer, it has 0"),
+        (AGAIN + "class Twice(Again):\n    pass\n", "must define one public subclass of Proposer, it has 2"),
+        ("from tasks.proposers.grid import Grid", "must define one public subclass of Proposer, it has 0"),
+        ("import no_such_package_at_all", "proposer 'again' needs the package 'no_such_package_at_all': install it"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_no_proposer_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, why: str, request: pytest.FixtureRequest
+) -> None:
+    place = package(tmp_path, monkeypatch, f"not_one_{request.node.callspec.indices['text']}", again=text)
+    with pytest.raises(Refused, match=why):
+        plugins.load(place, "again", Proposer)  # type: ignore[type-abstract]
+
+
+def test_a_private_helper_class_beside_the_proposer_is_no_second_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = AGAIN + "\n\nclass _Helper(Again):\n    pass\n"
+    assert plugins.load(package(tmp_path, monkeypatch, "with_helper", again=text), "again", Proposer)  # type: ignore[type-abstract]
+
+
+def test_a_proposal_outside_the_space_is_refused_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = AGAIN.replace('"x": 0.125', '"x": 99.0')
+    wild = plugins.load(package(tmp_path, monkeypatch, "wild_ones", again=text), "again", Proposer)()  # type: ignore[type-abstract]
+    environment = mixed(tmp_path)
+    with pytest.raises(Refused, match=r"'x' .*-3.0..3.0, got 99.0"):
+        next_proposal(environment, wild, history_of(environment, 1), seed=0)

@@ -1,0 +1,285 @@
+"""From a brief to a proposal: what is checked, who is asked again, who takes the turn, and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+import environments
+from environments import Environment
+from environments.plugins import Refused
+from tasks import propose
+from tasks.propose import Nothing
+from tasks.proposers import Proposer
+from tasks.proposers.tpe import Tpe
+from tasks.proposing.brief import Brief, RejectedProposal, Suggestion, Unavailable, Unusable
+from tasks.store import inbox
+from tasks.store.inbox import InboxProposal
+from tasks.store.workspace import TrialDir
+from tasks.trial import History, Proposal, Usage, best
+from tests.proposers.test_proposers import decided
+from tests.support.proposals import brief_of, desk_of
+from tests.support.toy import FIT, QUADRATIC, quadratic
+
+Answer = Callable[[Brief], Suggestion]
+BOUGHT = Usage(1, 100, 20, 0.25)
+EDITED = FIT.replace('{"x": args.x}', '{"x": min(args.x, 1.1)}')
+
+
+class Scripted(Proposer):
+    """Somebody outside of this process, who answers as a test says."""
+
+    asks: ClassVar[bool] = True
+    edits: ClassVar[bool] = True
+    answers: tuple[Answer, ...]
+    """One for each turn: how many refusals there are tells which."""
+
+    def propose(self, brief: Brief) -> Suggestion:
+        return self.answers[len(brief.refusals)](brief)
+
+
+def says(x: float = 1.5, fit: str | None = None, text: str = "an answer") -> Answer:
+    files = {"fit.py": fit} if fit is not None else None
+    return lambda brief: Suggestion({"x": x}, "because", files, "clipping", text, BOUGHT, model="m-1")
+
+
+def unusable(brief: Brief) -> Suggestion:
+    raise Unusable("it is not JSON", "nonsense", BOUGHT)
+
+
+def unavailable(brief: Brief) -> Suggestion:
+    raise Unavailable("no answer within 60 s", BOUGHT)
+
+
+def problem(tmp_path: Path) -> Environment:
+    return environments.load(quadratic(tmp_path / "quad"))
+
+
+def started(environment: Environment) -> History:
+    return (decided((), 2.25, environment.defaults, higher_is_better=False),)
+
+
+def asked(
+    tmp_path: Path,
+    *answers: Answer,
+    history: History | None = None,
+    ideas: tuple[tuple[str, InboxProposal], ...] = (),
+) -> Proposal:
+    """What the engine makes of these answers, one for each turn."""
+    environment = problem(tmp_path)
+    place = TrialDir(tmp_path / "night/trials/0001")
+    desk = replace(desk_of(environment, place), ideas=ideas)
+    brief = brief_of(environment, history or started(environment), seed=3)
+    idea = propose.from_inbox(desk, brief)
+    found = idea or propose.next_proposal(desk, Scripted(answers=answers), Tpe(), brief)
+    assert isinstance(found, Proposal)
+    return found
+
+
+def test_a_good_answer_is_taken_as_it_is_and_says_what_it_cost(tmp_path: Path) -> None:
+    proposal = asked(tmp_path, says(1.25))
+    assert proposal is not None
+    assert proposal.params["x"] == 1.25
+    assert (proposal.proposer, proposal.model, proposal.category) == ("test_propose", "m-1", "clipping")
+    assert proposal.usage == BOUGHT and proposal.cost == 0.25
+    assert (proposal.edit, proposal.turned_down, proposal.instead_of) == (None, (), "")
+
+
+def test_what_cannot_be_used_is_asked_for_again_with_the_reason(tmp_path: Path) -> None:
+    told: list[Brief] = []
+
+    def listens(brief: Brief) -> Suggestion:
+        told.append(brief)
+        return says(1.25)(brief)
+
+    proposal = asked(tmp_path, unusable, says(99.0), listens)
+    assert proposal is not None and proposal.params["x"] == 1.25
+    assert [refusal.text for refusal in told[0].refusals] == ["nonsense", "an answer"]
+    assert "must be a number in -3.0..3.0, got 99.0" in told[0].refusals[1].reason
+    assert proposal.turned_down[0] == "test_propose: it is not JSON"
+    assert proposal.usage == Usage(3, 300, 60, 0.75), "what could not be used was paid for as well"
+
+
+def test_after_three_turns_the_fallback_proposes_and_the_proposal_says_so(tmp_path: Path) -> None:
+    proposal = asked(tmp_path, unusable, unusable, unusable)
+    assert proposal is not None and proposal.proposer == "tpe"
+    assert proposal.instead_of == "test_propose: turned down 3 times, the last time: it is not JSON"
+    assert len(proposal.turned_down) == 3
+    assert proposal.usage.calls == 3
+
+
+def test_an_outage_is_not_asked_again_and_never_silent(tmp_path: Path) -> None:
+    proposal = asked(tmp_path, unavailable)
+    assert proposal is not None and proposal.proposer == "tpe"
+    assert proposal.instead_of == "test_propose: no answer within 60 s"
+    assert proposal.usage == BOUGHT
+
+
+def test_the_fallback_is_not_told_of_what_the_other_said(tmp_path: Path) -> None:
+    environment = problem(tmp_path)
+    brief = brief_of(environment, started(environment), seed=3)
+    alone = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), brief)
+    instead = asked(tmp_path / "other", unusable, unavailable)
+    assert isinstance(alone, Proposal) and instead.params == alone.params
+
+
+def test_an_edit_is_stored_as_git_has_it_against_the_baseline(tmp_path: Path) -> None:
+    proposal = asked(tmp_path, says(2.5, EDITED))
+    assert proposal is not None and proposal.edit is not None
+    assert proposal.edit.startswith("diff --git a/fit.py b/fit.py\n")
+    assert '+(args.out / "model.json").write_text(json.dumps({"x": min(args.x, 1.1)}))' in proposal.edit
+    assert proposal.parent == 0
+
+
+def champion_with(environment: Environment, edit: str) -> History:
+    history = started(environment)
+    trial = decided(history, 1.0, {"x": 2.0}, higher_is_better=False)
+    trial = replace(trial, proposal=replace(trial.proposal, edit=edit))
+    assert best((*history, trial)) is trial
+    return (*history, trial)
+
+
+def test_parameters_are_tried_on_the_champions_program_and_an_edit_builds_on_it(tmp_path: Path) -> None:
+    first = asked(tmp_path, says(2.0, EDITED))
+    assert first is not None and first.edit is not None
+    history = champion_with(problem(tmp_path), first.edit)
+    numbers = asked(tmp_path, says(1.75), history=history)
+    assert numbers is not None and (numbers.edit, numbers.parent) == (first.edit, 1)
+    commented = "# clipped\n" + EDITED.replace("1.1", "1.05")
+    second = asked(tmp_path, says(2.0, commented), history=history)
+    assert second is not None and second.edit is not None and second.parent == 1
+    assert "+# clipped" in second.edit and "min(args.x, 1.05)" in second.edit, (
+        "the diff is against the baseline"
+    )
+
+
+def test_an_edit_back_to_the_baselines_program_is_no_edit(tmp_path: Path) -> None:
+    first = asked(tmp_path, says(2.0, EDITED))
+    assert first is not None and first.edit is not None
+    back = asked(tmp_path, says(1.9, FIT), history=champion_with(problem(tmp_path), first.edit))
+    assert back is not None and back.edit is None
+
+
+@pytest.mark.parametrize(
+    ("fit", "why"),
+    [
+        (FIT.replace("args.x", "args.y"), "in a run of 1.25 s: exited with status 1"),
+        ("def broken(:\n", "is not Python"),
+        ("import time\nwhile True:\n    time.sleep(1)\n", ""),
+    ],
+)
+def test_an_edited_program_is_started_before_it_becomes_a_trial(tmp_path: Path, fit: str, why: str) -> None:
+    proposal = asked(tmp_path, says(2.0, fit), unavailable)
+    assert proposal is not None
+    if why:
+        assert why in proposal.turned_down[0], "and the reason is there to repair it by"
+    else:  # it lives, and saves nothing so early: that is no fault
+        assert proposal.edit is not None and proposal.turned_down == ()
+
+
+def test_a_file_that_may_not_be_changed_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    def reaches_out(brief: Brief) -> Suggestion:
+        return Suggestion({}, "win", {"judge.py": "print(0)\n"}, text="I edit the judge")
+
+    proposal = asked(tmp_path, reaches_out, unavailable)
+    assert proposal is not None
+    assert proposal.turned_down == ("test_propose: 'judge.py' may not be changed; editable: fit.py",)
+    assert not (tmp_path / "night").exists()
+
+
+def test_what_was_tried_before_is_refused_in_numbers_and_in_code(tmp_path: Path) -> None:
+    environment = problem(tmp_path)
+    same = asked(tmp_path, says(2.5 + 1e-9), says(2.5, "# a comment\n" + FIT), says(1.0))
+    assert same is not None and same.params["x"] == 1.0
+    assert [reason.partition(" (")[0] for reason in same.turned_down] == [
+        "test_propose: the same as trial 0"
+    ] * 2
+    assert environment.defaults["x"] == 2.5
+
+
+def test_a_proposer_of_ours_that_leaves_the_space_is_a_fault_of_ours(tmp_path: Path) -> None:
+    class Wild(Proposer):
+        def propose(self, brief: Brief) -> Suggestion:
+            return Suggestion({"x": 99.0}, "far out")
+
+    environment = problem(tmp_path)
+    with pytest.raises(Refused, match=r"-3.0..3.0, got 99.0"):
+        propose.next_proposal(
+            desk_of(environment), Wild(), Tpe(), brief_of(environment, started(environment))
+        )
+
+
+def test_a_proposer_that_comes_to_nothing_new_gives_way_to_the_fallback(tmp_path: Path) -> None:
+    class Stuck(Proposer):
+        def propose(self, brief: Brief) -> Suggestion:
+            return Suggestion({"x": 2.5}, "the baseline is fine")
+
+    environment = problem(tmp_path)
+    brief = brief_of(environment, started(environment))
+    proposal = propose.next_proposal(desk_of(environment), Stuck(), Tpe(), brief)
+    assert proposal is not None and proposal.proposer == "tpe"
+    assert proposal.instead_of.startswith(
+        "test_propose: turned down 8 times, the last time: the same as trial 0"
+    )
+
+
+def test_an_idea_of_the_inbox_comes_before_the_proposer(tmp_path: Path) -> None:
+    idea = InboxProposal({"x": 0.5}, None, "I have a feeling")
+    proposal = asked(tmp_path, says(1.0), ideas=(("0001", idea),))
+    assert proposal is not None
+    assert (proposal.params["x"], proposal.proposer, proposal.inbox) == (0.5, "inbox", "0001")
+    assert proposal.rationale == "I have a feeling"
+
+
+def test_an_idea_that_cannot_be_tried_is_refused_with_its_reason_and_the_next_is_taken(
+    tmp_path: Path,
+) -> None:
+    ideas = (("0001", InboxProposal({"x": 2.5})), ("0002", InboxProposal({"x": 0.5}, {"fit.py": EDITED})))
+    (tmp_path / "night/inbox").mkdir(parents=True)
+    proposal = asked(tmp_path, says(1.0), ideas=ideas)
+    assert proposal is not None and proposal.inbox == "0002" and proposal.edit is not None
+    assert inbox.refused(tmp_path / "night")["0001"].startswith("the same as trial 0")
+
+
+def test_a_proposal_once_stored_is_never_made_again(tmp_path: Path) -> None:
+    environment, times = problem(tmp_path), []
+
+    def counts(brief: Brief) -> Suggestion:
+        times.append(1)
+        return says(1.25)(brief)
+
+    desk = desk_of(environment, TrialDir(tmp_path / "night/trials/0001"))
+    brief = brief_of(environment, started(environment), seed=3)
+    ask = propose.propose.fn
+    found = [ask(None, desk, Scripted(answers=(counts,)), Tpe(), brief) for _ in range(2)]
+    assert found[0] == found[1] and len(times) == 1
+
+
+def test_where_nothing_is_left_to_try_an_outage_is_still_an_outage(tmp_path: Path) -> None:
+    still = QUADRATIC[: QUADRATIC.index("[space.x]")] + "[fixed]\nx = 2.5\n"
+    environment = environments.load(quadratic(tmp_path / "still", toml=still))
+    desk, brief = desk_of(environment), brief_of(environment, started(environment))
+    assert propose.next_proposal(desk, Tpe(), Tpe(), brief) == Nothing()
+    found = propose.next_proposal(desk, Scripted(answers=(unavailable,)), Tpe(), brief)
+    assert found == Nothing("test_propose: no answer within 60 s")
+
+
+def test_what_a_person_rejected_is_not_suggested_again(tmp_path: Path) -> None:
+    environment = problem(tmp_path)
+    brief = brief_of(environment, started(environment), seed=3)
+    first = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), brief)
+    assert isinstance(first, Proposal)
+    told = replace(brief, rejected=(RejectedProposal(1, first, "rejected by a person: no"),))
+    second = propose.next_proposal(desk_of(environment), Tpe(), Tpe(), told)
+    assert isinstance(second, Proposal) and second.params != first.params
+    assert "the same as trial 1 (rejected by a person: no)" in second.turned_down[0]
+
+
+def test_an_edit_too_long_to_be_one_goes_back_to_its_author(tmp_path: Path) -> None:
+    long = FIT + "".join(f"x_{number} = {number}\n" for number in range(30_000))
+    proposal = asked(tmp_path, says(2.0, long), unavailable)
+    assert "at most 262144" in proposal.turned_down[0]

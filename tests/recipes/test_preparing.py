@@ -1,0 +1,681 @@
+"""Preparing: a recipe makes once what is fit for use, behind walls; what was made stays what it is, or is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+import environments
+from environments import Environment
+from environments.plugins import Refused
+from flows import trial
+from flows.cli.deciding import calibrate
+from flows.cli.doctor import machine
+from flows.engine import preparation
+from flows.engine.preparation import ensure_prepared
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.deciding import holdout_uses
+from tasks.describe import outcome
+from tasks.evaluate import judge_run
+from tasks.recipes import execution, output, preparing
+from tasks.recipes.output import Unfit
+from tasks.store import calibration
+from tasks.store.ledger import Ledger
+from tasks.store.workspace import TrialDir
+from tasks.train import run_program
+from tasks.trial import Proposal
+from tests.support.histories import certified
+from tests.support.question_pool import RECIPE, TOML, pool
+from tests.support.toy import SANDBOX, nightshift, quadratic
+
+
+def make(environment: Environment, home: Path, said: list[str] | None = None) -> Path:
+    """Prepare it, and note what was said."""
+    return preparing.prepare(environment, home, [].append if said is None else said.append)
+
+
+def beside(home: Path) -> list[str]:
+    """What lies where recipes make things, but for logs and locks."""
+    return sorted(
+        path.name for path in (home / preparing.FOLDER).iterdir() if path.suffix not in (".log", ".lock")
+    )
+
+
+def remade(place: Path) -> None:
+    """Take away what was made."""
+    subprocess.run(["chmod", "-R", "u+w", place], check=True)
+    subprocess.run(["rm", "-r", place], check=True)
+
+
+# Making
+
+
+def test_what_a_recipe_makes_is_made_once_and_can_only_be_read(tmp_path: Path, home: Path) -> None:
+    environment, said = pool(tmp_path / "pool"), list[str]()
+    place = make(environment, home, said)
+    made = output.read(place)
+    assert made is not None
+    assert made.questions == {"train": 3, "search": 3, "confirm": 3, "report": 3}
+    assert sorted(made.files) == [
+        "data/train.jsonl",
+        *(f"judge/{n}.jsonl" for n in ("confirm", "report", "search")),
+    ]
+    assert json.loads((place / "settings.json").read_text()) == {"questions": 3}
+    modes = {
+        path.name: path.stat().st_mode & 0o777
+        for path in (place, *place.rglob("*"))
+        if path.suffix != ".json"
+    }
+    assert {modes[name] for name in (place.name, "data", "judge")} == {0o555}
+    assert {mode for name, mode in modes.items() if name.endswith(".jsonl")} == {0o444}
+    assert {path.stat().st_uid for path in place.rglob("*")} == {os.geteuid()}
+    assert "once for all campaigns" in said[0] and "questions 3 train, 3 search" in said[-1]
+    assert beside(home) == [place.name]
+    said.clear()
+    assert make(environment, home, said) == place and said == []
+
+
+def test_another_setting_or_another_line_of_the_recipe_is_another_recipe(tmp_path: Path, home: Path) -> None:
+    environment = pool(tmp_path / "pool")
+    other = environments.load(tmp_path / "pool", {"prepare.settings.questions": 4})
+    places = {preparing.place(environment, home), preparing.place(other, home)}
+    (tmp_path / "pool/prepare.py").write_text(RECIPE + "\n")
+    places.add(preparing.place(environment, home))
+    assert len(places) == 3
+    (tmp_path / "pool/program.md").write_text("no part of it")
+    assert preparing.place(environment, home) in places
+
+
+def test_two_at_once_wait_for_each_other_and_one_of_them_makes_it(tmp_path: Path, home: Path) -> None:
+    environment = pool(tmp_path / "pool", "import time\ntime.sleep(0.6)\n" + RECIPE)
+    said: list[list[str]] = [[], []]
+    with ThreadPoolExecutor(2) as threads:
+        places = list(threads.map(lambda words: make(environment, home, words), said))
+    assert places[0] == places[1]
+    waited, worked = sorted(said, key=len)
+    assert len(waited) == 1 and "waiting for another process that prepares it" in waited[0]
+    assert "prepared" in worked[-1]
+
+
+def test_a_recipe_that_is_edited_while_it_waits_is_not_taken_for_what_it_was(
+    tmp_path: Path, home: Path
+) -> None:
+    environment, said = pool(tmp_path / "pool"), list[str]()
+    place = preparing.place(environment, home)
+    assert place is not None
+    place.parent.mkdir(parents=True)
+    with ThreadPoolExecutor(1) as threads:
+        with FileLock(place.with_name(f"{place.name}.lock")):
+            made = threads.submit(make, environment, home, said)
+            while not said:
+                time.sleep(0.01)
+            (environment.folder / "prepare.py").write_text(RECIPE + "\n")
+        with pytest.raises(Refused, match="changed just now"):
+            made.result()
+    assert not place.exists()
+
+
+def test_a_preparation_that_is_killed_leaves_nothing_that_is_taken_for_whole(
+    tmp_path: Path, home: Path
+) -> None:
+    gate = tmp_path / "gate"
+    gate.mkdir(mode=0o755)
+    wait = f"import time\nwhile pathlib.Path({str(gate / 'shut')!r}).exists():\n    time.sleep(0.02)\n"
+    environment = pool(tmp_path / "pool", RECIPE + wait, f'settings.gate = "{gate}"\n')
+    (gate / "shut").touch()
+    life = (
+        "import pathlib, sys, environments\nfrom tasks.recipes import preparing\n"
+        "preparing.prepare(environments.load(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), print)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", life, environment.folder, home], stdout=subprocess.DEVNULL
+    )
+    place = preparing.place(environment, home)
+    assert place is not None
+    report = place.with_name(f"{place.name}.making") / "made/judge/report.jsonl"
+    while not (report.is_file() and report.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert output.read(place) is None
+    assert beside(home) == [f"{place.name}.log.tmp", f"{place.name}.making"]
+    (gate / "shut").unlink()
+    assert make(environment, home) == place
+    assert beside(home) == [place.name]
+
+
+# What a recipe sees
+
+
+def test_a_recipe_reads_its_own_files_and_what_its_settings_name_and_nothing_else(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tmp_path / "model"
+    model.mkdir(mode=0o755)
+    (model / "config.json").write_text("{}")
+    monkeypatch.setenv("HF_TOKEN", "hf_neverseen123")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-neverseen123")
+    look = (
+        "import os, socket, words\n"
+        "assert os.path.exists(settings['model'] + '/config.json') and words.ONE == 1\n"
+        f"for path in ('environment.toml', {str(tmp_path / 'pool/judge.py')!r}, {str(home / 'secret')!r}):\n"
+        "    try:\n        open(path).close()\n"
+        "    except OSError:\n        pass\n"
+        "    else:\n        raise SystemExit(f'it sees {path}')\n"
+        "assert not [name for name in os.environ if 'TOKEN' in name or 'KEY' in name]\n"
+        "assert os.environ['HF_HUB_OFFLINE'] == '1' and os.environ['CUDA_VISIBLE_DEVICES'] == ''\n"
+        "try:\n    socket.create_connection(('127.0.0.1', 9), 1)\n"
+        "except ConnectionRefusedError:\n    pass\n"
+        "except OSError as shut:\n    print('no network', shut)\n"
+    )
+    environment = pool(
+        tmp_path / "pool", RECIPE + look, f'files = ["words.py"]\nsettings.model = "{model}"\n'
+    )
+    (environment.folder / "words.py").write_text("ONE = 1\n")
+    home.mkdir()
+    (home / "secret").touch()
+    assert make(environment, home).is_dir()
+
+
+def test_a_recipe_with_network_shares_the_users_cache_but_not_the_token_beside_it(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "huggingface"
+    cache.mkdir()
+    (cache / "token").write_text("hf_neverseen123")
+    monkeypatch.setenv("HF_HOME", str(cache))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "yes")
+    look = (
+        "import os\n"
+        f"assert os.environ['HF_HUB_CACHE'] == {str(cache / 'hub')!r}\n"
+        "assert os.environ['HF_HUB_OFFLINE'] == '1'\n"
+        "pathlib.Path(os.environ['HF_HUB_CACHE'], 'fetched').write_text('x')\n"
+        f"try:\n    open({str(cache / 'token')!r}).close()\n"
+        "except OSError:\n    pass\n"
+        "else:\n    raise SystemExit('it sees the token')\n"
+    )
+    environment = pool(tmp_path / "pool", RECIPE + look, "network = true\n")
+    make(environment, home)
+    assert (cache / "hub/fetched").read_text() == "x"
+
+
+def test_the_cache_is_where_hugging_face_has_it(tmp_path: Path) -> None:
+    hub = "HF_HUB_CACHE"
+    assert execution.shared({})[hub] == Path.home() / ".cache/huggingface/hub"
+    assert execution.shared({"XDG_CACHE_HOME": "/c"})[hub] == Path("/c/huggingface/hub")
+    assert execution.shared({"HF_HOME": "/h", "XDG_CACHE_HOME": "/c"})[hub] == Path("/h/hub")
+    assert execution.shared({"HF_HOME": "/h", hub: "/models"})[hub] == Path("/models")
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("recipe", "more", "why"),
+    [
+        (
+            "print('\\x1b[31mno such thing')\nraise SystemExit(3)",
+            "",
+            "prepare.py: exited with status 3. Its log is",
+        ),
+        ("import taskset", "", "(behind walls it reads [prepare] files and absolute paths in its settings"),
+        (
+            "import time\ntime.sleep(60)",
+            "seconds = 0.5",
+            "was not done within 0.5 s: raise [prepare] seconds",
+        ),
+        (
+            "import sys\nopen(sys.argv[1] + '/big', 'wb').truncate(2**24)",
+            "",
+            "made more than 0.01 GiB: raise [prepare] disk_gb",
+        ),
+        (RECIPE + "(folder / 'notes.txt').touch()", "", "notes.txt stands beside data and judge"),
+        ("pass", "", "there is no folder data"),
+    ],
+)
+def test_a_recipe_that_fails_is_refused_with_its_last_words_and_leaves_nothing(
+    tmp_path: Path, home: Path, recipe: str, more: str, why: str
+) -> None:
+    lines = TOML.replace("seconds = 60\n", "") if "seconds" in more else TOML
+    quadratic(tmp_path / "pool", toml=lines + more)
+    (tmp_path / "pool/prepare.py").write_text(recipe)
+    with pytest.raises(Refused) as refused:
+        make(environments.load(tmp_path / "pool"), home)
+    assert why in str(refused.value)
+    assert ("\nno such thing" in str(refused.value)) == ("SystemExit" in recipe), "cleaned"
+    assert beside(home) == []
+    assert [path.suffix for path in (home / preparing.FOLDER).glob("*.log")] == [".log"]
+
+
+def test_what_the_disk_has_no_room_for_is_refused_before_it_is_begun(tmp_path: Path, home: Path) -> None:
+    pool(tmp_path / "pool")
+    environment = environments.load(tmp_path / "pool", {"prepare.disk_gb": 1e6})
+    with pytest.raises(Refused, match=r"1e\+06 GiB"):
+        make(environment, home)
+    assert not (home / preparing.FOLDER).exists()
+    spec = CampaignSpec.of(
+        environment=str(tmp_path / "pool"), name="n", advanced={"overrides": {"prepare.disk_gb": 1e6}}
+    )
+    with pytest.raises(Refused, match="GiB"):
+        spec.check()
+    assert not Ledger.exists("n")
+
+
+def test_settings_that_no_json_holds_and_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"prepare\.settings: .*JSON"):
+        pool(tmp_path / "pool", more="settings.day = 2026-11-22\n")
+    pool(tmp_path / "pool", more='files = ["more"]\n')
+    (tmp_path / "pool/more").mkdir()
+    with pytest.raises(Refused, match="files"):
+        preparing.place(environments.load(tmp_path / "pool"), tmp_path)
+
+
+def test_a_helper_lies_beside_the_program_and_is_part_of_the_recipe(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = 'helpers = ["making"]\n'
+    environment = pool(
+        tmp_path / "pool", "from making import identity\nprint(identity('1+1'))\n" + RECIPE, named
+    )
+    place = make(environment, home)
+    assert beside(home) == [place.name]
+    elsewhere = tmp_path / "helpers"
+    elsewhere.mkdir()
+    (elsewhere / "making.py").write_text("def identity(question): return question\n")
+    monkeypatch.setattr("environments.helpers.__file__", str(elsewhere / "__init__.py"))
+    assert preparing.place(environment, home) != place
+
+
+def test_a_campaign_keeps_the_helpers_that_it_began_with(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = "from making import identity\n" + RECIPE
+    environment = pool(tmp_path / "pool", more='helpers = ["making"]\n')
+    (tmp_path / "pool/recipes").mkdir()
+    (tmp_path / "pool/recipes/prepare.py").write_text(recipe)
+    toml = tmp_path / "pool/environment.toml"
+    toml.write_text(toml.read_text() + 'program = "recipes/prepare.py"\n')
+    ledger = CampaignSpec.of(environment=str(environment.folder), name="n").open()
+    ensure_prepared(ledger, "here")
+    place = ledger.environment.prepared
+    elsewhere = tmp_path / "helpers"
+    elsewhere.mkdir()
+    (elsewhere / "making.py").write_text("def identity(question): return question\n")
+    monkeypatch.setattr("environments.helpers.__file__", str(elsewhere / "__init__.py"))
+    assert Ledger.open("n").environment.prepared == place
+    ledger.verify()
+    assert preparing.place(environments.load(tmp_path / "pool"), home) != place
+
+
+def test_a_helper_that_is_unknown_or_hides_a_file_of_the_environment_is_refused(tmp_path: Path) -> None:
+    spec = pool(tmp_path / "pool", more='helpers = ["makin"]\n')
+    with pytest.raises(Refused, match=r"helpers: .*'makin'.*'making'\?"):
+        spec.check()
+    with pytest.raises(Refused, match=r"helpers"):
+        pool(tmp_path / "pool", more='helpers = ["../making"]\n')
+    (tmp_path / "pool/making.py").write_text("")
+    spec = pool(tmp_path / "pool", more='files = ["making.py"]\nhelpers = ["making"]\n')
+    with pytest.raises(Refused, match=r"own making\.py: rename"):
+        spec.check()
+
+
+@pytest.mark.skipif(Path("/dev/kfd").exists() or Path("/dev/dxg").exists(), reason="a GPU of another make")
+def test_an_environment_that_trains_on_gpus_is_refused_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool(tmp_path / "pool")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    preparing.check_gpus(environments.load(tmp_path / "pool"), tmp_path)
+    with pytest.raises(Refused, match="device = 'cuda'"):
+        preparing.check_gpus(environments.load(tmp_path / "pool", {"device": "cuda"}), tmp_path)
+
+
+# What is fit for use
+
+
+def written(folder: Path, **files: str) -> Path:
+    """A folder as a recipe leaves it: data, and judge with three files of a question each; `files` are laid over."""
+    for name in ("data", "judge"):
+        (folder / name).mkdir(parents=True)
+    lines = {
+        f"judge/{n}.jsonl": f'{{"id": "{n}", "question": "{n}?", "answer": 1}}\n'
+        for n in ("search", "confirm", "report")
+    }
+    for name, text in (lines | files).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("judge/search.jsonl", "not json", "judge/search.jsonl, line 1 is not JSON"),
+        ("judge/search.jsonl", "[" * 100_000, "judge/search.jsonl, line 1 is not JSON"),
+        ("judge/search.jsonl", "[1]", "line 1 is no object"),
+        ("judge/search.jsonl", '\n{"question": "a", "answer": "b"}', "line 2: id must be a text, got null"),
+        ("judge/search.jsonl", '{"id": "a", "question": " ", "answer": "b"}', "question must be a text"),
+        ("judge/search.jsonl", '{"id": "a", "question": "b"}', "answer must be a text or a number, got null"),
+        (
+            "judge/search.jsonl",
+            '{"id": "a", "question": "b", "answer": true}',
+            "a text or a number, got true",
+        ),
+        ("judge/search.jsonl", '{"id": "a", "question": "b", "answer": NaN}', "line 1 is not JSON"),
+        ("judge/search.jsonl", '{"id": "a", "question": "\\ud800", "answer": 1}', "line 1 is not JSON"),
+        ("judge/search.jsonl", "\n", "judge/search.jsonl has no question"),
+        ("judge/search.jsonl", " " * (2**20 + 2), "line 1 is longer than 1048576 bytes"),
+        (
+            "data/train.jsonl",
+            '{"id": "report", "question": "other", "answer": 1}',
+            "judge/report.jsonl, line 1: id report stands in train.jsonl already",
+        ),
+        (
+            "data/train.jsonl",
+            '{"id": "other", "question": " report? ", "answer": 1}',
+            "question report? stands in train.jsonl already",
+        ),
+    ],
+)
+def test_questions_that_a_judge_cannot_trust_are_refused(
+    tmp_path: Path, name: str, text: str, why: str
+) -> None:
+    assert output.check_questions(written(tmp_path / "good")) == {"search": 1, "confirm": 1, "report": 1}
+    with pytest.raises(Unfit) as unfit:
+        output.check_questions(written(tmp_path / "bad", **{name: text}))
+    assert why in str(unfit.value)
+
+
+def test_a_pool_without_report_questions_is_refused_and_no_pool_at_all_is_none(tmp_path: Path) -> None:
+    folder = written(tmp_path / "made")
+    (folder / "judge/report.jsonl").unlink()
+    with pytest.raises(Unfit, match=r"judge/report\.jsonl"):
+        output.check_questions(folder)
+    for name in ("search", "confirm"):
+        (folder / f"judge/{name}.jsonl").unlink()
+    assert output.check_questions(folder) == {}
+
+
+def test_links_pipes_and_files_with_two_names_are_refused_and_hidden_files_are_left_out(
+    tmp_path: Path,
+) -> None:
+    folder = written(tmp_path / "made", **{"data/.cache/when": "now", "data/base/.gitattributes": "x"})
+    (folder / "data/.cache/link").symlink_to("/etc/passwd")
+    output.tidy(folder)
+    plain = output.contents(folder)
+    assert sorted(plain) == ["judge/confirm.jsonl", "judge/report.jsonl", "judge/search.jsonl"]
+    for spoil, why in (
+        (lambda path: path.symlink_to("/etc/passwd"), "data/odd is a link"),
+        (os.mkfifo, "data/odd is no plain file"),
+        (lambda path: os.link(folder / "judge/report.jsonl", path), "is hard-linked"),
+    ):
+        spoil(folder / "data/odd")
+        with pytest.raises(Unfit, match=why):
+            output.contents(folder)
+        (folder / "data/odd").unlink()
+    (folder / "/".join(["data", *"abcdefghij"])).mkdir(parents=True)
+    with pytest.raises(Unfit, match="deeper than 8"):
+        output.tidy(folder)
+
+
+SAFETENSORS = (2).to_bytes(8, "little").decode() + "{}"
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"config.json": "{}", "model.safetensors": SAFETENSORS}, None),
+        (
+            {"config.json": "{}", "model.safetensors": SAFETENSORS, "modeling_x.py": ""},
+            "modeling_x.py is code",
+        ),
+        (
+            {"config.json": "{}", "model.safetensors": SAFETENSORS, "training_args.bin": ""},
+            "is code or may run some",
+        ),
+        ({"config.json": '{"auto_map": {}}', "model.safetensors": SAFETENSORS}, "config.json has auto_map"),
+        (
+            {
+                "config.json": "{}",
+                "model.safetensors": SAFETENSORS,
+                "tokenizer_config.json": '{"auto_map": {}}',
+            },
+            "tokenizer_config.json has auto_map",
+        ),
+        ({"config.json": "[]", "model.safetensors": SAFETENSORS}, "config.json is no JSON object"),
+        ({"model.safetensors": SAFETENSORS}, "config.json is missing"),
+        ({"config.json": "{}"}, "has no weights"),
+        (
+            {"config.json": "{}", "model.safetensors": "version https://git-lfs.github.com/spec/v1"},
+            "model.safetensors is no safetensors file",
+        ),
+        (
+            {
+                "config.json": "{}",
+                "model-1-of-2.safetensors": SAFETENSORS,
+                "model.safetensors.index.json": '{"weight_map": {"a": "model-2-of-2.safetensors"}}',
+            },
+            "model-2-of-2.safetensors is missing",
+        ),
+    ],
+)
+def test_a_base_model_is_weights_and_never_code(
+    tmp_path: Path, files: dict[str, str], why: str | None
+) -> None:
+    folder = written(tmp_path / "made", **{f"data/base/{name}": text for name, text in files.items()})
+    if why is None:
+        output.check_base(folder)
+        return
+    with pytest.raises(Unfit) as unfit:
+        output.check_base(folder)
+    assert why in str(unfit.value)
+
+
+# What was made stays what it is
+
+
+def test_what_somebody_changed_is_not_taken_for_what_was_made(tmp_path: Path, home: Path) -> None:
+    environment = pool(tmp_path / "pool")
+    place = make(environment, home)
+    report = place / "judge/report.jsonl"
+    report.chmod(0o644)
+    text = report.read_text()
+    report.write_text(text.replace("9", "8"))
+    with pytest.raises(Refused, match=r"report\.jsonl"):
+        make(environment, home)
+    report.write_text(text)
+    assert make(environment, home) == place
+    place.chmod(0o755)
+    (place / "prepared.json").unlink()
+    with pytest.raises(Refused, match=r"has no prepared\.json"):
+        make(environment, home)
+
+
+def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ(
+    tmp_path: Path, home: Path
+) -> None:
+    chance = RECIPE.replace("number = 0", "import os\nnumber = int.from_bytes(os.urandom(3))")
+    ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool", chance).folder), name="n").open()
+    ensure_prepared(ledger, "here")
+    said = [event["words"] for event in ledger.events() if event["event"] == "preparing"]
+    assert "prepare.py prepares it" in said[0] and "content" in said[-1]
+    ledger.verify()
+    place = ledger.environment.prepared
+    assert place is not None
+    first = output.read(place)
+    assert (
+        first is not None
+        and output.PREPARED.validate_json((ledger.path / "prepared.json").read_bytes()) == first
+    )
+    digest = calibration.digest(ledger.path, ledger.environment)
+    remade(place)
+    ledger.verify()
+    with pytest.raises(Refused, match="made anew") as refused:
+        ensure_prepared(ledger, "here")
+    assert first.content in str(refused.value)
+    with pytest.raises(Refused, match="was made anew"):
+        ledger.verify()
+    assert calibration.digest(ledger.path, ledger.environment) != digest
+
+
+def test_the_same_questions_made_anew_are_the_same(tmp_path: Path, home: Path) -> None:
+    ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool").folder), name="n").open()
+    ensure_prepared(ledger, "here")
+    assert ledger.environment.prepared is not None
+    remade(ledger.environment.prepared)
+    ensure_prepared(ledger, "here")
+    ledger.verify()
+
+
+def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool").folder), name="n").open()
+    ensure_prepared(ledger, "here")
+    place = ledger.environment.prepared
+    assert place is not None
+    late = place.with_name("on its way")
+    place.rename(late)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(trial.see_prepared, ledger.environment)
+        time.sleep(0.3)
+        assert not waiting.done()
+        late.rename(place)
+        waiting.result(timeout=30)
+    place.rename(late)
+    monkeypatch.setattr(trial, "VISIBLE_SECONDS", 0.1)
+    with pytest.raises(Refused, match="recipe of pool"):
+        trial.see_prepared(ledger.environment)
+
+
+# Training and judging with it
+
+
+def test_a_program_reads_the_data_and_the_judge_its_own_questions_for_each_use(
+    tmp_path: Path, home: Path
+) -> None:
+    look = (
+        "import json, os, pathlib\n"
+        "data = pathlib.Path(json.loads(pathlib.Path('config.json').read_text())['data'])\n"
+        "assert len((data / 'train.jsonl').read_text().splitlines()) == 3\n"
+        "try:\n    os.listdir(data.parent / 'judge')\n"
+        "except OSError:\n    pass\n"
+        "else:\n    raise SystemExit('it sees what the judge asks')\n"
+    )
+    environment = preparing.laid(pool(tmp_path / "pool"), home)
+    fit = environment.folder / "fit.py"
+    fit.write_text(look + fit.read_text())
+    make(environment, home)
+    place = TrialDir(tmp_path / "0000")
+    run = run_program("pool/1", environment, SANDBOX, environment.folder, place, Proposal({"x": 2.0}), seed=1)
+    assert run.status == "finished", run.error
+    firsts = {}
+    for use in ("search", "control", "confirm", "report"):
+        score = judge_run("pool/1", environment, SANDBOX, place, run, seed=2, use=use)  # type: ignore[arg-type]
+        assert score.units == (1.0, 1.0, 1.0), score.error
+        firsts[use] = score.also["first"]
+    assert firsts == {"search": 4.0, "control": 4.0, "confirm": 7.0, "report": 10.0}
+
+
+# Looks at the report questions
+
+
+def test_a_look_counts_once_however_often_it_is_resumed(tmp_path: Path) -> None:
+    place = tmp_path / "pool-1"
+    assert holdout_uses.looks(place) == ()
+    assert [holdout_uses.note(place, *one) for one in (("a", 1), ("a", 1), ("b", 1), ("a", 2), ("b", 1))] == [
+        0,
+        0,
+        1,
+        2,
+        1,
+    ]
+    with holdout_uses.path_of(place).open("a") as file:
+        file.write('{"campaign": "c", "lo')
+    assert holdout_uses.note(place, "c", 1) == 3
+    assert [(one.campaign, one.look) for one in holdout_uses.looks(place)] == [
+        ("a", 1),
+        ("b", 1),
+        ("a", 2),
+        ("c", 1),
+    ]
+
+
+def test_a_certificate_says_how_often_its_questions_were_looked_at_before() -> None:
+    import dataclasses
+
+    plain = certified(1, (1.0, 2.0, 3.0), (1.5, 2.5, 0.5))
+    assert "looked at" not in outcome(plain)
+    first, second, third = (dataclasses.replace(plain, looked_before=count) for count in (0, 1, 2))
+    assert outcome(first) == outcome(plain)
+    assert outcome(second) == outcome(plain) + "; its questions were looked at 1 time before"
+    assert outcome(third) == outcome(plain) + "; its questions were looked at 2 times before"
+
+
+# The command
+
+
+def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(pool(tmp_path / "pool").folder)
+    assert preparation.prepare(folder, {}, as_json=False) == 0
+    told = capsys.readouterr()
+    assert "pool is prepared: questions 3 train" in told.out and "prepares it" in told.err
+    holdout_uses.note(preparing.place(environments.load(Path(folder)), home) or home, "abc", 1)
+    assert preparation.prepare(folder, {}, as_json=True) == 0
+    told = capsys.readouterr()
+    facts = json.loads(told.out)
+    assert told.err == "" and not facts["made_now"]
+    assert facts["questions"]["report"] == 3 and facts["looks"][0]["campaign_id"] == "abc"
+    assert preparation.prepare(folder, {}, as_json=False) == 0
+    assert "was prepared already" in capsys.readouterr().out
+    quad = str(quadratic(tmp_path / "quad"))
+    with pytest.raises(Refused, match="recipe"):
+        preparation.prepare(quad, {}, as_json=False)
+
+
+def test_the_doctor_tells_what_is_prepared_and_what_is_not_whole(tmp_path: Path, home: Path) -> None:
+    assert machine.prepared(home).fact.startswith("0 environments in")
+    place = make(pool(tmp_path / "pool"), home)
+    found = machine.prepared(home)
+    assert found.state == "ok" and found.fact.startswith("1 environment in")
+    sizes = found.details["bytes"]
+    assert isinstance(sizes, dict) and sizes[place.name] > 100
+    (home / preparing.FOLDER / "other-1234.making").mkdir()
+    assert machine.prepared(home).state == "note"
+    assert "other-1234" in machine.prepared(home).fact
+
+
+def test_single_runs_are_prepared_before_the_first_and_say_so(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    session = calibrate.prepare(str(pool(tmp_path / "pool").folder), 3, [], None, "auto")
+    assert "prepare.py prepares it" in capsys.readouterr().err
+    place = session.stage.environment.prepared
+    assert place is not None and output.read(place)
+    assert (session.folder / "prepared.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_try_prepares_first_and_validate_says_whether_that_is_done(tmp_path: Path, home: Path) -> None:
+    folder = str(pool(tmp_path / "pool").folder)
+    before = nightshift("env", "validate", folder)
+    assert f"not yet: nightshift env prepare {folder}" in before.stdout
+    tried = nightshift("try", folder, "--json")
+    assert tried.returncode == 0, tried.stderr
+    assert "prepare.py prepares it" in tried.stderr
+    assert json.loads(tried.stdout)["score"] == pytest.approx(2.25)
+    assert (home / ".tries/pool/0001/prepared.json").is_file()
+    after = json.loads(nightshift("env", "validate", folder, "--json").stdout)
+    assert after["prepared"]["content"]

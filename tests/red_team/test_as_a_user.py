@@ -1,0 +1,100 @@
+"""The red team again on machines that are weaker than this one: of an ordinary user, and without bubblewrap.
+
+Run as root, every test of the walls has control groups and a user to hide behind. An ordinary user has neither, and
+where bubblewrap is missing, Landlock is the best that there is. Both are made here, and the tests run in them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.red_team import WALLS
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+ATTACKS = [
+    f"tests/red_team/test_{name}.py" for name in ("files", "network", "processes", "limits", "leftovers")
+]
+USER = 4242
+"""Nobody on this machine."""
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+needs_bwrap = pytest.mark.skipif("bwrap" not in WALLS, reason="bubblewrap does not work here")
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+@needs_root
+@needs_bwrap
+def test_red_team_fails_against_an_ordinary_user() -> None:
+    """In a view of this machine in which a user that it does not know may execute root's Python."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, USER, USER)
+        user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
+        done = red_team(*opened(), *user, folder=folder, path=os.environ["PATH"])
+    of_groups = "killing_its_keeper_without_walls[executed]"  # the one that takes a control group
+    assert passed(done) == len([test for test in collected() if not test.endswith(of_groups)])
+
+
+@needs_bwrap
+def test_red_team_fails_where_bubblewrap_is_missing(tmp_path: Path) -> None:
+    """All of PATH but bwrap: no test runs at its level, and all others pass."""
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for program in Path(folder).glob("*"):
+            link = tmp_path / program.name
+            if program.name != "bwrap" and not link.is_symlink():
+                link.symlink_to(program)
+    with tempfile.TemporaryDirectory() as folder:
+        done = red_team(folder=folder, path=str(tmp_path))
+    assert passed(done) == len([test for test in collected() if "bwrap" not in test])
+
+
+def red_team(*before: str, folder: str, path: str) -> subprocess.CompletedProcess[str]:
+    """Run the attacks with this home and this PATH, behind other commands."""
+    names = {"HOME": folder, "TMPDIR": folder, "NIGHTSHIFT_HOME": f"{folder}/runs", "PATH": path}
+    variables = [f"{name}={value}" for name, value in names.items()]
+    command = [*before, "env", "PYTHONDONTWRITEBYTECODE=1", *variables, sys.executable, "-m", "pytest"]
+    command += ["-q", "-p", "no:cacheprovider", *ATTACKS]
+    return subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
+
+
+def passed(done: subprocess.CompletedProcess[str]) -> int:
+    """How many passed, where nothing else came of any."""
+    last = (done.stdout.splitlines() or [""])[-1]
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    told = re.fullmatch(r"(\d+) passed in .*", last)
+    assert told, last
+    return int(told[1])
+
+
+def collected() -> list[str]:
+    """The tests as this user of this machine would run them."""
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *ATTACKS]
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    tests = [line for line in done.stdout.splitlines() if "::" in line]
+    assert len(tests) > 300
+    return tests
+
+
+def opened() -> list[str]:
+    """bubblewrap's view of this machine, with a way for others to Python and to the checkout through closed folders."""
+    needed = {Path(path).resolve() for path in (sys.prefix, sys.base_prefix, CHECKOUT)}
+    closed = {path: above for path in needed for above in [first_closed(path)] if above}
+    command = ["bwrap", "--dev-bind", "/", "/", "--cap-add", "ALL"]
+    for above in sorted(set(closed.values())):
+        command += ["--perms", "0755", "--tmpfs", str(above)]
+    for path, above in closed.items():
+        for folder in (folder for folder in reversed(path.parents) if above in folder.parents):
+            command += ["--perms", "0755", "--dir", str(folder)]
+        command += ["--ro-bind", str(path), str(path)]
+    return [*command, "--"]
+
+
+def first_closed(path: Path) -> Path | None:
+    """The first folder on the way there that only its owner may enter."""
+    return next((folder for folder in reversed(path.parents) if not folder.stat().st_mode & 0o001), None)

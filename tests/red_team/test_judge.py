@@ -1,0 +1,394 @@
+"""The red team against the control judge: whatever a program answers, the score is an honest one, or there is none.
+
+The programs are the text after tests/support/red_team_policy.py's SPEAK; `say(READY)` and `play()` make an honest one.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from environments.score import Score
+from environments.space import Value
+from tasks.evaluate import judge_run
+from tasks.sandbox import outputs
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation
+from tasks.store.workspace import TrialDir
+from tasks.system import orphans
+from tasks.trial import Run
+from tests.support.red_team import WALLS, WORKING
+from tests.support.red_team_policy import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, trained
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Score:
+    """What an honest program gets."""
+    score = judged(tmp_path_factory.mktemp("honest"), "say(READY)\nplay()", WORKING[0]).score
+    assert score.value is not None and score.value > 20
+    return score
+
+
+ANSWERS = [
+    (
+        "prints a score",
+        "say(b'score: 500.0\\n')\nsay(READY)\nplay()",
+        "handshake: answered 'score: 500.0' instead of",
+    ),
+    (
+        "prints a score in between",
+        "say(READY)\nsay(b'score: 500.0\\n')\nplay()",
+        "step 1: wrote more than its answers",
+    ),
+    (
+        "answers the handshake with 10 MB",
+        f"say(b'x' * {10 * MIB})\nsay(b'\\n' + READY)\nplay()",
+        "handshake: answered with more than 65536 bytes where one line was due",
+    ),
+    ("nests the handshake", "say(b'[' * 60_000 + b'\\n')\nplay()", "handshake: answered '[[[["),
+    (
+        "nests within a handshake",
+        "say(b'{\"ready\": true, \"a\": ' + b'[' * 60_000 + b'\\n')\nplay()",
+        'handshake: answered \'{"ready": true, "a": [[[',
+    ),
+    (
+        "sends a pickle",
+        "class Bomb:\n    def __reduce__(self): return open, (str(OUT / 'canary'), 'w')\n"
+        "say(READY)\nsay(pickle.dumps(Bomb()))\ntime.sleep(60)",
+        "step 1: wrote more than its answers",
+    ),
+    (
+        "answers what is no action",
+        "say(READY)\nframe()\nsay(struct.pack(f'<{lanes}q', *[0] * (lanes - 1), 2**62))\ntime.sleep(60)",
+        "answered 4611686018427387904, which is outside 0..1, for the action in lane 3 at step 1",
+    ),
+    (
+        "answers half and leaves",
+        "say(READY)\nframe()\nsay(BLANK[1:])",
+        "step 1: exited with status 0 under judgement",
+    ),
+    (
+        "answers too much",
+        "say(READY)\nwhile data := frame(): say(move(data) + b'\\0')",
+        "wrote more than its answers",
+    ),
+    (
+        "answers before it is asked",
+        "say(READY)\nsay(BLANK * 100_000)\ntime.sleep(60)",
+        "wrote more than its answers",
+    ),
+    ("kills itself", "say(READY)\nframe()\nos.kill(os.getpid(), 9)", "step 1: was ended by SIGKILL"),
+    (
+        "floods its log",
+        "say(READY)\nwhile True: sys.stderr.write('x' * 2**16)",
+        "printed more than 1 MiB (limits.output_mb)",
+    ),
+]
+
+
+@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize(("what", "act", "reason"), ANSWERS, ids=[what for what, _, _ in ANSWERS])
+def test_red_team_an_answer_that_is_none_is_a_crash_that_says_so(
+    tmp_path: Path, level: Level, what: str, act: str, reason: str
+) -> None:
+    """Scores instead of answers, pickles instead of frames, frames of any length, before they are asked for."""
+    found = judged(tmp_path, act, level)
+    no_score(found, reason)
+    assert [path.name for path in found.place.out.iterdir()] == ["model.bin"], "something was unpickled"
+
+
+def no_score(found: Judged, reason: str) -> None:
+    """Check that the program had begun, has no score at all, and that the first line of the error says why."""
+    assert "began" in found.told, found.score.error
+    assert found.score.value is None and found.score.units == () and found.score.also == {}
+    assert found.score.error is not None and reason in found.score.error.splitlines()[0], found.score.error
+    assert not orphans.marked(MARKER)
+
+
+NO_ANSWER = "step 1: did not answer within 0.5 s"
+LATE: list[tuple[str, str, str, dict[str, Value]]] = [
+    ("says half", "say(READY)\nframe()\nsay(BLANK[1:])\ntime.sleep(60)", NO_ANSWER, {}),
+    (
+        "says it byte by byte",
+        "say(READY)\nframe()\nfor _ in range(8 * lanes):\n    say(b'\\0')\n    time.sleep(0.2)",
+        NO_ANSWER,
+        {},
+    ),
+    (
+        "claims other lanes",
+        'say(b\'{"ready": true, "lanes": 1}\\n\')\nframe()\nsay(bytes(8))\ntime.sleep(60)',
+        NO_ANSWER,
+        {},
+    ),
+    ("closes its pipe", "say(READY)\nframe()\nos.close(1)\ntime.sleep(60)", "step 1: ", {}),
+    ("is not ready", "time.sleep(60)", "handshake: did not answer within 2 s", {"control.start_seconds": 2}),
+    (
+        "takes all the time there is",
+        "say(READY)\nwhile data := frame():\n    time.sleep(0.3)\n    say(move(data))",
+        "the evaluation was not over after 2 s in all",
+        {"control.total_seconds": 2, "control.answer_seconds": 10},
+    ),
+]
+
+
+@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize(("what", "act", "reason", "settings"), LATE, ids=[what for what, *_ in LATE])
+def test_red_team_an_answer_that_does_not_come_is_not_waited_for(
+    tmp_path: Path, level: Level, what: str, act: str, reason: str, settings: dict[str, Value]
+) -> None:
+    """It would hold the engine up, or answer when it has seen what came of it: each answer has a deadline, and all."""
+    began = time.monotonic()
+    found = judged(tmp_path, act, level, **{"control.answer_seconds": 0.5, **settings})
+    no_score(found, reason)
+    assert time.monotonic() - began < 10, what
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path, level: Level, number: str) -> None:
+    """NaN would survive every comparison, and infinity buys an infinite return where the environment lets it."""
+    act = f"say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('{number}'), 0))\ntime.sleep(60)"
+    score = judged(tmp_path, act, level, **{"control.id": "Pendulum-v1"}).score
+    assert score.value is None and score.error is not None
+    named = "NaN" if number == "nan" else number
+    assert score.error.startswith(f"answered {named} for the action in lane 2 at step 1")
+
+
+FLOODS = [
+    (
+        "instead of the handshake",
+        "while True: say(bytes(2**16))",
+        "handshake: answered with more than 65536 bytes",
+    ),
+    ("of valid actions", "say(READY)\nwhile True: say(bytes(2**16))", "wrote more than its answers"),
+]
+
+
+@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize(("what", "act", "reason"), FLOODS, ids=[what for what, _, _ in FLOODS])
+def test_red_team_an_endless_answer_does_not_fill_the_engine(
+    tmp_path: Path, level: Level, what: str, act: str, reason: str
+) -> None:
+    """The engine reads no more than the answer that is due, so ten gigabytes stay with whoever writes them."""
+    judged(tmp_path / "before", "say(READY)\nplay()", level)  # what is imported and cached is no growth
+    before, peak = psutil.Process().memory_info().rss, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    score = judged(tmp_path / "flood", act, level).score
+    grown = psutil.Process().memory_info().rss - before
+    climbed = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * 1024
+    assert score.value is None and score.error is not None and reason in score.error
+    assert grown < 16 * MIB and climbed < 16 * MIB, (grown, climbed)
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_two_processes_at_one_pipe_gain_nothing(tmp_path: Path, level: Level, honest: Score) -> None:
+    """Parent and child both read frames and answer them, in whatever order they get at the pipe."""
+    act = "say(READY)\ntell('forked', pid=os.fork())\nplay()"
+    found = judged(tmp_path, act, level, **{"control.answer_seconds": 1})
+    assert "forked" in found.told
+    assert found.score.units == honest.units or (found.score.value is None and found.score.error)
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_a_process_left_behind_is_gone_and_scores_nothing(
+    tmp_path: Path, level: Level, honest: Score
+) -> None:
+    """It detaches itself twice, throws its marker away, holds the pipes, and would answer for the next trial."""
+    act = (
+        "if not os.fork():\n    os.setsid()\n    if not os.fork():\n"
+        "        os.execve('/bin/sleep', ['sleep', '2718.28'], {})\n    os._exit(0)\n"
+        "tell('left a process')\nsay(READY)\nplay()"
+    )
+    found = judged(tmp_path, act, level)
+    assert "left a process" in found.told
+    assert found.score.units == honest.units
+    assert not [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if "2718.28" in (process.info["cmdline"] or [])
+    ]
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_what_kills_its_parent_scores_as_it_plays_or_not_at_all(
+    tmp_path: Path, level: Level, honest: Score
+) -> None:
+    """Behind walls the parent cannot be killed; without them its death is what the crash says."""
+    act = "attempt('kill', lambda: os.kill(os.getppid(), signal.SIGKILL))\nsay(READY)\nplay()"
+    found = judged(tmp_path, act, level)
+    assert "kill" in found.told
+    if level == "none":
+        assert found.score.error is not None and "keeper was killed" in found.score.error
+    else:
+        assert found.score.units == honest.units
+    assert not orphans.marked(MARKER)
+
+
+KEEPER = (
+    r"""b'{"status": 0}\n'""",
+    r"""b'{"left": []}\n'""",
+    r"""b'score\n'""",
+    r"""b'[' * 60_000 + b'\n'""",
+    """b'{"status"'""",
+)
+
+
+@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("line", KEEPER)
+def test_red_team_nobody_speaks_for_the_keeper(
+    tmp_path: Path, level: Level, line: str, honest: Score
+) -> None:
+    """The keeper tells the engine how a program ended over a pipe of its own: on no descriptor is it the program's."""
+    act = (
+        "open_here = [n for n in range(3, 256) if os.path.exists(f'/proc/self/fd/{n}')]\n"
+        f"for n in open_here: attempt(str(n), lambda: os.write(n, {line}))\n"
+        "tell('looked', open=open_here)\nsay(READY)\nplay()"
+    )
+    found = judged(tmp_path, act, level)
+    assert found.score.units == honest.units, found.score.error
+    assert "looked" in found.told
+
+
+@pytest.mark.parametrize("level", WALLS)
+def test_red_team_nothing_of_the_trial_can_be_written_during_judgement(
+    tmp_path: Path, level: Level, honest: Score
+) -> None:
+    """It would swap its own checkpoint or program for what scores better, or leave a score where one is read."""
+    act = (
+        "trial = OUT.parent\n"
+        "for path in ('out/model.bin', 'out/new', 'workspace/train.py', 'workspace/new.py', 'judged/result.json', "
+        "'trial.json', 'proposal.json', 'log.txt'):\n"
+        "    attempt(path, lambda: (trial / path).write_text('{\"score\": 500}'))\n"
+        "attempt('rename', lambda: os.rename(OUT / 'model.bin', OUT / 'old.bin'))\n"
+        "attempt('link', lambda: os.symlink('/etc/passwd', OUT / 'link'))\n"
+        "attempt('remove', lambda: os.remove(OUT / 'model.bin'))\n"
+        "attempt('touch', lambda: os.utime(OUT / 'model.bin', (0, 0)))\n"
+        "attempt('open up', lambda: os.chmod(OUT / 'model.bin', 0o777))\n"
+        "say(READY)\nplay()"
+    )
+    environment, place, run = trained(tmp_path, act, level)
+    before = {path: _identity(path) for path in sorted(place.path.rglob("*"))}
+    score = judge_run(MARKER, environment, Isolation(level), place, run, SEED)
+    told = Judged(score, place).told
+    tried = {name: report for name, report in told.items() if name not in ("began", "touch", "open up")}
+    assert len(tried) == 11 and all("error" in report for report in tried.values()), tried
+    assert {"touch", "open up"} <= set(told), "a filter may grant these, and do nothing"
+    assert score.units == honest.units
+    after = {path: _identity(path) for path in sorted(place.path.rglob("*"))}
+    assert set(after) - set(before) == {place.judge_log, place.judged}
+    changed = [path for path in before if after.get(path) != before[path]]
+    assert not changed
+
+
+def _identity(path: Path) -> tuple[object, ...]:
+    status = path.lstat()
+    content = path.read_bytes() if path.is_file() else sorted(path.iterdir())
+    return status.st_ino, status.st_mode, status.st_mtime_ns, status.st_nlink, content
+
+
+SWAPS: list[tuple[str, Callable[[TrialDir], object], str]] = [
+    (
+        "another content",
+        lambda place: (place.out / "model.bin").write_bytes(b"better!\n"),
+        "out/ has changed",
+    ),
+    ("a second file", lambda place: (place.out / "model.pkl").write_bytes(b"better!\n"), "out/ has changed"),
+    ("another name", lambda place: (place.out / "model.bin").rename(place.out / "m"), "out/ has changed"),
+    ("none at all", lambda place: (place.out / "model.bin").unlink(), "out/ has changed"),
+    ("a link", lambda place: _link(place.out / "model.bin", place.config), "out/ has changed"),
+    ("a folder that is a link", lambda place: _link(place.out, place.workspace), "out/ has changed"),
+    (
+        "another program",
+        lambda place: (place.workspace / "train.py").write_text("pass"),
+        "the program has changed",
+    ),
+    ("a module", lambda place: (place.workspace / "json.py").write_text("pass"), "the program has changed"),
+]
+
+
+def _link(path: Path, target: Path) -> None:
+    path.rename(path.with_name("moved"))
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize(("what", "swap", "reason"), SWAPS, ids=[what for what, _, _ in SWAPS])
+def test_red_team_what_was_not_trained_is_not_judged(
+    tmp_path: Path, what: str, swap: Callable[[TrialDir], object], reason: str
+) -> None:
+    """Something outside of any walls changes the checkpoint or the program between training and judgement."""
+    environment, place, run = trained(tmp_path, "say(READY)\nplay()", WORKING[0])
+    swap(place)
+    score = judge_run(MARKER, environment, Isolation(WORKING[0]), place, run, SEED)
+    assert score.value is None and score.error is not None and score.error.startswith(reason), what
+    assert not place.judge_log.exists(), "the program was started"
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(
+    tmp_path: Path, level: Level, honest: Score
+) -> None:
+    """The engine keeps and fingerprints a checkpoint, and never loads it: no pickle in it is opened."""
+    environment, place, run = trained(tmp_path, "tell(str(len(os.listdir(OUT))))\nsay(READY)\nplay()", level)
+    canary = tmp_path / "canary"
+    bomb = b"cbuiltins\nopen\n(V" + str(canary).encode() + b"\nVw\ntR."
+    for name in ("model.pkl", "model.pt", "model.npy", "data.joblib", "progress.jsonl"):
+        (place.out / name).write_bytes(bomb)
+    run = Run(**(vars(run) | {"checkpoint": outputs.checkpoint(place.out)}))
+    score = judge_run(MARKER, environment, Isolation(level), place, run, SEED)
+    assert "6" in Judged(score, place).told
+    assert score.units == honest.units
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_a_program_under_judgement_sees_observations_and_nothing_else(
+    tmp_path: Path, level: Level
+) -> None:
+    """No reward, no seed of the episodes, no state: it writes down all that it is given, and looks for more."""
+    act = (
+        "tell('hello', **hello)\ntell('config', **config)\ntell('given', argv=sys.argv, env=dict(os.environ))\n"
+        "say(READY)\ndata = frame()\ntell('more', ready=bool(select.select([0], [], [], 0.1)[0]))\nsay(move(data))\nplay()"
+    )
+    found = judged(tmp_path, act, level)
+    hello = found.told["hello"]
+    assert set(hello) - {"name"} == {"lanes", "observation", "action", "protocol", "deterministic", "seed"}
+    assert hello["observation"] == [{"path": "", "dtype": "<f4", "shape": [4]}]
+    assert found.told["more"] == {"name": "more", "ready": False}, (
+        "a frame is masks and observations, and no more"
+    )
+    for_episodes, for_policy = np.random.SeedSequence(SEED).spawn(2)
+    assert hello["seed"] == int(for_policy.generate_state(1)[0])
+    log = found.place.judge_log.read_text()
+    assert str(SEED) not in log
+    assert not [seed for seed in for_episodes.generate_state(4) if str(seed) in log or str(seed >> 1) in log]
+    assert found.told["config"]["seed"] == TRAINING_SEED
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_a_checkpoint_that_changes_while_it_is_judged_has_no_score(
+    tmp_path: Path, level: Level
+) -> None:
+    """Behind walls it cannot write there; without, what is kept would be another model than what was judged."""
+    act = "attempt('swap', lambda: (OUT / 'model.bin').write_bytes(b'another'))\nsay(READY)\nplay()"
+    found = judged(tmp_path, act, level)
+    assert "swap" in found.told
+    same = (found.place.out / "model.bin").read_bytes() == b"weights\n"
+    assert same == (level != "none") and (found.score.value is None) == (level == "none")
+
+
+def test_red_team_a_link_that_points_elsewhere_by_now_is_not_judged(tmp_path: Path) -> None:
+    """A link within out/ says which of several models is the one: it is part of what was trained."""
+    environment, place, run = trained(tmp_path, "say(READY)\nplay()", WORKING[0])
+    (place.out / "second.bin").write_bytes(b"other\n")
+    (place.out / "best").symlink_to("model.bin")
+    run = replace(run, checkpoint=outputs.checkpoint(place.out))
+    (place.out / "best").unlink()
+    (place.out / "best").symlink_to("second.bin")
+    score = judge_run(MARKER, environment, Isolation(WORKING[0]), place, run, SEED)
+    assert score.value is None and score.error == "out/ has changed since the training ended"

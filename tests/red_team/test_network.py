@@ -1,0 +1,291 @@
+"""The red team against the network: real listeners of every kind wait on this machine, and nobody reaches them.
+
+What the engine itself offers (a Prefect or MLflow server, an agent's socket) is what a program would talk to.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import psutil
+import pytest
+
+from tasks.sandbox.confinement import Level
+from tests.support.red_team import WALLS, Assault, Ground, attack
+
+SEND = """
+import fcntl, struct, urllib.request
+SENT = b"out of the walls"
+
+def stream(family, address):
+    with socket.socket(family) as client:
+        client.settimeout(1)
+        client.connect(address)
+        return client.send(SENT)
+
+def datagram(family, address):
+    with socket.socket(family, socket.SOCK_DGRAM) as client:
+        return client.sendto(SENT, address)
+
+def from_a_pair(kind, address):
+    here, there = socket.socketpair(socket.AF_UNIX, kind)
+    return here.sendto(SENT, address)
+
+def message_from_a_pair(address):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    return here.sendmsg([SENT], [], 0, address)
+
+def connected_pair(address):
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    here.connect(address)
+    return here.send(SENT)
+
+def fast_open(address):
+    with socket.socket() as client:
+        return client.sendto(SENT, 0x20000000, address)
+
+def flow(url):
+    body = json.dumps({"name": "mine", "parameters": {"spec": "mine"}}).encode()
+    asked = urllib.request.Request(url + "/deployments/1/create_flow_run", body, {"Content-Type": "application/json"})
+    return urllib.request.urlopen(asked, timeout=10).status
+
+def name_of(server):
+    query = struct.pack(">6H", 7, 256, 1, 0, 0, 0) + b"\\x06secret\\x07invalid\\x00" + struct.pack(">2H", 1, 1)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        return client.sendto(query, server)
+
+def raw(family, kind, protocol=0):
+    with socket.socket(family, kind, protocol) as made:
+        return made.fileno()
+
+t = {name: tuple(value) if isinstance(value, list) else value for name, value in TARGETS.items()}
+abstract = chr(0) + t["abstract"]
+attempt("tcp", lambda: stream(socket.AF_INET, t["tcp"]))
+attempt("tcp at every address", lambda: stream(socket.AF_INET, ("0.0.0.0", t["tcp"][1])))
+attempt("tcp, opened fast", lambda: fast_open(t["tcp"]))
+attempt("tcp6", lambda: stream(socket.AF_INET6, t["tcp6"]))
+attempt("tcp by IPv6 of an IPv4 address", lambda: stream(socket.AF_INET6, ("::ffff:127.0.0.1", t["tcp"][1])))
+attempt("udp", lambda: datagram(socket.AF_INET, t["udp"]))
+attempt("udp6", lambda: datagram(socket.AF_INET6, t["udp6"]))
+attempt("dns", lambda: name_of(t["udp"]))
+attempt("flow", lambda: flow(t["api"]))
+attempt("unix", lambda: stream(socket.AF_UNIX, t["unix"]))
+attempt("abstract", lambda: stream(socket.AF_UNIX, abstract))
+attempt("unix datagram", lambda: datagram(socket.AF_UNIX, t["unix"] + ".d"))
+attempt("abstract datagram", lambda: datagram(socket.AF_UNIX, abstract + ".d"))
+for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC):
+    attempt(f"a pair of kind {int(kind)}, by path", lambda: from_a_pair(kind, t["unix"] + ".d"))
+    attempt(f"a pair of kind {int(kind)}, abstract", lambda: from_a_pair(kind, abstract + ".d"))
+attempt("a message of a pair", lambda: message_from_a_pair(abstract + ".d"))
+attempt("a connected pair", lambda: connected_pair(abstract))
+attempt("vsock", lambda: raw(40, socket.SOCK_STREAM))
+attempt("packet", lambda: raw(17, socket.SOCK_RAW, 0x300))
+attempt("alg", lambda: raw(38, socket.SOCK_SEQPACKET))
+attempt("bluetooth", lambda: raw(31, socket.SOCK_SEQPACKET))
+attempt("raw ip", lambda: raw(socket.AF_INET, socket.SOCK_RAW, 1))
+model()
+"""
+
+
+class Api(BaseHTTPRequestHandler):
+    """Stands for the engine's server: it writes down who asks for a flow run."""
+
+    requests: ClassVar[list[str]] = []
+
+    def do_POST(self) -> None:
+        self.requests.append(self.path)
+        self.send_response(201)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Sockets of every kind, and an HTTP server, in the engine's own process."""
+
+    folder: Path
+    port: int
+    abstract: str
+    sockets: dict[str, socket.socket]
+
+    def addresses(self) -> dict[str, object]:
+        """What TARGETS says of them."""
+        inet = {name: made.getsockname()[:2] for name, made in self.sockets.items() if name[0] in "tu"}
+        api = f"http://127.0.0.1:{self.port}/api"
+        return {"tcp6": ("::1", 9), "udp6": ("::1", 9)} | {
+            **{name: address for name, address in inet.items() if not name.startswith("unix")},
+            "unix": str(self.folder / "s"), "abstract": self.abstract, "api": api,
+        }  # fmt: skip
+
+    def reached(self) -> set[str]:
+        """Who has had a caller or a message since one asked last."""
+        found = {"api"} if Api.requests else set()
+        Api.requests.clear()
+        while ready := select.select(list(self.sockets.values()), [], [], 0)[0]:
+            for made in ready:
+                found |= {name for name, mine in self.sockets.items() if mine is made}
+                if made.type == socket.SOCK_STREAM:
+                    made.accept()[0].close()
+                else:
+                    made.recv(100)
+        return found
+
+
+def sockets(folder: Path, abstract: str) -> dict[str, socket.socket]:
+    """A stream and a datagram socket of each family, by the names of TARGETS."""
+    made = {}
+    for name, family, host in (("", socket.AF_INET, "127.0.0.1"), ("6", socket.AF_INET6, "::1")):
+        if name and not has_ipv6():
+            continue
+        made[f"tcp{name}"] = bound(socket.socket(family), (host, 0))
+        made[f"udp{name}"] = bound(socket.socket(family, socket.SOCK_DGRAM), (host, 0))
+    for name, address in (("unix", str(folder / "s")), ("abstract", f"\0{abstract}")):
+        made[name] = bound(socket.socket(socket.AF_UNIX), address)
+        made[f"{name} datagram"] = bound(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM), f"{address}.d")
+    for path in (folder / "s", folder / "s.d"):
+        path.chmod(0o777)
+    return made
+
+
+def has_ipv6() -> bool:
+    return "::1" in str(psutil.net_if_addrs())
+
+
+def bound(made: socket.socket, address: str | tuple[str, int]) -> socket.socket:
+    made.bind(address)
+    if made.type == socket.SOCK_STREAM:
+        made.listen()
+    return made
+
+
+@pytest.fixture(scope="module")
+def listeners() -> Iterator[Listeners]:
+    """Open while this module's programs run. The folder's name is short, as that of a socket has to be."""
+    abstract = f"red-team-{os.getpid()}"
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        ThreadingHTTPServer(("127.0.0.1", 0), Api) as api,
+        ExitStack() as closing,
+    ):
+        Path(folder).chmod(0o755)
+        made = sockets(Path(folder), abstract)
+        for one in made.values():
+            closing.enter_context(one)
+        threading.Thread(target=api.serve_forever, args=(0.05,), daemon=True).start()
+        closing.callback(api.shutdown)
+        yield Listeners(Path(folder), api.server_port, abstract, made)
+
+
+@dataclass(frozen=True)
+class Sent:
+    assault: Assault
+    reached: set[str]
+
+
+def send(ground: Ground, listeners: Listeners, level: Level, network: bool = False) -> Sent:
+    listeners.reached()
+    assault = attack(ground, SEND, level, targets=listeners.addresses(), settings={"network": network})
+    return Sent(assault, listeners.reached())
+
+
+@pytest.fixture(scope="module", params=WALLS)
+def sent(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, listeners: Listeners
+) -> Sent:
+    return send(Ground.lay(tmp_path_factory.mktemp("sent")), listeners, request.param)
+
+
+@pytest.fixture(scope="module", params=WALLS)
+def online(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, listeners: Listeners
+) -> Sent:
+    """The same, of an environment with `network = true`."""
+    return send(Ground.lay(tmp_path_factory.mktemp("online")), listeners, request.param, network=True)
+
+
+def missed(sent: Sent, listener: str, *names: str) -> None:
+    """Each was tried, and the listener heard of none."""
+    assert set(names) <= sent.assault.attempts.keys()
+    assert listener not in sent.reached
+
+
+def test_red_team_tcp(sent: Sent) -> None:
+    """Connect to a listener on this machine: by its address, by 0.0.0.0, and with data in the first packet."""
+    missed(sent, "tcp", "tcp", "tcp at every address", "tcp, opened fast")
+
+
+def test_red_team_tcp_by_ipv6(sent: Sent) -> None:
+    """Connect by IPv6, and to the IPv4 listener by an IPv6 socket."""
+    missed(sent, "tcp6", "tcp6")
+    missed(sent, "tcp", "tcp by IPv6 of an IPv4 address")
+
+
+def test_red_team_udp(sent: Sent) -> None:
+    """Send a datagram by IPv4 and by IPv6."""
+    missed(sent, "udp", "udp")
+    missed(sent, "udp6", "udp6")
+
+
+def test_red_team_a_secret_in_the_name_of_a_host(sent: Sent) -> None:
+    """Ask a name server, by hand, for a name that holds what is to get out."""
+    missed(sent, "udp", "dns")
+
+
+def test_red_team_starting_a_flow_of_its_own(sent: Sent) -> None:
+    """POST to the engine's server for another flow run, which nobody would confine."""
+    missed(sent, "api", "flow")
+
+
+@pytest.mark.parametrize("name", ["unix", "abstract"])
+def test_red_team_a_unix_socket(sent: Sent, name: str) -> None:
+    """Connect to a socket with a file that anybody may write to, and to one without a file."""
+    missed(sent, name, name)
+
+
+@pytest.mark.parametrize("name", ["unix datagram", "abstract datagram"])
+def test_red_team_a_unix_datagram(sent: Sent, name: str) -> None:
+    """Send to such a socket a datagram, which needs no connection."""
+    missed(sent, name, name)
+
+
+PAIRS = [f"a pair of kind {int(kind)}" for kind in (2, 3, 2 | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_red_team_a_pair_of_sockets_pointed_elsewhere(sent: Sent, pair: str) -> None:
+    """socketpair, which needs no right to make sockets, and then sendto, sendmsg and connect to others."""
+    missed(sent, "unix datagram", f"{pair}, by path")
+    missed(sent, "abstract datagram", f"{pair}, abstract", "a message of a pair")
+    missed(sent, "abstract", "a connected pair")
+
+
+@pytest.mark.parametrize("family", ["vsock", "packet", "alg", "bluetooth", "raw ip"])
+def test_red_team_sockets_of_other_families(sent: Sent, family: str) -> None:
+    """Make a socket to the host of this virtual machine, to the wire, and to the kernel's ciphers."""
+    assert sent.assault.attempts[family].refused
+
+
+def test_red_team_with_a_network_the_sockets_of_this_machine_are_still_not_given(online: Sent) -> None:
+    """All of that again where the environment grants a network: TCP and UDP are reached, Unix sockets are not."""
+    assert {"tcp", "udp", "api"} <= online.reached
+    for name in ("unix", "abstract", "unix datagram", "abstract datagram"):
+        missed(online, name, name)
+    for name in ("vsock", "packet", "alg", "bluetooth", "raw ip"):
+        assert online.assault.attempts[name].refused
+
+
+def test_red_team_without_walls_every_listener_is_reached(tmp_path: Path, listeners: Listeners) -> None:
+    """What nobody hears above is kept by the walls: at none the same program reaches all of them."""
+    assert send(Ground.lay(tmp_path), listeners, "none").reached == {"api", *listeners.sockets}

@@ -1,0 +1,334 @@
+"""The red team against other processes and the kernel: no program signals, traces or slows what is not its own.
+
+What an attack would do to a process is harmless where it misses its walls: the signal to everybody is SIGURG, which
+nobody notices who did not ask for it; the victim and the engine did.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tasks.sandbox import cgroup, confinement
+from tasks.sandbox.confinement import Level
+from tests.support.red_team import WALLS, Assault, Ground, attack
+from tests.support.red_team_neighbours import Neighbours, neighbours
+
+TRY = """
+import fcntl, platform, struct, termios
+VICTIM, ENGINE, KEEPER = TARGETS["victim"], TARGETS["engine"], os.getppid()
+
+def nr(x86_64, aarch64):
+    return x86_64 if platform.machine() == "x86_64" else aarch64
+
+def everybody(number):
+    reached = 0
+    for pid in [-1, 0, *range(2, 70_000), VICTIM, ENGINE]:
+        if pid == 0 or pid == os.getpid(): continue
+        try: os.kill(pid, number); reached += 1
+        except OSError: pass
+    return reached
+
+def owned(pid, number, how):
+    a, b = socket.socketpair()
+    if how == "F_SETOWN": fcntl.fcntl(a, fcntl.F_SETOWN, pid)
+    elif how == "F_SETOWN_EX": fcntl.fcntl(a, 15, struct.pack("ii", 1, pid))
+    else: fcntl.ioctl(a, 0x8901, struct.pack("i", pid))
+    fcntl.fcntl(a, 10, number)  # F_SETSIG
+    fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC | os.O_NONBLOCK)
+    b.send(b"x")
+
+def copied(pid, address):
+    here = ctypes.create_string_buffer(60)
+    local = (ctypes.c_ulong * 2)(ctypes.addressof(here), 60)
+    remote = (ctypes.c_ulong * 2)(address, 60)
+    syscall(nr(310, 270), pid, ctypes.byref(local), 1, ctypes.byref(remote), 1, 0)
+    return here.raw
+
+def stolen(pid):
+    return os.pread(syscall(nr(438, 438), syscall(nr(434, 434), pid, 0), 0, 0), 100, 0)
+
+def forged():
+    for number in range(3, 256):
+        if number == _notes: continue
+        try: os.write(number, b'{"status": 0}\\n{"left": []}\\n')
+        except OSError: pass
+    for name in os.listdir(f"/proc/{KEEPER}/fd"):
+        with open(f"/proc/{KEEPER}/fd/{name}", "wb") as pipe: pipe.write(b'{"status": 0}\\n{"left": []}\\n')
+
+def line(name):
+    return next(l.split(None, 1)[1].strip() for l in open("/proc/self/status") if l.startswith(name + ":"))
+
+def shared(key):
+    number = syscall(nr(29, 194), key, 0, 0)
+    _libc.shmat.restype = ctypes.c_void_p
+    return ctypes.string_at(_libc.shmat(number, None, 0), 60)
+
+def typed(path):
+    with open(path, "wb", buffering=0) as terminal:
+        terminal.write(b"typed")
+        for byte in b"typed": fcntl.ioctl(terminal, termios.TIOCSTI, bytes([byte]))
+
+def rooted(path):
+    os.chroot(path)
+    return os.listdir("/")
+
+def namespace(kind):
+    with open(f"/proc/{ENGINE}/ns/{kind}") as there: return syscall(nr(308, 268), there.fileno(), 0)
+
+def spaces():
+    return sorted(os.readlink("/proc/self/ns/" + kind) for kind in os.listdir("/proc/self/ns"))
+
+before = spaces()
+attempt("signal everybody", lambda: everybody(signal.SIGURG))
+attempt("kill", lambda: os.kill(VICTIM, signal.SIGKILL))
+attempt("kill the engine", lambda: os.kill(ENGINE, signal.SIGURG))
+attempt("kill the keeper", lambda: os.kill(KEEPER, signal.SIGKILL))
+attempt("end the keeper", lambda: os.kill(KEEPER, signal.SIGTERM))
+attempt("tkill", lambda: syscall(nr(200, 130), VICTIM, 9))
+attempt("tgkill", lambda: syscall(nr(234, 131), VICTIM, VICTIM, 9))
+attempt("queue", lambda: syscall(nr(129, 138), VICTIM, 9, (ctypes.c_long * 16)(9, 0, -1)))
+attempt("pidfd", lambda: syscall(424, syscall(434, VICTIM, 0), 9, 0, 0))
+for how in ("F_SETOWN", "F_SETOWN_EX", "FIOSETOWN"):
+    attempt(how, lambda: owned(VICTIM, signal.SIGKILL, how))
+attempt("ptrace", lambda: syscall(nr(101, 117), 16, VICTIM, 0, 0))
+attempt("seize", lambda: syscall(nr(101, 117), 0x4206, VICTIM, 0, 0))
+attempt("copy memory", lambda: copied(VICTIM, TARGETS["address"]))
+attempt("steal a file", lambda: stolen(VICTIM))
+attempt("write memory", lambda: os.pwrite(os.open(f"/proc/{VICTIM}/mem", os.O_WRONLY), b"hacked", TARGETS["address"]))
+attempt("forge", forged)
+for pid, who in ((VICTIM, "victim"), (ENGINE, "engine")):
+    attempt(f"prlimit of the {who}", lambda: __import__("resource").prlimit(pid, 7, (500, 500)))
+    attempt(f"nice of the {who}", lambda: os.setpriority(os.PRIO_PROCESS, pid, os.nice(0) + 3))
+    attempt(f"affinity of the {who}", lambda: os.sched_setaffinity(pid, {0}))
+    attempt(f"scheduler of the {who}", lambda: os.sched_setscheduler(pid, os.SCHED_BATCH, os.sched_param(0)))
+    attempt(f"ioprio of the {who}", lambda: syscall(nr(251, 30), 1, pid, 3 << 13))
+    attempt(f"oom of the {who}", lambda: pathlib.Path(f"/proc/{pid}/oom_score_adj").write_text("1000"))
+attempt("renice the user", lambda: os.setpriority(os.PRIO_USER, 0, os.nice(0) + 1))
+attempt("ioprio of the user", lambda: syscall(nr(251, 30), 3, 0, 3 << 13))
+attempt("shared memory", lambda: shared(TARGETS["shm"]))
+attempt("remove shared memory", lambda: syscall(nr(31, 195), TARGETS["shm id"], 0, 0))
+attempt("receive a message", lambda: [syscall(nr(70, 188), TARGETS["queue id"], held := ctypes.create_string_buffer(80), 60, 0, 0o4000), held.raw][1])
+attempt("message queue", lambda: syscall(nr(240, 180), b"red-team", os.O_RDWR | os.O_CREAT, 0o600, 0))
+attempt("mount", lambda: syscall(nr(165, 40), b"tmpfs", str(OUT).encode(), b"tmpfs", 0, 0))
+attempt("bind mount", lambda: syscall(nr(428, 428), -100, b"/", 1))
+attempt("unmount", lambda: syscall(nr(166, 39), b"/proc", 2))
+attempt("unshare", lambda: syscall(nr(272, 97), 0x10000000))
+attempt("clone a namespace", lambda: syscall(nr(56, 220), 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0) or os._exit(0))
+attempt("chroot", lambda: rooted("/proc/1/root"))
+attempt("pivot_root", lambda: syscall(nr(155, 41), str(OUT).encode(), str(OUT).encode()))
+attempt("setns", lambda: namespace("user"))
+note("spaces", got=str(before == spaces()))
+attempt("clock", lambda: time.clock_settime(time.CLOCK_REALTIME, time.time() + 2))
+attempt("host name", lambda: socket.sethostname("red-team"))
+attempt("add_key", lambda: syscall(nr(248, 217), b"user", b"red", b"team", 4, -4))
+attempt("keyctl", lambda: syscall(nr(250, 219), 11, -4, 0, 0))
+attempt("io_uring", lambda: syscall(425, 4, ctypes.create_string_buffer(200)))
+attempt("bpf", lambda: syscall(nr(321, 280), 0, ctypes.create_string_buffer(120), 72))
+attempt("perf", lambda: syscall(nr(298, 241), ctypes.create_string_buffer(120), -1, 0, -1, 0))
+attempt("userfaultfd", lambda: syscall(nr(323, 282), 0))
+attempt("file by handle", lambda: syscall(nr(304, 265), -100, ctypes.create_string_buffer(160), 0))
+attempt("watch", lambda: syscall(nr(254, 27), _libc.inotify_init1(0), os.path.dirname(TARGETS["judge"]).encode(), 2))
+attempt("kernel log", lambda: syscall(nr(103, 116), 3, ctypes.create_string_buffer(100), 100))
+attempt("a call of another kind", lambda: syscall(0x40000000 + nr(101, 117), 16, VICTIM, 0, 0))
+for path in ("/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/sys/fs/cgroup/cgroup.procs", "/dev/kmsg",
+             "/dev/mem", "/dev/kvm", "/dev/vda", "/dev/fuse", "/dev/net/tun"):
+    attempt("open " + path, lambda: os.close(os.open(path, os.O_WRONLY)))
+for group in TARGETS["groups"]:
+    attempt("leave " + group, lambda: pathlib.Path(group).write_text(str(os.getpid())))
+note("group", got=open("/proc/self/cgroup").read()[:2000])
+attempt("tty", lambda: typed("/dev/tty"))
+attempt("pty", lambda: typed(TARGETS["pty"]))
+attempt("setuid", lambda: os.setuid(0) or os.seteuid(0))
+attempt("su", lambda: subprocess.run(["su", "-c", "grep CapEff /proc/self/status; id -u"], stdin=-3, capture_output=True, timeout=5).stdout)
+for name in ("NoNewPrivs", "CapEff", "CapPrm", "CapInh", "CapAmb", "Uid", "Seccomp"):
+    note(name, got=line(name))
+model()
+raise SystemExit(3)
+"""
+
+CONTROL = (
+    TRY.partition("before = spaces()")[0]
+    + """
+attempt("kill the engine", lambda: os.kill(ENGINE, signal.SIGURG))
+attempt("renice the victim", lambda: os.setpriority(os.PRIO_PROCESS, VICTIM, os.nice(0) + 3))
+attempt("shared memory", lambda: shared(TARGETS["shm"]))
+attempt("pty", lambda: typed(TARGETS["pty"]))
+attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL, "F_SETOWN"))
+"""
+)
+"""Those that hurt nobody else where there are no walls."""
+
+OLD = "landlock of Linux 6.11"
+"""As on a kernel whose Landlock lets signals pass."""
+
+
+@dataclass(frozen=True)
+class Tried:
+    level: Level
+    assault: Assault
+    around: Neighbours
+
+
+@pytest.fixture(scope="module", params=[*WALLS, *([OLD] if "landlock" in WALLS else [])])
+def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
+    level: Level = "landlock" if request.param == OLD else request.param
+    ground = Ground.lay(tmp_path_factory.mktemp("processes"))
+    with neighbours(ground) as around, pytest.MonkeyPatch.context() as kernel:
+        if request.param == OLD:
+            kernel.setattr(confinement, "landlock_version", lambda: 5)
+        yield Tried(level, attack(ground, TRY, level, targets=around.targets()), around)
+
+
+def untouched(tried: Tried, *names: str) -> None:
+    """Each was tried; the victim lives, is as it was, and its secret did not come out."""
+    for name in names:
+        assert tried.assault.attempts[name].refused, name
+    assert tried.around.victim.poll() is None
+    assert tried.around.asked() == tried.around.ground.secret
+    assert tried.assault.leaks(tried.around.ground.secret) == []
+
+
+def test_red_team_signals_to_everybody(tried: Tried) -> None:
+    """kill(-1), and a signal to every number that a process may have; the engine and the victim listen for it."""
+    assert tried.assault.attempts["signal everybody"].got is not None
+    untouched(tried, "kill the engine")
+    assert tried.around.signals == []
+
+
+@pytest.mark.parametrize("how", ["kill", "tkill", "tgkill", "queue", "pidfd"])
+def test_red_team_killing_another_process(tried: Tried, how: str) -> None:
+    """SIGKILL by each system call that sends a signal."""
+    untouched(tried, how)
+
+
+@pytest.mark.parametrize("how", ["F_SETOWN", "F_SETOWN_EX", "FIOSETOWN"])
+def test_red_team_killing_by_way_of_a_socket(tried: Tried, how: str) -> None:
+    """Make another process the owner of a socket that sends SIGKILL when there is something to read."""
+    assert how in tried.assault.attempts
+    untouched(tried)
+
+
+def test_red_team_killing_its_keeper(tried: Tried) -> None:
+    """SIGKILL and SIGTERM to the parent process; the engine still hears from it how the program ended."""
+    assert {"kill the keeper", "end the keeper"} <= tried.assault.attempts.keys()
+    assert str(tried.assault.run.error).startswith("exited with status 3")
+
+
+def test_red_team_forging_the_report_of_its_keeper(tried: Tried) -> None:
+    """Write `{"status": 0}` to every descriptor, and to those of the keeper by /proc; then exit with 3."""
+    assert tried.assault.attempts["forge"].refused
+    assert str(tried.assault.run.error).startswith("exited with status 3")
+
+
+@pytest.mark.parametrize("how", ["ptrace", "seize", "copy memory", "write memory", "steal a file"])
+def test_red_team_looking_into_another_process(tried: Tried, how: str) -> None:
+    """ptrace, process_vm_readv, /proc/PID/mem for writing, pidfd_getfd."""
+    untouched(tried, how)
+
+
+@pytest.mark.parametrize("what", ["prlimit", "nice", "affinity", "scheduler", "ioprio", "oom"])
+@pytest.mark.parametrize("who", ["victim", "engine"])
+def test_red_team_slowing_another_process(tried: Tried, what: str, who: str) -> None:
+    """Limits, priorities, processors and fate in a shortage of memory, of the engine too."""
+    untouched(tried, f"{what} of the {who}")
+    assert tried.around.states() == tried.around.before
+
+
+def test_red_team_slowing_all_processes_of_the_user(tried: Tried) -> None:
+    """setpriority(PRIO_USER) and ioprio_set of the user, which name no process."""
+    assert {"renice the user", "ioprio of the user"} <= tried.assault.attempts.keys()
+    assert tried.around.states() == tried.around.before
+
+
+def test_red_team_shared_memory_and_messages_of_the_user(tried: Tried) -> None:
+    """Attach and remove SysV shared memory, take a message from a queue, make a POSIX queue."""
+    untouched(tried, "shared memory", "remove shared memory", "receive a message")
+    assert "message queue" in tried.assault.attempts
+    assert tried.around.shared() == tried.around.ground.secret.encode()
+    assert not Path("/dev/mqueue/red-team").exists()
+
+
+@pytest.mark.parametrize(
+    "how", ["mount", "bind mount", "unmount", "unshare", "clone a namespace", "chroot", "pivot_root", "setns"]
+)
+def test_red_team_leaving_its_namespaces(tried: Tried, how: str) -> None:
+    """Mount, and make or enter other namespaces and another root; afterwards it is where it was."""
+    untouched(tried, how)
+    assert tried.assault.attempts["spaces"].got == "True"
+
+
+def test_red_team_the_clock_and_the_name_of_the_machine(tried: Tried) -> None:
+    """clock_settime and sethostname."""
+    untouched(tried, "clock", "host name")
+    assert socket.gethostname() != "red-team"
+
+
+def test_red_team_the_keys_of_the_user(tried: Tried) -> None:
+    """Add a key to the user's keyring, and read it."""
+    untouched(tried, "add_key", "keyctl")
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "io_uring",
+        "bpf",
+        "perf",
+        "userfaultfd",
+        "file by handle",
+        "kernel log",
+        "watch",
+        "a call of another kind",
+    ],
+)
+def test_red_team_doors_of_the_kernel(tried: Tried, what: str) -> None:
+    """io_uring, which does without system calls, and others that a program has no use for; ptrace by its x32 number."""
+    untouched(tried, what)
+
+
+def test_red_team_devices_and_switches_of_the_machine(tried: Tried) -> None:
+    """Open for writing the system request key, the core pattern, memory, disks, KVM."""
+    untouched(tried, *(name for name in tried.assault.attempts if name.startswith("open /")))
+
+
+def test_red_team_leaving_its_control_group(tried: Tried) -> None:
+    """Write its pid to the group of the engine."""
+    groups = [name for name in tried.assault.attempts if name.startswith("leave ")]
+    assert len(groups) == (2 if cgroup.find() else 0)
+    untouched(tried, *groups)
+    if groups and tried.level == "landlock":  # behind bubblewrap its group is the root of all that it sees
+        assert cgroup.STEM in str(tried.assault.attempts["group"].got)
+
+
+def test_red_team_typing_for_the_user(tried: Tried) -> None:
+    """Write to, and TIOCSTI into, /dev/tty and another terminal of the user."""
+    untouched(tried, "tty", "pty")
+    assert tried.around.typed() == b""
+
+
+def test_red_team_gaining_rights(tried: Tried) -> None:
+    """setuid(0) and su. It has no capabilities, can gain none by executing anything, and is nobody behind bubblewrap."""
+    attempts = tried.assault.attempts
+    assert {"setuid", "su"} <= attempts.keys()
+    assert (attempts["NoNewPrivs"].got, attempts["Seccomp"].got) == ("1", "2")
+    for name in ("CapEff", "CapPrm", "CapInh", "CapAmb"):
+        assert int(str(attempts[name].got), 16) == 0, name
+    assert "CapEff" not in str(attempts["su"].got) or "CapEff:\\t0000000000000000" in str(attempts["su"].got)
+    user = confinement.NOBODY if tried.level == "bwrap" else os.geteuid()
+    assert set(str(attempts["Uid"].got).split()) == {str(user)}
+
+
+def test_red_team_without_walls_its_neighbours_are_reached(tmp_path: Path) -> None:
+    """What holds above is held by the walls: at none signals, priorities, memory and terminals are the user's."""
+    with neighbours(Ground.lay(tmp_path)) as around:
+        attack(around.ground, CONTROL, "none", targets=around.targets())
+        assert around.signals == [signal.SIGURG]
+        assert around.typed().startswith(b"typed")
+        assert around.victim.wait(5) == -signal.SIGKILL

@@ -1,0 +1,328 @@
+"""Confinement: what bubblewrap and Landlock are told, and that a program then sees that and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import venv
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import environments
+from environments.limits import Limits
+from tasks.sandbox import confinement, seccomp
+from tasks.sandbox.confinement import NOBODY, Level, VisiblePaths
+from tasks.sandbox.isolation import findings
+from tasks.sandbox.program import Program
+from tests.support.toy import QUADRATIC, quadratic
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+WALLS: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
+ROOT, SOMEBODY = 0, 1000
+BINDS = ("--ro-bind", "--bind", "--dev-bind")
+SYSTEM_GPU = [
+    path
+    for path in (Path("/dev/kmsg"), Path("/dev/loop0"), Path("/dev/hwrng"), Path("/dev/fuse"))
+    if path.exists()
+]
+"""Devices that are no GPU's, but are as absent as one behind walls."""
+
+
+def run(
+    place: Path,
+    level: Level,
+    code: str,
+    *,
+    view: VisiblePaths | None = None,
+    limits: Limits | None = None,
+) -> tuple[str, str]:
+    """Run Python code at a level, in `place`/workspace, which is all that it is given beside `place`/out; how it
+    ended in words, and what it printed last."""
+    workspace, out = place / "workspace", place / "out"
+    for folder in (workspace, out):
+        folder.mkdir(exist_ok=True)
+    confinement.give(out, level)
+    (workspace / "code.py").write_text(code)
+    view = view or VisiblePaths((), ())
+    given = VisiblePaths((workspace, *view.readable), (out, *view.writable), view.network, view.gpu)
+    with Program(
+        ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker="test/walls", level=level,
+        view=given, limits=limits or Limits(),
+    ) as program:  # fmt: skip
+        while (status := program.poll(0.02)) is None:
+            pass
+        return program.describe(status), program.tail()
+
+
+def answers(place: Path, level: Level, code: str, **more: Any) -> Any:
+    """What the code prints as JSON in its last line."""
+    ended, tail = run(place, level, code, **more)
+    assert ended == "exited with status 0", tail
+    return json.loads((place / "log").read_text().splitlines()[-1])
+
+
+def command(monkeypatch: pytest.MonkeyPatch, view: VisiblePaths, user: int = SOMEBODY) -> list[str]:
+    """The command line of bubblewrap that this user would give."""
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    try:
+        return confinement.bwrap(view, cwd=Path("/a/workspace"), scratch_bytes=4096)
+    finally:
+        monkeypatch.undo()
+
+
+def bound(command: list[str]) -> list[tuple[str, str]]:
+    """Every bind: (option, path). Nothing is bound to another place than its own."""
+    found = []
+    for at, word in enumerate(command):
+        if word in BINDS:
+            assert command[at + 1] == command[at + 2]
+            found.append((word, command[at + 1]))
+    return found
+
+
+def options(command: list[str]) -> set[str]:
+    return {word for word in command if word.startswith("--")}
+
+
+@pytest.mark.parametrize("user", [ROOT, SOMEBODY])
+@pytest.mark.parametrize("network", [False, True])
+def test_a_program_gets_namespaces_of_its_own_and_the_network_only_when_it_is_given(
+    monkeypatch: pytest.MonkeyPatch, user: int, network: bool
+) -> None:
+    words = command(monkeypatch, VisiblePaths((), (), network), user)
+    assert {"--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"} <= options(words)
+    assert ("--unshare-net" in words) is not network
+    assert (("--ro-bind", "/etc/resolv.conf") in bound(words)) is (
+        network and Path("/etc/resolv.conf").exists()
+    )
+    assert ("--share-net" in words) is False
+    assert words[words.index("--chdir") + 1] == "/a/workspace"
+    assert words[words.index("--seccomp") + 1] == "9"
+    assert words[-1] == "--"
+
+
+def test_an_ordinary_user_gets_a_user_namespace_and_no_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = command(monkeypatch, VisiblePaths((), ()), SOMEBODY)
+    at = words.index("--unshare-user")
+    assert words[at : at + 5] == ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
+    assert ("--cap-drop", "ALL") in pairwise(words)
+    assert "--cap-add" not in words and "setpriv" not in words
+
+
+def test_root_becomes_nobody_and_keeps_only_what_it_takes_to_do_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = command(monkeypatch, VisiblePaths((), ()), ROOT)
+    assert "--unshare-user" not in words
+    kept = {after for word, after in pairwise(words) if word == "--cap-add"}
+    assert kept == {"CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"}
+    last = words[words.index("--") + 1 :]
+    assert last[:4] == ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+    assert {"--inh-caps=-all", "--bounding-set=-all", "--no-new-privs"} <= set(last)
+
+
+@pytest.mark.parametrize(("user", "level", "expected"), [
+    (ROOT, "bwrap", NOBODY), (ROOT, "landlock", None), (ROOT, "none", None), (SOMEBODY, "bwrap", None),
+])  # fmt: skip
+def test_folders_change_hands_only_where_the_program_has_another_user(
+    monkeypatch: pytest.MonkeyPatch, user: int, level: Level, expected: int | None
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert confinement.owner(level) == expected
+
+
+@pytest.mark.parametrize("user", [ROOT, SOMEBODY])
+@pytest.mark.parametrize("gpu", [False, True])
+@pytest.mark.parametrize("network", [False, True])
+def test_nothing_of_the_checkout_of_the_home_or_of_the_users_home_is_given(
+    monkeypatch: pytest.MonkeyPatch, home: Path, user: int, gpu: bool, network: bool
+) -> None:
+    workspace, out = home / "night/trials/0001/workspace", home / "night/trials/0001/out"
+    view = VisiblePaths((workspace,), (out,), network, gpu)
+    given = [Path(path) for _, path in bound(command(monkeypatch, view, user))]
+    given += [Path(path) for path, _ in confinement.landlock(view, home / "night/trials/0001/log.tmp")]
+    prefixes = {Path(prefix) for prefix in (sys.prefix, sys.base_prefix)}
+    interpreter = {path for path in given if any(path.is_relative_to(prefix) for prefix in prefixes)}
+    for closed in (CHECKOUT, home, home / "night", home / "night/trials/0001", Path.home()):
+        assert not [path for path in given if closed.is_relative_to(path)], closed
+    for folder in {CHECKOUT, Path.home()} - {Path("/")}:
+        assert not [path for path in set(given) - interpreter if path.is_relative_to(folder)], folder
+    assert {path for path in given if path.is_relative_to(home)} == {
+        workspace,
+        out,
+        home / "night/trials/0001/log.tmp",
+    }
+
+
+@pytest.mark.parametrize("user", [ROOT, SOMEBODY])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_only_what_is_given_as_writable_is_bound_so_and_nothing_is_bound_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, user: int, gpu: bool
+) -> None:
+    view = VisiblePaths((tmp_path / "workspace", tmp_path / "data"), (tmp_path / "out",), True, gpu)
+    binds = bound(command(monkeypatch, view, user))
+    assert [path for option, path in binds if option == "--bind"] == [str(tmp_path / "out")]
+    paths = [path for _, path in binds]
+    assert sorted(paths) == sorted(set(paths))
+    assert {str(path) for path in view.readable} <= {path for option, path in binds if option == "--ro-bind"}
+    devices = [path for option, path in binds if option == "--dev-bind"]
+    assert all(path.startswith("/dev/") for path in devices) and (gpu or not devices)
+
+
+def test_a_writable_folder_inside_a_readable_one_is_bound_after_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    binds = bound(command(monkeypatch, VisiblePaths((tmp_path,), (tmp_path / "out",))))
+    assert binds.index(("--ro-bind", str(tmp_path))) < binds.index(("--bind", str(tmp_path / "out")))
+
+
+def test_what_is_closed_last_stays_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    words = command(monkeypatch, VisiblePaths((tmp_path,), (tmp_path / "out",), True, True))
+    after = words[max(at for at, word in enumerate(words) if word in BINDS) :]
+    assert ("--remount-ro", "/") in pairwise(after)
+    shm, slash = words.index("/dev/shm"), words.index("--remount-ro")
+    assert words[slash + 1] == "/dev" and shm < slash
+
+
+@pytest.mark.parametrize("level", WALLS)
+def test_a_program_may_read_its_folders_and_write_into_one_of_them(tmp_path: Path, level: Level) -> None:
+    code = (
+        "import json, os, sys\n"
+        "def can(path, mode):\n"
+        "    try: open(path, mode).close()\n"
+        "    except OSError: return False\n"
+        "    return True\n"
+        "paths = ['code.py', sys.argv[1] + '/a', 'new', '/tmp/new', os.__file__, '/etc/passwd', '../new', '/dev/null']\n"
+        "print(json.dumps([[can(path, mode) for mode in 'ra'] for path in paths]))\n"
+    )
+    seen = answers(tmp_path, level, code)
+    assert seen[0] == [True, False]
+    assert seen[1] == [False, True]
+    assert seen[2] == [False, False]
+    assert seen[3] == ([False, True] if level == "bwrap" else [False, False])
+    assert seen[4:6] == [[True, False], [True, False]]
+    assert seen[-1] == [True, True]
+    assert not (
+        tmp_path / "new"
+    ).exists()  # if it could make one, then in a folder of the same name in memory
+
+
+def environment(tmp_path: Path, more: str) -> environments.Environment:
+    folder = quadratic(tmp_path / "env", toml=more + QUADRATIC)
+    (folder / "data").mkdir()
+    (folder / "data/rows").write_text("given")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared/rows").write_text("given too")
+    return environments.load(folder)
+
+
+@pytest.mark.parametrize("level", WALLS)
+def test_what_an_environment_lists_is_readable_and_nothing_beside_it(tmp_path: Path, level: Level) -> None:
+    listed = environment(tmp_path, f"readable = ['data', '{tmp_path / 'shared/rows'}']\n")
+    view = confinement.of(listed, (), ())
+    assert view.readable == (tmp_path / "env/data", tmp_path / "shared/rows")
+    paths = ["env/data/rows", "shared/rows", "env/judge.py", "env/environment.toml", "env/fit.py"]
+    code = (
+        "import json, pathlib\n"
+        "def read(path):\n"
+        "    try: return pathlib.Path(path).read_text()\n"
+        "    except OSError: return None\n"
+        f"print(json.dumps([read(path) for path in {[str(tmp_path / path) for path in paths]}]))\n"
+    )
+    assert answers(tmp_path, level, code, view=view) == ["given", "given too", None, None, None]
+
+
+@pytest.mark.parametrize(("device", "gpu"), [("cpu", False), ("cuda", True), ("auto", True)])
+@pytest.mark.parametrize("network", [False, True])
+def test_an_environment_decides_about_network_and_gpu(
+    tmp_path: Path, device: str, gpu: bool, network: bool
+) -> None:
+    listed = environment(tmp_path, f"device = {device!r}\nnetwork = {str(network).lower()}\n")
+    read, write = tmp_path / "read", tmp_path / "write"
+    assert confinement.of(listed, (read,), (write,)) == VisiblePaths((read,), (write,), network, gpu)
+
+
+@pytest.fixture
+def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of somebody's, made into a virtual environment, whose Python we seem to be."""
+    folder = tmp_path / "somebody"
+    for name in ("thesis", ".ssh"):
+        (folder / name).mkdir(parents=True)
+    for name in ("secret.txt", "thesis/secret.txt", ".ssh/secret.txt"):
+        (folder / name).write_text("secret")
+    venv.create(folder, symlinks=True)
+    (folder / "lib/module.py").write_text("code")
+    with monkeypatch.context() as patch:
+        for name in ("prefix", "exec_prefix"):
+            patch.setattr(sys, name, str(folder))
+        patch.setattr(sys, "executable", str(folder / "bin/python"))
+        yield folder
+
+
+@pytest.mark.parametrize("level", WALLS)
+def test_a_virtual_environment_around_a_folder_with_secrets_does_not_show_them(
+    tmp_path: Path, around: Path, level: Level
+) -> None:
+    code = (
+        "import json, pathlib, sys\n"
+        "seen = [sys.prefix]\n"
+        "for name in ('lib/module.py', 'secret.txt', 'thesis/secret.txt', '.ssh/secret.txt'):\n"
+        "    try: seen.append(pathlib.Path(sys.prefix, name).read_text())\n"
+        "    except OSError: seen.append(None)\n"
+        "print(json.dumps(seen))\n"
+    )
+    assert answers(tmp_path, level, code) == [str(around), "code", None, None, None]
+
+
+def test_without_a_gpu_in_the_view_no_device_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU))
+    closed = confinement.landlock(VisiblePaths((), ()), Path("/scratch"))
+    assert not {(str(path), True) for path in SYSTEM_GPU} & set(closed)
+    assert "--dev-bind" not in confinement.bwrap(VisiblePaths((), ()), cwd=Path("/"), scratch_bytes=1)
+
+
+def test_the_folder_of_a_gpu_is_not_given_only_the_devices_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "GPU_DEVICES", ("shm", "nu*", "fd/*"))
+    given = [
+        path
+        for path, writable in confinement.landlock(VisiblePaths((), (), gpu=True), Path("/scratch"))
+        if writable
+    ]
+    assert "/dev/null" in given
+    assert "/dev/shm" not in given
+
+
+@pytest.mark.skipif(not SYSTEM_GPU, reason="this machine's /dev holds only what every program gets")
+@pytest.mark.skipif("bwrap" not in WALLS, reason="bubblewrap does not work here")
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_gpu_is_there_behind_walls_only_when_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool
+) -> None:
+    monkeypatch.setattr(confinement, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU))
+    code = f"import json, os\nprint(json.dumps([os.path.exists(path) for path in {[str(p) for p in SYSTEM_GPU]}]))"
+    there = answers(tmp_path, "bwrap", code, view=VisiblePaths((), (), gpu=gpu))
+    assert there == [gpu] * len(SYSTEM_GPU)
+
+
+@pytest.mark.parametrize("level", WALLS)
+def test_a_plan_carries_the_filter_of_its_level_and_the_depth_of_the_program(level: Level) -> None:
+    argv = ["/bin/true"]
+    made = confinement.plan(
+        level, VisiblePaths((), ()), argv, cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1
+    )
+    if level == "bwrap":
+        assert made["filter"] == seccomp.behind_namespaces(False).hex()
+        assert made["argv"][-1:] == argv and made["inner"] == 3 and made["landlock"] is None
+    else:
+        assert made["filter"] == seccomp.without_namespaces(False, confinement.landlock_version()).hex()
+        assert made["argv"] == argv and made["inner"] == 1 and ("/s", True) in made["landlock"]["rules"]
+
+
+def test_the_level_without_walls_confines_nothing() -> None:
+    made = confinement.plan(
+        "none", VisiblePaths((), ()), ["/bin/true"], cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1
+    )
+    assert made == {"argv": ["/bin/true"], "inner": 1, "landlock": None, "filter": ""}

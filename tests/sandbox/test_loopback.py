@@ -1,0 +1,138 @@
+"""Programs of several processes behind walls: what prime-rl and vLLM need of sockets and shared memory is there behind
+bubblewrap without the machine's network, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from environments.limits import Limits
+from tasks.sandbox import confinement
+from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.program import Program
+from tests.sandbox.test_confinement import WALLS, answers
+
+CHECKOUT = Path(__file__).parents[2]
+DOCKER = (
+    "chown", "dac_override", "fsetid", "fowner", "mknod", "net_raw", "setgid", "setuid", "setfcap", "setpcap",
+    "net_bind_service", "sys_chroot", "kill", "audit_write",
+)  # fmt: skip
+"""The capabilities that Docker leaves a container. Source: the manual of `docker run`, runtime privilege."""
+DOORS = """
+import json, multiprocessing, os, socket, subprocess, sys
+
+CLIENT = "import socket, sys; print(socket.create_connection((sys.argv[1], int(sys.argv[2])), 5).recv(5).decode())"
+
+def loopback(host):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        child = subprocess.Popen([sys.executable, "-I", "-c", CLIENT, host, port], stdout=subprocess.PIPE, text=True)
+        connection, _ = server.accept()
+        with connection:
+            connection.sendall(b"hello")
+        return child.communicate()[0].strip()
+
+def unix():
+    path = os.path.join(os.environ["TMPDIR"], "socket")
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        server.bind(path)
+        server.listen()
+        client.connect(path)
+        return "hello"
+
+def semaphore():
+    with multiprocessing.get_context("spawn").Lock():
+        return "hello"
+
+doors = {"loopback": lambda: loopback("127.0.0.1"), "localhost": lambda: loopback("localhost")}
+doors |= {"unix": unix, "semaphore": semaphore}
+found = {}
+for name, door in doors.items():
+    try:
+        found[name] = door()
+    except OSError as shut:
+        found[name] = type(shut).__name__
+memory = os.statvfs("/dev/shm")
+print(json.dumps(found | {"shared memory": memory.f_blocks * memory.f_frsize}))
+"""
+OPEN, SHUT = "hello", "PermissionError"
+
+
+@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("network", [False, True])
+def test_only_behind_bubblewrap_without_the_network_is_every_door_open_that_processes_talk_through(
+    tmp_path: Path, level: Level, network: bool
+) -> None:
+    limits = Limits(scratch_gb=0.25)
+    found = answers(tmp_path, level, DOORS, view=VisiblePaths((), (), network), limits=limits)
+    size = found.pop("shared memory")
+    sockets = OPEN if level == "bwrap" or network else SHUT
+    assert found == {
+        "loopback": sockets,
+        "localhost": sockets,
+        "unix": OPEN if level == "bwrap" and not network else SHUT,
+        "semaphore": OPEN if level == "bwrap" else SHUT,
+    }
+    if level == "bwrap":
+        assert size == limits.scratch_gb * 2**30
+
+
+@pytest.mark.skipif("bwrap" not in WALLS, reason="bubblewrap does not work here")
+def test_two_programs_behind_bubblewrap_have_the_same_port_at_the_same_time(tmp_path: Path) -> None:
+    code = (
+        "import pathlib, socket, sys, time\n"
+        "server = socket.create_server(('127.0.0.1', 8000))\n"
+        "pathlib.Path(sys.argv[1], 'bound').touch()\n"
+        "time.sleep(60)\n"
+    )
+    places = [tmp_path / name for name in ("one", "two")]
+    programs = [started(place, code) for place in places]
+    try:
+        while not all((place / "out/bound").exists() for place in places):
+            assert [program.poll(0.05) for program in programs] == [None, None]
+    finally:
+        for program in programs:
+            program.kill()
+
+
+def started(place: Path, code: str) -> Program:
+    workspace, out = place / "workspace", place / "out"
+    for folder in (workspace, out):
+        folder.mkdir(parents=True)
+    confinement.give(out, "bwrap")
+    (workspace / "code.py").write_text(code)
+    return Program(
+        ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker=f"test/{place.name}",
+        level="bwrap", view=VisiblePaths((workspace,), (out,)), limits=Limits(),
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("bwrap" not in WALLS, reason="bubblewrap does not work here")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up what Docker takes away")
+def test_bubblewrap_works_with_what_docker_leaves_and_the_deployment_adds_and_with_nothing_less() -> None:
+    catalogue = yaml.safe_load((CHECKOUT / "gpu.prefect.yaml").read_text())
+    (docker,) = [one for one in catalogue["deployments"] if one["name"] == "gpu-pair-docker"]
+    added = docker["work_pool"]["job_variables"]["container_create_kwargs"]["cap_add"]
+    added = tuple(name.lower() for name in added)
+    assert best_level((*DOCKER, *added)) == "bwrap"
+    for one in added:
+        assert best_level((*DOCKER, *(name for name in added if name != one))) != "bwrap"
+
+
+def best_level(capabilities: tuple[str, ...]) -> str:
+    """The best level for a process that can have these capabilities at most."""
+    kept = ",".join(["-all", *(f"+{name}" for name in capabilities)])
+    code = "import json; from tasks.sandbox.isolation import choose; print(json.dumps(choose('auto')))"
+    done = subprocess.run(
+        ["setpriv", "--inh-caps=-all", f"--bounding-set={kept}", sys.executable, "-c", code],
+        cwd=CHECKOUT, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return str(json.loads(done.stdout))

@@ -1,0 +1,292 @@
+"""What a trial's program may do to us: each case ends in a Run with a reason, and nothing of it is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import environments
+from tasks.evaluate import judge_run
+from tasks.sandbox.confinement import Level
+from tasks.sandbox.isolation import Isolation, findings
+from tasks.store.workspace import TrialDir
+from tasks.system import orphans
+from tasks.train import run_program
+from tasks.trial import Proposal, Run
+from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
+
+WORKING = [finding.level for finding in findings() if finding.works]
+SAVE = "import pathlib, sys\nout = pathlib.Path(sys.argv[sys.argv.index('--out') + 1])\n(out / 'm').write_text('x')\n"
+
+
+def train(
+    tmp_path: Path,
+    program: str,
+    budget: float = 0.5,
+    marker: str = f"test/{os.getpid()}",
+    level: Level | None = None,
+) -> Run:
+    """Run a program as a trial's, with a budget of half a second."""
+    folder = quadratic(tmp_path / "env", fit=program)
+    environment = environments.load(folder, {"budget_seconds": budget, "startup_seconds": 0.3})
+    frozen = tmp_path / "program"
+    frozen.mkdir(exist_ok=True)
+    (frozen / "fit.py").write_text(program)
+    walls = Isolation(level) if level else SANDBOX
+    place = TrialDir(tmp_path / "trial")
+    return run_program(marker, environment, walls, frozen, place, Proposal({"x": 1.0}), seed=7)
+
+
+def test_a_program_that_ends_by_itself_and_leaves_a_model_is_finished(tmp_path: Path) -> None:
+    run = train(tmp_path, FIT)
+    assert (run.status, run.error, run.seed) == ("finished", None, 7)
+    assert (tmp_path / "trial/out/model.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("what", "program", "reason"),
+    [
+        (
+            "exits with 3",
+            "print('no such file: data.csv')\nraise SystemExit(3)",
+            "exited with status 3\nno such file",
+        ),
+        ("is killed", "import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL (out of memory?)"),
+        ("hangs", "import time; time.sleep(60)", "left no checkpoint in out/"),
+        ("ends without a checkpoint", "print('done')", "left no checkpoint in out/\ndone"),
+        (
+            "ignores SIGTERM",
+            SAVE + "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(60)",
+            "did not stop within 0.5 s of SIGTERM",
+        ),
+        (
+            "fails while stopping",
+            SAVE + "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(4))\ntime.sleep(60)",
+            "failed while stopping: exited with status 4",
+        ),
+        (
+            "writes broken progress",
+            SAVE + "(out / 'progress.jsonl').write_text('{\"ready\": true}\\nloss 0.3\\n')\n",
+            "out/progress.jsonl line 2 is not a report: 'loss 0.3'",
+        ),
+        (
+            "reports something else than numbers",
+            SAVE + "(out / 'progress.jsonl').write_text('{\"elapsed\": \"soon\"}\\n')\n",
+            "out/progress.jsonl line 1 is not a report",
+        ),
+    ],
+)
+@pytest.mark.parametrize("level", WORKING)
+def test_a_bad_program_is_one_crash_with_a_reason(
+    tmp_path: Path, what: str, program: str, reason: str, level: Level
+) -> None:
+    run = train(tmp_path, program, level=level)
+    assert run.status == "crash", what
+    assert run.error is not None and run.error.startswith(reason), (what, run.error)
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_what_a_program_leaves_running_is_killed_and_where_it_can_be_seen_it_is_a_crash(
+    tmp_path: Path, level: Level
+) -> None:
+    leave = "import subprocess\nsubprocess.Popen(['sleep', '3141'], start_new_session=True)"
+    run = train(tmp_path, SAVE + leave, level=level)
+    assert not sleepers()
+    if level == "bwrap":  # with the program, the kernel ends all of its namespace
+        assert run.status == "finished"
+    else:
+        assert run.status == "crash" and run.error is not None
+        assert run.error.startswith("left 1 process(es) running after it had ended (sleep 3141): killed")
+
+
+def test_a_program_that_prints_a_gigabyte_is_stopped_and_its_log_stays_small(tmp_path: Path) -> None:
+    run = train(tmp_path, "import sys\nfor _ in range(1024): sys.stdout.write('x' * 2**20)\n", budget=20)
+    assert run.status == "crash"
+    assert run.error is not None and run.error.startswith("printed more than 64 MiB")
+    assert (tmp_path / "trial/log.txt").stat().st_size < 2 * 2**20
+
+
+def test_a_reason_ends_in_the_last_lines_that_the_program_printed(tmp_path: Path) -> None:
+    run = train(tmp_path, "for i in range(100): print('line', i)\nraise RuntimeError('the sky fell')")
+    assert run.error is not None
+    assert run.error.splitlines()[-1] == "RuntimeError: the sky fell"
+    assert "line 99" in run.error and "line 50" not in run.error
+
+
+def test_the_budget_begins_when_the_program_says_that_it_is_ready(tmp_path: Path) -> None:
+    program = SAVE + (
+        "import time\nprogress = (out / 'progress.jsonl').open('w', buffering=1)\n"
+        "print('{\"ready\": true}', file=progress)\nwhile True: time.sleep(0.01)\n"
+    )
+    run = train(tmp_path, program, budget=0.6)
+    assert run.status == "finished"
+    assert 0.55 < run.seconds < 1.5
+    assert run.wall_seconds > run.seconds
+
+
+def test_a_program_that_never_says_so_is_ready_after_its_start_up_time(tmp_path: Path) -> None:
+    run = train(tmp_path, SAVE + "import time\ntime.sleep(60)", budget=0.4)
+    assert run.status == "finished", run.error
+    assert run.wall_seconds > 0.3 + 0.4
+
+
+def test_the_steps_are_the_last_that_were_reported(tmp_path: Path) -> None:
+    program = SAVE + '(out / \'progress.jsonl\').write_text(\'{"step": 10}\\n{"step": 20}\\n{"step": 3\')\n'
+    assert train(tmp_path, program).steps == 20
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("./train.sh {out}", "cannot execute './train.sh': Permission denied"),
+        ("./nothing.sh {out}", "no program './nothing.sh' in "),
+        ("nosuchprogram", "no program 'nosuchprogram' in "),
+    ],
+)
+def test_a_command_that_cannot_be_executed_is_a_crash_in_training_and_under_judgement(
+    tmp_path: Path, command: str, reason: str
+) -> None:
+    folder = quadratic(tmp_path / "env")
+    (folder / "train.sh").write_text("echo hello\n")
+    environment = environments.load(folder, {"train_cmd": command})
+    place = TrialDir(tmp_path / "trial")
+    run = run_program("test/none", environment, SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
+    assert run.status == "crash" and run.error is not None and run.error.startswith(reason)
+
+    good = environments.load(folder, {"command.eval_cmd": command + " {result}"})
+    run = run_program("test/none", good, SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
+    score = judge_run("test/none", good, SANDBOX, place, run, seed=8)
+    assert score.value is None and score.error is not None and score.error.startswith(reason)
+
+
+def test_nothing_of_the_engines_environment_reaches_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
+    monkeypatch.setenv("PREFECT_API_URL", "http://canary.invalid")
+    train(tmp_path, SAVE + "import os\nprint(sorted(os.environ))\nprint(dict(os.environ))")
+    log = (tmp_path / "trial/log.txt").read_text()
+    assert "canary" not in log
+    assert "OPENAI_API_KEY" not in log and "PREFECT_API_URL" not in log and "NIGHTSHIFT_HOME" not in log
+    assert "PATH" in log
+
+
+def test_every_process_of_a_crashed_program_is_gone(tmp_path: Path) -> None:
+    fork = (
+        "import os, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        time.sleep(300)\n"
+        "    os._exit(0)\n"
+        "time.sleep(0.2)\nraise SystemExit(3)"
+    )
+    run = train(tmp_path, fork, marker="test/double-fork")
+    assert run.status == "crash"
+    assert orphans.marked("test/double-fork") == []
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_all_processes_of_a_program_die_with_its_engine(tmp_path: Path, level: Level) -> None:
+    """The engine is killed with -9; one child has detached itself and thrown its marker away."""
+    code = (
+        "import subprocess, time\n"
+        "subprocess.Popen(['sleep', '3141'], start_new_session=True, env={})\n"
+        "subprocess.Popen(['sleep', '3141'])\n"
+        "time.sleep(3141)\n"
+    )
+    engine = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from pathlib import Path\n"
+        "from environments.limits import Limits\n"
+        "from tasks.sandbox.confinement import View\n"
+        "from tasks.sandbox.program import Program\n"
+        f"d = Path({str(tmp_path)!r})\n"
+        f"with Program(['python', '-c', {code!r}], cwd=d, log=d / 'log.txt', marker='campaign-x/0001',\n"
+        f"        level={level!r}, view=View((d,), ()), limits=Limits()) as program:\n"
+        "    print('started', flush=True)\n"
+        "    while program.poll(0.05) is None: pass\n"
+    )
+    root = Path(__file__).parents[2]
+    with subprocess.Popen([sys.executable, "-c", engine], stdout=subprocess.PIPE, cwd=root) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"started\n"
+        wait_for(lambda: len(sleepers()) == 2)
+        process.kill()
+    wait_for(lambda: not sleepers() and not orphans.marked("campaign-x"))
+
+
+def test_what_carries_the_marker_of_a_campaign_is_ended() -> None:
+    marked = {**os.environ, orphans.MARKER: "campaign-y/0001"}
+    with subprocess.Popen(["sleep", "300"], env=marked, start_new_session=True):
+        assert orphans.end("campaign-y") == ["sleep 300"]
+    assert orphans.marked("campaign-y") == []
+
+
+def test_a_foreign_process_is_never_taken_for_ours() -> None:
+    with subprocess.Popen(["sleep", "30"], env={**os.environ, orphans.MARKER: "campaign-xy/0001"}) as foreign:
+        assert orphans.end("campaign-x") == []
+        assert psutil.pid_exists(foreign.pid)
+        foreign.kill()
+
+
+def sleepers() -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if "3141" in command_line(process)]
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def wait_for(condition: object, seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    assert callable(condition)
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_a_program_that_removes_its_temporary_folder_harms_nobody_but_itself(
+    tmp_path: Path, level: Level
+) -> None:
+    gone = (
+        "import os, shutil, time\nshutil.rmtree(os.environ['TMPDIR'], ignore_errors=True)\ntime.sleep(0.8)\n"
+    )
+    run = train(tmp_path, gone + SAVE, budget=5, level=level)
+    assert run.status == "finished", run.error
+
+
+def test_an_evaluation_that_fails_says_why_on_either_of_its_outputs(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "env", judge="print('no such dataset')\nraise SystemExit(3)")
+    environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
+    run = run_program("test/why", environment, SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
+    score = judge_run("test/why", environment, SANDBOX, place, run, seed=8)
+    assert score.error == "the evaluation command exited with status 3\nno such dataset"
+
+
+def test_a_unit_outside_of_the_metrics_range_is_no_score(tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "env", toml="range = [0.0, 1.0]\n" + QUADRATIC)
+    environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
+    for x, value in ((1.0, 0.0), (2.5, None)):
+        run = run_program("test/range", environment, SANDBOX, folder, place, Proposal({"x": x}), seed=7)
+        score = judge_run("test/range", environment, SANDBOX, place, run, seed=8)
+        assert score.value == value
+    assert score.error == "unit 0 scored 2.25, outside of the metric's range [0.0, 1.0]"
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_who_meets_a_shut_door_is_told_what_is_open(tmp_path: Path, level: Level) -> None:
+    run = train(
+        tmp_path, f"open({str(tmp_path / 'env/judge.py')!r}).read(); raise SystemExit(3)", level=level
+    )
+    assert run.error is not None
+    assert ("(behind walls, " in run.error) is (level != "none")

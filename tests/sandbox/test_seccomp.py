@@ -1,0 +1,405 @@
+"""System call filters: their byte code is evaluated here as the kernel does it, and tried by programs behind it."""
+
+from __future__ import annotations
+
+import errno
+import platform
+import re
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tasks.sandbox import confinement, seccomp
+from tasks.sandbox.confinement import Level, VisiblePaths
+from tests.sandbox.test_confinement import WALLS, answers
+
+SOURCE = Path(seccomp.__file__).read_text()
+TABLE = {
+    name: (int(x86_64), None if aarch64 == "-" else int(aarch64))
+    for name, x86_64, aarch64 in re.findall(r"\b([a-z]\w+) (\d+) (\d+|-)(?=\s|\")", SOURCE)
+}
+"""Every call that the module names: its numbers on x86_64 and aarch64."""
+ALLOW, KILL = 0x7FFF0000, 0x80000000
+NAMESPACES = (0x80, 0x20000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000)
+VERSION = confinement.landlock_version()
+HEADERS = {
+    "x86_64": Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h"),
+    "aarch64": Path("/usr/include/asm-generic/unistd.h"),
+}
+
+
+@pytest.fixture(params=["x86_64", "aarch64"])
+def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Filters are built for this kind of processor, wherever the tests run."""
+    monkeypatch.setattr(platform, "machine", lambda: request.param)
+    return str(request.param)
+
+
+def number(name: str) -> int:
+    """A call's number on the machine."""
+    found = TABLE[name][seccomp.ARCHITECTURES[platform.machine()][0]]
+    assert found is not None
+    return found
+
+
+def statements(code: bytes) -> list[tuple[int, int, int, int]]:
+    return list(struct.iter_unpack("=HBBI", code))
+
+
+def answer(code: bytes, call: int, *arguments: int, architecture: int | None = None) -> int:
+    """What a filter says to a call: the classic BPF that the kernel runs, as far as these filters use it."""
+    if architecture is None:
+        architecture = seccomp.ARCHITECTURES[platform.machine()][1]
+    words = (*arguments, 0, 0, 0, 0, 0, 0)[:6]
+    data = struct.pack("=IIQ6Q", call, architecture, 0, *(word % 2**64 for word in words))
+    program, at, held = statements(code), 0, 0
+    while True:
+        what, true, false, value = program[at]
+        at += 1
+        if what == 0x20:
+            held = struct.unpack_from("=I", data, value)[0]
+        elif what == 0x54:
+            held &= value
+        elif what == 0x06:
+            return value
+        else:
+            taken = {0x15: held == value, 0x25: held > value, 0x45: bool(held & value)}[what]
+            at += true if taken else false
+
+
+def refusal(number: int) -> int:
+    return 0x00050000 | number
+
+
+def filters() -> list[bytes]:
+    """Every filter that there is."""
+    behind = [seccomp.behind_namespaces(network) for network in (False, True)]
+    return behind + [
+        seccomp.without_namespaces(network, version) for network in (False, True) for version in range(1, 8)
+    ]
+
+
+def test_every_filter_is_a_program_that_the_kernel_takes(machine: str) -> None:
+    for code in filters():
+        program = statements(code)
+        assert 0 < len(program) <= 4096
+        assert program[-1] == (0x06, 0, 0, ALLOW)
+        for at, (what, true, false, value) in enumerate(program):
+            assert what in {0x20, 0x54, 0x15, 0x25, 0x45, 0x06}
+            assert what != 0x20 or (value % 4 == 0 and value < 64)
+            assert what == 0x06 or at + 1 + max(true, false) < len(program)
+
+
+def test_an_ordinary_program_is_refused_nothing_that_it_needs(machine: str) -> None:
+    ordinary = {
+        "x86_64": (0, 1, 2, 3, 9, 12, 39, 59, 257, 202),
+        "aarch64": (56, 57, 63, 64, 222, 214, 172, 221, 98),
+    }
+    for code in filters():
+        assert {answer(code, call) for call in ordinary[machine]} == {ALLOW}
+        assert answer(code, number("clone"), 0x3D0F00) == ALLOW  # a thread
+        assert answer(code, number("clone"), 0x1200011) == ALLOW  # fork
+        assert answer(code, number("ioctl"), 1, 0x5401) == ALLOW  # isatty
+        assert answer(code, number("socketpair"), 1, 1 | 0x80000) == ALLOW
+
+
+def test_foreign_calling_conventions_and_calls_of_the_future_are_refused(machine: str) -> None:
+    i386, arm = 0x40000003, 0x40000028
+    for code in filters():
+        assert {answer(code, 1, architecture=foreign) for foreign in (i386, arm, 0)} == {KILL}
+        assert answer(code, seccomp.YOUNGEST) == ALLOW
+        for unknown in (
+            seccomp.YOUNGEST + 1,
+            999,
+            0x3FFFFFFF,
+            0x40000000,
+            0x40000001,
+            0x40000000 + 101,
+            2**32 - 1,
+        ):
+            assert answer(code, unknown) == refusal(errno.ENOSYS)
+
+
+@pytest.mark.parametrize("flag", NAMESPACES)
+def test_no_namespace_can_be_made(machine: str, flag: int) -> None:
+    for code in filters():
+        assert answer(code, number("clone"), flag | 17) == refusal(errno.EPERM)
+        assert answer(code, number("clone3")) == refusal(errno.ENOSYS)
+        assert answer(code, number("unshare"), flag) == refusal(errno.EPERM)
+        assert answer(code, number("setns")) == refusal(errno.EPERM)
+
+
+@pytest.mark.parametrize(
+    ("level", "network", "granted"),
+    [
+        ("bwrap", False, {1, 2, 10, 16}),
+        ("bwrap", True, {2, 10, 16}),
+        ("landlock", False, set()),
+        ("landlock", True, {2, 10, 16}),
+    ],
+)
+def test_the_families_of_sockets_are_those_of_the_level(
+    machine: str, level: str, network: bool, granted: set[int]
+) -> None:
+    code = seccomp.behind_namespaces(network) if level == "bwrap" else seccomp.without_namespaces(network, 7)
+    for family in range(64):
+        expected = ALLOW if family in granted else refusal(errno.EACCES)
+        assert answer(code, number("socket"), family, 1) == expected
+        assert (
+            answer(code, number("socket"), family | 1 << 32, 1) == expected
+        )  # the kernel takes the low half too
+
+
+def test_a_pair_of_datagram_sockets_is_granted_only_where_no_socket_of_the_machine_is_in_reach(
+    machine: str,
+) -> None:
+    cut_off, others = seccomp.behind_namespaces(False), filters()[1:]
+    for kind in (2, 3, 2 | 0x800, 2 | 0x80000):
+        assert answer(cut_off, number("socketpair"), 1, kind) == ALLOW
+        assert {answer(code, number("socketpair"), 1, kind) for code in others} == {refusal(errno.EACCES)}
+
+
+@pytest.mark.parametrize("request_", [0x5412, 0x541C])
+def test_nobody_can_type_into_a_terminal(machine: str, request_: int) -> None:
+    for code in filters():
+        assert answer(code, number("ioctl"), 0, request_) == refusal(errno.EPERM)
+        assert answer(code, number("ioctl"), 0, request_ | 1 << 32) == refusal(errno.EPERM)
+
+
+@pytest.mark.parametrize(
+    "call", ["prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"]
+)
+def test_without_namespaces_calls_on_processes_are_for_the_caller_itself(machine: str, call: str) -> None:
+    code = seccomp.without_namespaces(False, 7)
+    assert answer(code, number(call), 0) == ALLOW
+    assert {answer(code, number(call), pid) for pid in (1, 4711, 2**32 - 1)} == {refusal(errno.EPERM)}
+    assert answer(seccomp.behind_namespaces(False), number(call), 4711) == ALLOW
+
+
+@pytest.mark.parametrize(("call", "process"), [("setpriority", 0), ("ioprio_set", 1)])
+def test_without_namespaces_nobody_changes_the_priority_of_a_group_or_a_user(
+    machine: str, call: str, process: int
+) -> None:
+    code = seccomp.without_namespaces(False, 7)
+    assert answer(code, number(call), process, 0, 19) == ALLOW
+    others = [(which, who) for which in range(4) for who in (0, 1, 4711) if (which, who) != (process, 0)]
+    assert {answer(code, number(call), *other, 19) for other in others} == {refusal(errno.EPERM)}
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_what_an_older_landlock_does_not_watch_over_the_filter_refuses(machine: str, version: int) -> None:
+    code = seccomp.without_namespaces(False, version)
+    signals = [
+        answer(code, number(call))
+        for call in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "pidfd_send_signal")
+    ]
+    owners = [answer(code, number("fcntl"), 3, what) for what in (8, 15)]
+    owners += [answer(code, number("ioctl"), 3, what) for what in (0x8901, 0x8902)]
+    assert set(signals + owners) == {ALLOW if version >= 6 else refusal(errno.EPERM)}
+    assert answer(code, number("truncate")) == (ALLOW if version >= 3 else refusal(errno.EPERM))
+    assert answer(code, number("fcntl"), 3, 1) == ALLOW
+
+
+def test_marks_of_files_are_granted_without_effect_where_landlock_does_not_watch_over_them(
+    machine: str,
+) -> None:
+    for call in ("fchmod", "fchmodat", "fchown", "fchownat", "utimensat", "setxattr", "removexattr"):
+        assert answer(seccomp.without_namespaces(False, 7), number(call), 1, 2, 3) == refusal(0)
+        assert answer(seccomp.behind_namespaces(False), number(call)) == ALLOW
+    now = answer(seccomp.without_namespaces(False, 7), number("utimensat"), 1, 2, 0)
+    assert now == refusal(errno.EPERM)  # so that touching a file goes on to make it
+
+
+def test_on_other_processors_there_is_no_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seccomp.is_known() is (platform.machine() in ("x86_64", "aarch64"))
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    assert not seccomp.is_known()
+    with pytest.raises(KeyError):
+        seccomp.behind_namespaces(False)
+
+
+@pytest.mark.parametrize("name", ["x86_64", "aarch64"])
+def test_the_numbers_are_those_of_the_kernels_headers(name: str) -> None:
+    header = HEADERS[name]
+    if not header.is_file():
+        pytest.skip(f"no {header}: the headers of Linux are not installed")
+    stated = {
+        call: int(at) for call, at in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", header.read_text())
+    }
+    column, newest = seccomp.ARCHITECTURES[name][0], max(stated.values())
+    assert len(TABLE) > 80
+    for call, numbers in TABLE.items():
+        if (here := numbers[column]) is None:
+            assert call not in stated or stated[call] > 1000, (
+                f"{call} has a number on {name}"
+            )  # 1024 on: never real
+        elif here <= newest:
+            assert stated.get(call) == here, call
+
+
+PRELUDE = """
+import ctypes, errno, json, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def call(number, *arguments):
+    if libc.syscall(*(ctypes.c_long(word) for word in (number, *arguments))) >= 0:
+        return "done"
+    return errno.errorcode[ctypes.get_errno()]
+told = {}
+"""
+NOT_MADE_TO_BE_REFUSED: dict[str, tuple[int, ...]] = {
+    "unshare": (0,), "setns": (-1, 0), "ptrace": (16, -1, 0, 0),
+    "kcmp": (0, 0, 99, 0, 0), "process_vm_readv": (0, 0, 0, 0, 0, 1), "process_vm_writev": (0, 0, 0, 0, 0, 1),
+    "pidfd_getfd": (-1, 0, 0), "process_madvise": (-1, 0, 0, 0, 0), "io_uring_setup": (0, 0),
+    "io_uring_enter": (-1, 0, 0, 0, 0, 0), "io_uring_register": (-1, 0, 0, 0), "mount": (0, 0, 0, 0, 0),
+    "umount2": (0, 0xFFFF), "chroot": (0,), "name_to_handle_at": (-1, 0, 0, 0, 0),
+    "keyctl": (99, 0, 0, 0, 0), "add_key": (0, 0, 0, 0, 0), "request_key": (0, 0, 0, 0),
+    "clone": (0x10000200, 0, 0, 0, 0), "clone3": (0, 0),
+}  # fmt: skip
+"""Calls that are refused, with arguments that the kernel itself finds another fault with (or none)."""
+
+
+def calling(calls: Mapping[str, tuple[int, ...]]) -> str:
+    """A program that makes these calls and tells what came of each."""
+    numbered = {name: (number(name.partition(":")[0]), *arguments) for name, arguments in calls.items()}
+    return f"{PRELUDE}for name, words in {numbered!r}.items(): told[name] = call(*words)\nprint(json.dumps(told))\n"
+
+
+@pytest.mark.parametrize("level", WALLS)
+def test_calls_that_are_refused_are_refused_by_the_filter_and_by_nothing_else(
+    tmp_path: Path, level: Level
+) -> None:
+    code = calling(NOT_MADE_TO_BE_REFUSED)
+    bare = answers(tmp_path, "none", code)
+    assert not {name for name, came in bare.items() if came == "EPERM"}
+    walled = answers(tmp_path, level, code)
+    assert walled == {name: "ENOSYS" if name == "clone3" else "EPERM" for name in NOT_MADE_TO_BE_REFUSED}
+
+
+@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("network", [False, True])
+def test_sockets_are_refused_by_their_family(tmp_path: Path, level: Level, network: bool) -> None:
+    families = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16, "packet": 17, "alg": 38, "vsock": 40}
+    calls = {f"socket:{name}": (family, 2, 0) for name, family in families.items()}
+    told = answers(tmp_path, level, calling(calls), view=VisiblePaths((), (), network))
+    done = {name.partition(":")[2] for name, came in told.items() if came != "EACCES"}
+    internet = {"inet", "inet6", "netlink"}
+    granted = internet if network else set()
+    assert done == (internet | {"unix"} if level == "bwrap" and not network else granted)
+
+
+@pytest.mark.parametrize("level", WALLS)
+def test_terminals_and_unknown_calls_are_refused(tmp_path: Path, level: Level) -> None:
+    calls = {
+        "ioctl:TIOCSTI": (0, 0x5412, 0),
+        "ioctl:TIOCLINUX": (0, 0x541C, 0),
+        "prctl:PR_SET_DUMPABLE": (4, 0),
+    }
+    told = answers(tmp_path, level, calling(calls))
+    assert told == dict.fromkeys(calls, "EPERM")
+    unknown = f"{PRELUDE}print(json.dumps([call(452, -1), call(462), call(999), call(0x40000000 | 39)]))"
+    assert answers(tmp_path, level, unknown) == ["ENOSYS"] * 4
+
+
+@pytest.mark.parametrize("level", WALLS)
+def test_threads_processes_and_pipes_work(tmp_path: Path, level: Level) -> None:
+    code = """
+import json, multiprocessing, subprocess, sys, threading
+fork = multiprocessing.get_context("fork")
+def child(end): end.send([1, 2])
+done = []
+threads = [threading.Thread(target=done.append, args=(n,)) for n in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+ours, theirs = fork.Pipe()
+process = fork.Process(target=child, args=(theirs,))
+process.start()
+got = ours.recv()
+process.join()
+word = subprocess.run([sys.executable, "-I", "-c", "print('hello')"], capture_output=True, text=True).stdout
+print(json.dumps([sorted(done), got, process.exitcode, word]))
+"""
+    assert answers(tmp_path, level, code) == [list(range(8)), [1, 2], 0, "hello\n"]
+
+
+@pytest.mark.skipif("bwrap" not in WALLS, reason="bubblewrap does not work here")
+def test_behind_namespaces_processes_share_memory(tmp_path: Path) -> None:
+    code = """
+import json, multiprocessing
+from multiprocessing import shared_memory
+fork = multiprocessing.get_context("fork")
+def child(queue, lock, name):
+    same = shared_memory.SharedMemory(name)
+    with lock: same.buf[0] = 7
+    same.close()
+    queue.put("done")
+queue, lock, memory = fork.Queue(), fork.Lock(), shared_memory.SharedMemory(create=True, size=64)
+process = fork.Process(target=child, args=(queue, lock, memory.name))
+process.start()
+came = queue.get(timeout=20)
+process.join()
+byte = memory.buf[0]
+memory.close()
+memory.unlink()
+print(json.dumps([came, byte]))
+"""
+    assert answers(tmp_path, "bwrap", code) == ["done", 7]
+
+
+ITSELF = """
+import fcntl, os, pathlib, resource, shutil, signal, stat
+def attempt(name, function, *arguments):
+    try: told[name] = function(*arguments) or "done"
+    except OSError as refused: told[name] = errno.errorcode[refused.errno]
+mine, keeper = os.getpid(), os.getppid()
+attempt("kill itself", os.kill, mine, 0)
+attempt("kill its keeper", os.kill, keeper, 0)
+attempt("limit itself", resource.setrlimit, resource.RLIMIT_CORE, (0, 0))
+attempt("limit its keeper", lambda: resource.prlimit(keeper, resource.RLIMIT_CORE) and None)
+attempt("pin itself", os.sched_setaffinity, 0, os.sched_getaffinity(0))
+attempt("pin its keeper", os.sched_setaffinity, keeper, os.sched_getaffinity(0))
+attempt("be nice", lambda: os.nice(1) and None)
+attempt("make nobody nice", os.setpriority, os.PRIO_USER, 2**31 - 2, 0)
+out = sys.argv[1]
+open(out + "/file", "w").close()
+before = os.stat(out + "/file").st_mode
+attempt("chmod", os.chmod, out + "/file", 0o777)
+attempt("copy the times", lambda: shutil.copystat(sys.executable, out + "/file"))
+attempt("touch", lambda: pathlib.Path(out, "touched").touch())
+told["touched"] = os.path.exists(out + "/touched")
+told["changed"] = os.stat(out + "/file").st_mode != before
+attempt("own a signal", fcntl.fcntl, 0, fcntl.F_SETOWN, mine)
+attempt("cut its own", os.truncate, out + "/file", 0)
+attempt("cut another", os.truncate, SECRET, 0)
+attempt("read another", open, SECRET)
+attempt("write another", open, SECRET, "w")
+attempt("make another", open, SECRET + ".new", "w")
+attempt("make a folder", os.mkdir, SECRET + ".folder")
+attempt("move another", os.rename, SECRET, out + "/secret")
+attempt("link another", os.link, SECRET, out + "/secret")
+attempt("list others", os.listdir, os.path.dirname(SECRET))
+attempt("send a message", lambda: __import__("socket").socket() and None)
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.skipif("landlock" not in WALLS, reason="this kernel has no Landlock")
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_under_every_version_of_landlock_a_program_has_itself_and_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr(confinement, "landlock_version", lambda: version)
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    told = answers(tmp_path, "landlock", PRELUDE + f"SECRET = {str(secret)!r}\n" + ITSELF)
+    signals, truncates = version >= 6, version >= 3
+    for deed in ("limit itself", "pin itself", "be nice", "chmod", "copy the times", "touch"):
+        assert told.pop(deed) == "done", deed
+    assert told.pop("changed") is False and told.pop("touched") is True
+    assert told.pop("kill itself") == ("done" if signals else "EPERM")
+    assert told.pop("own a signal") == ("done" if signals else "EPERM")
+    assert told.pop("cut its own") == ("done" if truncates else "EPERM")
+    assert set(told.values()) <= {"EPERM", "EACCES", "EXDEV"}, told
+    assert secret.read_text() == "secret"
+    assert [path.name for path in tmp_path.glob("secret*")] == ["secret"]

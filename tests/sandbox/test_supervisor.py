@@ -1,0 +1,339 @@
+"""The keeper, spoken to directly: what it says, what it does at each signal, and that nothing outlives it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import marshal
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from environments.limits import Limits
+from tasks.sandbox import confinement, supervisor
+from tasks.sandbox.child_environment import child_environment
+from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.isolation import findings
+from tasks.sandbox.program import CannotStart, Program, Stopped
+
+KEEPER = [sys.executable, "-I", "-S", "-B", supervisor.__file__]
+WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
+LONG = 1_000_000 + os.getpid()
+"""Seconds that nobody else sleeps: how the processes of these tests are told from all others."""
+SLEEP, NAP = f"sleep {LONG}", f"time.sleep({LONG})"
+SHELL = shutil.which("sh") or "/bin/sh"
+
+CHAIN = f"""
+import os, time
+end = time.monotonic() + 20
+if os.fork() == 0:
+    while os.fork() == 0 and time.monotonic() < end:
+        pass
+    os._exit(0)
+{NAP}
+"""
+"""A chain in which each process leaves as soon as it has a child: it is gone before one can look at it."""
+
+TREE = (
+    f"import os, time\nfor _ in range(6): os.fork()\nos.setsid() if os.getpid() != os.getsid(0) else 0\n{NAP}"
+)
+"""Sixty-four processes, each in a session of its own."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    process: subprocess.Popen[bytes]
+    report: Iterator[bytes]
+
+    def says(self) -> dict[str, Any]:
+        """The next line of its report; empty at the end."""
+        line = next(self.report, b"{}")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def rest(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.report]
+
+
+def plan(*argv: str, **more: Any) -> dict[str, Any]:
+    """What the engine tells a keeper that has nothing to confine."""
+    bare: dict[str, Any] = {"cgroups": [], "rlimits": {}, "landlock": None, "filter": "", "inner": 1}
+    return {"argv": list(argv), "env": {"PATH": "/usr/bin:/bin"}, "engine": os.getpid(), **bare, **more}
+
+
+@contextlib.contextmanager
+def kept(plan: dict[str, Any], cwd: Path | None = None) -> Iterator[Kept]:
+    """Start a keeper with that plan; its report, line by line."""
+    hear, say = os.pipe()
+    with os.fdopen(hear, "rb") as report:
+        try:
+            process = subprocess.Popen(
+                [*KEEPER, marshal.dumps(plan | {"report": say}).hex()],
+                stdout=subprocess.PIPE,
+                cwd=cwd,
+                pass_fds=(say,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(say)
+        with process:
+            try:
+                yield Kept(process, iter(report))
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+
+
+def sh(script: str, **more: Any) -> dict[str, Any]:
+    return plan(SHELL, "-c", script, **more)
+
+
+def alive(words: str) -> list[int]:
+    """The processes whose command line has these words, keepers aside: theirs holds the whole plan."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = process.cmdline()
+            if words in " ".join(line) and supervisor.__file__ not in line:
+                found.append(process.pid)
+    return found
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def pid_file(path: Path) -> int:
+    wait_for(lambda: path.is_file() and path.read_text().strip())
+    return int(path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("script", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9), ("kill -15 $$", -15)]
+)
+def test_it_tells_that_the_program_has_started_how_it_ended_and_that_nothing_is_left(
+    script: str, status: int
+) -> None:
+    with kept(sh(script)) as it:
+        assert it.says()["started"] > 0
+        assert it.rest() == [{"status": status}, {"left": []}]
+        assert it.process.wait(10) == 0
+
+
+def test_what_goes_on_after_the_program_is_named_and_killed() -> None:
+    with kept(sh(f"setsid {SLEEP} & setsid {SLEEP} & exit 0")) as it:
+        it.says()
+        assert it.rest() == [{"status": 0}, {"left": [SLEEP, SLEEP]}]
+    assert alive(SLEEP) == []
+
+
+def test_what_ends_within_a_moment_of_the_program_is_not_held_against_it() -> None:
+    with kept(sh("sleep 0.2 & exit 0")) as it:
+        it.says()
+        assert it.rest() == [{"status": 0}, {"left": []}]
+
+
+@pytest.mark.parametrize("what", ["missing", "file", "folder", "script"])
+def test_what_cannot_be_executed_is_told_as_such(tmp_path: Path, what: str) -> None:
+    (tmp_path / "file").write_text("#!/bin/sh\n")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "script").write_text("#!/nonexistent/interpreter\n")
+    (tmp_path / "script").chmod(0o755)
+    with kept(plan(str(tmp_path / what))) as it:
+        told = it.says()
+        assert told.pop("why").startswith(
+            "No such file or directory" if what in ("missing", "script") else "Permission denied"
+        )
+        assert told == {"executing": True}
+        assert it.rest() == []
+        assert it.process.wait(10) == 127
+
+
+@pytest.mark.parametrize(
+    ("impossible", "why"),
+    [
+        ({"cgroups": ["/nonexistent/cgroup.procs"]}, "No such file or directory (/nonexistent/cgroup.procs)"),
+        ({"cgroups": ["/dev/full"]}, "No space left on device (/dev/full)"),
+    ],
+)
+def test_a_program_that_cannot_be_confined_is_not_run(
+    tmp_path: Path, impossible: dict[str, Any], why: str
+) -> None:
+    with kept(plan("/usr/bin/touch", str(tmp_path / "ran"), **impossible)) as it:
+        assert it.says() == {"confining": True, "why": why}
+        assert it.rest() == []
+        assert it.process.wait(10) == 127
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_path_that_landlock_cannot_grant_keeps_the_program_from_running(tmp_path: Path) -> None:
+    if "landlock" not in WORKING:
+        pytest.skip("this kernel has no Landlock")
+    view = VisiblePaths((tmp_path / "missing",), ())
+    walls = confinement.plan("landlock", view, ["/bin/true"], cwd=tmp_path, scratch=tmp_path, scratch_bytes=0)
+    with kept(plan() | walls) as it:
+        assert it.says() == {"confining": True, "why": f"No such file or directory ({tmp_path / 'missing'})"}
+
+
+def test_the_programs_descriptors_are_its_standard_ones_and_nothing_of_the_keepers(tmp_path: Path) -> None:
+    with kept(sh("echo /proc/self/fd/* > fds"), cwd=tmp_path) as it:
+        it.says()
+        it.rest()
+    # 1 is the file, and the shell keeps its old one at 10 or so while it writes.
+    numbers = {int(word.rpartition("/")[2]) for word in (tmp_path / "fds").read_text().split()}
+    assert {0, 1, 2} <= numbers
+    assert not numbers & set(range(4, 10))
+
+
+def test_a_program_can_say_nothing_in_the_keepers_name(tmp_path: Path) -> None:
+    forge = "import os\nfor n in range(3, 256):\n try: os.write(n, b'{\"status\": 0}\\n')\n except OSError: pass\nraise SystemExit(5)"
+    with kept(plan(sys.executable, "-I", "-c", forge)) as it:
+        assert "started" in it.says()
+        assert it.rest() == [{"status": 5}, {"left": []}]
+
+
+def test_a_program_begins_with_the_signals_of_a_fresh_process(tmp_path: Path) -> None:
+    with kept(sh("cat /proc/self/status > status; cat /proc/self/oom_score_adj > oom"), cwd=tmp_path) as it:
+        it.says()
+        it.rest()
+    facts = dict(line.split(":\t", 1) for line in (tmp_path / "status").read_text().splitlines())
+    ignored = int(facts["SigIgn"], 16)
+    assert int(facts["SigBlk"], 16) == 0
+    assert not any(ignored >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ))
+    assert (tmp_path / "oom").read_text() == "800\n"
+
+
+def test_limits_are_for_good_and_never_above_those_that_hold_already(tmp_path: Path) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    limits = {"RLIMIT_FSIZE": 2**20, "RLIMIT_CORE": 0, "RLIMIT_NOFILE": 2**40}
+    show = "import resource as r\nprint(*r.getrlimit(r.RLIMIT_FSIZE), *r.getrlimit(r.RLIMIT_CORE), *r.getrlimit(r.RLIMIT_NOFILE))"
+    with kept(plan(sys.executable, "-I", "-c", show, rlimits=limits)) as it:
+        it.says()
+        assert it.process.stdout is not None
+        assert it.process.stdout.read().split() == [str(n).encode() for n in (2**20, 2**20, 0, 0, hard, hard)]
+
+
+@pytest.mark.parametrize(("what", "program", "least"), [("a chain", CHAIN, 1), ("a tree", TREE, 64)])
+def test_sigterm_ends_a_program_that_forks_faster_than_one_can_look(
+    what: str, program: str, least: int
+) -> None:
+    with kept(plan(sys.executable, "-I", "-c", program)) as it:
+        assert "started" in it.says()
+        wait_for(lambda: len(alive(NAP)) >= least)
+        it.process.terminate()
+        assert it.rest() == [{"left": []}], what
+        assert alive(NAP) == []
+        assert it.process.wait(10) == 0
+
+
+def test_sigterm_ends_what_has_stopped_itself_and_what_is_deaf() -> None:
+    deaf = f"trap '' TERM INT HUP; {SLEEP} & sh -c 'kill -STOP $$; {SLEEP}' & wait; wait"
+    with kept(sh(deaf)) as it:
+        it.says()
+        wait_for(lambda: len(alive(SLEEP)) >= 2)
+        it.process.terminate()
+        assert it.rest() == [{"left": []}]
+    assert alive(SLEEP) == []
+
+
+@pytest.mark.parametrize(("inner", "heard"), [(1, {"outer", "inner"}), (2, {"inner"})])
+def test_sigusr1_asks_the_program_to_end_and_not_what_was_wrapped_around_it(
+    tmp_path: Path, inner: int, heard: set[str]
+) -> None:
+    (tmp_path / "inner.sh").write_text(
+        "trap 'touch inner; exit' TERM\ntouch ready\nwhile :; do sleep 0.02; done\n"
+    )
+    outer = "trap 'touch outer' TERM; sh inner.sh & wait; wait; exit 0"
+    with kept(sh(outer, inner=inner), cwd=tmp_path) as it:
+        it.says()
+        wait_for((tmp_path / "ready").exists)
+        it.process.send_signal(signal.SIGUSR1)
+        assert it.rest() == [{"status": 0}, {"left": []}]
+    assert {path.name for path in tmp_path.iterdir()} & {"outer", "inner"} == heard
+
+
+def test_a_keeper_whose_engine_has_died_already_starts_nothing(tmp_path: Path) -> None:
+    with kept(plan("/usr/bin/touch", str(tmp_path / "ran"), engine=os.getpid() + 1)) as it:
+        assert it.rest() == []
+        assert it.process.wait(10) == 0
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_keeper_whose_engine_dies_ends_everything_and_itself() -> None:
+    code = (
+        "import marshal, os, subprocess, sys, time\n"
+        "plan = marshal.loads(bytes.fromhex(sys.argv[1])) | {'engine': os.getpid(), 'report': os.open('/dev/null', os.O_WRONLY)}\n"
+        "subprocess.Popen([*sys.argv[2:], marshal.dumps(plan).hex()], pass_fds=(plan['report'],))\n"
+        "time.sleep(60)\n"
+    )
+    told = marshal.dumps(sh(f"{SLEEP} & exec setsid -f {SLEEP} & wait")).hex()
+    with subprocess.Popen([sys.executable, "-I", "-c", code, told, *KEEPER]) as engine:
+        try:
+            wait_for(lambda: len(alive(SLEEP)) >= 2)
+            (child,) = psutil.Process(engine.pid).children()
+        finally:
+            engine.kill()
+    wait_for(lambda: not alive(SLEEP) and not child.is_running())
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level: Level) -> None:
+    out, scratch = tmp_path / "out", tmp_path / "scratch"
+    for folder in (out, scratch):
+        folder.mkdir()
+    confinement.give(out, level)
+    code = f"import os, time\nopen({str(out / 'pid')!r}, 'w').write(str(os.getpid()))\n{NAP}"
+    argv = [sys.executable, "-I", "-c", code]
+    walls = confinement.plan(
+        level, VisiblePaths((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20
+    )
+    with kept(plan(env=child_environment("/tmp", "test/kept")) | walls, cwd=out) as it:
+        it.says()
+        pid_file(out / "pid")
+        assert alive(NAP)
+        it.process.kill()
+        wait_for(lambda: not alive(NAP))
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_a_killed_keeper_is_noticed_and_nothing_that_carries_the_marker_is_left(
+    tmp_path: Path, level: Level
+) -> None:
+    code = f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True)\n{NAP}"
+    with Program(
+        ["python", "-c", code], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level=level,
+        view=VisiblePaths((tmp_path,), ()), limits=Limits(),
+    ) as program:  # fmt: skip
+        wait_for(lambda: alive(SLEEP))
+        os.kill(program.process.pid, signal.SIGKILL)
+        with pytest.raises(Stopped, match="killed"):
+            wait_for(lambda: program.poll(0.05) is not None)
+        assert alive(SLEEP) == [] == alive(NAP)
+
+
+def test_a_program_that_cannot_be_confined_is_a_fault_of_the_machine_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
+    if "landlock" not in WORKING:
+        pytest.skip("this kernel has no Landlock")
+    view = VisiblePaths((tmp_path / "missing",), ())
+    with pytest.raises(CannotStart, match=r"No such file .*missing"):
+        Program(
+            ["python", "-V"], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level="landlock",
+            view=view, limits=Limits(),
+        )  # fmt: skip
+    assert [path.name for path in tmp_path.iterdir()] == ["log"]

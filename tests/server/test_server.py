@@ -1,0 +1,316 @@
+"""Which Prefect server: the one that is stated, else one of our own that its users share and its last one stops."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from environments.plugins import Refused
+from flows.server import connect
+from flows.server.connect import FIRST_PORT, prefect_server, stated_server
+from tasks.system.daemon import Daemon, Note, free_port, identity
+
+NOWHERE = "http://127.0.0.1:9/api"
+OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
+"""Where our own server was before, in a note of it."""
+
+
+@pytest.fixture
+def settled(own_server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home whose server keeps its data there; what `settle_in` does in a process of its own."""
+    home, directory = own_server, own_server / ".prefect"
+    for name, value in {**connect.QUIET, "PREFECT_HOME": str(directory)}.items():
+        monkeypatch.setenv(name, value)
+    return home
+
+
+def noted(home: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((home / ".prefect/server.json").read_text())
+    return found
+
+
+@contextlib.contextmanager
+def listening(port: int) -> Iterator[None]:
+    """Have somebody listen on a port, unless somebody does already."""
+    with socket.socket() as occupant:
+        occupant.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            occupant.bind(("127.0.0.1", port))
+            occupant.listen()
+        yield
+
+
+@pytest.fixture
+def foreign() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has nothing to do with us."""
+    with subprocess.Popen(["sleep", "300"], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+def test_a_stated_server_that_answers_is_used(server: str, home: Path) -> None:
+    assert stated_server(server, home) == server
+    assert stated_server(server + "/", home) == server
+
+
+def test_the_environment_variable_states_a_server_too(
+    server: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", server)
+    assert stated_server(None, home) == server
+
+
+def test_nothing_stated_is_no_server(home: Path) -> None:
+    assert stated_server(None, home) is None
+
+
+def test_what_is_stated_on_the_command_line_counts_before_the_variable(
+    server: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
+    assert stated_server(server, home) == server
+
+
+@pytest.mark.parametrize("url", [NOWHERE, "http://no-such-host.invalid/api", "nonsense", "127.0.0.1:4200"])
+def test_a_stated_server_that_is_nowhere_is_refused(url: str, home: Path) -> None:
+    why = f"--server = {url}: no Prefect server answers there. Start it, or leave it out to use our own"
+    with pytest.raises(Refused, match=re.escape(why)):
+        stated_server(url, home)
+
+
+def test_a_variable_that_points_nowhere_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", NOWHERE)
+    with pytest.raises(Refused, match=f"PREFECT_API_URL = {NOWHERE}: "):
+        stated_server(None, home)
+
+
+def test_the_first_port_that_nobody_listens_on_is_free() -> None:
+    with listening(FIRST_PORT):
+        first = free_port(FIRST_PORT)
+        assert first > FIRST_PORT
+        with listening(first):
+            assert free_port(FIRST_PORT) > first
+
+
+def test_an_active_schedule_makes_runs(server: str) -> None:
+    """A SQLAlchemy that Prefect's scheduler cannot work with lets everything else work, and no night ever begins."""
+
+    def made(path: str, **body: Any) -> Any:
+        answer = httpx.post(f"{server}{path}", json=body, timeout=20)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    flow = made("/flows/", name="sleeper")["id"]
+    every_night = {"schedule": {"cron": "0 22 * * *", "timezone": "UTC"}, "active": True}
+    deployment = made("/deployments/", name="nightly", flow_id=flow, schedules=[every_night])["id"]
+    httpx.post(f"{server}/deployments/{deployment}/schedule", json={}, timeout=20).raise_for_status()
+    runs = made("/flow_runs/filter", deployments={"id": {"any_": [deployment]}})
+    assert runs and all("T22:00:00" in run["expected_start_time"] for run in runs)
+    httpx.delete(f"{server}/deployments/{deployment}").raise_for_status()
+
+
+class Gate(BaseHTTPRequestHandler):
+    """Like a Prefect server that asks who we are: its health is for everybody, the rest for those it knows."""
+
+    def do_GET(self) -> None:
+        known = "Basic " + base64.b64encode(b"me:secret").decode()
+        free = self.path == "/api/health" or self.headers.get("Authorization") == known
+        self.send_response(200 if free else 401)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def gate() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gate) as gate:
+        thread = threading.Thread(target=gate.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{gate.server_port}/api"
+        gate.shutdown()
+        thread.join()
+
+
+def test_a_stated_server_that_asks_who_we_are_is_told_or_refused(
+    gate: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wrong in ("", "me:wrong"):
+        monkeypatch.setenv("PREFECT_API_AUTH_STRING", wrong)
+        with pytest.raises(Refused, match="PREFECT_API_AUTH_STRING"):
+            stated_server(gate, home)
+    monkeypatch.setenv("PREFECT_API_AUTH_STRING", "me:secret")
+    assert stated_server(gate, home) == gate
+
+
+def test_who_names_our_own_server_need_not_say_who_he_is(
+    gate: str, settled: Path, foreign: subprocess.Popen[bytes]
+) -> None:
+    note = Note(gate, foreign.pid, 1.0, identity(foreign.pid), auth=True)
+    Daemon(settled / ".prefect", "server").write(note)
+    connect.auth_file(settled).write_text("me:secret\n")
+    assert stated_server(gate, settled) == gate
+
+
+def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
+    drawn = connect.make_auth(settled)
+    assert re.fullmatch(r"nightshift:[\w-]{20,}", drawn)
+    assert connect.make_auth(settled) == drawn
+    connect.auth_file(settled).write_text(
+        ""
+    )  # as a full disk may leave it: an empty one would let everybody in
+    assert len(connect.make_auth(settled)) > 20
+    assert connect.auth_file(settled).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_server_that_stays_is_not_stopped_by_its_last_user(settled: Path, stays: bool) -> None:
+    server = Daemon(settled / ".prefect", "server")
+    server.launch(["sleep", "60"], os.environ, NOWHERE, stays=stays).returncode = 0
+    connect.stop_unused(settled / ".prefect")
+    assert (server.living() is not None) == stays
+    assert server.end() == stays
+
+
+def test_a_stated_server_is_not_stopped_by_whoever_used_it(server: str, settled: Path) -> None:
+    with prefect_server(server, settled) as url:
+        assert url == server
+    assert httpx.get(f"{server}/health").is_success
+    assert not (settled / ".prefect/server.json").exists()
+
+
+def processes(home: Path) -> list[psutil.Process]:
+    """The server that is noted, with all of its processes."""
+    server = psutil.Process(noted(home)["pid"])
+    return [server, *server.children(recursive=True)]
+
+
+def is_gone(url: str, family: list[psutil.Process], home: Path) -> bool:
+    """Whether nothing of a server is left."""
+    _, alive = psutil.wait_procs(family, timeout=5)
+    return not (alive or connect.answers(url) or (home / ".prefect/server.json").exists())
+
+
+OWNER = """\
+import time
+from pathlib import Path
+from flows.server.connect import prefect_server, settle_in
+from tasks.system.home import home
+settle_in(home())
+with prefect_server(None, home()) as url:
+    print(url, flush=True)
+    time.sleep(300)
+"""
+
+
+@contextlib.contextmanager
+def owner_of_a_server() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that started our own server and uses it; the server's address."""
+    root = Path(__file__).parents[2]
+    command = [sys.executable, "-c", OWNER]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        yield owner, owner.stdout.readline().strip()
+        owner.kill()
+
+
+def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_its_last_user(
+    settled: Path, foreign: subprocess.Popen[bytes]
+) -> None:
+    """One server for all of this, since each takes some ten seconds to start.
+
+    Port 4200 is taken, and server.json names somebody else's process.
+    """
+    theirs = {"url": OURS, "pid": foreign.pid, "started": psutil.Process(foreign.pid).create_time() - 60}
+    (settled / ".prefect/server.json").write_text(json.dumps(theirs))
+    with listening(FIRST_PORT), owner_of_a_server() as (owner, url):
+        assert int(re.fullmatch(r"http://127.0.0.1:(\d+)/api", url)[1]) > FIRST_PORT  # type: ignore[index]
+        assert foreign.poll() is None, "a process that is not ours is never ended"
+        os.kill(owner.pid, signal.SIGKILL)
+        owner.wait()
+    survivor, family = noted(settled), processes(settled)
+    assert survivor["url"] == url and survivor["pid"] != foreign.pid
+
+    with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
+        assert first.enter_context(prefect_server(None, settled)) == url
+        assert second.enter_context(prefect_server(None, settled)) == url
+        assert noted(settled) == survivor, "adopted, not started again"
+        first.close()
+        assert connect.answers(url), "somebody still uses it"
+    assert is_gone(url, family, settled)
+    assert foreign.poll() is None
+
+
+@pytest.mark.slow
+def test_whoever_starts_our_own_server_stops_it_where_nobody_else_uses_it(settled: Path) -> None:
+    """It starts although server.json names a process that is gone."""
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    dead = {"url": OURS, "pid": gone.pid, "started": 1.0}
+    (settled / ".prefect/server.json").write_text(json.dumps(dead))
+    with prefect_server(None, settled) as url:
+        family = processes(settled)
+        assert noted(settled)["url"] == url
+    assert is_gone(url, family, settled)
+
+
+@pytest.mark.slow
+def test_two_homes_that_start_at_once_get_a_server_each(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    owners = [
+        subprocess.Popen(
+            [sys.executable, "-c", OWNER],
+            cwd=root,
+            env={**os.environ, "NIGHTSHIFT_HOME": str(tmp_path / name)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in ("one", "other")
+    ]
+    try:
+        urls = [owner.stdout.readline().strip() for owner in owners if owner.stdout]
+        assert urls == [noted(tmp_path / name)["url"] for name in ("one", "other")]
+        assert len(set(urls)) == 2 and "" not in urls
+    finally:
+        for owner in owners:
+            owner.send_signal(signal.SIGINT)
+        for owner in owners:
+            owner.communicate(timeout=60)
+
+
+def test_prefects_home_is_ours_and_no_profile_is_read(tmp_path: Path) -> None:
+    code = (
+        "from pathlib import Path; from flows.server.connect import settle_in\n"
+        f"settle_in(Path({str(tmp_path)!r}))\n"
+        "import os; print(os.environ['PREFECT_HOME'], os.environ.get('PREFECT_PROFILE'))"
+    )
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PREFECT_PROFILE": "cloud"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True
+    )
+    assert done.stdout.split() == [str(tmp_path / ".prefect"), "None"], done.stderr
+    assert (tmp_path / ".prefect").stat().st_mode & 0o777 == 0o700
+
+
+def test_who_settles_in_too_late_is_told_so(home: Path) -> None:
+    import prefect  # noqa: F401
+
+    with pytest.raises(RuntimeError, match="import of prefect"):
+        connect.settle_in(home)

@@ -1,0 +1,131 @@
+"""What a campaign learns from earlier ones: whose trials, how many, and where they are kept."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import Environment
+from environments.plugins import Refused
+from tasks.store import earlier_campaigns, workspace
+from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons, lessons_json
+from tasks.store.ledger import Ledger, Settings
+from tasks.system.files import write_atomic
+from tasks.trial import History
+from tests.support.histories import search, tried
+from tests.support.toy import QUADRATIC, quadratic
+
+SETTINGS = Settings(overrides={}, proposer="tpe", options={}, seed=1, rule="greedy")
+
+
+def quad(tmp_path: Path, name: str = "quad", toml: str = QUADRATIC) -> Environment:
+    return environments.load(quadratic(tmp_path / "problems" / name, toml=toml))
+
+
+def campaign(name: str, environment: Environment, history: History) -> Ledger:
+    """A campaign of these trials."""
+    ledger = Ledger.create(
+        name, environment, source=str(environment.folder), settings=SETTINGS, isolation="none", spec=""
+    )
+    for trial in history:
+        write_atomic(ledger.place(trial.number).trial, workspace.TRIAL.dump_json(trial).decode())
+    return ledger
+
+
+def test_every_trial_comes_in_its_order_the_oldest_campaign_first_each_with_its_baseline(
+    tmp_path: Path,
+) -> None:
+    environment = quad(tmp_path)
+    first, second = search(4), search(6, seed=2)
+    campaign("first", environment, first)
+    campaign("second", environment, second)
+    found = learned_from(["second", "first", "second"], environment)
+    assert [trial.number for trial in found] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5, 6]
+    assert [trial.score.value for trial in found] == [trial.score.value for trial in (*first, *second)]
+    assert [trial.proposal for trial in found] == [trial.proposal for trial in (*first, *second)]
+    assert [trial.verdict for trial in found] == [trial.verdict for trial in (*first, *second)]
+
+
+def test_only_what_can_be_learned_is_kept(tmp_path: Path) -> None:
+    environment = quad(tmp_path)
+    trial = tried((), 3.0, 4.0, reruns=[(0, 5.0)])
+    run = replace(trial.runs[0], curve=(1.0,) * 20, error="x" * 9_000 + "the end")
+    single = replace(trial.score.runs[0], units=(1.0,) * 500)
+    score = replace(trial.score, runs=(single, *trial.score.runs[1:]), also={"length": 2.0})
+    campaign("large", environment, (replace(trial, runs=(run, *trial.runs[1:]), score=score),))
+    (lesson,) = learned_from(["large"], environment)
+    assert (lesson.reruns, lesson.runs[0].curve, lesson.score.runs[0].units) == ((), (), ())
+    assert lesson.runs[0].error is not None
+    assert (
+        lesson.runs[0].error.endswith("the end")
+        and len(lesson.runs[0].error) == earlier_campaigns.ERROR_CHARACTERS
+    )
+    assert (lesson.score.values, lesson.score.also) == ((3.0, 4.0), {"length": 2.0})
+    assert lesson.runs[0].seed == trial.runs[0].seed
+
+
+def test_of_too_many_the_newest_are_kept_and_the_baseline_that_they_compare_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = quad(tmp_path)
+    for name, trials in (("oldest", 3), ("older", 6), ("newest", 4)):
+        campaign(name, environment, search(trials))
+    monkeypatch.setattr(earlier_campaigns, "MOST", 8)
+    found = learned_from(["newest", "older", "oldest"], environment)
+    assert [trial.number for trial in found] == [0, 5, 6, 0, 1, 2, 3, 4]
+
+
+def test_what_was_learned_stays_when_the_old_campaign_is_gone(tmp_path: Path, home: Path) -> None:
+    environment = quad(tmp_path)
+    campaign("old", environment, search(5))
+    found = learned_from(["old"], environment)
+    (tmp_path / LEARNED).write_text(lessons_json(found))
+    shutil.rmtree(home / "old")
+    assert lessons(tmp_path) == found
+    assert len(found) == 6 and isinstance(json.loads((tmp_path / "learned.json").read_text()), list)
+
+
+def test_a_campaign_that_learns_from_none_has_no_lessons(tmp_path: Path) -> None:
+    environment = quad(tmp_path)
+    assert learned_from([], environment) == ()
+    assert lessons(tmp_path) == ()
+
+
+def test_a_broken_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "learned.json").write_text('[{"number": 1}]')
+    with pytest.raises(Refused, match=r"learned\.json: .*Field required"):
+        lessons(tmp_path)
+
+
+MAXIMIZE = QUADRATIC.replace('direction = "minimize"', 'direction = "maximize"')
+OTHER_SPACE = QUADRATIC.replace("[space.x]", "[space.y]").replace("{x}", "{y}")
+
+
+@pytest.mark.parametrize(
+    ("name", "toml", "why"),
+    [
+        ("other", QUADRATIC, "campaign 'old' ran environment 'other', and there is nothing to learn from it for 'quad'"),
+        ("quad", OTHER_SPACE, "other parameters than environment 'quad' has now .only one of them has x, y.: leave it out"),
+        ("quad", MAXIMIZE, "campaign 'old' was to maximize loss, and environment 'quad' is to minimize loss: leave it out"),
+    ],
+)  # fmt: skip
+def test_a_campaign_that_says_nothing_of_this_environment_is_refused(
+    tmp_path: Path, name: str, toml: str, why: str
+) -> None:
+    campaign("old", quad(tmp_path / "before", name, toml), search(2))
+    with pytest.raises(Refused, match=why):
+        learned_from(["old"], quad(tmp_path))
+
+
+def test_a_campaign_that_is_not_there_or_has_decided_nothing_is_refused(tmp_path: Path) -> None:
+    environment = quad(tmp_path)
+    campaign("empty", environment, ())
+    with pytest.raises(Refused, match=r"'empty' .*trial"):
+        learned_from(["empty"], environment)
+    with pytest.raises(Refused, match=r"'emty'.*'empty'"):
+        learned_from(["emty"], environment)

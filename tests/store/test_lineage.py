@@ -1,0 +1,275 @@
+"""The lineage repository: a commit per trial, the same for the same trial, whoever's git it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tasks.store import lineage
+from tasks.store.workspace import TrialDir
+from tasks.trial import History, Trial
+from tests.proposers.test_proposers import decided
+
+PROGRAM = ("train.py", "lib/net.py")
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    return tmp_path / "runs/night/lineage.git"
+
+
+def place_of(tmp_path: Path, number: int, **files: str) -> TrialDir:
+    """A trial's directory with a program in its workspace."""
+    place = TrialDir(tmp_path / f"runs/night/trials/{number:04d}")
+    for name, text in ({"train.py": f"version {number}\n", "lib/net.py": "net\n"} | files).items():
+        (place.workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.workspace / name).write_text(text)
+    return place
+
+
+def two_trials() -> tuple[Trial, Trial]:
+    first = decided((), 1.0, {"x": 1.0, "a": "é"})
+    return first, decided((first,), 2.0, {"x": 2.0, "a": "é"})
+
+
+def git(repository: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(repository), *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_commit_holds_the_program_and_the_parameters(tmp_path: Path, repository: Path) -> None:
+    first, _ = two_trials()
+    place = place_of(tmp_path, 0)
+    (place.workspace / "config.json").write_text("{}")
+    commit = lineage.commit(repository, place, first, PROGRAM)
+    assert git(repository, "ls-tree", "-r", "--name-only", commit).split() == [
+        "lib/net.py",
+        "params.json",
+        "train.py",
+    ]
+    assert git(repository, "show", f"{commit}:train.py") == "version 0\n"
+    assert git(repository, "show", f"{commit}:params.json") == '{\n  "a": "\\u00e9",\n  "x": 1.0\n}\n'
+
+
+def test_the_same_trial_makes_the_same_commit_again(tmp_path: Path, repository: Path) -> None:
+    first, second = two_trials()
+    places = place_of(tmp_path, 0), place_of(tmp_path, 1)
+    commits = [lineage.commit(repository, places[t.number], t, PROGRAM) for t in (first, second)]
+    assert [lineage.commit(repository, places[t.number], t, PROGRAM) for t in (second, first)] == commits[
+        ::-1
+    ]
+    assert lineage.commits(repository) == dict(enumerate(commits))
+
+
+def test_the_same_trial_makes_the_same_commit_in_another_repository(tmp_path: Path, repository: Path) -> None:
+    first, _ = two_trials()
+    place = place_of(tmp_path, 0)
+    other = tmp_path / "runs/night/other.git"
+    assert lineage.commit(repository, place, first, PROGRAM) == lineage.commit(other, place, first, PROGRAM)
+
+
+def test_a_commit_stands_on_its_parent_and_says_its_verdict(tmp_path: Path, repository: Path) -> None:
+    first, second = two_trials()
+    commits = [lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in (first, second)]
+    assert git(repository, "rev-parse", f"{commits[1]}^").strip() == commits[0]
+    assert git(repository, "log", "-1", "--format=%s", commits[1]).strip() == "trial 1: keep"
+    assert second.verdict.reason in git(repository, "log", "-1", "--format=%b", commits[1])
+
+
+def test_a_commit_is_nobodys_but_nightshifts(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody Else")
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2001-01-01T00:00:00Z")
+    first, _ = two_trials()
+    commit = lineage.commit(repository, place_of(tmp_path, 0), first, PROGRAM)
+    who = git(repository, "log", "-1", "--format=%an %cn %ct", commit).strip()
+    assert who == f"Nightshift Nightshift {int(first.runs[0].started)}"
+
+
+def test_a_crashed_trial_without_a_program_is_committed_too(tmp_path: Path, repository: Path) -> None:
+    crash = dataclasses.replace(decided((), None, {"x": 1.0}), runs=())
+    place = TrialDir(tmp_path / "runs/night/trials/0000")
+    place.path.mkdir(parents=True)
+    commit = lineage.commit(repository, place, crash, PROGRAM)
+    assert git(repository, "ls-tree", "-r", "--name-only", commit).split() == ["params.json"]
+
+
+def test_the_champions_branch_is_where_it_was_put_last(tmp_path: Path, repository: Path) -> None:
+    first, second = two_trials()
+    commits = [lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in (first, second)]
+    for number in (0, 1, 1, 0):
+        lineage.crown(repository, number)
+        assert git(repository, "rev-parse", "champion").strip() == commits[number]
+    assert git(repository, "rev-parse", "baseline").strip() == commits[0]
+    assert git(repository, "rev-parse", "HEAD").strip() == commits[0], "HEAD is the champion"
+
+
+def test_the_patch_of_a_trial_is_what_differs_from_the_baseline(tmp_path: Path, repository: Path) -> None:
+    for trial in two_trials():
+        lineage.commit(repository, place_of(tmp_path, trial.number), trial, PROGRAM)
+    patch = lineage.patch(repository, 1)
+    assert "--- a/train.py\n+++ b/train.py\n" in patch
+    assert "-version 0\n+version 1\n" in patch and '-  "x": 1.0\n+  "x": 2.0\n' in patch
+    assert "net.py" not in patch
+    assert lineage.patch(repository, 0) == ""
+
+
+def test_without_a_repository_there_are_no_commits(repository: Path) -> None:
+    assert lineage.commits(repository) == {}
+
+
+ODD = ("a b.py", 'say "x".py', "été/naïve.py", "back\\slash.py", "new\nline.py", "-rf", "tab\t.py", "100%.py")
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_file_may_have_any_name(tmp_path: Path, repository: Path, name: str) -> None:
+    first, _ = two_trials()
+    place = place_of(tmp_path, 0, **{name: "odd\n"})
+    commit = lineage.commit(repository, place, first, (*PROGRAM, name))
+    assert name in git(repository, "ls-tree", "-r", "-z", "--name-only", commit).split("\0")
+    assert git(repository, "show", f"{commit}:{name}") == "odd\n"
+
+
+def test_a_file_name_need_not_even_be_text(tmp_path: Path, repository: Path) -> None:
+    first, _ = two_trials()
+    name = os.fsdecode(b"latin-\xe9.py")
+    commit = lineage.commit(repository, place_of(tmp_path, 0, **{name: "odd\n"}), first, (name,))
+    listed = subprocess.run(
+        ["git", "-C", repository, "ls-tree", "-r", "-z", "--name-only", commit], capture_output=True
+    )
+    assert b"latin-\xe9.py\0" in listed.stdout
+
+
+def test_a_reason_with_any_text_in_it_is_kept(tmp_path: Path, repository: Path) -> None:
+    first, _ = two_trials()
+    reason = 'exited with status 3\nfrom refs/heads/x\ndata 5\n"é" \0 end'
+    trial = dataclasses.replace(first, verdict=dataclasses.replace(first.verdict, reason=reason))
+    commit = lineage.commit(repository, place_of(tmp_path, 0), trial, PROGRAM)
+    assert (
+        reason.encode()
+        in subprocess.run(["git", "-C", repository, "cat-file", "commit", commit], capture_output=True).stdout
+    )
+
+
+def commits_of_a_night(tmp_path: Path, repository: Path) -> tuple[list[str], str]:
+    """The commits of two trials and the patch of the second."""
+    history: History = two_trials()
+    commits = [lineage.commit(repository, place_of(tmp_path, t.number), t, PROGRAM) for t in history]
+    lineage.crown(repository, 1)
+    return commits, lineage.patch(repository, 1)
+
+
+HOOK = "#!/bin/sh\ntouch {0}\nexit 1\n"
+CONFIG = """\
+[commit]
+    gpgsign = true
+[tag]
+    gpgsign = true
+[gpg]
+    program = false
+[init]
+    templateDir = {0}/template
+    defaultBranch = trunk
+    defaultObjectFormat = sha256
+[core]
+    hooksPath = {0}/template/hooks
+    quotePath = false
+    bare = false
+[diff]
+    noprefix = true
+    external = false
+    algorithm = patience
+[color]
+    ui = always
+[safe]
+    bareRepository = explicit
+[transfer]
+    fsckObjects = true
+[log]
+    showSignature = true
+"""
+
+
+def test_the_users_configuration_of_git_changes_nothing(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = commits_of_a_night(tmp_path, repository)
+    hooks = tmp_path / "user/template/hooks"
+    hooks.mkdir(parents=True)
+    for name in ("pre-commit", "reference-transaction", "post-update", "update", "commit-msg"):
+        (hooks / name).write_text(HOOK.format(tmp_path / "hook-ran"))
+        (hooks / name).chmod(0o755)
+    (tmp_path / "user/.gitconfig").write_text(CONFIG.format(tmp_path / "user"))
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "user"))
+    assert commits_of_a_night(tmp_path, tmp_path / "runs/night/again.git") == expected
+    assert not (tmp_path / "hook-ran").exists()
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "core.bare", "GIT_CONFIG_VALUE_0": "x"}]
+)
+def test_a_repository_that_a_hook_above_us_speaks_of_is_not_touched(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str]
+) -> None:
+    """A campaign that is started from a hook of git, as a nightly job might be, inherits its variables."""
+    expected = commits_of_a_night(tmp_path, repository)
+    mine = tmp_path / "mine"
+    subprocess.run(["git", "init", "--quiet", str(mine)], check=True)
+    before = sorted(str(path) for path in (mine / ".git").rglob("*"))
+    variables = {
+        "GIT_DIR": str(mine / ".git"),
+        "GIT_WORK_TREE": str(mine),
+        "GIT_INDEX_FILE": str(mine / ".git/index"),
+        "GIT_OBJECT_DIRECTORY": str(mine / ".git/objects"),
+        "GIT_EXTERNAL_DIFF": "false",
+        "GIT_DEFAULT_HASH": "sha256",
+        **more,
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert commits_of_a_night(tmp_path, tmp_path / "runs/night/again.git") == expected
+    assert sorted(str(path) for path in (mine / ".git").rglob("*")) == before
+
+
+def test_a_repository_around_the_campaign_is_not_touched(tmp_path: Path, repository: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    commits_of_a_night(tmp_path, repository)
+    assert git(tmp_path, "for-each-ref") == ""
+    assert git(tmp_path, "status", "--porcelain", "--untracked-files=no") == ""
+
+
+def test_a_repository_that_is_broken_is_not_mistaken_for_the_one_around_it(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    (tmp_path / "lineage.git").mkdir()
+    with pytest.raises(OSError, match=r"lineage.git: .*not a git repository"):
+        lineage.commit(tmp_path / "lineage.git", place_of(tmp_path, 0), two_trials()[0], PROGRAM)
+    assert git(tmp_path, "for-each-ref") == ""
+
+
+def test_a_repository_whose_making_was_killed_is_made_again(tmp_path: Path, repository: Path) -> None:
+    half_made = repository.with_name("lineage.git.new")
+    (half_made / "refs").mkdir(parents=True)
+    (half_made / "config.lock").touch()
+    commits, _ = commits_of_a_night(tmp_path, repository)
+    assert lineage.commits(repository) == dict(enumerate(commits))
+
+
+def test_a_lock_that_a_killed_git_left_is_removed_by_the_next_life(tmp_path: Path, repository: Path) -> None:
+    commits_of_a_night(tmp_path, repository)
+    (repository / "refs/heads/champion.lock").touch()
+    with pytest.raises(OSError, match=r"champion.lock': File exists"):
+        lineage.crown(repository, 0)
+    lineage.unlock(repository)
+    lineage.crown(repository, 0)
+
+
+def test_where_there_is_no_repository_there_is_nothing_to_unlock(repository: Path) -> None:
+    lineage.unlock(repository)
+    assert not repository.exists()

@@ -1,0 +1,247 @@
+"""Nothing of the user's leaves with a trial: no file that a link points to, and no secret."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tasks.store import lineage, safe_read
+from tasks.store.safe_read import open_below, pack_checkpoint
+from tasks.store.workspace import TrialDir
+from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles, Unreachable
+from tasks.tracking.trial_run import trial_note
+from tasks.trial import Verdict
+from tests.store.test_ledger import created
+from tests.tracking.test_outbox import Shelf, outbox_of, settled
+from tests.tracking.test_tracking import artifacts_of, client_of, make_files, make_trial, runs_of
+
+KEY = "sk-canary-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Mlflow:
+    """One sqlite store for the module."""
+    home = tmp_path_factory.mktemp("home")
+    shutil.copy(empty_mlflow, home)
+    return Mlflow(f"sqlite:///{home}/mlflow.db", home)
+
+
+@pytest.fixture
+def campaign(request: pytest.FixtureRequest) -> CampaignRecord:
+    name = request.node.name[:40]
+    spec = {"proposer": "tpe", "set.note": f"my {KEY}"}
+    return CampaignRecord("night", f"id-{name}", "cartpole", "return/mean", True, None, 1.7e9, spec)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TrialFiles:
+    (tmp_path / "trial").mkdir()
+    return make_files(tmp_path / "trial")
+
+
+def stored(store: Mlflow, run_id: str, path: str) -> bytes:
+    return Path(client_of(store).download_artifacts(run_id, path)).read_bytes()
+
+
+def everything_below(folder: Path) -> Iterator[bytes]:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            yield path.read_bytes()
+
+
+def checkpoint_with(text: str) -> bytes:
+    """A checkpoint as torch writes it: a zip whose parts are stored as they are."""
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("data.pkl", b"\x80\x02\0" + text.encode())
+        return file.getvalue()
+
+
+def test_no_secret_gets_into_the_store_whichever_way_it_tries(
+    store: Mlflow, campaign: CampaignRecord, files: TrialFiles
+) -> None:
+    place = TrialDir(files.dir)
+    for path in (place.config, place.diff, place.log, place.out / "notes.md"):
+        path.write_text(f"before {KEY} after\n")
+    with place.progress.open("a") as progress:
+        progress.write(json.dumps({"elapsed": 1.0, "step": 1, "metrics": {f"loss/{KEY}": 1.0}}) + "\n")
+    (place.out / "policy.pt").write_bytes(checkpoint_with(f"weights {KEY}"))
+    trial = make_trial()
+    proposal = replace(trial.proposal, params={"note": KEY}, rationale=f"try {KEY}")
+    trial = replace(trial, proposal=proposal, verdict=Verdict("keep", f"better than {KEY}", "provisional"))
+    run_id = store.log_trial(campaign, trial, files)
+    store.log_standing(campaign, trial, (trial,), ())
+    (files.dir / "spec.toml").write_text('tracking = "https://me:pw@host"\n')
+    (files.dir / "results.tsv").write_text(f"trial\tdescription\n7\t{KEY}\n")
+    (files.dir / "progress.png").write_bytes(b"\x89PNG\0")
+    parent = store.open_campaign(campaign)
+    store.close_campaign(campaign, "finished", (trial,), (), files.dir)
+
+    assert stored(store, run_id, "log.txt") == b"before [secret OPENAI_API_KEY] after\n"
+    assert artifacts_of(store, run_id, "out") == {"out/notes.md", "out/progress.jsonl"}
+    (run,) = runs_of(store, campaign)
+    assert run.data.tags["checkpoint"] == "out/ without 'policy.pt': it holds the secret OPENAI_API_KEY"
+    assert run.data.metrics["train/loss/_secret OPENAI_API_KEY_"] == 1.0
+    assert stored(store, parent, "spec.toml") == b'tracking = "https://me:[secret]@host"\n'
+    assert artifacts_of(store, parent) == {"progress.png", "results.tsv", "spec.toml"}
+    assert not [content for content in everything_below(store._store.home) if KEY.encode() in content]
+    assert not (files.dir / ".outgoing").exists()
+
+
+def test_a_note_fetches_nothing_from_elsewhere() -> None:
+    trial = make_trial()
+    reason = "line 2 is not a report: '![x](http://evil.example/1.png)'\n<img src=2>\x1b[2J"
+    proposal = replace(trial.proposal, rationale="<img src='http://evil.example'> if lr < 0.1 ![y][1]")
+    note = trial_note(replace(trial, proposal=proposal, verdict=Verdict("crash", reason)))
+    assert note.splitlines() == [
+        r"**crash**: line 2 is not a report: '\![x](http://evil.example/1.png)'",
+        "",
+        r"\<img src='http://evil.example'> if lr < 0.1 \![y][1]",
+        "",
+        "    <img src=2>",
+    ]
+
+
+def test_what_mlflow_answers_is_noted_without_passwords(tmp_path: Path) -> None:
+    class Refusing(Shelf):
+        def open_campaign(self, campaign: CampaignRecord) -> str:
+            raise Unreachable(f"http://me:a-password@host does not take {KEY}")
+
+    ledger = created(tmp_path)
+    outbox = outbox_of(ledger, Refusing())
+    outbox.add(settled(ledger, ()))
+    outbox.drain()
+    (event,) = [event for event in ledger.events() if event["event"] == "tracking"]
+    assert event["error"] == "http://me:[secret]@host does not take [secret OPENAI_API_KEY]"
+
+
+def test_what_leads_out_of_a_trial_is_not_sent(
+    store: Mlflow, campaign: CampaignRecord, files: TrialFiles, tmp_path: Path
+) -> None:
+    place = TrialDir(files.dir)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home/id_rsa").write_text("the user's own")
+    (place.out / "model.pt").symlink_to(tmp_path / "home/id_rsa")
+    (place.out / "folder").symlink_to(tmp_path / "home")
+    (place.out / "gone").symlink_to(tmp_path / "nowhere")
+    for path in (place.config, place.diff, place.log, place.progress):
+        path.unlink()
+        path.symlink_to(tmp_path / "home/id_rsa")
+    os.mkfifo(place.out / "pipe")
+    run_id = store.log_trial(campaign, make_trial(), files)
+    assert artifacts_of(store, run_id) == {"out"}
+    assert artifacts_of(store, run_id, "out") == {"out/policy.pt"}
+    (run,) = runs_of(store, campaign)
+    assert run.data.tags["checkpoint"] == "out/"
+
+
+@pytest.mark.parametrize("what", ["link", "pipe", "file"])
+def test_an_out_that_is_no_folder_is_left(
+    store: Mlflow, campaign: CampaignRecord, files: TrialFiles, tmp_path: Path, what: str
+) -> None:
+    place = TrialDir(files.dir)
+    place.out.rename(tmp_path / "elsewhere")
+    place.workspace.rename(tmp_path / "workspace")
+    place.workspace.symlink_to(tmp_path / "workspace")
+    make = {
+        "link": lambda: place.out.symlink_to(tmp_path / "elsewhere"),
+        "pipe": lambda: os.mkfifo(place.out),
+    }
+    make.get(what, place.out.touch)()
+    run_id = store.log_trial(campaign, make_trial(), files)
+    assert artifacts_of(store, run_id) == {"log.txt", "diff.patch"}
+    (run,) = runs_of(store, campaign)
+    assert run.data.tags["checkpoint"] == "not uploaded: out/ is no folder"
+    assert not [key for key in run.data.metrics if key.startswith("train/")]
+
+
+def test_files_whose_names_cannot_be_shown_are_not_sent(tmp_path: Path) -> None:
+    out, to = tmp_path / "out", tmp_path / "to"
+    out.mkdir()
+    for name in (f"{KEY}.pt", "a\x1b[2Jb", "policy\u202etp.exe", "fine.pt", "line\nbreak"):
+        (out / name).touch()
+    told = pack_checkpoint(out, to)
+    assert told.startswith("out/ without ") and told.endswith("; 1 more")
+    assert told.count("its name holds a secret, or what cannot be shown") == safe_read.NAMED
+    assert told.isprintable() and KEY not in told
+    assert [path.name for path in (to / "out").iterdir()] == ["fine.pt"]
+
+
+def test_a_tree_too_deep_to_name_is_left_with_a_reason(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    at = os.open(tmp_path / "out", os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("deeper", dir_fd=at)
+        at, before = os.open("deeper", os.O_RDONLY, dir_fd=at), at
+        os.close(before)
+    os.close(at)
+    assert (
+        pack_checkpoint(tmp_path / "out", tmp_path / "to")
+        == "not uploaded: out/ cannot be read: File name too long"
+    )
+    subprocess.run(["rm", "-r", tmp_path / "out"], check=True)
+
+
+def test_a_file_is_reached_through_no_link(tmp_path: Path) -> None:
+    (tmp_path / "real/lib").mkdir(parents=True)
+    (tmp_path / "real/lib/net.py").write_text("net")
+    (tmp_path / "real/alias").symlink_to("lib")
+    (tmp_path / "alias").symlink_to("real")
+    file = open_below(tmp_path / "real", "lib/net.py")
+    assert file is not None
+    with file:
+        assert file.read() == b"net"
+    for folder, name in [
+        ("real", "alias/net.py"),
+        ("alias", "lib/net.py"),
+        ("real", "lib"),
+        ("real", "no.py"),
+    ]:
+        assert open_below(tmp_path / folder, name) is None, (folder, name)
+
+
+def test_no_secret_and_no_file_of_the_users_gets_into_the_lineage(tmp_path: Path) -> None:
+    repository, place = tmp_path / "lineage.git", TrialDir(tmp_path / "trial")
+    (tmp_path / "id_rsa").write_text("the user's own")
+    place.workspace.mkdir(parents=True)
+    (place.workspace / "train.py").write_text(f"key = '{KEY}'\n")
+    (place.workspace / "net.py").symlink_to(tmp_path / "id_rsa")
+    trial = make_trial(0)
+    proposal = replace(trial.proposal, params={"note": KEY}, rationale=KEY)
+    trial = replace(trial, proposal=proposal, verdict=Verdict("keep", KEY, "provisional"))
+    commit = lineage.commit(repository, place, trial, ("train.py", "net.py"))
+    git = ["git", "-C", str(repository)]
+    shown = subprocess.run(
+        [*git, "show", "--root", commit], capture_output=True, text=True, check=True
+    ).stdout
+    assert "net.py" not in shown and KEY not in shown
+    assert "+key = '[secret OPENAI_API_KEY]'\n" in shown
+    assert shown.count("[secret OPENAI_API_KEY]") == 4
+
+
+@pytest.mark.parametrize("name", ["..%2f..%2fx", "a#b", "what?", "c:\\d", "~/x", "deep/" * 110 + "x"])
+def test_a_name_that_a_server_may_refuse_holds_up_nothing(tmp_path: Path, name: str) -> None:
+    """One refused upload would keep its trial's record, and all later ones, from being sent for ever."""
+    out = tmp_path / "out"
+    (out / name).parent.mkdir(parents=True, exist_ok=True)
+    (out / name).write_text("weights")
+    (out / "model 1.0 (best)=+@,[x]-y.pt").write_text("weights")
+    said = pack_checkpoint(out, tmp_path / "to")
+    assert said.startswith("out/ without '") and said.endswith("its name is none that every server takes")
+    assert [path.name for path in (tmp_path / "to/out").rglob("*") if path.is_file()] == [
+        "model 1.0 (best)=+@,[x]-y.pt"
+    ]

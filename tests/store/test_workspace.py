@@ -1,0 +1,167 @@
+"""A trial's directory: laid out fresh, and nothing that a program left in it survives or is followed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+import environments
+from tasks.store import workspace
+from tasks.store.workspace import TrialDir
+from tasks.system.files import write_atomic
+from tasks.trial import Proposal
+from tests.support.toy import FIT, quadratic
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+def prepared(tmp_path: Path, edit: str | None = None, program: str = FIT) -> TrialDir:
+    """A trial that is ready to run in the quadratic environment."""
+    environment = environments.load(quadratic(tmp_path / "quad", fit=program))
+    frozen = tmp_path / "program"
+    (frozen / "lib").mkdir(parents=True, exist_ok=True)
+    (frozen / "fit.py").write_text(program)
+    (frozen / "lib/net.py").write_text("net\n")
+    place = TrialDir(tmp_path / "trials/0003")
+    workspace.prepare(place, frozen, environment, Proposal({"x": 1.5}, edit), seed=11)
+    return place
+
+
+def test_a_prepared_workspace_holds_the_program_and_its_configuration(tmp_path: Path) -> None:
+    place = prepared(tmp_path)
+    assert sorted(contents(place.workspace)) == ["config.json", "fit.py", "lib/net.py"]
+    assert list(place.out.iterdir()) == []
+    assert json.loads(place.config.read_text()) == {
+        "params": {"x": 1.5},
+        "seed": 11,
+        "budget_seconds": 5.0,
+        "budget_steps": 0,
+        "device": "auto",
+        "out": str(place.out),
+        "resume": None,
+        "init": None,
+        "problem": {},
+        "data": None,
+    }
+
+
+def test_a_trainer_s_parts_are_laid_beside_its_program_unless_the_environment_brings_its_own(
+    tmp_path: Path,
+) -> None:
+    environment = environments.load(quadratic(tmp_path / "quad"))
+
+    def named(**changes: object) -> list[str]:
+        return [name for _, name in workspace.baseline_files(environment.model_copy(update=changes))]
+
+    beside = named(program=("prime.md",), trainer="prime_rl", train_cmd="python train.py")
+    assert beside[:2] == ["prime.md", "train.py"]
+    assert set(beside[2:]) > {"prime_rl_parts/__init__.py", "prime_rl_parts/keys.py"}
+    assert all(name.startswith("prime_rl_parts/") and name.endswith(".py") for name in beside[2:])
+    assert named(program=("train.py",), trainer="prime_rl", train_cmd="python train.py") == ["train.py"]
+
+
+def test_a_prepared_workspace_has_the_edit_applied_and_the_frozen_program_has_not(tmp_path: Path) -> None:
+    edit = "--- a/fit.py\n+++ b/fit.py\n@@ -1,1 +1,2 @@\n+import math\n import argparse, json, pathlib\n"
+    place = prepared(tmp_path, edit)
+    assert (place.workspace / "fit.py").read_text() == "import math\n" + FIT
+    assert (tmp_path / "program/fit.py").read_text() == FIT
+
+
+def test_what_an_interrupted_life_left_is_wiped(tmp_path: Path) -> None:
+    place = prepared(tmp_path)
+    (place.workspace / "fit.py").write_text("half written")
+    (place.workspace / "cache").mkdir()
+    (place.workspace / "cache/x").touch()
+    (place.out / "model.json").write_text("old")
+    (place.out / "progress.jsonl").write_text('{"ready": true}\n')
+    place.judge_log.write_text("old")
+    place.judged.mkdir()
+    place.result.write_text('{"score": 0}')
+    prepared(tmp_path)
+    assert sorted(contents(place.path)) == [
+        "workspace/config.json",
+        "workspace/fit.py",
+        "workspace/lib/net.py",
+    ]
+    assert (place.workspace / "fit.py").read_text() == FIT
+
+
+@pytest.mark.parametrize("name", ["out", "workspace", "judged"])
+def test_a_link_that_a_program_put_in_the_place_of_its_own_is_wiped_and_not_followed(
+    tmp_path: Path, name: str
+) -> None:
+    place = prepared(tmp_path)
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("years of work")
+    (place.path / name).rename(place.path / "away") if (place.path / name).exists() else None
+    (place.path / name).symlink_to(mine)
+    prepared(tmp_path)
+    assert not (place.path / name).is_symlink()
+    assert contents(mine) == {"thesis.tex": "years of work"}
+
+
+def test_a_directory_that_a_program_locked_is_wiped(tmp_path: Path) -> None:
+    place = prepared(tmp_path)
+    locked = place.out / "a/b"
+    locked.mkdir(parents=True)
+    (locked / "weights").touch()
+    for directory in (locked, locked.parent, place.out):
+        directory.chmod(0o000)
+    prepared(tmp_path)
+    assert list(place.out.iterdir()) == []
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "deep/er/file.json"
+    write_atomic(path, "first")
+    inode = path.stat().st_ino
+    write_atomic(path, "second é\n")
+    assert path.read_bytes() == "second é\n".encode()
+    assert path.stat().st_ino != inode, "replaced, never written in place"
+    assert [child.name for child in path.parent.iterdir()] == ["file.json"], "nothing is left beside it"
+
+
+def test_a_write_that_fails_leaves_the_old_text(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    write_atomic(path, "first")
+    with pytest.raises(UnicodeEncodeError):
+        write_atomic(path, "second \udce9")
+    assert path.read_text() == "first"
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    """Somebody writes two long texts in turn; every read finds one of them whole."""
+    path, texts = tmp_path / "file", ("a" * 300_000, "b" * 300_000)
+    write_atomic(path, texts[0])
+
+    def write_in_turn() -> None:
+        for number in range(100):
+            write_atomic(path, texts[number % 2])
+
+    writer = threading.Thread(target=write_in_turn)
+    writer.start()
+    while writer.is_alive():
+        assert path.read_text() in texts
+    writer.join()
+
+
+def test_an_edit_applies_to_a_frozen_program_whose_files_nobody_may_write(tmp_path: Path) -> None:
+    """As an ordinary user, too: root would be let through, so what counts is the mode."""
+    environment = environments.load(quadratic(tmp_path / "quad"))
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "fit.py").write_text("one = 1\n")
+    (program / "fit.py").chmod(0o444)
+    place = TrialDir(tmp_path / "trial")
+    edit = "--- a/fit.py\n+++ b/fit.py\n@@ -1 +1 @@\n-one = 1\n+one = 2\n"
+    workspace.prepare(place, program, environment, Proposal(environment.defaults, edit), seed=1)
+    assert (place.workspace / "fit.py").read_text() == "one = 2\n"
+    assert (place.workspace / "fit.py").stat().st_mode & 0o200

@@ -1,0 +1,1 @@
+"""Environments, histories, servers and programs that several tests use."""

@@ -1,0 +1,137 @@
+"""A stand-in for a checkout of prime-rl, laid into a folder: programs of ours with the process shape of the real ones.
+
+    checkout = lay(tmp_path / "prime-rl", Faults(trials={3: "out of memory"}))
+    subprocess.run([checkout / ".venv/bin/rl", "@", "train.toml", "@", "engine.toml"])
+
+Nothing is learnt and no GPU is used: the weights hold a number, `quality`, that rises as fast as the learning rate is
+good. The programs need nothing but the standard library; what they do is said in `launcher.py`, what may go wrong in
+`Faults`. As their real counterparts they are found on PATH, speak over the ports of the configuration, and leave the
+run directory of prime-rl (its version of August 2026).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import struct
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+COMMIT = "5e7a0d1f00000000000000000000000000000000"
+VERSION = "0.8.1.dev0"
+PROGRAMS = {
+    "rl": "launcher",
+    "inference": "serving",
+    "env-server": "sourcing",
+    "orchestrator": "orchestrating",
+    "torchrun": "torchrun",
+    "nvidia-smi": "gpus",
+}
+"""The programs, and the modules of this folder that they run."""
+SCRIPT = """\
+#!{python} -SB
+import sys
+sys.path.insert(0, {source!r})
+from tests.support.fake_prime_rl import {module}
+sys.exit({module}.main(sys.argv[1:]))
+"""
+MODES = (
+    "normal", "slow start", "hangs at start", "stalls", "out of memory", "vllm out of memory", "memory taken",
+    "gpu taken", "port taken", "deaf", "orphan", "nameless orphan", "no signal", "no signal, no end", "nan", "crashes",
+    "dies in a broadcast", "env server dies", "refused",
+)  # fmt: skip
+"""What may happen: see `launcher.py`."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What happens when; stored as faults.json in the checkout, and read anew by each process."""
+
+    mode: str = "normal"
+    """What happens where nothing else is said."""
+    trials: Mapping[int, str] = field(default_factory=dict)
+    """What happens in a trial, by its number, which stands in the output directory (.../trials/0007/...)."""
+    step_seconds: float = 0.02
+    start_seconds: float = 0.0
+    """How long the engine takes until it is healthy."""
+    join_seconds: float = 0.1
+    """How long the launcher joins each of its threads before it ends a process; the real one takes 5 s."""
+    metrics: str = "metrics.jsonl"
+    """Where the rows go, below the run directory: newer versions write monitors/file/metrics.jsonl."""
+
+
+NORMAL = Faults()
+
+
+def lay(folder: Path, faults: Faults = NORMAL) -> Path:
+    """Lay out the checkout; its folder, as an absolute path."""
+    folder = folder.absolute()
+    source = folder / "src"
+    shutil.copytree(
+        Path(__file__).parent,
+        source / "tests/support/fake_prime_rl",
+        ignore=shutil.ignore_patterns("__pycache__"),
+        dirs_exist_ok=True,
+    )
+    for name, module in PROGRAMS.items():
+        program = folder / ".venv/bin" / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(SCRIPT.format(python=sys.executable, source=str(source), module=module))
+        program.chmod(0o755)
+    (folder / "pyproject.toml").write_text(f'[project]\nname = "prime-rl"\nversion = "{VERSION}"\n')
+    head = folder / ".git/refs/heads/main"
+    head.parent.mkdir(parents=True, exist_ok=True)
+    head.write_text(COMMIT + "\n")
+    (folder / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    goes_wrong(folder, faults)
+    return folder
+
+
+def goes_wrong(checkout: Path, faults: Faults) -> None:
+    """From now on this happens there."""
+    for mode in (faults.mode, *faults.trials.values()):
+        assert mode in MODES, f"no mode {mode!r}: {', '.join(MODES)}"
+    new = checkout / ".faults.json"
+    new.write_text(json.dumps(asdict(faults)))
+    new.replace(checkout / "faults.json")
+
+
+def base_model(folder: Path, quality: float = 0.4) -> Path:
+    """A model directory of the form that training starts from, with weights that only the stand-in can read."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": "stand_in", "hidden_size": 4}))
+    (folder / "tokenizer.json").write_text(json.dumps({"version": "1.0"}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    (folder / "model.safetensors").write_bytes(weights(quality, bytes(64)))
+    return folder
+
+
+def weights(quality: float, noise: bytes) -> bytes:
+    """Two tensors in the safetensors format: the first value of the norm is the quality."""
+    norm = struct.pack("<4f", quality, 1.0, 1.0, 1.0)
+    tensors = {
+        "model.embed_tokens.weight": {
+            "dtype": "F32",
+            "shape": [len(noise) // 4],
+            "data_offsets": [0, len(noise)],
+        },
+        "model.norm.weight": {
+            "dtype": "F32",
+            "shape": [4],
+            "data_offsets": [len(noise), len(noise) + len(norm)],
+        },
+    }
+    header = json.dumps({"__metadata__": {"format": "pt"}, **tensors}).encode()
+    header += b" " * (-len(header) % 8)
+    return struct.pack("<Q", len(header)) + header + noise + norm
+
+
+def quality_of(file: Path) -> float:
+    """What `weights` was given."""
+    data = file.read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    header = json.loads(data[8 : 8 + length])
+    (quality,) = struct.unpack_from("<f", data, 8 + length + header["model.norm.weight"]["data_offsets"][0])
+    return float(quality)

@@ -1,0 +1,107 @@
+"""A small real environment whose runs differ by their seed, and campaigns in it that were decided by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.evaluate import judge_run
+from tasks.store import workspace
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+from tasks.train import run_program
+from tasks.trial import Params, Proposal, Trial, Verdict
+from tests.support.toy import SANDBOX
+
+TOML = """\
+title = "Noisy"
+metric = "reward"
+direction = "maximize"
+trainer = "command"
+program = ["draw.py"]
+train_cmd = "python draw.py"
+editable = ["draw.py"]
+budget_seconds = 5
+budget_steps = 20
+allow_untrained = true
+startup_seconds = 2
+grace_seconds = 0.5
+judge = "command"
+
+[command]
+eval_cmd = "python judge.py {out} {result} {seed}"
+total_seconds = 20
+
+[limits]
+least_seconds = 0
+
+[space.x]
+type = "float"
+low = -100.0
+high = 100.0
+default = 0.0
+"""
+
+DRAW = """\
+import json
+import pathlib
+import random
+
+config = json.loads(pathlib.Path("config.json").read_text())
+out, draw = pathlib.Path(config["out"]), random.Random(config["seed"])
+bonus = 0.0
+reward = config["params"]["x"] + bonus + draw.gauss(0, 1)
+with (out / "progress.jsonl").open("w") as progress:
+    for step in range(1, 21):
+        metrics = {"reward": reward * step / 20 + draw.gauss(0, 20 / step)}
+        print(json.dumps({"step": step, "metrics": metrics}), file=progress)
+(out / "model.json").write_text(json.dumps({"reward": reward}))
+"""
+"""Its result is its parameter, its bonus and one draw; what it reports becomes clearer all the time."""
+
+JUDGE = """\
+import json
+import pathlib
+import random
+import sys
+
+reward, draw = json.loads(pathlib.Path(sys.argv[1], "model.json").read_text())["reward"], random.Random(sys.argv[3])
+pathlib.Path(sys.argv[2]).write_text(json.dumps({"units": [reward + draw.gauss(0, 0.5) for _ in range(20)]}))
+"""
+
+BETTER = """\
+--- a/draw.py
++++ b/draw.py
+@@ -6,3 +6,3 @@
+ out, draw = pathlib.Path(config["out"]), random.Random(config["seed"])
+-bonus = 0.0
++bonus = 50.0
+ reward = config["params"]["x"] + bonus + draw.gauss(0, 1)
+"""
+
+
+def noisy(folder: Path, draw: str = DRAW, toml: str = TOML) -> Path:
+    """Write the environment: a reward of x, with a standard deviation of 1 between runs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "environment.toml").write_text(toml)
+    (folder / "draw.py").write_text(draw)
+    (folder / "judge.py").write_text(JUDGE)
+    return folder
+
+
+def campaign(folder: Path, name: str = "night") -> Ledger:
+    """A new campaign there."""
+    return CampaignSpec.of(environment=str(folder), name=name, tracking="off").open()
+
+
+def settled(ledger: Ledger, params: Params, edit: str | None = None, kind: str = "keep") -> Trial:
+    """The campaign's next trial: really run and judged, decided as the test says."""
+    number, place = len(ledger.history()), ledger.place(len(ledger.history()))
+    proposal = Proposal(ledger.environment.complete(params), edit, parent=0 if number else None, seen=number)
+    run = run_program(
+        "noisy", ledger.environment, SANDBOX, ledger.program, place, proposal, seed=100 + number
+    )
+    score = judge_run("noisy", ledger.environment, SANDBOX, place, run, 1)
+    trial = Trial(number, 1, number, proposal, (run,), score, Verdict(kind, "as a test says"))  # type: ignore[arg-type]
+    write_atomic(place.trial, workspace.TRIAL.dump_json(trial).decode())
+    return trial

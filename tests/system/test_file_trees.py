@@ -1,0 +1,110 @@
+"""Removing what a program left: any tree at all, and nothing beside it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tasks.system import file_trees
+
+
+def test_a_link_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("mine")
+    kept.chmod(0o500)
+    link = tmp_path / "link"
+    link.symlink_to(kept)
+    file_trees.remove(link)
+    assert not link.is_symlink()
+    assert (kept / "file").read_text() == "mine"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o500
+
+
+def test_links_inside_a_tree_are_removed_and_not_what_they_lead_to(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir(mode=0o500)
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "file").chmod(0o400)
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    for name, target in {
+        "a": kept,
+        "sub/b": tmp_path / "file",
+        "sub/c": tmp_path,
+        "d": Path("nowhere"),
+    }.items():
+        (tree / name).symlink_to(target)
+    file_trees.remove(tree)
+    assert not tree.exists()
+    assert (tmp_path / "file").read_text() == "mine"
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o400
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o500
+
+
+def test_a_tree_of_three_thousand_levels_is_removed(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    here = os.open(tree, os.O_RDONLY)
+    for _ in range(3000):  # its path is longer than the kernel takes, so one step at a time
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("file", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    file_trees.remove(tree)
+    assert not tree.exists()
+
+
+def test_folders_that_nobody_may_enter_are_removed(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    (tree / "closed/inner").mkdir(parents=True)
+    (tree / "closed/inner/file").write_text("x")
+    (tree / "closed/inner/file").chmod(0)
+    for folder in (tree / "closed/inner", tree / "closed", tree):
+        folder.chmod(0)
+    file_trees.remove(tree)
+    assert not tree.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["-rf", "--no-preserve-root", "new\nline", "*", "~", " ", os.fsdecode(b"\xff\xfe")]
+)
+def test_an_odd_name_is_only_a_name(tmp_path: Path, name: str) -> None:
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    odd = tmp_path / name
+    (odd / name).mkdir(parents=True)
+    (odd / name / "file").write_text("x")
+    file_trees.remove(odd)
+    assert [path.name for path in tmp_path.iterdir()] == ["beside"]
+
+
+def test_a_relative_path_that_looks_like_an_option_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("-rf").mkdir()
+    Path("-rf/file").write_text("x")
+    file_trees.remove(Path("-rf"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "make", [Path.touch, os.mkfifo, lambda path: path.symlink_to("nowhere"), lambda path: None]
+)
+def test_what_is_no_folder_is_removed_too_and_what_is_not_there_is_fine(tmp_path: Path, make: object) -> None:
+    assert callable(make)
+    make(tmp_path / "thing")
+    file_trees.remove(tmp_path / "thing")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_removed_is_told_with_the_reason(tmp_path: Path) -> None:
+    busy = Path("/proc/self/task")  # not even root can
+    with pytest.raises(OSError, match="/proc/self/task"):
+        file_trees.remove(busy)

@@ -1,0 +1,404 @@
+"""The GRPO trainer: its parts, then whole trainings of a tiny random model, in this process and as the engine starts it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.trainers import grpo
+from tests.support import trainer_process as trainer_programs
+from tests.support.trainer_process import progress
+
+quietly = pytest.mark.filterwarnings("ignore")  # of the libraries: what they deprecate is theirs
+TINY = {"batch_size": 8, "group_size": 4, "max_completion_length": 4, "learning_rate": 1e-2}
+"""Four answers to each of two questions."""
+QUESTIONS = [{"id": f"{i:016x}", "question": f"{i}+{i}", "answer": str(2 * i)} for i in range(1, 5)]
+
+
+@pytest.fixture(autouse=True)
+def _put_back(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a program may change for good, and a test may not: signal handlers, and variables of the environment."""
+    before, variables = signal.getsignal(signal.SIGTERM), dict(os.environ)
+    yield
+    signal.signal(signal.SIGTERM, before)
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Questions, and beside them an untrained model of a few thousand weights."""
+    import torch
+    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("data")
+    tokens = ("<pad>", "<unknown>", "<end>", *"0123456789+=")
+    table = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, "<unknown>"))
+    table.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    words = PreTrainedTokenizerFast(
+        tokenizer_object=table, pad_token="<pad>", eos_token="<end>", unk_token="<unknown>"
+    )
+    words.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}="
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(tokens), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=1,
+        num_key_value_heads=1, max_position_embeddings=32, pad_token_id=0, eos_token_id=2, bos_token_id=None,
+    )  # fmt: skip
+    Qwen2ForCausalLM(config).save_pretrained(folder / "base")
+    words.save_pretrained(folder / "base")
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+    return folder
+
+
+def config(out: Path, data: Path, steps: int = 3, **more: Any) -> dict[str, Any]:
+    params = TINY | more.pop("params", {})
+    return trainer_programs.config(out, "", steps=steps, data=str(data), params=params, **more)
+
+
+def digits(question: str, completion: str, answer: str) -> float:
+    """A reward that an untrained model earns now and then: the share of digits in what it said."""
+    return sum(letter.isdigit() for letter in completion) / 4
+
+
+@pytest.fixture
+def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]:
+    """Runs the program in this process, in a workspace of its own; its exit status."""
+
+    def run(settings: dict[str, Any], reward: Callable[[str, str, str], float] = digits) -> int:
+        workspace = Path(settings["out"]).with_suffix(".workspace")
+        workspace.mkdir(exist_ok=True)
+        (workspace / "config.json").write_text(json.dumps(settings))
+        monkeypatch.chdir(workspace)
+        monkeypatch.setattr(grpo, "reward", reward)
+        return grpo.main([])
+
+    return run
+
+
+def weights(out: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return load_file(out / "model" / "model.safetensors")
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    ours, theirs = weights(one), weights(other)
+    return ours.keys() == theirs.keys() and all(bool((ours[name] == theirs[name]).all()) for name in ours)
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer", "earned"),
+    [
+        ("10,15=17", "17", 1.0),
+        ("=07", "7", 1.0),
+        ("so it is $1,250.00.", "1250", 1.0),
+        ("between 3 and -4", "-4", 1.0),
+        ("17 is not it, 18 is", "17", 0.0),
+        ("10,15=", "17", 0.0),
+        ("no idea", "17", 0.0),
+        ("", "17", 0.0),
+    ],
+)
+def test_an_answer_earns_something_if_its_last_number_is_the_right_one(
+    completion: str, answer: str, earned: float
+) -> None:
+    assert grpo.reward("3+7+5+2", completion, answer) == earned
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"learning_rte": 1e-3}, "unknown parameter 'learning_rte'; known are model, learning_rate"),
+        ({"learning_rate": "high"}, "learning_rate must be of type float, got 'high'"),
+        ({"learning_rate": -1.0}, "learning_rate must be finite and at least 0, got -1.0"),
+        ({"beta": math.inf}, "beta must be finite"),
+        ({"anneal": 1}, "anneal must be of type bool, got 1"),
+        ({"group_size": 1}, "group_size must be finite and at least 2, got 1"),
+        ({"group_size": 7}, "batch_size must be a multiple of group_size, got 128, 7"),
+        ({"minibatches": 3}, "batch_size must be a multiple of minibatches, got 128, 3"),
+        (
+            {"minibatches": 4, "micro_batch_size": 24},
+            "micro_batch_size must divide a minibatch, of 32, got 24",
+        ),
+        ({"loss": "mean"}, "loss must be one of dapo, grpo"),
+        ({"adam_beta2": 1.0}, "adam_beta2 must be less than 1"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused_by_name(params: dict[str, Any], said: str) -> None:
+    with pytest.raises(grpo.Refused) as refused:
+        grpo.Params.parse(params)
+    assert said in str(refused.value)
+
+
+def test_a_minibatch_passes_through_the_model_whole_unless_it_is_said_otherwise() -> None:
+    assert grpo.Params.parse({"minibatches": 4}).micro == 32
+    assert grpo.Params.parse({"minibatches": 4, "micro_batch_size": 8}).micro == 8
+
+
+def test_the_learning_rate_rises_for_some_steps_and_then_falls_with_the_budget() -> None:
+    budget = grpo.Budget(1e6, 10)
+    factor = grpo.schedule(grpo.Params(warmup_steps=3), budget)
+    assert [factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
+    budget.step = 6
+    assert factor(6) == pytest.approx(0.4)
+    assert grpo.schedule(grpo.Params(warmup_steps=0, anneal=False), budget)(6) == 1.0
+
+
+def test_sigterm_breaks_in_once_and_only_where_it_may() -> None:
+    budget = grpo.Budget(1e6, 10)
+    budget.stop()
+    assert budget.spent
+    budget.interruptible = True
+    with pytest.raises(grpo.Stopped):
+        budget.stop()
+    budget.stop()  # the second one comes while the model is saved
+
+
+def test_the_same_answer_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(question: str, completion: str, answer: str) -> float:
+        asked.append(completion)
+        return 1.0
+
+    monkeypatch.setattr(grpo, "reward", counted)
+    rewards = grpo.Rewards()
+    said = [[{"role": "assistant", "content": text}] for text in ("=3", "=4", "=3")]
+    assert rewards.earned(said, ["1+2"] * 3, ["3"] * 3) == [1.0, 1.0, 1.0]
+    assert rewards.earned(said, ["2+1"] * 3, ["3"] * 3, trainer_state=None) == [1.0, 1.0, 1.0]
+    assert asked == ["=3", "=4", "=3", "=4"]  # of another question it is another answer
+
+
+@pytest.mark.parametrize("log", [{"loss": math.nan}, {"loss": 0.1, "grad_norm": math.inf}])
+def test_a_loss_or_a_gradient_that_is_no_number_ends_the_training(
+    log: dict[str, Any], tmp_path: Path
+) -> None:
+    with (tmp_path / "progress.jsonl").open("w") as lines:
+        reporter = grpo.Reporter(lines, grpo.Budget(1e6, 10), grpo.Rewards())
+        with pytest.raises(grpo.Failed, match=r"^diverged: (loss is nan|grad_norm is inf) at step 0$"):
+            reporter.take(log)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"data": None}, "data is missing: the folder of train.jsonl"),
+        ({"data": "/nowhere", "params": TINY | {"model": "/nowhere"}}, "and there is no folder /nowhere"),
+        ({"resume": "/a/checkpoint"}, "resume is '/a/checkpoint'"),
+        ({"budget_steps": -1}, "budget_steps >= 0"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_with_status_2(
+    change: dict[str, Any],
+    said: str,
+    train: Callable[..., int],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert train(config(tmp_path / "out", tmp_path) | change) == 2
+    assert said in capsys.readouterr().err
+    assert progress(tmp_path / "out") == []
+
+
+@quietly
+def test_a_training_reports_each_step_and_leaves_a_model_that_loads(
+    train: Callable[..., int], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(*_: Any, **__: Any) -> Any:
+        raise AssertionError("somebody was called")
+
+    for way in ("connect", "connect_ex"):
+        monkeypatch.setattr(socket.socket, way, nobody)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert train(config(tmp_path / "out", data)) == 0
+    ready, *reports = progress(tmp_path / "out")
+    assert ready == {"ready": True}
+    last = reports[-1]
+    assert last["step"] == last["step_target"] == 3
+    shown = {"pass@1", "reward/mean", "reward/std", "loss", "entropy/mean", "length/mean", "learning_rate"}
+    assert shown <= last["metrics"].keys()
+    assert 0 < last["metrics"]["pass@1"] <= 1
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"progress.jsonl", "model"}
+    assert {path.suffix for path in (tmp_path / "out" / "model").iterdir()} == {
+        ".json",
+        ".jinja",
+        ".safetensors",
+    }
+    assert not list(tmp_path.glob("grpo-*")), "its scratch folder is gone"
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "model")
+    words = AutoTokenizer.from_pretrained(tmp_path / "out" / "model")
+    messages = [{"role": "user", "content": "1+1"}]
+    ids = words.apply_chat_template(messages, return_tensors="pt", return_dict=True)["input_ids"]
+    assert model(ids).logits.shape == (1, 4, len(words))
+    assert any(
+        bool((tensor != weights_of(data)[name]).any()) for name, tensor in weights(tmp_path / "out").items()
+    )
+
+
+def weights_of(data: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return load_file(data / "base" / "model.safetensors")
+
+
+@quietly
+def test_a_seed_gives_the_same_model_again_and_another_seed_another(
+    train: Callable[..., int], data: Path, tmp_path: Path
+) -> None:
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        assert train(config(tmp_path / name, data, steps=2, seed=seed)) == 0
+    assert same_weights(tmp_path / "one", tmp_path / "again")
+    assert not same_weights(tmp_path / "one", tmp_path / "other")
+
+
+@quietly
+def test_adapters_are_merged_into_the_model_that_is_left(
+    train: Callable[..., int], data: Path, tmp_path: Path
+) -> None:
+    changed = {"lora_rank": 2, "beta": 0.1, "minibatches": 2, "micro_batch_size": 2}
+    assert train(config(tmp_path / "out", data, steps=2, params=changed)) == 0
+    last = progress(tmp_path / "out")[-1]
+    assert last["step"] == 2, "two gradient steps are one step"
+    assert "kl/mean" in last["metrics"]
+    before, after = weights_of(data), weights(tmp_path / "out")
+    assert before.keys() == after.keys(), "the form of the base, without adapters"
+    moved = {name for name in before if bool((before[name] != after[name]).any())}
+    assert moved and all("proj" in name and "bias" not in name for name in moved)
+
+
+@quietly
+def test_sigterm_within_a_step_leaves_the_model_as_it_was_after_the_step_before(
+    train: Callable[..., int], data: Path, tmp_path: Path
+) -> None:
+    calls: list[str] = []
+
+    def ends(question: str, completion: str, answer: str) -> float:
+        if len(calls) == 3:  # answers are being scored: no gradient step is under way
+            os.kill(os.getpid(), signal.SIGTERM)
+        calls.append(completion)
+        return digits(question, completion, answer) + 1e-3 * len(calls)
+
+    assert train(config(tmp_path / "out", data), ends) == 0
+    assert [report.get("step") for report in progress(tmp_path / "out")] == [None, 0]
+    assert all(
+        bool((tensor == weights_of(data)[name]).all()) for name, tensor in weights(tmp_path / "out").items()
+    )
+
+
+@quietly
+def test_the_file_cancel_ends_it_at_the_next_report_with_status_42_and_no_model(
+    train: Callable[..., int], data: Path, tmp_path: Path
+) -> None:
+    def cancels(question: str, completion: str, answer: str) -> float:
+        Path("cancel").touch()
+        return digits(question, completion, answer)
+
+    assert train(config(tmp_path / "out", data, steps=10_000), cancels) == 42
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"progress.jsonl"}
+
+
+@quietly
+def test_a_training_in_which_all_answers_earn_the_same_gives_up_and_says_so(
+    train: Callable[..., int], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpo, "UNMOVED", 2)
+    assert train(config(tmp_path / "out", data, steps=10_000), lambda *_: 0.0) == 1
+    failed = progress(tmp_path / "out")[-1]
+    assert failed == {
+        "failed": "no learning signal: all 16 answers of the first 2 steps earned 0",
+        "retry": False,
+    }
+    assert not (tmp_path / "out" / "model").exists()
+
+
+@quietly
+def test_a_training_that_diverges_says_so(train: Callable[..., int], data: Path, tmp_path: Path) -> None:
+    wild = {"learning_rate": 1e30, "warmup_steps": 0, "anneal": False}
+    assert train(config(tmp_path / "out", data, steps=10_000, params=wild)) == 1
+    failed = progress(tmp_path / "out")[-1]
+    assert failed["failed"].startswith("diverged: ")
+    assert failed["retry"] is False
+
+
+@quietly
+def test_a_budget_of_seconds_alone_ends_it_too(train: Callable[..., int], data: Path, tmp_path: Path) -> None:
+    assert train(config(tmp_path / "out", data, steps=0, budget_seconds=0.5)) == 0
+    last = progress(tmp_path / "out")[-1]
+    assert last["step_target"] is None
+    assert (tmp_path / "out" / "model" / "model.safetensors").is_file()
+
+
+PATIENCE = 400
+"""Seconds for a whole program, the import of its libraries on a busy machine included."""
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts the program as the engine does; what is left of it at the end is killed."""
+    with ExitStack() as left:
+
+        def started(workspace: Path, settings: dict[str, Any]) -> subprocess.Popen[bytes]:
+            running = left.enter_context(trainer_programs.program(grpo, workspace, settings))
+            left.callback(running.kill)
+            return running
+
+        yield started
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * PATIENCE)
+@pytest.mark.parametrize("turn", range(3))
+def test_sigterm_at_any_moment_leaves_a_model_that_loads(
+    turn: int, data: Path, tmp_path: Path, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    running = start(tmp_path / "workspace", config(tmp_path / "out", data, steps=0, budget_seconds=1e6))
+    lines = tmp_path / "out" / "progress.jsonl"
+    sign = "ready" if turn else ""  # at first it comes while the libraries are imported
+    while not lines.exists() or sign not in lines.read_text():
+        assert running.poll() is None, running.communicate()[1].decode()
+        time.sleep(0.01)
+    time.sleep(0.2 + random.Random(turn).random() * turn)
+    running.send_signal(signal.SIGTERM)
+    _, said = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, said.decode()
+    from transformers import AutoModelForCausalLM
+
+    AutoModelForCausalLM.from_pretrained(tmp_path / "out" / "model")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * PATIENCE)
+def test_as_a_program_it_writes_nowhere_but_to_out_and_to_its_folder_for_temporary_files(
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    start: Callable[..., subprocess.Popen[bytes]],
+) -> None:
+    for name, variable in (("home", "HOME"), ("scratch", "TMPDIR")):
+        (tmp_path / name).mkdir()
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    for name in ("HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    running = start(tmp_path / "workspace", config(tmp_path / "out", data, steps=1))
+    _, said = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0, said.decode()
+    assert not list((tmp_path / "home").rglob("*"))
+    assert not list((tmp_path / "scratch").glob("grpo-*"))
+    assert {path.name for path in (tmp_path / "workspace").iterdir()} == {"train.py", "config.json"}

@@ -1,0 +1,516 @@
+"""The PPO trainer: estimates against numbers worked out by hand, and the program as the engine starts it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from tasks.trainers import ppo
+from tests.support import trainer_process as trainer_programs
+from tests.support.trainer_process import progress
+
+
+class Ticks(gym.Env[NDArray[np.float64], Any]):
+    """Counts: it starts at 50, then shows and pays 1, 2, ... and ends at `length`, terminated or cut off.
+
+    The start is far from any count, so that a value taken from the wrong side of a reset stands out.
+    """
+
+    def __init__(
+        self,
+        length: int = 2,
+        terminates: bool = True,
+        action_space: gym.Space[Any] | None = None,
+        pay: float = 1.0,
+    ) -> None:
+        self.length, self.terminates, self.pay = length, terminates, pay
+        self.observation_space = gym.spaces.Box(-100, 100, (1,), np.float64)
+        self.action_space = action_space or gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.array([50.0]), {}
+
+    def step(self, action: Any) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(np.asarray(action)), f"{action!r} is not in {self.action_space}"
+        self.count += 1
+        over = self.count == self.length
+        return np.array([float(self.count)]), self.pay * self.count, over and self.terminates, over, {}
+
+
+class Endless(Ticks):
+    """Pays 1 per step and shows which of two steps comes next, 0 or 1; ends as Ticks does."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        return np.array([0.0]), {}
+
+    def step(self, action: Any) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+        _, _, terminated, truncated, info = super().step(action)
+        return np.array([float(self.count % 2)]), 1.0, terminated, truncated, info
+
+
+class Labelled(Ticks):
+    """Observations this program does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Dict({"count": gym.spaces.Box(0, 9)})  # type: ignore[assignment]
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        return {"count": np.zeros(1, np.float32)}, {}
+
+
+for kind in (Ticks, Endless, Labelled):
+    gym.register(f"{kind.__name__}-v0", entry_point=kind, disable_env_checker=True)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _keep_signals() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def config(out: Path, id: str = "CartPole-v1", **more: Any) -> dict[str, Any]:
+    return trainer_programs.config(out, id, **more)
+
+
+def train(settings: dict[str, Any]) -> ppo.Agent:
+    """Train in this process, and read the checkpoint back."""
+    ppo.train(settings, ppo.Budget(settings["budget_seconds"], settings["budget_steps"]))
+    return ppo.load(Path(settings["out"]) / "policy.pt")
+
+
+program = partial(trainer_programs.program, ppo)
+
+
+def agent_for(observations: int, actions: int, discrete: bool, **more: Any) -> ppo.Agent:
+    torch.manual_seed(0)
+    shape = {"start": 0, "hidden": 16, "normalize_observations": False, **more}
+    return ppo.Agent(ppo.Shape(observations, actions, discrete, **shape))
+
+
+def batch_of(rewards: Any, values: Any, next_values: Any, terminated: Any, ended: Any) -> ppo.Rollout:
+    """A rollout from one list per lane; the parts that the estimate does not read stay empty."""
+    parts = (values, next_values, rewards, rewards, terminated, ended)
+    empty = [torch.empty(0)] * 4
+    return ppo.Rollout(*empty, *(torch.tensor(part, dtype=torch.float32).T for part in parts))
+
+
+def test_gae_gives_the_numbers_worked_out_by_hand() -> None:
+    # Errors of the uninterrupted lane: 1+2/2-1=1, 2+4/2-2=2, 3+8/2-4=3; each adds a quarter of what follows it.
+    # Terminated after the second step: 2-2=0, and nothing flows back. Cut off there in a state worth 6: 2+6/2-2=3.
+    batch = batch_of(
+        rewards=[[1, 2, 3]] * 3,
+        values=[[1, 2, 4]] * 3,
+        next_values=[[2, 4, 8], [2, 99, 8], [2, 6, 8]],
+        terminated=[[0, 0, 0], [0, 1, 0], [0, 0, 0]],
+        ended=[[0, 0, 0], [0, 1, 0], [0, 1, 0]],
+    )
+    expected = [[1.6875, 2.75, 3.0], [1.0, 0.0, 3.0], [1.75, 3.0, 3.0]]
+    assert ppo.gae(batch, batch.rewards, gamma=0.5, gae_lambda=0.5).T.tolist() == expected
+
+
+def test_gae_with_lambda_one_is_the_discounted_return_minus_the_value() -> None:
+    batch = batch_of([[1, 1, 1]], [[5, 6, 7]], [[6, 7, 99]], [[0, 0, 1]], [[0, 0, 1]])
+    assert ppo.gae(batch, batch.rewards, gamma=0.5, gae_lambda=1.0).T.tolist() == [
+        [1.75 - 5, 1.5 - 6, 1.0 - 7]
+    ]
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_a_rollout_holds_real_steps_only_and_values_a_cut_off_one_where_it_ended(terminates: bool) -> None:
+    lanes = ppo.start({"id": "Ticks-v0", "kwargs": {"terminates": terminates}}, num_envs=2, seed=0)
+    agent = ppo.build(lanes, ppo.Params())
+    agent.critic = nn.Sequential(
+        nn.Linear(1, 1)
+    )  # a critic that values an observation at the number it shows
+    nn.init.ones_(agent.critic[0].weight)  # type: ignore[arg-type]
+    nn.init.zeros_(agent.critic[0].bias)  # type: ignore[arg-type]
+    budget = ppo.Budget(60, 0)
+    batch = ppo.rollout(lanes, agent, ppo.Params(gamma=0.5), 5, budget)
+    assert batch is not None
+    for lane in (0, 1):
+        assert batch.observations[:, lane, 0].tolist() == [50, 1, 50, 1, 50]
+        assert batch.rewards[:, lane].tolist() == [1, 2, 1, 2, 1]  # no row of reward 0 for the reset
+        assert batch.discounted[:, lane].tolist() == [1, 2.5, 1, 2.5, 1]
+        assert batch.ended[:, lane].tolist() == [0, 1, 0, 1, 0]
+        assert batch.terminated[:, lane].tolist() == ([0, 1, 0, 1, 0] if terminates else [0] * 5)
+        worth = batch.next_values * (1 - batch.terminated)
+        assert worth[:, lane].tolist() == ([1, 0, 1, 0, 1] if terminates else [1, 2, 1, 2, 1])
+    assert list(lanes.returns) == [3.0] * 4
+    assert lanes.running.tolist() == [1.0, 1.0]
+    assert budget.step == 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("terminates", "first", "second"), [(True, 1.5, 1.0), (False, 2.0, 2.0)])
+def test_the_critic_learns_that_a_cut_off_life_goes_on_and_a_terminated_one_does_not(
+    tmp_path: Path, terminates: bool, first: float, second: float
+) -> None:
+    # At a discount of 1/2, two steps of 1 are worth 1.5 and the last of them 1; a life without end is worth 2.
+    params = {"gamma": 0.5, "learning_rate": 3e-3, "num_steps": 16, "hidden": 16}
+    agent = train(
+        config(tmp_path, "Endless-v0", steps=8000, params=params, kwargs={"terminates": terminates})
+    )
+    values = agent.value(torch.tensor([[0.0], [1.0]])).tolist()
+    assert values == pytest.approx([first, second], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.Discrete(3, start=5),
+        gym.spaces.Box(np.full((2, 2), -0.1), np.full((2, 2), 0.1), dtype=np.float64),
+        gym.spaces.Box(-1, np.inf, (), np.float32),
+    ],
+)
+def test_actions_arrive_inside_the_action_space(tmp_path: Path, space: gym.Space[Any]) -> None:
+    settings = config(tmp_path, "Ticks-v0", steps=512, kwargs={"action_space": space})
+    train(settings | {"params": {"num_steps": 16}})  # Ticks itself refuses an action that is not in its space
+
+
+def test_log_probabilities_and_entropies_agree_with_torch() -> None:
+    observations = torch.randn(7, 3)
+    agent = agent_for(3, 4, discrete=True)
+    actions = agent.choose(observations)
+    log_probs, entropies = agent.log_prob(observations, actions)
+    choices: Any = torch.distributions.Categorical(logits=agent.actor(observations))
+    torch.testing.assert_close(log_probs, choices.log_prob(actions))
+    torch.testing.assert_close(entropies, choices.entropy())
+
+    agent = agent_for(3, 2, discrete=False)
+    nn.init.normal_(agent.log_std)
+    actions = agent.choose(observations)
+    log_probs, entropies = agent.log_prob(observations, actions)
+    bell: Any = torch.distributions.Normal(agent.actor(observations), agent.log_std.exp())
+    torch.testing.assert_close(log_probs, bell.log_prob(actions).sum(-1))
+    torch.testing.assert_close(entropies, bell.entropy().sum(-1))
+
+
+def test_sampled_actions_are_as_frequent_as_the_policy_says() -> None:
+    agent = agent_for(1, 3, discrete=True)
+    agent.actor = nn.Sequential(nn.Linear(1, 3))
+    agent.actor[0].bias.data = torch.tensor([0.1, 0.2, 0.7]).log()
+    counts = torch.bincount(agent.choose(torch.zeros(20_000, 1)), minlength=3) / 20_000
+    assert counts.tolist() == pytest.approx([0.1, 0.2, 0.7], abs=0.02)
+    mode = torch.tensor([[True]] * 4 + [[False]] * 996)
+    chosen = agent.choose(torch.zeros(1000, 1), mode)
+    assert chosen[:4].tolist() == [2, 2, 2, 2]
+    assert chosen[4:].unique().tolist() == [0, 1, 2]
+
+
+def test_the_mode_of_a_bell_is_its_middle() -> None:
+    agent = agent_for(3, 2, discrete=False)
+    observations = torch.randn(6, 3)
+    chosen = agent.choose(observations, torch.tensor([[True], [False]] * 3))
+    middle = agent.actor(observations)
+    assert torch.equal(chosen[::2], middle[::2])
+    assert (chosen[1::2] != middle[1::2]).all()
+
+
+def test_statistics_merged_in_batches_are_those_of_all_observations() -> None:
+    moments = ppo.Moments(2)
+    batches = [torch.randn(20, 2) * 3 + 7, torch.randn(36, 2) - 2]
+    for batch in batches:
+        moments.merge(batch)
+    everything = torch.cat(batches)
+    torch.testing.assert_close(moments.mean, everything.mean(0))
+    torch.testing.assert_close(moments.variance, everything.var(0, correction=0))
+
+
+def test_rewards_are_learnt_on_the_scale_of_the_returns_if_so_configured(tmp_path: Path) -> None:
+    """The same life, paid a thousand times as much: only a critic that is shown scaled rewards can follow."""
+    params = {"learning_rate": 3e-3, "num_steps": 16, "hidden": 16, "normalize_rewards": True}
+    kwargs = {"length": 5, "pay": 1000.0}
+    agent = train(config(tmp_path, "Ticks-v0", steps=4000, params=params, kwargs=kwargs))
+    values = agent.value(torch.tensor([[50.0], [4.0]]))
+    assert 0 < values.min() < values.max() < 10
+    assert progress(tmp_path)[-1]["metrics"]["return/mean"] == 15_000.0
+
+
+def test_a_checkpoint_holds_tensors_numbers_and_strings_and_gives_the_same_agent_back(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    agent = train(
+        config(out, "Pendulum-v1", steps=500, params={"num_steps": 16, "normalize_observations": True})
+    )
+    saved = torch.load(out / "policy.pt", weights_only=True)
+    assert {type(value) for value in saved.values()} <= {torch.Tensor, int, float, bool, str}
+    assert saved["step"] == 496  # whole steps of 8 environments only
+    assert agent.moments.count.item() == 496
+    assert agent.moments.mean.abs().sum().item() > 0
+    assert (agent.low.item(), agent.high.item()) == (-2.0, 2.0)
+    assert sorted(path.name for path in out.iterdir()) == ["policy.pt", "progress.jsonl"]
+
+
+def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: Path) -> None:
+    runs = {name: tmp_path / name for name in ("one", "again", "other")}
+    programs = [program(runs[name], config(runs[name] / "out", steps=3000)) for name in ("one", "again")]
+    (runs["other"] / "out").mkdir(parents=True)
+    train(config(runs["other"] / "out", seed=2, steps=3000))
+    for started in programs:
+        _, errors = started.communicate(timeout=60)
+        assert started.returncode == 0, errors.decode()
+    one, again, other = ((place / "out" / "policy.pt").read_bytes() for place in runs.values())
+    assert one == again
+    assert one != other
+    lines = progress(runs["one"] / "out")
+    assert lines[0] == {"ready": True}
+    assert lines[-1]["step"] == lines[-1]["step_target"] == 3000
+    assert 8 < lines[-1]["metrics"]["return/mean"] < 500
+
+
+def test_reported_returns_are_raw_and_average_the_latest_hundred_episodes(tmp_path: Path) -> None:
+    train(config(tmp_path, "Ticks-v0", steps=2000, params={"normalize_rewards": True, "num_steps": 16}))
+    assert progress(tmp_path)[-1]["metrics"]["return/mean"] == 3.0
+
+
+def test_a_rollout_stops_when_the_time_is_over_and_the_policy_is_saved_all_the_same(tmp_path: Path) -> None:
+    settings = config(tmp_path, budget_seconds=0.3, params={"num_steps": 10**6})
+    began = time.monotonic()
+    train(settings)
+    assert time.monotonic() - began < 5  # a million steps would take minutes
+    assert 0.3 <= progress(tmp_path)[-1]["elapsed"] < 2
+    assert progress(tmp_path)[-1]["step_target"] is None
+
+
+def test_an_update_stops_when_the_time_is_over(tmp_path: Path) -> None:
+    settings = config(tmp_path, budget_seconds=0.3, params={"num_steps": 16, "epochs": 10**6})
+    train(settings)
+    assert 0.3 <= progress(tmp_path)[-1]["elapsed"] < 2
+
+
+def test_a_run_stopped_before_its_first_step_leaves_the_untrained_policy_of_its_seed(tmp_path: Path) -> None:
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        budget = ppo.Budget(60, 0)
+        budget.stop()
+        ppo.train(config(tmp_path / name, seed=seed), budget)
+        assert progress(tmp_path / name)[-1]["step"] == 0
+    one, again, other = (ppo.load(tmp_path / name / "policy.pt").actor for name in ("one", "again", "other"))
+    assert torch.equal(one[0].weight, again[0].weight)  # type: ignore[arg-type]
+    assert not torch.equal(one[0].weight, other[0].weight)  # type: ignore[arg-type]
+
+
+def test_every_lane_and_every_seed_starts_in_a_state_of_its_own() -> None:
+    starts = [ppo.start({"id": "CartPole-v1"}, num_envs=3, seed=seed).observations for seed in (1, 2, 3)]
+    assert len({tuple(lane) for lanes in starts for lane in lanes.tolist()}) == 9
+
+
+def test_annealing_follows_the_budget_that_is_spent_clearly_faster() -> None:
+    budget = ppo.Budget(seconds=100, steps=1000)
+    budget.began -= 9
+    assert budget.fraction == 0.0  # by steps; nine seconds of a hundred do not lead clearly
+    budget.step = 250
+    assert budget.fraction == 0.25
+    budget.began -= 41
+    assert budget.fraction == pytest.approx(0.5, abs=0.01)
+    budget.step = 2000
+    assert budget.fraction == 1.0
+    assert ppo.Budget(seconds=100, steps=0).fraction == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_file_called_cancel_ends_it_at_its_next_report_without_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", budget_seconds=600.0)))
+    (tmp_path / "cancel").write_text("its progress is behind the champion's\n")
+    assert ppo.main([]) == ppo.CANCELLED == 42
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
+    ready, report = progress(tmp_path / "out")
+    assert ready == {"ready": True}
+    assert report["step"] > 0
+
+
+def test_sigterm_saves_and_exits_cleanly_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    started = program(tmp_path, config(out, budget_seconds=600.0))
+    while started.poll() is None and not ((out / "progress.jsonl").exists() and len(progress(out)) > 1):
+        time.sleep(0.05)
+    started.send_signal(signal.SIGTERM)
+    sent = time.monotonic()
+    _, errors = started.communicate(timeout=20)
+    assert started.returncode == 0, errors.decode()
+    assert time.monotonic() - sent < 5
+    assert ppo.load(out / "policy.pt").shape.actions == 2
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        (
+            {"learning_rat": 1e-3},
+            "unknown parameter 'learning_rat'; known are learning_rate, num_envs, num_steps",
+        ),
+        ({"num_envs": 0}, "num_envs must be finite and from 1 to inf, got 0"),
+        ({"num_envs": 4.5}, "num_envs must be of type int, got 4.5"),
+        ({"epochs": True}, "epochs must be of type int, got True"),
+        ({"anneal": 1}, "anneal must be of type bool, got 1"),
+        ({"gamma": 1.5}, "gamma must be finite and from 0 to 1, got 1.5"),
+        ({"learning_rate": float("nan")}, "learning_rate must be finite"),
+        ({"num_envs": 64}, "num_envs is 64, more than the 32 steps of the budget"),
+    ],
+)
+def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
+    params: dict[str, Any],
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", steps=32, params=params)))
+    monkeypatch.chdir(tmp_path)
+    assert ppo.main([]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"id": "Labelled-v0"}, "observations are Dict"),
+        (
+            {"id": "Ticks-v0", "kwargs": {"action_space": gym.spaces.MultiBinary(3)}},
+            "actions are MultiBinary(3)",
+        ),
+        ({"resume": "/somewhere/policy.pt"}, "resume is '/somewhere/policy.pt'"),
+    ],
+)
+def test_a_problem_it_cannot_train_is_refused_with_the_reason(
+    tmp_path: Path, more: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ppo.Refused, match=re.escape(reason)):
+        train(config(tmp_path, **more))
+
+
+def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ppo.Refused, match="'cuda'"):
+        train(config(tmp_path, device="cuda"))
+    train(config(tmp_path, device="auto", steps=64, params={"num_steps": 8}))
+
+
+def test_an_unlearnable_step_size_fails_instead_of_training_on_nan(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="non-finite"):
+        train(config(tmp_path, "Pendulum-v1", steps=4000, params={"learning_rate": 1e30, "anneal": False}))
+    assert not (tmp_path / "policy.pt").exists()
+
+
+class Player:
+    """The judge's end of the act protocol, spoken over the pipes of a real process."""
+
+    def __init__(
+        self, place: Path, out: Path, seen: dict[str, Any], taken: dict[str, Any], **hello: Any
+    ) -> None:
+        self.process = program(place, {"out": str(out)}, "act")
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.to, self.back, self.taken, self.lanes = (
+            self.process.stdin,
+            self.process.stdout,
+            taken,
+            hello["lanes"],
+        )
+        line = {"protocol": 2, "observation": [seen], "action": [taken], **hello}
+        self.to.write(json.dumps(line).encode() + b"\n")
+        self.to.flush()
+        assert json.loads(self.back.readline()) == {"ready": True}
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.process:  # closes the pipes, and waits
+            self.process.kill()
+
+    def ask(self, observations: NDArray[Any], active: NDArray[np.uint8], pieces: int = 1) -> NDArray[Any]:
+        """One frame each way; the question sent in `pieces` writes, to be put together again by the program."""
+        frame = active.tobytes() + np.zeros(self.lanes, np.uint8).tobytes() + observations.tobytes()
+        for part in np.array_split(np.frombuffer(frame, np.uint8), pieces):
+            self.to.write(part.tobytes())
+            self.to.flush()
+            time.sleep(0.01 if pieces > 1 else 0)
+        kind = np.dtype(self.taken["dtype"])
+        shape = (self.lanes, *self.taken["shape"])
+        size = int(np.prod(shape)) * kind.itemsize
+        return np.frombuffer(self.back.read(size), kind).reshape(shape)
+
+    def end(self) -> tuple[int, bytes]:
+        """Close the program's stdin; its exit status, and whatever it wrote that was no answer."""
+        self.to.close()
+        return self.process.wait(timeout=20), self.back.read()
+
+
+@pytest.mark.slow
+def test_a_good_configuration_masters_cartpole_as_judged_over_pipes(tmp_path: Path) -> None:
+    good = {"learning_rate": 2e-3, "epochs": 10, "minibatches": 8}
+    agent = train(config(tmp_path / "out", steps=20_000, params=good))
+    lanes = 10
+    seen, taken = {"path": "", "dtype": "<f4", "shape": [4]}, {"path": "", "dtype": "<i8", "shape": []}
+    envs = [gym.make("CartPole-v1") for _ in range(lanes)]
+    observations = np.stack([env.reset(seed=900 + lane)[0] for lane, env in enumerate(envs)])
+    active, returns = np.ones(lanes, np.uint8), np.zeros(lanes)
+    with Player(
+        tmp_path, tmp_path / "out", seen, taken, lanes=lanes, deterministic=[True] * lanes, seed=0
+    ) as player:
+        while active.any():
+            actions = player.ask(observations, active)
+            if returns.max() == 0:
+                best = agent.actor(torch.from_numpy(observations)).argmax(-1)
+                assert actions.tolist() == best.tolist()
+            for lane in np.flatnonzero(active):
+                arrived, reward, terminated, truncated, _ = envs[lane].step(actions[lane])
+                returns[lane] += float(reward)
+                active[lane] = not (terminated or truncated)
+                observations[lane] = arrived if active[lane] else 0.0
+        assert player.end() == (0, b"")
+    assert returns.mean() > 400
+
+
+def test_act_clips_box_actions_samples_by_its_seed_and_reads_frames_that_come_in_pieces(
+    tmp_path: Path,
+) -> None:
+    agent = agent_for(6, 2, discrete=False, normalize_observations=True)
+    agent.low.fill_(-0.1)
+    agent.high.fill_(0.1)
+    agent.moments.mean.fill_(128.0)
+    agent.moments.variance.fill_(5000.0)
+    ppo.save(tmp_path / "policy.pt", agent, step=0)
+    seen, taken = {"path": "", "dtype": "|u1", "shape": [2, 3]}, {"path": "", "dtype": "<f8", "shape": [1, 2]}
+    images = np.random.default_rng(0).integers(0, 256, (5, 2, 3), np.uint8)
+    answers = []
+    for place, seed in (("a", 3), ("b", 3), ("c", 4)):
+        hello = {"lanes": 5, "deterministic": [False] * 5, "seed": seed}
+        with Player(tmp_path / place, tmp_path, seen, taken, **hello) as player:
+            asked = [player.ask(images, np.ones(5, np.uint8), pieces) for pieces in (1, 7)]
+            assert player.end() == (0, b"")
+        answers.append(np.stack(asked))
+    first, again, other = answers
+    assert (
+        np.abs(first).max() == 0.1
+    )  # the double 0.1 itself, not the float nearest to it, which lies outside
+    assert first.tolist() == again.tolist()
+    assert first.tolist() != other.tolist()
+    assert first[0].tolist() != first[1].tolist()
+
+
+def test_act_without_a_policy_is_refused(tmp_path: Path) -> None:
+    started = program(tmp_path, {"out": str(tmp_path / "out")}, "act")
+    answer, errors = started.communicate(timeout=30)
+    assert (started.returncode, answer) == (2, b"")
+    assert f"no policy at {tmp_path / 'out' / 'policy.pt'}; train first" in errors.decode()

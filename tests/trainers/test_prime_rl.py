@@ -1,0 +1,759 @@
+"""The prime-rl trainer: what it lets through, what it makes of logs and metrics, and whole trainings of the stand-in."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from prime_rl_parts import Failed, ends, machine, reasons
+from prime_rl_parts.keys import DOTTED, KEYS, OLD, flat, tuned
+from prime_rl_parts.run import HARNESSES, Run, Settings
+from prime_rl_parts.watch import Steps, same_reward
+from tasks.trainers import prime_rl
+from tests.support import trainer_process as trainer_programs
+from tests.support.fake_prime_rl.laying import COMMIT, Faults, base_model, lay, quality_of, weights
+from tests.support.trainer_process import progress
+
+TRAIN = """\
+# the whole file
+[trainer.optim]
+lr = 1e-6    # the lever
+
+[orchestrator]
+batch_size = 64
+group_size = 8
+
+[trainer.loss]
+kl_tau = 0.0
+
+[inference]
+"""
+
+
+NORMAL = Faults()
+
+
+def refusal(text: str, params: dict[str, Any] | None = None) -> str:
+    with pytest.raises(Failed, match=r"^refused: ") as refused:
+        tuned(text, params or {})
+    assert not refused.value.retry
+    return str(refused.value)
+
+
+def sample(key: str) -> Any:
+    """A value that a key takes."""
+    kind = KEYS[key]
+    if kind.words and kind.kind is str:
+        return kind.words[-1]
+    return {bool: True, int: 8, float: max(kind.low, 0.5)}[kind.kind]
+
+
+def toml(key: str, value: Any) -> str:
+    return f"{key} = {json.dumps(value)}\n"
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_each_key_for_tuning_passes_with_a_value_of_its_kind(key: str) -> None:
+    text = tuned(toml(key, sample(key)), {})
+    assert dict(flat(tomllib.loads(text))) == {key: sample(key)}
+
+
+def test_parameters_are_written_into_the_file_where_they_belong_and_comments_stay() -> None:
+    text = tuned(TRAIN, {"learning_rate": 3e-6, "kl_tau": 0.01, "temperature": 0.9, "seq_len": 1024})
+    assert "# the whole file" in text and "lr = 3e-06    # the lever" in text
+    assert dict(flat(tomllib.loads(text))) == {
+        "seq_len": 1024, "trainer.optim.lr": 3e-6, "orchestrator.batch_size": 64, "orchestrator.group_size": 8,
+        "orchestrator.train.sampling.temperature": 0.9, "trainer.loss.kl_tau": 0.01, "inference": {},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ["", TRAIN, "trainer.optim.lr = 1e-6\norchestrator.batch_size = 2\n"])
+def test_all_parameters_at_once_find_their_place_in_any_file(text: str) -> None:
+    params = {name: sample(key) for name, key in DOTTED.items()} | {"trainer.optim.nesterov": False}
+    written = dict(flat(tomllib.loads(tuned(text, params))))
+    assert {DOTTED.get(name, name): value for name, value in params.items()}.items() <= written.items()
+
+
+@pytest.mark.parametrize("name", DOTTED)
+def test_a_short_name_stands_for_a_key_that_may_be_tuned(name: str) -> None:
+    assert DOTTED[name] in KEYS and name not in KEYS
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "output_dir = '/tmp/x'",
+        "clean = true",
+        "max_steps = 5",
+        "run.name = '../../elsewhere'",
+        "resume = {}",
+        "ckpt.output_dir = '/home/x'",
+        "[ckpt]",
+        "deployment.num_train_gpus = 4",
+        "slurm.pre_run_command = 'rm -r ~'",
+        "env_vars.LD_PRELOAD = '/tmp/x.so'",
+        "trainer.env_vars.LD_PRELOAD = '/tmp/x.so'",
+        "monitors.prime = {}",
+        "model.name = 'Qwen/Qwen3-8B'",
+        "trainer.model.name = 'x'",
+        "trainer.model.trust_remote_code = true",
+        "trainer.model.lora.rank = 8",
+        "[trainer.model.lora]",
+        "trainer.loss.import_path = 'os.system'",
+        "trainer.data.fake = {}",
+        "trainer.memory_profiler_path = '/tmp/x'",
+        "weight_broadcast.type = 'nccl'",
+        "inference.server.port = 80",
+        "inference.vllm.chat_template = '/etc/passwd'",
+        "inference.vllm.not_an_argument = 1",
+        "orchestrator.model.client.base_url = 'http://example.org'",
+        "orchestrator.algo.filter.import_path = 'x.y'",
+        "orchestrator.algo.teacher.name = 'x'",
+        "orchestrator.renderer.name = 'auto'",
+        "orchestrator.train.sampling.extra_body.guided_regex = 'x'",
+        "orchestrator.train.source = []",
+        "[[orchestrator.train.source]]\nenv.taskset.task.rewards.x.fn = 'random:random'",
+        "[[orchestrator.eval.source]]\nname = 'x'",
+        "orchestrator.eval.interval = 1",
+        "trainer.optim.learning_rate = 1.0",
+        "'trainer.optim.lr' = 1.0",
+        "trainer.'optim.lr' = 1.0",
+        "trainer.optim.LR = 1.0",
+    ],
+)
+def test_whatever_is_not_for_tuning_is_refused_by_its_key(text: str) -> None:
+    key = next(flat(tomllib.loads(text)))[0]
+    assert refusal(text).startswith(f"refused: train.toml: {key} is ")
+
+
+@pytest.mark.parametrize("key", OLD)
+def test_a_key_of_an_older_version_is_refused_with_the_key_of_today(key: str) -> None:
+    assert key not in KEYS
+    assert f"{key} is of an older prime-rl; today's key: {OLD[key]}" in refusal(toml(key, 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "today"),
+    [
+        ("orchestrator.sampling.max_tokens = 9", "orchestrator.train.sampling.max_completion_tokens"),
+        ("orchestrator.sampling.top_p = 0.9", "orchestrator.train.sampling, which has temperature"),
+        ("orchestrator.advantage.length_weighted_mean = true", "orchestrator.algo"),
+        ("[[orchestrator.env]]\nid = 'gsm8k'", "orchestrator.train.source, which is the engine's"),
+        (
+            "trainer.loss.geo_mask_high = 1.0",
+            "trainer.loss.dppo_mask_high, whose numbers mean something else",
+        ),
+    ],
+)
+def test_what_is_below_an_old_key_is_known_too(text: str, today: str) -> None:
+    assert f"older prime-rl; today's key: {today}" in refusal(text)
+
+
+def test_today_s_keys_that_are_named_may_be_set() -> None:
+    for old, today in OLD.items():
+        first = today.replace(",", " ").split()[0]
+        assert first == "none" or "engine's" in today or any(key.startswith(first) for key in KEYS), old
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("trainer.optim.lr = nan", "trainer.optim.lr must be finite and from 0 to inf, got nan"),
+        ("trainer.optim.lr = inf", "trainer.optim.lr must be finite"),
+        ("trainer.optim.lr = -1.0", "trainer.optim.lr must be finite and from 0 to inf, got -1.0"),
+        ("trainer.optim.lr = '1e-6'", "trainer.optim.lr must be of type float, got '1e-6'"),
+        ("trainer.optim.lr = [1e-6]", "trainer.optim.lr must be of type float"),
+        ("trainer.optim.lr = true", "trainer.optim.lr must be of type float, got 'True'"),
+        ("trainer.optim.max_norm = 'none'", "trainer.optim.max_norm must be one of None, got 'none'"),
+        ("trainer.loss.type = 'custom'", "trainer.loss.type must be one of default, ipo, got 'custom'"),
+        ("orchestrator.algo.type = 'opd'", "orchestrator.algo.type must be one of grpo, max_rl, rae"),
+        ("orchestrator.batch_size = 0", "orchestrator.batch_size must be finite and from 1"),
+        ("orchestrator.batch_size = 64.0", "orchestrator.batch_size must be of type int"),
+        ("orchestrator.batch_size = true", "orchestrator.batch_size must be of type int"),
+        ("orchestrator.train.sampling.temperature = 2.5", "must be finite and from 0 to 2, got 2.5"),
+        ("trainer = 3", "trainer is none of the keys"),
+        ("trainer.optim = 3", "trainer.optim is none of the keys"),
+        ("trainer.optim.lr", "not TOML"),
+        ("a = 1\na = 2", "not TOML"),
+        (f"{'a.' * 3000}b = 1", "refused: train.toml: "),
+    ],
+)  # fmt: skip
+def test_a_value_that_does_not_fit_is_refused_with_what_would(text: str, wrong: str) -> None:
+    assert wrong in refusal(text)
+
+
+def test_a_number_may_be_whole_where_it_need_not_be_and_off_where_it_can_be() -> None:
+    tuned("trainer.optim.lr = 1\ntrainer.optim.max_norm = 'None'\ntrainer.model.ac = 'None'\n", {})
+
+
+def test_a_parameter_that_has_no_place_is_refused() -> None:
+    assert refusal("", {"learning_rat": 1.0}).endswith("'learning_rat'; did you mean learning_rate?")
+    assert "output_dir is none" in refusal("", {"output_dir.x": 1}).replace("output_dir.x", "output_dir")
+    assert "trainer is 3, so trainer.optim.lr has no place" in refusal("trainer = 3", {"learning_rate": 1.0})
+    assert "trainer.optim.lr must be" in refusal("", {"learning_rate": math.nan})
+
+
+def test_many_faults_are_told_in_one_line_of_bounded_length() -> None:
+    told = refusal("\n".join(f"x{index} = 1" for index in range(50)))
+    assert told.endswith("; and 46 more") and "\n" not in told and len(told) < 600
+
+
+def test_fixed_parameters_are_the_settings_and_the_rest_is_for_the_file() -> None:
+    settings, params = Settings.split({"prime_rl": "/p", "stall_deadline": 9, "learning_rate": 1e-6})
+    assert (settings.prime_rl, settings.stall_deadline, settings.quit_deadline) == ("/p", 9, 90.0)
+    assert params == {"learning_rate": 1e-6}
+
+
+@pytest.mark.parametrize(
+    ("params", "wrong"),
+    [
+        ({}, "the path of a prime-rl checkout, is needed"),
+        ({"prime_rl": "/p", "stall_deadline": "9"}, "stall_deadline must be of type float"),
+        ({"prime_rl": "/p", "quit_deadline": 0.0}, "quit_deadline must be finite and from 0.1"),
+        ({"prime_rl": "/p", "empty_batches": 2.0}, "empty_batches must be of type int"),
+    ],
+)
+def test_a_wrong_fixed_parameter_is_refused(params: dict[str, Any], wrong: str) -> None:
+    with pytest.raises(Failed, match=wrong):
+        Settings.split(params)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A training that has not begun, with data and a base model."""
+    base_model(tmp_path / "data/base")
+    questions = [json.dumps({"id": index, "question": "1+1", "answer": "2"}) for index in range(20)]
+    (tmp_path / "data/train.jsonl").write_text("\n".join(questions) + "\n")
+    config = trainer_programs.config(tmp_path / "out", "", seed=3, steps=4, data=str(tmp_path / "data"))
+    made = Run(config, Settings(str(tmp_path / "prime-rl")), gpus=(0, 1), port=8000)
+    made.home.mkdir(parents=True)
+    return made
+
+
+def test_the_engine_s_file_names_everything_that_is_not_for_tuning(run: Run, tmp_path: Path) -> None:
+    table = run.overlay(tuned(TRAIN, {"temperature": 0.8}))
+    assert (table["output_dir"], table["run"]["name"], table["max_steps"]) == (str(run.home), "run", 4)
+    assert table["model"]["name"] == str(tmp_path / "data/base")
+    assert table["weight_broadcast"] == {"type": "filesystem"}
+    assert table["trainer"]["model"]["conversion_dir"].startswith(str(run.home)), (
+        "the base model is read-only"
+    )
+    assert table["deployment"] == {"gpus_per_node": 2, "num_infer_gpus": 1, "num_train_gpus": 1}
+    ports = table["inference"]["server"]["port"], table["inference"]["backend_port"]
+    assert ports == (8000, 8001) and table["rollout_transport"]["port"] == 8002
+    assert table["orchestrator"]["model"]["client"]["base_url"] == "http://localhost:8000/v1"
+    assert table["orchestrator"]["env_server_base_port"] == 8004
+    [source] = table["orchestrator"]["train"]["source"]
+    assert source["env"]["taskset"] == {"id": "taskset", "path": str(run.questions)}
+    assert "eval" not in table["orchestrator"], "without questions for a curve there is none"
+
+
+def test_a_curve_is_measured_as_training_samples_where_there_are_questions_for_it(run: Run) -> None:
+    (run.data / "curve.jsonl").write_text("{}\n")
+    text = "orchestrator.train.sampling = {temperature = 0.8, max_completion_tokens = 9}"
+    curve = run.overlay(text)["orchestrator"]["eval"]
+    assert curve["sampling"] == {"temperature": 0.8, "max_completion_tokens": 9}
+    assert (curve["interval"], curve["skip_first_step"]) == (5, True)
+    assert curve["source"][0]["env"]["taskset"]["path"] == str(run.data / "curve.jsonl")
+
+
+def test_without_a_budget_of_steps_prime_rl_is_told_of_none(run: Run) -> None:
+    run.config["budget_steps"] = 0
+    assert "max_steps" not in run.overlay("")
+
+
+def test_prime_rl_finds_its_own_python_first_and_none_of_ours(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH"):
+        monkeypatch.setenv(name, "/ours")
+    found = run.variables()
+    assert found["PATH"].startswith(f"{run.bin}{os.pathsep}") and "/ours" not in found.values()
+    assert found["PYTHONPATH"] == os.pathsep.join((str(Path.cwd()), str(HARNESSES)))
+    assert HARNESSES.is_dir() and found["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert found["PRL_RUN_ID"].startswith("nightshift-") and len(found["PRL_RUN_ID"]) == 27
+    assert (found["HF_HUB_OFFLINE"], found["SPT_NOENV"]) == ("1", "1")
+    assert found["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID", "the numbers are those of nvidia-smi"
+    assert found["VLLM_HOST_IP"] == "127.0.0.1"
+
+
+FOUR = [(number, f"GPU-{number}{number}-ab") for number in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("stated", "chosen"),
+    [
+        (None, (0, 1)),
+        ("2,3", (2, 3)),
+        ("3, 1,0", (3, 1)),
+        ("GPU-22-ab,GPU-00-ab", (2, 0)),
+        ("GPU-3,1", (3, 1)),
+    ],
+)
+def test_gpus_are_named_by_number(stated: str | None, chosen: tuple[int, int]) -> None:
+    assert machine.choose_gpus(FOUR, stated) == chosen
+
+
+def test_without_nvidia_smi_numbers_are_taken_as_they_are() -> None:
+    assert machine.choose_gpus([], "4,5") == (4, 5)
+
+
+@pytest.mark.parametrize(
+    ("found", "stated", "reason"),
+    [
+        (FOUR[:1], None, "refused: prime-rl needs two GPUs.* nvidia-smi lists 1"),
+        ([], None, "refused: prime-rl needs two GPUs"),
+        (FOUR, "2", "refused: prime-rl needs two GPUs.* CUDA_VISIBLE_DEVICES='2' names 1"),
+        (FOUR, "", "refused: prime-rl needs two GPUs.* names 0"),
+        (FOUR, "0,7", "did not start: of GPU 7 nvidia-smi knows no number"),
+        (FOUR, "MIG-1,MIG-2", "did not start: of GPU MIG-1 nvidia-smi knows no number"),
+        ([], "GPU-1,GPU-2", "did not start: of GPU GPU-1 nvidia-smi knows no number"),
+    ],
+)
+def test_gpus_that_cannot_be_named_are_refused(
+    found: list[tuple[int, str]], stated: str | None, reason: str
+) -> None:
+    with pytest.raises(Failed, match=reason):
+        machine.choose_gpus(found, stated)
+
+
+def test_a_block_of_ports_of_which_one_is_taken_is_passed_over() -> None:
+    first = machine.find_port(5)
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taken.bind(("127.0.0.1", first + 3))
+        taken.listen()
+        assert machine.find_port(5) > first
+    assert machine.find_port(6) != machine.find_port(5), "two GPUs begin at different blocks"
+
+
+def test_the_installed_commit_and_version_are_read_without_git(tmp_path: Path) -> None:
+    assert prime_rl.installed(tmp_path) == {"commit": "", "version": ""}
+    lay(tmp_path)
+    (tmp_path / ".venv/lib/python3.12/site-packages/prime_rl-0.8.1.dev67.dist-info").mkdir(parents=True)
+    assert prime_rl.installed(tmp_path) == {"commit": COMMIT, "version": "0.8.1.dev67"}
+    (tmp_path / ".git/refs/heads/main").unlink()
+    (tmp_path / ".git/packed-refs").write_text("# pack-refs\nab12 refs/heads/other\ncd34 refs/heads/main\n")
+    assert prime_rl.installed(tmp_path)["commit"] == "cd34"
+
+
+TRAINER: list[dict[str, Any]] = [
+    {"perf/throughput": 9000.0, "perf/peak_memory": 11.5},
+    {"optim/lr": 1e-6, "optim/grad_norm": 0.5},
+    {"loss/mean": 0.25, "entropy/all/mean": 0.3, "mismatch_kl/all/mean": 0.01},
+    {"time/step": 2.0, "time/forward_backward": 1.0},
+]
+"""The rows of one step, as the trainer writes them."""
+ORCHESTRATOR = {
+    "train/agg/effective/agent/reward/mean": 0.5,
+    "train/agg/all/agent/reward/mean": 0.1,
+    "progress/tokens": 9,
+}
+
+
+def write(run: Run, step: int, *rows: dict[str, Any], to: str = "metrics.jsonl") -> None:
+    path = run.folder / to
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        for row in rows:
+            file.write(json.dumps({"step": step, "time": 1.0, **row}) + "\n")
+
+
+def follow(run: Run) -> tuple[Steps, io.StringIO]:
+    told = io.StringIO()
+    return Steps(run, told, time.monotonic()), told
+
+
+@pytest.mark.parametrize("place", ["metrics.jsonl", "monitors/file/metrics.jsonl"])
+def test_the_rows_of_two_writers_become_one_report_for_each_step(run: Run, place: str) -> None:
+    steps, told = follow(run)
+    for step in (1, 2):
+        write(run, step, ORCHESTRATOR, *TRAINER, to=place)
+        steps.read()
+    write(run, 3, {**ORCHESTRATOR, "eval/curve/effective/agent/pass@1": 0.75}, to=place)
+    steps.read(final=True)
+    lines = [json.loads(line) for line in told.getvalue().splitlines()]
+    assert [(line["step"], line["step_target"]) for line in lines] == [(1, 4), (2, 4)]
+    assert lines[0]["metrics"] == {
+        "pass@1": 0.5, "tokens/per_second": 9000.0, "memory/reserved_gib": 11.5, "learning_rate": 1e-6,
+        "gradient/norm": 0.5, "loss": 0.25, "entropy/mean": 0.3, "kl/mean": 0.01,
+    }  # fmt: skip
+    assert steps.latest["evaluated/mean"] == 0.75, "a curve has a name of its own"
+
+
+def test_a_line_that_is_half_written_is_read_when_it_is_whole(run: Run) -> None:
+    steps, told = follow(run)
+    write(run, 1, *TRAINER[:3])
+    with (run.folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 1, "time/forward_')
+        file.flush()
+        steps.read()
+        assert not told.getvalue()
+        file.write('backward": 1.0}\n[]\n{"no": "step"}\nnot json\n')
+    steps.read(final=True)
+    assert json.loads(told.getvalue())["step"] == 1
+
+
+def test_a_step_whose_loss_is_missing_has_diverged(run: Run) -> None:
+    steps, _ = follow(run)
+    write(run, 1, *TRAINER)
+    write(run, 2, *TRAINER[:2], {"entropy/all/mean": 0.3}, TRAINER[3])
+    steps.read()
+    with pytest.raises(Failed, match=r"^diverged: .*step 2"):
+        steps.read(final=True)
+
+
+def test_a_loss_may_come_a_moment_after_the_times_of_its_step(run: Run) -> None:
+    steps, _ = follow(run)
+    write(run, 1, TRAINER[3])
+    steps.read()
+    write(run, 1, TRAINER[2])
+    steps.read(final=True)
+    assert steps.step == 1
+
+
+def test_steps_without_a_gradient_are_counted(run: Run) -> None:
+    steps, _ = follow(run)
+    for step, norm in enumerate((0.5, 0.0, 0.0), 1):
+        write(run, step, {"optim/grad_norm": norm}, *TRAINER[2:])
+    steps.read()
+    assert steps.silent == 2
+
+
+MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less than desired GPU memory utilization (0.9, 71.2 GiB)."
+
+
+@pytest.mark.parametrize(
+    ("log", "line", "reason", "retry"),
+    [
+        ("trainer/torchrun/a1/attempt_0/0/stderr.log", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+         "out of GPU memory: trainer/stderr.log: torch.OutOfMemoryError", False),
+        ("inference.log", "ValueError: No available memory for the cache blocks.", "out of GPU memory: inference.log:", False),
+        ("inference.log", MEMORY.format("3.1"), "GPU memory is taken: inference.log: ", True),
+        ("inference.log", MEMORY.format("78.5"), "out of GPU memory: inference.log: ", False),
+        ("inference.log", "OSError: [Errno 98] error while attempting to bind: address already in use", "port in use: ", True),
+        ("orchestrator.log", "zmq.error.ZMQError: Address already in use (addr='tcp://localhost:8002')", "port in use: ", True),
+        ("trainer.log", "RuntimeError: CUDA error: uncorrectable ECC error encountered", "did not start: a GPU is gone: ", True),
+        ("orchestrator.log", "RuntimeError: 10 consecutive empty train batches", "no learning signal: orchestrator.log: ", False),
+        ("envs/train/train.log", "ImportError: no module taskset", "unknown; trainer.log: fine; envs/train.log: ImportError", False),
+    ],
+)  # fmt: skip
+def test_the_reason_is_what_the_logs_say(run: Run, log: str, line: str, reason: str, retry: bool) -> None:
+    path = run.folder / "logs/latest" / log
+    path.parent.mkdir(parents=True)
+    (run.folder / "logs/latest/trainer.log").write_text(
+        "12:00:00    INFO fine\n".replace("12:00:00    INFO ", "")
+    )
+    path.write_text(f"Traceback (most recent call last):\n\x1b[31m{line}\x1b[0m\nended\n")
+    failure = reasons.why(run, "unknown")
+    assert (str(failure).startswith(reason), failure.retry) == (True, retry), failure
+
+
+def test_the_component_that_the_launcher_blames_is_heard_first(run: Run) -> None:
+    logs = run.folder / "logs/latest"
+    (logs / "envs/train").mkdir(parents=True)
+    (logs / "trainer.log").write_text("ConnectionError: the server has gone\n")
+    (logs / "envs/train/train.log").write_text("RuntimeError: no such file\n")
+    (run.home / "rl.log").write_text(
+        "12:00:00   ERROR Error: Train env server train failed with exit code 1\n"
+    )
+    said = "Train env server train failed with exit code 1; envs/train.log: RuntimeError: no such file"
+    assert str(reasons.why(run, "ended by itself")) == f"ended by itself; {said}"
+
+
+def test_what_a_refused_configuration_is_told_comes_in_one_line() -> None:
+    text = "12:00 INFO hello\n╭─ Config file error ─╮\n│ 1 validation error for RLConfig │\n│ --trainer │\n│   warmup_steps (20) │\n╰───╯\n"
+    assert reasons.complaint(text) == "1 validation error for RLConfig; --trainer; warmup_steps (20)"
+    assert reasons.complaint("a\n\nb\n") == "a; b"
+    assert reasons.complaint("") == "it says nothing"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "same"), [([0] * 8, 0.0), ([1] * 9, 1.0), ([0] * 7 + [1], None), ([0] * 7, None)]
+)
+def test_answers_that_all_score_the_same_are_seen(run: Run, rewards: list[float], same: float | None) -> None:
+    folder = run.folder / "rollouts/step_3/train/all"
+    folder.mkdir(parents=True)
+    lines = [
+        json.dumps({"traces": [{"rewards": {"correct": {"score": score, "weight": 1.0}}}]})
+        for score in rewards
+    ]
+    (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
+    assert same_reward(run) == same
+
+
+def test_answers_that_failed_are_no_sign_of_questions_that_teach_nothing(run: Run) -> None:
+    folder = run.folder / "rollouts/step_1/train/all"
+    folder.mkdir(parents=True)
+    (folder / "traces.jsonl").write_text('{"traces": [{"rewards": {}}]}\n{"ok": false}\n' * 20)
+    assert same_reward(run) is None
+
+
+def broadcast(run: Run, step: int, stable: bool = True, shards: int = 0) -> None:
+    folder = run.folder / f"broadcasts/step_{step}"
+    folder.mkdir(parents=True)
+    names = [f"model-{shard:05d}-of-{shards:05d}.safetensors" for shard in range(1, shards + 1)]
+    for name in names or ["model.safetensors"]:
+        (folder / name).write_bytes(weights(step / 10, bytes(8)))
+    if names:
+        where = {"weight_map": {f"w{index}": name for index, name in enumerate(names)}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(where))
+    if stable:
+        (folder / "STABLE").touch()
+
+
+def test_the_model_is_the_last_complete_broadcast_with_the_base_s_tokenizer(run: Run, tmp_path: Path) -> None:
+    (run.base / "model.safetensors.index.json").write_text("{}")
+    (run.base / "pytorch_model.bin").write_text("old")
+    broadcast(run, 8)
+    broadcast(run, 9)
+    broadcast(run, 11, stable=False)
+    ends.assemble(run, reached=11)
+    model = tmp_path / "out/model"
+    assert sorted(path.name for path in model.iterdir()) == [
+        "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
+    ]  # fmt: skip
+    assert quality_of(model / "model.safetensors") == pytest.approx(0.9)
+    assert all(path.stat().st_nlink == 1 for path in model.iterdir()), (
+        "what has two names is refused by the engine"
+    )
+    assert json.loads((run.home / "run.json").read_text()) == {"scored_step": 9, "reached_step": 11}
+
+
+def test_a_model_may_come_in_shards(run: Run, tmp_path: Path) -> None:
+    broadcast(run, 3, shards=2)
+    ends.assemble(run, reached=4)
+    assert len(list((tmp_path / "out/model").glob("model*.safetensors"))) == 2
+    assert (tmp_path / "out/model/model.safetensors.index.json").is_file()
+
+
+def test_weights_from_before_the_first_step_are_no_model(run: Run, tmp_path: Path) -> None:
+    broadcast(run, 0)
+    with pytest.raises(Failed, match=r"^left nothing to score: .*step 0"):
+        ends.assemble(run, reached=0)
+    assert not (tmp_path / "out/model").exists()
+
+
+def test_what_is_large_is_removed_and_logs_keep_their_end(run: Run) -> None:
+    broadcast(run, 2)
+    (run.folder / "rollouts/step_2").mkdir(parents=True)
+    log = run.folder / "logs/attempt_1/trainer.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("x" * 2**19 + "the end")
+    (run.folder / "logs/latest").symlink_to("attempt_1")
+    ends.tidy(run)
+    assert sorted(path.name for path in run.folder.iterdir()) == ["logs"]
+    assert log.stat().st_size == reasons.LOG_BYTES and log.read_text().endswith("the end")
+    assert not (run.folder / "logs/latest").is_symlink()
+
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts the program in a workspace, with the stand-in as its prime-rl; whatever a failed test leaves is killed."""
+    started = []
+
+    def begin(faults: Faults = NORMAL, *arguments: str, **more: Any) -> subprocess.Popen[bytes]:
+        data, workspace = tmp_path / "data", tmp_path / "workspace"
+        checkout = lay(tmp_path / "prime-rl", faults)
+        base_model(data / "base")
+        (data / "train.jsonl").write_text(
+            "".join(json.dumps({"id": n, "answer": "1"}) + "\n" for n in range(40))
+        )
+        workspace.mkdir()
+        (workspace / "train.toml").write_text(TRAIN)
+        (workspace / "taskset.py").touch()
+        params = {"prime_rl": str(checkout), "prime_rl_commit": COMMIT[:8], "learning_rate": 3e-6}
+        params |= {"quit_deadline": 20, "start_deadline": 60, "gpu_deadline": 2} | more.pop("params", {})
+        settings = trainer_programs.config(
+            tmp_path / "out", "", **{"steps": 3, **more}, params=params, data=str(data)
+        )
+        started.append(trainer_programs.program(prime_rl, workspace, settings, *arguments))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        with process:
+            process.kill()
+    for one in left(tmp_path):
+        one.kill()
+
+
+def ended(process: subprocess.Popen[bytes]) -> tuple[int, bytes]:
+    """Its status, and what it said on stderr."""
+    noise = process.communicate(timeout=120)[1]
+    return process.returncode, noise
+
+
+def wait_for(process: subprocess.Popen[bytes], condition: Callable[[], Any]) -> None:
+    while not condition():
+        assert process.poll() is None, ended(process)
+        time.sleep(0.05)
+
+
+def reported(tmp_path: Path) -> list[dict[str, Any]]:
+    return progress(tmp_path / "out") if (tmp_path / "out/progress.jsonl").exists() else []
+
+
+def left(tmp_path: Path) -> list[psutil.Process]:
+    """What still runs out of the stand-in's checkout, or on its files."""
+    running = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            words = " ".join(process.cmdline())
+            if f"{tmp_path}/prime-rl" in words or f"{tmp_path}/out" in words:
+                running.append(process)
+    return running
+
+
+def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(
+    start: Start, tmp_path: Path
+) -> None:
+    assert ended(start()) == (0, b"")
+    out, lines = tmp_path / "out", reported(tmp_path)
+    assert lines[0] == {"ready": True}
+    assert (lines[-1]["step"], lines[-1]["step_target"]) == (3, 3) and 0 < lines[-1]["metrics"]["pass@1"] < 1
+    assert (out / "model/model.safetensors").is_file() and (out / "model/tokenizer.json").is_file()
+    facts = json.loads((out / "prime_rl/run.json").read_text())
+    assert (facts["commit"], facts["scored_step"], len(facts["gpus"])) == (COMMIT, 3, 2)
+    assert (tmp_path / "workspace/train.toml").read_text() == TRAIN, "the user's own file is as it was"
+    assert "lr = 3e-06    # the lever" in (out / "prime_rl/train.toml").read_text()
+    assert not [path for path in out.rglob("*") if path.is_symlink() or "broadcasts" in path.parts]
+    assert left(tmp_path) == []
+
+
+def test_at_the_end_of_its_budget_it_leaves_the_last_weights(start: Start, tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 512), hard))
+    process = start(Faults(step_seconds=0.2), steps=10_000)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    wait_for(process, lambda: any(line.get("step", 0) >= 2 for line in reported(tmp_path)))
+    [launched, *_] = psutil.Process(process.pid).children()
+    assert launched.rlimit(psutil.RLIMIT_NOFILE) == (hard, hard), "as many files as the machine allows"
+    for one in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
+        one.terminate()  # the engine asks all processes at once, in no order
+    assert ended(process) == (0, b"")
+    assert json.loads((tmp_path / "out/prime_rl/run.json").read_text())["scored_step"] >= 1
+    assert (tmp_path / "out/model/model.safetensors").is_file() and left(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_cancelled_training_ends_without_a_model(start: Start, tmp_path: Path) -> None:
+    process = start(Faults(step_seconds=0.2), steps=10_000)
+    wait_for(process, lambda: reported(tmp_path))
+    (tmp_path / "workspace/cancel").touch()
+    assert ended(process) == (prime_rl.CANCELLED, b"")
+    assert not (tmp_path / "out/model").exists() and left(tmp_path) == []
+
+
+HELD = """\
+#!{python} -SB
+import os, sys
+query = " ".join(sys.argv)
+lives = os.path.exists("/proc/{pid}/environ") and "Z (" not in open("/proc/{pid}/status").read()
+if "gpu=index,uuid,memory" in query:
+    print("0, GPU-a,", 70000 if lives else 3, ", 81559")
+    print("1, GPU-b, 3, 81559")
+elif "gpu=index" in query:
+    print("0, GPU-a")
+    print("1, GPU-b")
+elif lives:
+    print("GPU-a, {pid}, 70000")
+"""
+
+
+@pytest.mark.slow
+def test_a_dead_training_s_process_that_holds_our_gpu_is_ended_first(start: Start, tmp_path: Path) -> None:
+    orphan, other = (
+        subprocess.Popen(["sleep", "600"], env={"PRL_RUN_ID": f"nightshift-{name}"}, start_new_session=True)
+        for name in ("dead", "alive")
+    )
+    try:
+        process = start(steps=1, params={"gpu_deadline": 0.5})
+        new = tmp_path / "prime-rl/.venv/bin/new"
+        new.write_text(HELD.format(python=sys.executable, pid=orphan.pid))
+        new.chmod(0o755)
+        new.replace(new.with_name("nvidia-smi"))
+        assert ended(process) == (0, b"")
+        assert orphan.wait(10) == -signal.SIGKILL
+        assert other.poll() is None, "a training on other GPUs goes on"
+    finally:
+        for one in (orphan, other):
+            with one:
+                one.kill()
+
+
+def test_a_gpu_that_somebody_else_holds_is_the_machine_s_fault(start: Start, tmp_path: Path) -> None:
+    assert ended(start(Faults("gpu taken"), params={"gpu_deadline": 0.2}))[0] == 1
+    last = reported(tmp_path)[-1]
+    assert last["failed"].startswith("GPU memory is taken: GPU 0 has ") and last["retry"]
+
+
+def test_a_file_that_may_not_pass_is_refused_before_anything_is_started(start: Start, tmp_path: Path) -> None:
+    assert ended(start(params={"orchestrator.eval.interval": 1}))[0] == 2
+    assert not (tmp_path / "out/prime_rl").exists()
+    reason = "refused: train.toml: orchestrator.eval.interval is not for tuning: evaluation is the judge's"
+    assert reported(tmp_path) == [{"failed": reason, "retry": False}]
+
+
+CHECK = "check"
+
+
+def test_a_check_takes_what_training_would_take_and_leaves_nothing(start: Start, tmp_path: Path) -> None:
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(aside))
+        patch.setenv("CUDA_VISIBLE_DEVICES", "")
+        assert ended(start(Faults("gpu taken"), CHECK)) == (0, b"")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
+    assert not list(aside.iterdir()) and reported(tmp_path) == [] == left(tmp_path)
+    assert (tmp_path / "workspace/train.toml").read_text() == TRAIN
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"orchestrator.eval.interval": 1}, "train.toml: orchestrator.eval.interval is not for tuning: "),
+        ({"learning_rat": 1.0}, "unknown parameter 'learning_rat'; did you mean learning_rate?"),
+        ({"group_size": 7}, "rl --dry-run: "),
+    ],
+)
+def test_a_check_says_last_why_training_would_be_refused(
+    start: Start, tmp_path: Path, params: dict[str, Any], reason: str
+) -> None:
+    status, noise = ended(start(NORMAL, CHECK, params=params))
+    [told] = reported(tmp_path)
+    assert told["failed"].startswith(f"refused: {reason}") and told["retry"] is False
+    assert (status, noise.decode().splitlines()[-1]) == (1, f"train.py: {told['failed']}")
+    assert left(tmp_path) == []
+
+
+def test_where_no_prime_rl_is_installed_a_check_is_of_the_keys_alone(start: Start, tmp_path: Path) -> None:
+    nowhere = {"prime_rl": str(tmp_path / "nowhere"), "group_size": 7}
+    assert ended(start(NORMAL, CHECK, params=nowhere)) == (0, b"")
+
+
+def test_another_commit_than_the_pinned_one_is_refused(start: Start, tmp_path: Path) -> None:
+    assert ended(start(params={"prime_rl_commit": "559b4477"}))[0] == 2
+    assert reported(tmp_path)[-1]["failed"].endswith(
+        f"is at commit {COMMIT}, and prime_rl_commit is 559b4477"
+    )

@@ -1,0 +1,333 @@
+"""The SAC trainer: its densities and targets against numbers known otherwise, and the program as the engine starts it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from tasks.trainers import sac
+from tests.support import trainer_process as trainer_programs
+from tests.support.trainer_process import progress
+
+
+class Endless(gym.Env[NDArray[np.float64], Any]):
+    """Pays 1 per step, whatever is done; after two steps it terminates or is cut off. Refuses alien actions."""
+
+    def __init__(self, terminates: bool = True, action_space: gym.Space[Any] | None = None) -> None:
+        self.terminates = terminates
+        self.observation_space = gym.spaces.Box(-9, 9, (1,), np.float64)
+        self.action_space = action_space or gym.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(1), {}
+
+    def step(self, action: Any) -> tuple[NDArray[np.float64], float, bool, bool, dict[str, Any]]:
+        assert self.action_space.contains(np.asarray(action)), f"{action!r} is not in {self.action_space}"
+        self.count += 1
+        over = self.count == 2
+        return np.full(1, float(self.count)), 1.0, over and self.terminates, over, {}
+
+
+class Labelled(Endless):
+    """Observations this program does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Dict({"count": gym.spaces.Box(0, 9)})  # type: ignore[assignment]
+
+
+gym.register("SacEndless-v0", entry_point=Endless, disable_env_checker=True)  # type: ignore[arg-type]
+gym.register("SacLabelled-v0", entry_point=Labelled, disable_env_checker=True)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _as_the_program_runs() -> Iterator[None]:
+    """On one thread, as it sets for itself; what it does to signals ends with the test."""
+    torch.set_num_threads(1)
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def config(out: Path, id: str = "Pendulum-v1", **more: Any) -> dict[str, Any]:
+    return trainer_programs.config(out, id, **more)
+
+
+def train(settings: dict[str, Any]) -> sac.Policy:
+    """Train in this process, and read the checkpoint back."""
+    sac.train(settings, sac.Budget(settings["budget_seconds"], settings["budget_steps"]))
+    return sac.load(Path(settings["out"]) / "policy.pt")
+
+
+program = partial(trainer_programs.program, sac)
+
+
+def policy_for(observations: int, actions: int) -> sac.Policy:
+    torch.manual_seed(0)
+    return sac.Policy(sac.Shape(observations, actions, hidden=16))
+
+
+def test_densities_of_squashed_actions_agree_with_torch() -> None:
+    policy, observations = policy_for(3, 2), torch.randn(50, 3)
+    actions, logs = policy.sample(observations)
+    mean, log_std = policy.gaussian(observations)
+    bell: Any = torch.distributions.Normal(mean, log_std.exp())
+    squashed: Any = torch.distributions.TransformedDistribution(
+        bell, [torch.distributions.transforms.TanhTransform(cache_size=0)]
+    )
+    torch.testing.assert_close(logs, squashed.log_prob(actions).sum(-1), rtol=1e-3, atol=1e-3)
+
+
+def test_a_density_stays_finite_where_the_squashing_saturates() -> None:
+    policy = policy_for(1, 1)
+    torch.nn.init.constant_(policy.net[-1].bias, 50.0)  # type: ignore[arg-type]
+    actions, logs = policy.sample(torch.zeros(100, 1))
+    assert actions.max() == 1.0
+    assert torch.isfinite(logs).all()
+
+
+def test_both_critics_are_the_networks_that_their_weights_describe() -> None:
+    torch.manual_seed(0)
+    critics = sac.Critics(sac.Shape(3, 2, hidden=16))
+    observations, actions = torch.randn(7, 3), torch.randn(7, 2)
+    for number, values in enumerate(critics(observations, actions)):
+        x = torch.cat([observations, actions], -1)
+        for layer in range(3):
+            x = x @ critics.weights[layer][number] + critics.biases[layer][number]
+            x = x.relu() if layer < 2 else x
+        torch.testing.assert_close(values, x[:, 0])
+
+
+def test_the_memory_keeps_the_latest_rows_whole() -> None:
+    memory = sac.Memory(3, policy_for(2, 1))
+    for step in range(5):
+        memory.add(torch.full((1, 2), step), torch.full((1, 1), step), torch.full((1, 4), step))
+    observations, actions, later, rewards, terminated = memory.draw(64)
+    assert [part.shape[-1] for part in (observations, actions, later, rewards, terminated)] == [2, 1, 2, 1, 1]
+    assert set(rewards[:, 0].tolist()) == {2.0, 3.0, 4.0}
+    assert torch.equal(observations[:, :1], terminated)
+
+
+@pytest.mark.parametrize(("terminates", "first", "second"), [(True, 1.5, 1.0), (False, 2.0, 2.0)])
+def test_the_critics_learn_that_a_cut_off_life_goes_on_and_a_terminated_one_does_not(
+    terminates: bool, first: float, second: float
+) -> None:
+    # At a discount of 1/2, two steps of 1 are worth 1.5 and the last of them 1; a life without end is worth 2.
+    torch.manual_seed(0)
+    params = sac.Params(gamma=0.5, tau=0.05, learning_rate=3e-3, hidden=16)
+    learner = sac.Learner(policy_for(1, 1), params, capacity=100)
+    with torch.no_grad():
+        learner.log_temperature.fill_(-20.0)  # entropy is worth nothing, so that values are returns
+    for step in range(100):
+        at, ends = float(step % 2), float(terminates and step % 2)
+        action = torch.rand(1, 1) * 2 - 1
+        learner.memory.add(
+            torch.tensor([[at]]),
+            action,
+            torch.tensor([[at + 1 if terminates else 1 - at]]),
+            torch.tensor([[1.0, ends]]),
+        )
+    for _ in range(400):
+        sac.improve(learner, params)
+    values = learner.critics(torch.tensor([[0.0], [1.0]]), torch.zeros(2, 1))
+    assert values.flatten().tolist() == pytest.approx([first, second] * 2, abs=0.15)
+
+
+@pytest.mark.parametrize("terminates", [True, False])
+def test_a_remembered_transition_leads_to_where_the_episode_ended(tmp_path: Path, terminates: bool) -> None:
+    env = gym.make("SacEndless-v0", terminates=terminates)
+    params = sac.Params(random_steps=100)
+    learner, budget = sac.Learner(sac.build(env, params), params, capacity=50), sac.Budget(60, 10)
+    with (tmp_path / "progress.jsonl").open("w") as file:
+        sac.learn(env, 1, learner, params, budget, file)
+    where, _, later, rewards, terminated = torch.split(learner.memory.rows[:10], learner.memory.parts, dim=-1)
+    assert where[:, 0].tolist() == [0, 1] * 5
+    assert later[:, 0].tolist() == [1, 2] * 5  # never the 0 of the next episode's start
+    assert rewards[:, 0].tolist() == [1] * 10
+    assert terminated[:, 0].tolist() == [0, int(terminates)] * 5
+    assert progress(tmp_path)[-1]["metrics"]["return/mean"] == 2.0
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.Box(np.full((2, 2), -0.1), np.full((2, 2), 0.3), dtype=np.float64),
+        gym.spaces.Box(-2, 2, (), np.float32),
+    ],
+)
+def test_actions_arrive_inside_the_action_space(tmp_path: Path, space: gym.Space[Any]) -> None:
+    params = {"random_steps": 50, "batch": 8, "learning_rate": 0.1}
+    train(config(tmp_path, "SacEndless-v0", steps=100, params=params, kwargs={"action_space": space}))
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: Path) -> None:
+    runs = {name: tmp_path / name for name in ("one", "again", "other")}
+    for name, place in runs.items():
+        seed = 2 if name == "other" else 1
+        started = program(
+            place, config(place / "out", seed=seed, steps=400, params={"random_steps": 250, "batch": 32})
+        )
+        _, errors = started.communicate(timeout=60)
+        assert started.returncode == 0, errors.decode()
+    one, again, other = ((place / "out" / "policy.pt").read_bytes() for place in runs.values())
+    assert one == again
+    assert one != other
+    lines = progress(runs["one"] / "out")
+    assert lines[0] == {"ready": True}
+    assert lines[-1]["step"] == lines[-1]["step_target"] == 400
+    assert -2000 < lines[-1]["metrics"]["return/mean"] < 0
+    assert sorted(path.name for path in (runs["one"] / "out").iterdir()) == ["policy.pt", "progress.jsonl"]
+
+
+def test_a_checkpoint_holds_tensors_and_numbers_only(tmp_path: Path) -> None:
+    policy = train(config(tmp_path, steps=60, params={"random_steps": 50, "batch": 8}))
+    saved = torch.load(tmp_path / "policy.pt", weights_only=True)
+    assert {type(value) for value in saved.values()} <= {torch.Tensor, int}
+    assert saved["step"] == 60
+    assert (policy.low.item(), policy.high.item()) == (-2.0, 2.0)
+
+
+def test_training_stops_when_the_time_is_over_even_between_the_updates_of_one_step(tmp_path: Path) -> None:
+    train(config(tmp_path, budget_seconds=0.3, params={"random_steps": 1, "updates_per_step": 1e6}))
+    assert 0.3 <= progress(tmp_path)[-1]["elapsed"] < 2
+    assert progress(tmp_path)[-1]["step"] == 2
+    assert progress(tmp_path)[-1]["step_target"] is None
+
+
+def test_a_file_called_cancel_ends_it_at_its_next_report_without_a_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", budget_seconds=600.0)))
+    (tmp_path / "cancel").write_text("its progress is behind the champion's\n")
+    assert sac.main([]) == sac.CANCELLED == 42
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
+    ready, report = progress(tmp_path / "out")
+    assert ready == {"ready": True}
+    assert report["step"] > 0
+
+
+def test_sigterm_saves_and_exits_cleanly_at_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    started = program(tmp_path, config(out, budget_seconds=600.0))
+    while started.poll() is None and not ((out / "progress.jsonl").exists() and len(progress(out)) > 1):
+        time.sleep(0.05)
+    started.send_signal(signal.SIGTERM)
+    sent = time.monotonic()
+    _, errors = started.communicate(timeout=20)
+    assert started.returncode == 0, errors.decode()
+    assert time.monotonic() - sent < 5
+    assert sac.load(out / "policy.pt").shape.actions == 1
+
+
+@pytest.mark.parametrize(
+    ("params", "reason"),
+    [
+        ({"learning_rat": 1e-3}, "unknown parameter 'learning_rat'; known are learning_rate, batch, tau"),
+        ({"batch": 0}, "batch must be finite and from 1 to inf, got 0"),
+        ({"batch": 4.5}, "batch must be of type int, got 4.5"),
+        ({"tau": 1.5}, "tau must be finite and from 0 to 1, got 1.5"),
+        ({"random_steps": 32}, "random_steps is 32, all 32 steps of the budget: lower it"),
+    ],
+)
+def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
+    params: dict[str, Any],
+    reason: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", steps=32, params=params)))
+    monkeypatch.chdir(tmp_path)
+    assert sac.main([]) == 2
+    assert reason in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"id": "CartPole-v1"}, "actions are Discrete(2); SAC needs a Box of floats with finite bounds"),
+        (
+            {"id": "SacEndless-v0", "kwargs": {"action_space": gym.spaces.Box(-1, np.inf, (1,))}},
+            "actions are Box(-1.0, inf, (1,), float32); SAC needs",
+        ),
+        ({"id": "SacLabelled-v0"}, "observations are Dict"),
+        ({"resume": "/somewhere/policy.pt"}, "resume is '/somewhere/policy.pt'"),
+    ],
+)
+def test_a_problem_it_cannot_train_is_refused_with_the_reason(
+    tmp_path: Path, more: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(sac.Refused, match=re.escape(reason)):
+        train(config(tmp_path, **more))
+
+
+def test_an_unlearnable_step_size_fails_instead_of_training_on_nan(tmp_path: Path) -> None:
+    params = {"learning_rate": 1e30, "random_steps": 50, "batch": 8}
+    with pytest.raises(RuntimeError, match="non-finite"):
+        train(config(tmp_path, steps=4000, params=params))
+    assert not (tmp_path / "policy.pt").exists()
+
+
+def play(place: Path, out: Path, modes: list[bool], seed: int, seeds: list[int]) -> NDArray[np.float64]:
+    """Episodes of Pendulum-v1, one per lane, as the judge plays them over the pipes; the first answer and the returns."""
+    envs = [gym.make("Pendulum-v1") for _ in modes]
+    lanes = len(envs)
+    observations = np.stack([env.reset(seed=own)[0] for env, own in zip(envs, seeds, strict=True)])
+    leaves = ({"path": "", "dtype": "<f4", "shape": [size]} for size in (3, 1))
+    hello = dict(zip(("observation", "action"), ([leaf] for leaf in leaves), strict=True))
+    hello |= {"protocol": 2, "lanes": lanes, "deterministic": modes, "seed": seed}  # type: ignore[dict-item]
+    rows = []
+    with program(place, {"out": str(out)}, "act") as player:
+        assert player.stdin is not None and player.stdout is not None
+        player.stdin.write(json.dumps(hello).encode() + b"\n")
+        player.stdin.flush()
+        assert json.loads(player.stdout.readline()) == {"ready": True}
+        for step in range(200):
+            player.stdin.write(bytes([1] * lanes + [step == 0] * lanes) + observations.tobytes())
+            player.stdin.flush()
+            actions = np.frombuffer(player.stdout.read(lanes * 4), "<f4").reshape(lanes, 1)
+            outcomes = [env.step(action) for env, action in zip(envs, actions, strict=True)]
+            observations = np.stack([outcome[0] for outcome in outcomes])
+            rows.append([*actions[:, 0], *(float(outcome[1]) for outcome in outcomes)])
+        player.stdin.close()
+        assert (player.wait(timeout=20), player.stdout.read()) == (0, b"")
+    return np.array(rows)
+
+
+@pytest.mark.slow
+def test_it_learns_to_swing_a_pendulum_up_and_plays_each_lane_in_its_own_mode(tmp_path: Path) -> None:
+    good = {"learning_rate": 3e-3, "tau": 0.02, "batch": 64, "random_steps": 500, "hidden": 32}
+    train(config(tmp_path / "out", steps=3000, params=good))
+    modes, seeds = [True, True, False, False] * 2, [1, 1, 1, 1, 2, 3, 4, 5]
+    rows = play(tmp_path / "a", tmp_path / "out", modes, 3, seeds)
+    actions, rewards = rows[:, :8], rows[:, 8:]
+    assert np.isfinite(rows).all() and np.abs(actions).max() <= 2.0
+    assert actions[:, 0].tolist() == actions[:, 1].tolist()  # of one start: the same in one mode,
+    assert actions[0, 0] != actions[0, 2] != actions[0, 3]  # in the other each a draw of its own
+    assert rewards.sum(0).mean() > -700  # a random policy has -1200, sd 300 over episodes
+    again = play(tmp_path / "b", tmp_path / "out", modes, 3, seeds)
+    assert again.tolist() == rows.tolist()
+
+
+def test_act_without_a_policy_is_refused(tmp_path: Path) -> None:
+    started = program(tmp_path, {"out": str(tmp_path / "out")}, "act")
+    answer, errors = started.communicate(timeout=30)
+    assert (started.returncode, answer) == (2, b"")
+    assert f"no policy at {tmp_path / 'out' / 'policy.pt'}; train first" in errors.decode()

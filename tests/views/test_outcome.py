@@ -1,0 +1,408 @@
+"""What is said of a campaign's outcome: certificates, what ships, what was cancelled; in words, JSON and markdown."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from environments.metric_guards import Guard
+from flows.engine import run_certificate
+from flows.views import certificate_page, tables, terminal
+from flows.views.artifacts import News, artifacts, champion_page, table
+from flows.views.status import document, summary
+from tasks.deciding.certificate import Certificate
+from tasks.describe import UNPROVEN, caution, headline, mean_of, outcome
+from tasks.store import workspace
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+from tasks.trial import Due, History
+from tests.store.test_ledger import created
+from tests.support.histories import certified, scored, search, tried
+from tests.views.test_terminal import printed
+
+PASSED = certified(2, [190, 205, 182], [84, 70, 95])
+FAILED = certified(2, [120, 85, 99], [84, 70, 95])
+LOWER = certified(2, [0.2, 0.21, 0.19], [1.2, 1.0, 1.1], higher_is_better=False)
+
+
+def up(*more: History) -> History:
+    """A baseline of three runs, a trial that was discarded and one that was kept."""
+    history: History = (tried((), 80.0, 84.0, 88.0),)
+    history += (tried(history, 70.0),)
+    return (*history, tried(history, 200.0))
+
+
+def ended(
+    tmp_path: Path,
+    history: History,
+    *certificates: Certificate,
+    state: str | None = "finished",
+    name: str = "n",
+    **spec: Any,
+) -> Ledger:
+    """A campaign with these trials and certificates, as its directory has them."""
+    ledger = created(tmp_path, name, **spec)
+    for trial in history:
+        place = ledger.place(trial.number)
+        write_atomic(place.trial, workspace.TRIAL.dump_json(trial).decode())
+    for certificate in certificates:
+        run_certificate.store(ledger, certificate)
+    ledger.event("life", pid=1)
+    if state:
+        ledger.event("end", state=state, reason="all 2 trials done")
+    return ledger
+
+
+def test_a_certificate_that_passed_says_how_much_and_how_sure() -> None:
+    assert outcome(PASSED) == "certified: +109.3 (95 % interval +81.83..+136.8, 3 v 3 fresh runs, p = 0.0002)"
+
+
+def test_where_less_is_better_the_difference_has_the_metrics_own_sign_and_says_so() -> None:
+    said = outcome(LOWER)
+
+    assert said.startswith("certified: -0.9, better (95 % interval -1.")
+    low, high = (float(end) for end in said.split("interval ")[1].split(",")[0].split(".."))
+    assert low < -0.9 < high < 0
+
+
+def test_a_certificate_that_did_not_pass_says_why() -> None:
+    assert outcome(FAILED) == (
+        "not certified, because on fresh runs the gain could be luck: p = 0.11, needed 0.05 or less"
+    )
+    crashed = certified(2, [190, None, 182], [84, 70, 95])
+    assert (
+        outcome(crashed)
+        == "not certified, because 1 of 3 fresh runs of the champion crashed: exited with status 3"
+    )
+
+
+def test_where_nothing_is_drawn_at_random_no_interval_is_claimed() -> None:
+    assert (
+        outcome(certified(2, [3.0, 3.0], [1.0, 1.0]))
+        == "certified: +2 (2 v 2 fresh runs, without any spread)"
+    )
+
+
+def test_the_headline_has_the_numbers_of_fresh_runs_and_never_the_lucky_score() -> None:
+    assert headline(up(), "n", [PASSED]) == (
+        "n: trial 2 certified: 192.3 against the baseline's 83 on fresh runs"
+    )
+    assert headline(up(), "n", [FAILED]) == (
+        "n: trial 2 not certified, the baseline ships: 101.3 against the baseline's 83 on fresh runs"
+    )
+    crashed = certified(2, [None, None], [84, 70])
+    assert headline(up(), "n", [crashed]).startswith(
+        "n: trial 2 not certified, the baseline ships: 2 of 2 fresh"
+    )
+
+
+def test_before_a_certificate_no_number_is_called_proven() -> None:
+    said = headline(up(), "n")
+
+    assert said.endswith(f"after 2 trials, baseline 84; {UNPROVEN}")
+    assert "200" not in said
+    later = (*up(), tried(up(), 220.0))
+    assert UNPROVEN in headline(later, "n", [FAILED]), "the new champion has no certificate of its own"
+    assert "trial 2 certified" in headline(later, "n", [PASSED]), "which still ships"
+
+
+def test_a_later_look_that_fails_leaves_what_was_certified_before() -> None:
+    second = certified(3, [90, 85, 80], [84, 70, 95], look=2)
+    later = (*up(), tried(up(), 220.0))
+
+    assert "trial 3 not certified, trial 2 ships:" in headline(later, "n", [PASSED, second])
+
+
+def test_the_mean_of_a_trial_is_over_all_of_its_runs() -> None:
+    again = tried(up(), 90.0, kind="discard", reruns=[(2, 150.0)])
+
+    assert mean_of((*up(), again), 2) == 175.0
+    assert mean_of(up(), 0) == 84.0
+    assert mean_of(up(), 9) is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "state", "certificates", "history", "shipped"),
+    [
+        ("certify", "finished", [PASSED], up(), ("champion", 2)),
+        ("certify", "finished", [FAILED], up(), ("baseline", 0)),
+        ("certify", "stopped", [], up(), (None, None)),
+        ("certify", "stopped", [PASSED], up(), ("champion", 2)),
+        ("certify", None, [], up(), (None, None)),
+        ("certify", "failed", [], up(), ("baseline", 0)),
+        ("certify", "finished", [], up()[:2], ("baseline", 0)),
+        ("certify", "failed", [], (tried((), None),), (None, None)),
+        ("greedy", "finished", [], up(), ("champion", 2)),
+        ("greedy", "finished", [], up()[:2], ("baseline", 0)),
+        ("greedy", "stopped", [], up(), (None, None)),
+        ("certify", "finished", [FAILED, certified(2, [9, 9.1], [1, 2], on="b")], up(), ("baseline", 0)),
+        ("certify", "finished", [PASSED, certified(2, [9, 8], [9, 8], look=2)], up(), ("champion", 2)),
+    ],
+)
+def test_what_ships_follows_from_the_newest_certificate_that_passed(
+    tmp_path: Path,
+    rule: str,
+    state: str | None,
+    certificates: list[Certificate],
+    history: History,
+    shipped: tuple[str | None, int | None],
+) -> None:
+    found = document(ended(tmp_path, history, *certificates, state=state, rule=rule))
+
+    assert (found["shipped"], found["shipped_trial"]) == shipped
+
+
+def test_a_status_has_every_run_and_what_is_believed_of_the_champion(tmp_path: Path) -> None:
+    history = (*up(), tried(up(), 90.0, kind="discard", reruns=[(3, 92.0), (2, 150.0)]))
+    found = document(ended(tmp_path, history))
+
+    first, champion = found["baseline"], found["champion"]
+    assert (first["trial"], first["score"], first["runs"], first["n"]) == (0, 84.0, 3, 48)
+    assert (champion["score"], champion["runs"], champion["level"]) == (175.0, 2, "provisional")
+    assert champion["params"] == history[2].proposal.params
+    assert 84 < champion["estimate"]["level"] < 200
+    assert champion["estimate"]["run_sd"] > 0 < champion["estimate"]["se"]
+    assert [row["runs"] for row in found["trials"]] == [3, 1, 1, 1]
+    assert found["trials"][0]["values"] == [80.0, 84.0, 88.0]
+    assert found["trials"][0]["seconds"] == 15.0
+    assert found["trials"][3]["reruns"] == [
+        {"of": 3, "score": 92.0, "calibrated": False},
+        {"of": 2, "score": 150.0, "calibrated": False},
+    ]
+    assert (found["certificate"], found["transfers"]) == (None, [])
+    assert found["trials"][2]["score"] == 200.0, "a trial's own score stays what it was"
+
+
+def test_an_estimate_has_the_sign_of_the_metric(tmp_path: Path) -> None:
+    history: History = (tried((), 2.0, 2.2, 2.1, higher_is_better=False),)
+    found = document(ended(tmp_path, (*history, tried(history, 1.0, higher_is_better=False))))
+
+    assert 0.9 < found["champion"]["estimate"]["level"] < 2.1
+
+
+def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is_better(
+    tmp_path: Path,
+) -> None:
+    guards = {"speed": (Guard(margin=5.0), 10.0, 11.0)}
+    proof = certified(2, [0.2, 0.21, 0.19], [1.2, 1.0, 1.1], higher_is_better=False, guards=guards)
+    history: History = (tried((), 2.0, 2.2, 2.1, higher_is_better=False),)
+    history += (tried(history, 3.0, higher_is_better=False),)
+    history += (tried(history, 0.1, higher_is_better=False),)
+    elsewhere = certified(2, [5.0, 5.1], [4.0, 4.1], on="other")
+    found = document(ended(tmp_path, history, proof, elsewhere))
+    shown = found["certificate"]
+
+    assert (shown["look"], shown["alpha"], shown["trial"], shown["passed"], shown["runs"]) == (
+        1,
+        0.05,
+        2,
+        True,
+        3,
+    )
+    assert shown["gain"] == pytest.approx(0.9) and 0 < shown["low"] < 0.9 < shown["high"]
+    assert shown["champion"] == {"mean": pytest.approx(0.2), "values": [0.2, 0.21, 0.19]}
+    assert shown["baseline"]["mean"] == pytest.approx(1.1)
+    assert shown["words"] == outcome(proof)
+    assert shown["guards"] == [
+        {"metric": "speed", "margin": 5.0, "loss": pytest.approx(1.0), "bound": pytest.approx(1.2, abs=0.1), "holds": True}
+    ]  # fmt: skip
+    assert found["champion"]["level"] == found["trials"][2]["level"] == "certified"
+    assert [(one["environment"], one["passed"]) for one in found["transfers"]] == [("other", True)]
+
+
+def test_what_was_cancelled_is_counted_with_what_it_may_have_cost(tmp_path: Path) -> None:
+    history = up()
+    ends = Due(0.4, "too slow"), Due(0.4, "too slow", spared=True)
+    history += (tried(history, None, kind="cancelled", due=ends[0], reported=30.0),)
+    history += (tried(history, 60.0, kind="discard", due=ends[1]),)
+    history += (tried(history, 260.0, kind="keep", due=ends[1]),)
+    found = document(ended(tmp_path, history))
+
+    assert found["cancelled"] == {"due": 3, "spared": 2, "spared_kept": 1, "share_lost": 0.5}
+    assert [row["due"] for row in found["trials"]][2:5] == [
+        None,
+        {"fraction": 0.4, "reason": "too slow", "spared": False},
+        {"fraction": 0.4, "reason": "too slow", "spared": True},
+    ]
+    assert document(ended(tmp_path, up(), name="m"))["cancelled"]["share_lost"] is None
+
+
+@pytest.mark.parametrize("history", [(), (tried((), None),), up(), search(12), search(12, sign=-1)])
+def test_every_status_is_strict_json(tmp_path: Path, history: History) -> None:
+    certificates = [PASSED, certified(2, [3.0, 3.0], [1.0, 1.0], look=2), certified(2, [None], [1.0], look=3)]
+    ledger = ended(tmp_path, history, *(certificates if len(history) > 2 else []))
+
+    found = json.loads(json.dumps(document(ledger), allow_nan=False))
+    assert len(found["trials"]) == len(history)
+    json.dumps(summary(ledger), allow_nan=False)
+
+
+def told(found: dict[str, Any]) -> str:
+    """What the terminal says of a status, in one line."""
+    return " ".join(printed(lambda console: terminal.outcome(found, console), 400).split())
+
+
+def test_the_terminal_says_what_was_certified_and_what_that_is_worth(tmp_path: Path) -> None:
+    text = told(document(ended(tmp_path, up(), PASSED)))
+
+    assert outcome(PASSED) in text
+    assert "on fresh runs: trial 2, loss 192.3 against the baseline's 83" in text
+    assert "estimates that pass a test run slightly high: expect" in text
+    assert "200" not in text and "provisional" not in text, "the search's own score is not the outcome"
+
+
+def test_the_terminal_says_why_not_and_what_ships_instead(tmp_path: Path) -> None:
+    text = told(document(ended(tmp_path, up(), FAILED)))
+    assert f"{outcome(FAILED)}; the baseline ships" in text
+    assert "slightly high" not in text
+
+    second = certified(3, [90, 85, 80], [84, 70, 95], look=2)
+    history = (*up(), tried(up(), 220.0))
+    text = told(document(ended(tmp_path, history, PASSED, second, name="m")))
+    assert "not certified, because" in text and "; trial 2, certified before, ships" in text
+
+
+def test_a_guarded_metric_that_fell_is_the_reason(tmp_path: Path) -> None:
+    guards = {"source/windy": (Guard(margin=1.0), 10.0, 40.0)}
+    proof = certified(2, [190, 205, 182], [84, 70, 95], guards=guards)
+
+    assert "not certified, because source/windy may have become worse by" in told(
+        document(ended(tmp_path, up(), proof))
+    )
+
+
+def test_the_terminal_says_that_greedy_certifies_nothing(tmp_path: Path) -> None:
+    text = told(document(ended(tmp_path, up(), rule="greedy")))
+
+    assert "champion: trial 2, loss 200 against the baseline's 84 (+116, worse)" in text
+    assert "it ships, and nothing was certified: rule greedy does without" in text
+    assert UNPROVEN not in text
+
+
+def test_the_terminal_says_that_nothing_is_proven_before_the_end(tmp_path: Path) -> None:
+    text = told(document(ended(tmp_path, up(), state="stopped")))
+
+    assert "provisional: one training run, and the best of several is flattered by luck" in text
+    assert UNPROVEN in text and "ships" not in text
+
+
+def test_what_carries_over_has_a_line_of_its_own(tmp_path: Path) -> None:
+    elsewhere = certified(2, [5.0, 5.1, 5.2], [4.0, 4.1, 4.2], on="windy")
+
+    assert f"in windy: {outcome(elsewhere)}" in told(document(ended(tmp_path, up(), PASSED, elsewhere)))
+
+
+@pytest.mark.parametrize(
+    ("due", "spared", "kept", "said"),
+    [
+        (0, 0, 0, ""),
+        (1, 0, 0, "1 trial was cancelled"),
+        (14, 2, 0, "12 trials were cancelled; 2 more were due and ran on: none of them was kept"),
+        (3, 1, 1, "2 trials were cancelled; 1 more was due and ran on: 1 of them was kept"),
+        (9, 4, 2, "5 trials were cancelled; 4 more were due and ran on: 2 of them were kept"),
+    ],
+)
+def test_what_was_cancelled_is_said_in_a_line(due: int, spared: int, kept: int, said: str) -> None:
+    assert terminal.cancelled({"due": due, "spared": spared, "spared_kept": kept}) == said
+
+
+def test_a_cancelled_trial_and_one_that_was_run_again_say_so_in_their_lines() -> None:
+    history = up()
+    history += (
+        tried(history, None, kind="cancelled", due=Due(0.4, "31 at 40% of its budget"), reported=31.0),
+    )
+    again = [(4, 210.0), (2, 190.0), (4, 205.0)]
+    history += (tried(history, 230.0, kind="keep", level="confirmed", reruns=again),)
+    shown = [terminal.trial_line(trial, history).plain for trial in history]
+
+    assert shown[0].startswith(" +    0  keep            84  the baseline  (3 runs)")
+    assert shown[3].startswith(" ~    3  cancelled        -  31 at 40% of its budget")
+    assert "(confirmed, 3 reruns)" in shown[4]
+    known = tuple(replace(rerun, calibrated=True) for rerun in history[4].reruns)
+    first = replace(tried((), 84.0), reruns=known)
+    assert "(3 more from a calibration)" in terminal.trial_line(first, (first,)).plain
+
+
+def test_the_table_has_levels_and_the_number_of_runs_where_there_are_several(tmp_path: Path) -> None:
+    found = document(ended(tmp_path, (*up(), tried(up(), 90.0, kind="discard", reruns=[(0, 150.0)])), PASSED))
+    text = printed(tables.campaign_table(found, 120), 120)
+    rows = [line.split() for line in text.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
+
+    assert [row[1:3] for row in rows] == [
+        ["+", "keep"],
+        ["-", "discard"],
+        ["+", "certified"],
+        ["-", "discard"],
+    ]
+    assert "runs" in text
+    single = document(ended(tmp_path, (tried((), 5.0),), name="m"))
+    assert "runs" not in printed(tables.campaign_table(single, 120), 120)
+
+
+def test_there_is_an_artifact_of_a_certificate_once_there_is_one(tmp_path: Path) -> None:
+    ledger = ended(tmp_path, up())
+
+    assert [one.about for one in artifacts(ledger, News(up()), None)] == ["trials", "champion"]
+    found = {one.about: one.data for one in artifacts(ledger, News(up(), (PASSED,)), b"png")}
+    assert list(found) == ["progress", "certificate", "trials", "champion"]
+    assert found["certificate"] == certificate_page.page("n", (PASSED,), ())
+    assert f"**{outcome(PASSED)}**; {caution(PASSED)}" in found["champion"]
+    assert [row["level"] for row in json.loads(found["trials"])] == ["certified", "", "provisional"]
+
+
+def test_the_page_of_a_certificate_has_every_fresh_run_the_test_and_the_guards() -> None:
+    guards = {"source/windy": (Guard(margin=5.0), 10.0, 11.0)}
+    proof = certified(2, [190, 205, 182], [84, 70, 95], guards=guards)
+    text = certificate_page.page("n", (FAILED, proof), (certified(2, [5.0, 5.1], [4.0, 4.1], on="windy"),))
+
+    assert text.startswith(
+        f"## n: trial 2 {outcome(proof)}\n\nWhat this means: trial 2 ships; {caution(proof)}."
+    )
+    for fresh in proof.runs:
+        assert f"| {fresh.arm} | {fresh.run.seed} | {fresh.score.value:g} |" in text
+    assert "Means: 192.3 for trial 2, 83 for the baseline: a difference of **+109.3**" in text
+    assert "| `source/windy` | 5 | 1 | " in text and "| holds |" in text
+    assert "Welch's one-sided t-test" in text and "tested at 0.05" in text
+    assert f"### Earlier looks\n\n- look 1, trial 2 {outcome(FAILED)}" in text
+    assert "## In `windy`: trial 2 certified: +1" in text
+
+
+def test_a_crash_of_a_fresh_run_cannot_break_the_page() -> None:
+    proof = certified(2, [190, None], [84, 70])
+    text = certificate_page.page("n", (proof,), ())
+
+    assert "| `exited with status 3` |" in text
+    assert "What this means: the baseline ships." in text
+
+
+def test_the_champions_page_says_what_is_believed_before_anything_is_proven(tmp_path: Path) -> None:
+    text = champion_page(created(tmp_path), up())
+
+    assert (
+        f"**provisional**: the best of several is flattered by luck, and {UNPROVEN}. Luck allowed for,"
+        in text
+    )
+    assert "| 0, the baseline | 84 |  | 3 | 48 |" in text
+    assert "| 2, the champion | 200 | 2 | 1 | 16 |" in text
+
+
+def test_the_table_of_trials_counts_runs() -> None:
+    assert [row["runs"] for row in table(up())] == ["1", "1", "3"]
+
+
+def test_a_score_of_a_test_has_the_error_it_says() -> None:
+    assert scored(1.0).se == 2.0 and scored(None).error == "exited with status 3"
+
+
+def test_an_outcome_fits_a_narrow_terminal(tmp_path: Path) -> None:
+    found = document(ended(tmp_path, up(), PASSED))
+    console = Console(width=40, force_terminal=True)
+    with console.capture() as captured:
+        terminal.outcome(found, console)
+
+    assert "certified" in captured.get()
