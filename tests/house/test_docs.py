@@ -1,10 +1,13 @@
-"""What the documentation shows is run: the ten lines of the README, the examples of CONTRIBUTING, the verbs."""
+"""The documentation's examples run, its commands parse, its links and paths lead somewhere."""
 
 from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,10 @@ from tests.support.proposals import next_proposal
 from tests.support.toy import GREEDY, SANDBOX, nightshift
 
 CHECKOUT = Path(__file__).parents[2]
-PAGES = sorted([*CHECKOUT.glob("*.md"), *(CHECKOUT / "docs").glob("*.md")])
+PAGES = sorted(path for folder in (".", "docs", "benchmarks") for path in (CHECKOUT / folder).glob("*.md"))
+README_WORDS, GLOSSARY_TERMS = 700, 25
+FENCED = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+CODE_PATH = re.compile(r"(?<![\w./-])((?:flows|tasks|environments|blocks|benchmarks|docker|docs)/[\w./-]*\w)")
 
 
 def block(page: str, language: str, containing: str) -> str:
@@ -128,10 +134,84 @@ def test_every_verb_that_a_page_names_exists() -> None:
     assert named - {"env"} <= known, f"{named - known} are not verbs"
 
 
-def test_every_link_between_pages_leads_somewhere() -> None:
+def test_every_link_leads_to_a_file_and_a_heading_that_there_are() -> None:
     for page in PAGES:
-        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]*))?\)", prose(page)):
+            there = (page.parent / target).resolve() if target else page
+            assert there.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(there), f"{page.name} links to {target}#{anchor}"
+
+
+def prose(page: Path) -> str:
+    return FENCED.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_picture_is_shown_somewhere() -> None:
+    texts = "".join(page.read_text() for page in PAGES)
+    for picture in (CHECKOUT / "docs/pictures").iterdir():
+        assert f"pictures/{picture.name}" in texts, f"no page shows {picture.name}"
+
+
+def test_every_path_of_ours_that_a_page_names_exists() -> None:
+    for page in PAGES:
+        if page.name == "CHANGELOG.md":
+            continue  # of its time
+        for path in CODE_PATH.findall(page.read_text()):
+            assert (CHECKOUT / path).exists(), f"{page.name} names {path}"
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words after `nightshift` of each command line in a page's blocks, without comments and placeholders."""
+    for language, text in FENCED.findall(page.read_text()):
+        for line in text.splitlines() if not language else ():
+            if match := re.match(r"\s*(?:\.venv/bin/)?nightshift ([a-z].*)", line):
+                words = shlex.split(re.split(r"\s{3,}| #| > ", match[1])[0])
+                yield [word for word in words if word != "..."]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_ours_in_a_block_parses(page: Path) -> None:
+    from cyclopts import CycloptsError
+
+    from flows.cli.app import app
+
+    for words in commands(page):
+        try:
+            app.parse_args(words, exit_on_error=False, print_error=False)
+        except CycloptsError as wrong:
+            pytest.fail(f"nightshift {shlex.join(words)}: {wrong}")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_settings_parses(page: Path) -> None:
+    import yaml
+
+    for language, text in FENCED.findall(page.read_text()):
+        if language == "toml":
+            tomllib.loads(text)
+        elif language == "yaml":
+            yaml.safe_load(text)
+        elif language == "python":
+            compile(text, page.name, "exec")
+
+
+def test_the_spec_file_on_the_page_is_one_that_a_campaign_takes() -> None:
+    from flows.spec.campaign_spec import CampaignSpec
+
+    spec = CampaignSpec.of(name="n", **tomllib.loads(block("docs/command-line.md", "toml", "[advanced]")))
+    assert (spec.environment, spec.advanced.patience) == ("lunar_lander", 50)
+
+
+def test_the_readme_and_the_glossary_stay_short() -> None:
+    assert len((CHECKOUT / "README.md").read_text().split()) <= README_WORDS
+    rows = re.findall(r"^\| (?!term )[^-|]", (CHECKOUT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert 0 < len(rows) <= GLOSSARY_TERMS
 
 
 def test_the_catalogue_of_deployments_parses_and_names_real_parameters() -> None:

@@ -100,7 +100,7 @@ def test_what_the_page_says_that_programs_say_is_what_ours_say() -> None:
         for part in ("flows", "tasks", "environments")
         for path in (CHECKOUT / part).rglob("*.py")
     )
-    rows = PAGE.partition("## What can go wrong")[2].partition("## Walls")[0].splitlines()
+    rows = PAGE.partition("## What can go wrong")[2].partition("## Sandbox")[0].splitlines()
     said = {
         span
         for row in rows
