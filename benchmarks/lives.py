@@ -199,7 +199,8 @@ def load(home: Path, mlflow: bool) -> None:
         importlib.import_module("mlflow")
     import optuna  # noqa: F401
     import scipy.stats  # type: ignore[import-untyped]  # noqa: F401
-    import tasks.picture  # noqa: F401
+
+    import tasks.plots.progress  # noqa: F401
 
     connect.settle_in = lambda home: None  # it has, and would refuse to do it once more
 
