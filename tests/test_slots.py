@@ -266,7 +266,7 @@ def test_a_link_in_the_place_of_the_folder_or_a_file_in_that_of_a_fence_is_refus
     with pytest.raises(Refused, match="is no folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
         pass
     (tmp_path / "a.fence").touch()
-    with pytest.raises(Refused, match="is no fence of ours"):
+    with pytest.raises(Refused, match="is not a FIFO"):
         file_locks.open_fence(tmp_path / "a.fence")
 
 
