@@ -36,14 +36,14 @@ from tasks.sandbox.child_environment import PASSED_ON, NotAProgram, child_enviro
 from tasks.sandbox.confinement import Level, View
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
-from tasks.system.orphans import KEEPER, end
+from tasks.system.orphans import SUPERVISOR, end
 from tasks.system.slot import NOWHERE, Slot
 
 TAIL_LINES = 12
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
 FIRST_LOOK_SECONDS = 0.1
-KEEPER_SECONDS = 20.0
+SUPERVISOR_SECONDS = 20.0
 """How long a supervisor may take to end everything; only processes that hang in the kernel need longer."""
 
 GIB, MIB = 2**30, 2**20
@@ -147,7 +147,7 @@ class Program:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", supervisor.__file__, marshal.dumps(plan).hex()],
                 cwd=cwd,
-                env={KEEPER: self.marker}
+                env={SUPERVISOR: self.marker}
                 | {name: os.environ[name] for name in PASSED_ON if name in os.environ},
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -175,7 +175,7 @@ class Program:
         os.close(hear)
         why = (
             told.get("why")
-            or f"its supervisor failed, or did not answer within {KEEPER_SECONDS:g} s {self._log.tail(3)}"
+            or f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
         )
         if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
@@ -218,7 +218,7 @@ class Program:
 
     def left_over(self) -> list[str]:
         """Command lines of the processes that still ran a second after the program's end; they were killed."""
-        deadline = clock() + KEEPER_SECONDS
+        deadline = clock() + SUPERVISOR_SECONDS
         while self._left is None and self.process.poll() is None and clock() < deadline:
             interrupt.check()
             self._take_in(0.05)
@@ -235,7 +235,7 @@ class Program:
             self.process.terminate()
             self.process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
         try:
-            self.process.wait(KEEPER_SECONDS)
+            self.process.wait(SUPERVISOR_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -296,7 +296,7 @@ class Program:
     def _hear(self) -> dict[str, Any]:
         """The supervisor's next message; empty when it has ended."""
         while b"\n" not in self._heard:
-            ready, _, _ = select.select([self._report], [], [], KEEPER_SECONDS)
+            ready, _, _ = select.select([self._report], [], [], SUPERVISOR_SECONDS)
             chunk = os.read(self._report, 2**16) if ready else b""
             if not chunk:
                 return {}

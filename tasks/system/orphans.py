@@ -14,9 +14,9 @@ from tasks.system.clock import clock
 
 MARKER = "NIGHTSHIFT_TRIAL"
 """An environment variable that a program's processes inherit, by which a resumed engine finds them."""
-KEEPER = "NIGHTSHIFT_KEEPER"
+SUPERVISOR = "NIGHTSHIFT_KEEPER"
 """The same for their supervisor (tasks/sandbox/supervisor.py), which ends them all when its engine dies."""
-KEEPER_SECONDS = 5.0
+SUPERVISOR_SECONDS = 5.0
 """How long a supervisor may take to do so. A program that sets this variable itself would not end by itself."""
 
 
@@ -67,25 +67,25 @@ def having_open(descriptor: int) -> list[psutil.Process]:
 
 def is_ours(process: psutil.Process) -> bool:
     """Whether it is a supervisor or a supervised program."""
-    return bool({MARKER, KEEPER} & _variables(process))
+    return bool({MARKER, SUPERVISOR} & _variables(process))
 
 
-def is_kept(process: psutil.Process) -> bool:
+def is_supervised(process: psutil.Process) -> bool:
     """Whether it runs under a supervisor, which will end it."""
     with contextlib.suppress(psutil.Error):
-        return any(KEEPER in _variables(above) for above in process.parents())
+        return any(SUPERVISOR in _variables(above) for above in process.parents())
     return False
 
 
 def end_left(processes: Iterable[psutil.Process]) -> None:
     """End the processes that a dead engine left: supervisors are asked to, then the rest is killed."""
     left = list(processes)
-    keepers = [process for process in left if KEEPER in _variables(process)]
-    for keeper in keepers:
+    supervisors = [process for process in left if SUPERVISOR in _variables(process)]
+    for supervisor in supervisors:
         with contextlib.suppress(psutil.Error):  # it has just ended
-            keeper.terminate()
-            keeper.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
-    psutil.wait_procs(keepers, timeout=KEEPER_SECONDS)
+            supervisor.terminate()
+            supervisor.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
+    psutil.wait_procs(supervisors, timeout=SUPERVISOR_SECONDS)
     for process in left:
         with contextlib.suppress(psutil.Error):
             for one in [*process.children(recursive=True), process]:
