@@ -1,4 +1,4 @@
-# `make help` lists the targets. Everything happens in .venv; the system's Python is never installed into.
+# `make help` lists the targets. Everything is installed into .venv, nothing into the system's Python.
 #
 #   make setup PYTHON=python3.12          choose the interpreter (of a new .venv: `make clean` before)
 #   make setup TORCH_INDEX=https://...    choose where torch comes from
@@ -6,14 +6,14 @@
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-# The demo is the same on every machine: nobody's Prefect or MLflow server, nobody's profile.
+# The demo is the same on every machine: it uses no Prefect or MLflow server and no profile of the user.
 ALONE := env -u PREFECT_API_URL -u PREFECT_API_KEY -u PREFECT_API_AUTH_STRING -u PREFECT_PROFILE -u PREFECT_HOME \
 	-u PREFECT_API_DATABASE_CONNECTION_URL -u PREFECT_SERVER_DATABASE_CONNECTION_URL \
 	-u MLFLOW_TRACKING_URI -u MLFLOW_REGISTRY_URI -u MLFLOW_TRACKING_TOKEN -u MLFLOW_EXPERIMENT_NAME \
 	-u MLFLOW_EXPERIMENT_ID -u MLFLOW_RUN_ID
 
-# Most of a test's time is waiting for some process, so three files run at a time, whatever the number of cores. In their
-# order: sorted by their number of tests, the files of whole campaigns, which have few, would come last and alone.
+# Tests mostly wait for processes, so three files run at a time, whatever the number of cores. Their order is kept: sorted
+# by number of tests, the files of whole campaigns, which have few, would come last and alone.
 SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 export PYTHON TORCH_INDEX
@@ -24,14 +24,14 @@ export PYTHON TORCH_INDEX
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-setup: $(INSTALLED) ## make .venv and install into it; quick when pyproject.toml has not changed
+setup: $(INSTALLED) ## make .venv and install into it; quick when nothing has changed
 
-$(INSTALLED): pyproject.toml .ci/setup
+$(INSTALLED): pyproject.toml uv.lock .ci/setup
 	@.ci/setup
 	@touch $@
 
 demo: setup ## a real campaign of 8 trials on LunarLander, always a new one
-	$(ALONE) $(BIN)/nightshift run lunar_lander --trials 8
+	@$(ALONE) $(BIN)/nightshift run lunar_lander --trials 8
 
 test: setup ## the tests, without the slow ones
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
@@ -45,10 +45,8 @@ check: setup ## style, types and import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## every figure of benchmarks/, measured here: two hours, most of them for twenty demos
-	@set -e; for file in benchmarks/[a-z]*.py; do \
-		name=$$(basename "$$file" .py); echo "== $$name"; $(BIN)/python -m "benchmarks.$$name"; \
-	done
+bench: setup ## one benchmark, as in NAME=decisions; without NAME, all of them and how long they take
+	@$(BIN)/python -m benchmarks $(NAME)
 
 clean: ## remove .venv, caches and build leftovers; never runs/
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis *.egg-info

@@ -1,4 +1,4 @@
-"""A campaign that is killed again and again, and what is left of it in the morning.
+"""Does a campaign survive being killed? Two campaigns are killed again and again and checked afterwards.
 
     python -m benchmarks.chaos [--kills 200] [--parallel 1] [--seed 0] [--short] [--server URL] [--json]
 

@@ -1,4 +1,4 @@
-"""How often decisions are right: the project's own rules, canceller and certificate on simulated environments.
+"""How often decisions are right: the real rules, early stopping and certificate on simulated environments.
 
     python -m benchmarks.decisions --landscape FILE.json --rule certify --runs 60 --campaigns 1000 --json
 

@@ -1,6 +1,6 @@
-"""What the demo finds, again and again: real campaigns, each with a seed of its own, and their champions run afresh.
+"""What the demo finds: real campaigns, each with its own seed, whose champions are then trained again.
 
-    python -m benchmarks.demos [--demos 20] [--fresh 2] [--at-once 1] [--environment lunar_lander] [--json]
+    python -m benchmarks.demos [--demos 20] [--trials 8] [--fresh 2] [--at-once 1] [--environment lunar_lander] [--json]
 
 A demo is `nightshift run lunar_lander --trials 8 --seed N` in a home of its own, server and MLflow and all, under the
 rule that campaigns have by themselves: the baseline runs several times, and at the end a certificate says whether the
@@ -66,12 +66,13 @@ class Demo:
 def main() -> None:
     parser = argparse.ArgumentParser(description="What the demo finds, again and again.")
     parser.add_argument("--demos", type=int, default=20)
+    parser.add_argument("--trials", type=int, default=TRIALS, help=f"search trials of each demo ({TRIALS})")
     parser.add_argument("--fresh", type=int, default=2, help="fresh runs of each champion (2)")
     parser.add_argument("--at-once", type=int, default=1, help="demos side by side (1)")
     parser.add_argument("--environment", default="lunar_lander")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
-    one = partial(demo, options.environment, options.fresh)
+    one = partial(demo, options.environment, options.trials, options.fresh)
     with ThreadPoolExecutor(options.at_once) as pool:
         demos = list(pool.map(one, range(1, options.demos + 1)))
     about = f"{len(demos)} demos, {options.at_once} at once, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
@@ -82,11 +83,11 @@ def main() -> None:
         show(about, demos)
 
 
-def demo(environment: str, fresh: int, seed: int) -> Demo:
+def demo(environment: str, trials: int, fresh: int, seed: int) -> Demo:
     """One demo from its first to its last second, and its champion's fresh runs."""
     with tempfile.TemporaryDirectory(prefix="nightshift-demo-") as home:
         began = time.monotonic()
-        found = nightshift(home, "run", environment, "--trials", str(TRIALS), "--seed", str(seed), "--json")
+        found = nightshift(home, "run", environment, "--trials", str(trials), "--seed", str(seed), "--json")
         seconds = time.monotonic() - began
         baseline, champion = found["baseline"], found["champion"]
         if champion is None or baseline["score"] is None:

@@ -1,4 +1,4 @@
-"""Do edits apply as they are meant, when a language model writes them? Answers with known defects, made with a seed.
+"""Do edits apply as intended? Answers as language models write them, with known defects, from a seed.
 
     python -m benchmarks.edits [--each 40] [--seed 1] [--json]
 

@@ -1,4 +1,4 @@
-"""What our GRPO program costs beside TRL run bare: the same model, questions, settings and seed, one after the other.
+"""What the GRPO trainer costs compared with plain TRL: same model, questions, settings and seed.
 
     python -m benchmarks.grpo [--rounds 3] [--steps 40] [--json]
 

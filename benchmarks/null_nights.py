@@ -1,4 +1,4 @@
-"""Nights on which no idea does anything: how many ship an "improvement"? Resampled from real runs of a baseline.
+"""How many campaigns ship an "improvement" when no proposal has an effect? Resampled from real baseline runs.
 
     nightshift calibrate lunar_lander --runs 60          # records them, once
     python -m benchmarks.null_nights runs/.calibrations/lunar_lander/DIGEST-MACHINE.json [--campaigns 10000] [--json]

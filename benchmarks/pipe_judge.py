@@ -1,4 +1,4 @@
-"""How fast the judge plays through its pipes, next to the same agent evaluated in this process.
+"""How fast the judge plays through its pipes, compared with the same policy evaluated in this process.
 
     python -m benchmarks.pipe_judge [--rounds 5] [--lanes 100] [--json]
 

@@ -1,4 +1,4 @@
-"""Whether prime-rl accepts what our trainer hands to it: its own configuration classes are asked. Nothing is trained.
+"""Does prime-rl accept the configurations that our trainer writes? Its own parser is asked; nothing is trained.
 
     python -m benchmarks.prime_rl_configs CHECKOUT [--draws 20] [--seed 0] [--python PYTHON] [--json]
 

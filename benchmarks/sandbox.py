@@ -1,4 +1,4 @@
-"""What the walls cost at the start: a program in the sandbox, next to the same program started plainly.
+"""What the sandbox costs at the start of a program, compared with `subprocess`.
 
     python -m benchmarks.sandbox [--rounds 40] [--json]
 

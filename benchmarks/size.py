@@ -1,4 +1,4 @@
-"""What a campaign of a thousand trials costs: its resume, its next proposal, its status, and every further trial.
+"""What a campaign of a thousand trials costs: its resume, next proposal, status, and every further trial.
 
     python -m benchmarks.size [--trials 1080] [--more 12] [--json]
 

@@ -1,4 +1,4 @@
-"""What the engine costs per trial, beyond the time that the trial's own processes need.
+"""What the engine costs per trial beyond the time of the trial's own processes.
 
     python -m benchmarks.trial_overhead [--trials 200] [--json]
 
@@ -118,7 +118,7 @@ def measure(trials: int) -> Figures:
         os.environ["NIGHTSHIFT_HOME"] = str(home)
         connect.settle_in(home)
         bare = partial(run_bare, problem, child_environment(str(home), "bare"))
-        alone = start_up() | {"bare_pair_ms/before": spread([bare() for _ in range(20)])}
+        alone = {"bare_pair_ms/before": spread([bare() for _ in range(20)])}
         with connect.prefect_server(None, home) as url:
             (stopwatch := Stopwatch(bare)).attach()
             run = partial(run_campaign, stopwatch, url, str(problem))
@@ -134,13 +134,6 @@ def run_bare(problem: Path, environment: dict[str, str]) -> float:
     return sum(timed(program, cwd=problem, env=environment) for program in programs)
 
 
-def start_up() -> Figures:
-    """`nightshift --help` and an interpreter that does nothing, in turn."""
-    arguments = {"help_ms": ["-m", "flows.cli", "--help"], "help_ms/python_alone": ["-c", "pass"]}
-    turns = [{key: timed(some) for key, some in arguments.items()} for _ in range(7)]
-    return {key: spread([turn[key] for turn in turns]) for key in arguments}
-
-
 def timed(arguments: list[str], **where: Any) -> float:
     started = time.perf_counter()
     subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL, **where)
@@ -154,7 +147,7 @@ def run_campaign(watch: Stopwatch, url: str, problem: str, name: str, to: str | 
     watch.laps = []
     with Watch(name, Console(quiet=True)):
         end = campaign(problem, name, rule="greedy", trials=trials, tracking=to, seed=0, return_state=True)
-    connect.drain()
+    connect.drain(url)
     connect.wait_for_rows(url, str(end.state_details.flow_run_id))
     if not end.is_completed() or len(watch.laps) != trials + 1:
         raise RuntimeError(f"{name}: timed {len(watch.laps)} of {trials + 1} trials; {end!r}")

@@ -1,6 +1,6 @@
-"""The Prefect Block that says which language model proposes, where it is, and who we are there.
+"""The Prefect Block for a language model: its name, endpoint, key and prices.
 
-Saved once, read by every campaign whose proposer asks a language model and names none:
+Saved once, and used by every campaign whose proposer needs a language model and names none:
 
     LLM(models=["anthropic/claude-sonnet-4-5"], key_variable="ANTHROPIC_API_KEY", max_usd=5).save("nightshift")
 
@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, SecretStr, model_validator
 
 
 class LLM(Block):
-    """Which language model, where it is, and who we are there.
+    """A language model: its name, endpoint, key and prices.
 
     Example:
         Load a stored LLM block:
@@ -32,7 +32,7 @@ class LLM(Block):
     model_config = ConfigDict(hide_input_in_errors=True)
     _block_type_name = "Nightshift LLM"
     _block_type_slug = "nightshift-llm"
-    _description = "Which language model, where it is, and who we are there."
+    _description = "A language model: its name, endpoint, key and prices."
 
     provider: str | None = Field(
         default=None,
@@ -81,7 +81,7 @@ class LLM(Block):
         if self.key is not None and self.key_variable is not None:
             raise ValueError("key and key_variable are both given: give the one that holds the key")
         if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
-            # Not shown: somebody may have put the key itself here.
+            # The value is not shown: it may be the key itself.
             raise ValueError(
                 "key_variable is no name of a variable: give one, such as OPENAI_API_KEY, or use key"
             )

@@ -1,6 +1,6 @@
-"""The Prefect Block that says how a machine is divided into slots, in each of which one training runs at a time.
+"""The Prefect Block for a machine's slots, each of which runs one training at a time.
 
-Saved once, read by every campaign that starts:
+Saved once, and used by every campaign that starts:
 
     Machine(gpus=[[0, 1], [2, 3]], cpu_slots=4).save("nightshift", overwrite=True)
 
@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 
 class Machine(Block):
-    """How a machine is divided into slots, in each of which one training runs at a time.
+    """A machine's division into slots, each of which runs one training at a time.
 
     Example:
         Load a stored Machine block:
@@ -30,19 +30,19 @@ class Machine(Block):
 
     _block_type_name = "Nightshift machine"
     _block_type_slug = "nightshift-machine"
-    _description = "How a machine is divided into slots, in each of which one training runs at a time."
+    _description = "A machine's division into slots, each of which runs one training at a time."
 
     gpus: list[list[int]] = Field(
         default_factory=list,
-        description="Groups of GPUs, by the numbers that nvidia-smi gives them; one training uses a whole group. "
-        "Left empty, every GPU is a slot by itself.",
+        description="Groups of GPUs, by nvidia-smi's numbers; one training uses a whole group. "
+        "Left empty, every GPU is its own slot.",
         examples=[[[0, 1], [2, 3]]],
     )
     cpu_slots: int | None = Field(
         default=None,
         ge=1,
         le=1024,
-        description="Trainings at once without a GPU; as many as there are usable cores when left out.",
+        description="Trainings at once on the CPU; left out, the number of usable cores.",
         examples=[4],
     )
 

@@ -1,6 +1,6 @@
-"""The Prefect Block that says where MLflow is, for campaigns that share one tracking server.
+"""The Prefect Block for an MLflow server and its login.
 
-Saved once, read by every campaign whose command line names no other place:
+Saved once, and used by every campaign whose command line names no other tracking server:
 
     Tracking(uri="https://mlflow.example.org", token="...").save("nightshift", overwrite=True)
 
@@ -16,7 +16,7 @@ from pydantic import Field, SecretStr, model_validator
 
 
 class Tracking(Block):
-    """Where MLflow is, and who we are there.
+    """An MLflow server and its login.
 
     Example:
         Load a stored tracking block:
@@ -30,7 +30,7 @@ class Tracking(Block):
 
     _block_type_name = "Nightshift tracking"
     _block_type_slug = "nightshift-tracking"
-    _description = "Where MLflow is, and who we are there."
+    _description = "An MLflow server and its login."
 
     uri: str = Field(
         description="Address of the MLflow server (http or https), a database such as "

@@ -1,12 +1,12 @@
-"""Environments: a problem and everything that must not change while it is worked on. One folder each.
+"""Environments: a problem, and everything that stays fixed while it is worked on. One folder each.
 
-A folder holds `environment.toml` (read here), `program.md` (for whoever proposes, a person or a model), and the
-files that its program and its judge need. It may stand in this package or anywhere else:
+A folder holds `environment.toml` (read here), `program.md` (for a person or a model that proposes), and the files of
+its program and its judge. It may be in this package or anywhere else:
 
     metric = "return/mean"          # the objective's name, as it appears in MLflow
     direction = "maximize"          # or "minimize"
     trainer = "ppo"                 # a file of tasks/trainers
-    judge = "control"               # a file of environments/judges; its settings stand in [control]
+    judge = "control"               # a file of environments/judges; its settings are in [control]
     budget_seconds = 12
 
     [control]
@@ -48,7 +48,7 @@ from environments.space import Choice, Float, Space, Value, is_finite
 
 FILE = "environment.toml"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
-"""Folders inside an environment that are nobody's content, and are not copied when it is frozen."""
+"""Folders inside an environment that are not part of its content, and are not copied when it is frozen."""
 
 
 class Environment(BaseModel):
@@ -59,48 +59,48 @@ class Environment(BaseModel):
     name: str
     folder: Path
     prepared: Path | None = None
-    """What its recipe makes, for whoever runs it; None where it has none (`tasks.recipes.preparing`)."""
+    """Folder of its recipe's output; None without a recipe (`tasks.recipes.preparing`)."""
     title: str = ""
     metric: str = Field(pattern=METRIC)
     """The objective's name."""
     direction: Literal["maximize", "minimize"]
     range: tuple[float, float] | None = None
-    """The least and the largest value that one unit can have; a score beyond it is none."""
+    """Smallest and largest possible value of one unit; a score outside is rejected."""
     trainer: str
     judge: Judge
     budget_seconds: float = Field(gt=0, le=14 * 86_400)
     """Training time of one run, from ready to the end, on the engine's clock."""
     budget_steps: int = Field(default=0, ge=0)
-    """Steps after which the program stops by itself; 0 = none. With both, the one that is reached first binds."""
+    """Steps after which the program stops by itself; 0 = none. Whichever budget is reached first binds."""
     startup_seconds: float = Field(default=15.0, gt=0, le=3_600)
-    """How long a program may prepare before its budget starts to run all the same."""
+    """After so many seconds the budget starts, even if the program is not ready."""
     grace_seconds: float = Field(default=5.0, gt=0, le=600)
     """Between SIGTERM at the end of the budget and the kill: time to save a checkpoint."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: int = Field(default=1, ge=1, le=64)
-    """GPUs that one run needs, where it runs on GPUs."""
+    """GPUs per run, where it runs on GPUs."""
     program: tuple[str, ...] = ()
-    """Files or folders of the environment that make up its program; empty = the trainer's own file, as train.py."""
+    """Files or folders of the environment's own program; empty = the trainer's file, as train.py."""
     train_cmd: str = "python train.py"
     """How the program is started. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
     check_cmd: str = ""
-    """How an edited program is asked whether it could start; empty: by some seconds of training."""
+    """Command that checks whether an edited program can start; empty: some seconds of training."""
     editable: tuple[str, ...] = ("train.py",)
     """Files of the program that a code edit may change."""
     required_calls: tuple[str, ...] = ()
     """Calls that an edited program must still make, such as `optimizer.step`."""
     readable: tuple[str, ...] = ()
-    """Besides its workspace, what the program may read: paths, in the environment's folder unless absolute."""
+    """Paths that the program may read besides its workspace; relative ones are in the environment's folder."""
     network: bool = False
     """Whether the program may use the network; its trials are then marked."""
     deterministic: bool = False
-    """Whether training draws nothing at random, so that runs under different seeds may come out the same."""
+    """Whether training uses no randomness, so that runs under different seeds may coincide."""
     allow_untrained: bool = False
     """Whether a program that is good without training may be shipped."""
     cancel: dict[str, dict[str, Value]] = Field(default_factory=dict)
-    """Options of cancellers that fit this problem, by canceller: how soon progress says something of the end."""
+    """Options of early stopping that fit this problem, by canceller: how soon progress predicts the final score."""
     prepare: Recipe | None = None
-    """What is made once, before the first run."""
+    """Program that makes data once, before the first run."""
     limits: Limits = Limits()
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Value] = Field(default_factory=dict)
@@ -123,7 +123,7 @@ class Environment(BaseModel):
             return guards
         if info.data.get("metric") in guards:
             raise ValueError(f"{info.data['metric']!r} is the objective: guard what stands beside it")
-        # Where there is no direction, its own refusal says so.
+        # A missing direction is reported by its own check.
         way = {"direction": info.data["direction"]} if "direction" in info.data else {}
         return {name: way | own if isinstance(own, dict) else own for name, own in guards.items()}
 
@@ -151,7 +151,7 @@ class Environment(BaseModel):
         return {name: parameter.default for name, parameter in self.space.items()} | self.fixed
 
     def complete(self, params: Mapping[str, Value]) -> dict[str, Value]:
-        """The baseline's parameters with `params` laid over them, each checked against the space.
+        """The baseline's parameters with `params` replacing some, each checked against the space.
 
         Raises:
             Refused: an unknown parameter, a fixed one, or a value outside its range.
@@ -171,16 +171,16 @@ class Environment(BaseModel):
         return complete
 
     def content(self) -> dict[str, Path]:
-        """What a campaign freezes, by its name there: the files of the folder, and our helpers that the recipe uses."""
+        """The files that a campaign freezes, by their name there: the folder's, and the helpers of its recipe."""
         helpers = self.prepare.helper_files(self.folder) if self.prepare else ()
         own = {file.relative_to(self.folder).as_posix(): file for file in files(self.folder)}
         return own | {f"{FROZEN}/{helper}.py": path for helper, path in helpers}
 
     def check(self) -> None:
-        """Everything that can be known wrong before anything starts.
+        """Check everything that can be checked before a run.
 
         Raises:
-            Refused: files that are missing, a problem that its judge cannot judge.
+            Refused: a file is missing, or the judge cannot judge this problem.
         """
         own = [("program", name) for name in self.program]
         if self.prepare:
@@ -210,7 +210,7 @@ class Environment(BaseModel):
                 raise Refused(f"{self.folder / FILE}: {key}: {str(self.folder / path)!r} does not exist")
             inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
             if not inside and not Path(path).is_absolute():
-                # It would be looked for beside the frozen copy, where other things lie.
+                # It would be looked for beside the frozen copy, where other files are.
                 raise Refused(
                     f"{self.folder / FILE}: {key}: {path!r} leads out of the environment's folder: give it as an "
                     f"absolute path, {str((self.folder / path).resolve())!r}"
@@ -231,7 +231,7 @@ class Environment(BaseModel):
 
 
 def judge_name(judge: Judge) -> str:
-    """The plug-in's name: its file's."""
+    """The plug-in's name, which is that of its file."""
     return type(judge).__module__.rpartition(".")[2]
 
 
@@ -256,12 +256,12 @@ def find(reference: str) -> Path:
 
 
 def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> Environment:
-    """Read a folder's environment.toml, with dotted `overrides` ({"control.episodes": 20}) laid over it.
+    """Read a folder's environment.toml, with dotted `overrides` such as {"control.episodes": 20}.
 
-    The environment is called `name`, or else as its folder is.
+    The environment's name is `name`, or else the folder's.
 
     Raises:
-        Refused: one line for each thing that is wrong, with file, key, value and remedy.
+        Refused: one line per error, with file, key, value and remedy.
     """
     source = str(folder / FILE)
     try:
@@ -284,7 +284,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
 
 
 def _judge(table: dict[str, Any], source: str) -> Judge:
-    """Build the judge that the table names; its section leaves the table."""
+    """Make the judge that the table names; its section is removed from the table."""
     name = table.pop("judge", None)
     if not isinstance(name, str):
         raise Refused(
@@ -301,7 +301,7 @@ def _judge(table: dict[str, Any], source: str) -> Judge:
 
 
 def _lay_over(table: dict[str, Any], key: str, value: Value) -> None:
-    """Set a dotted key in nested tables; tables on the way are made."""
+    """Set a dotted key in nested tables; missing tables are created."""
     *path, last = key.split(".")
     for part in path:
         table = table.setdefault(part, {})
@@ -311,7 +311,7 @@ def _lay_over(table: dict[str, Any], key: str, value: Value) -> None:
 
 
 def files(folder: Path) -> Iterator[Path]:
-    """The content of an environment's folder: every regular file, in a stable order."""
+    """Every regular file of an environment's folder, in a stable order."""
     for path in sorted(folder.rglob("*")):
         if path.is_file() and not NOT_FROZEN & set(path.relative_to(folder).parts):
             yield path

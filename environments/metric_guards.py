@@ -1,4 +1,4 @@
-"""Guards: figures that may not get much worse while the objective gets better. One table each:
+"""Guards: metrics besides the objective that must not get much worse. One table each:
 
 [guards."source/windy"]
 margin = 20                     # how much worse it may get, in its own unit
@@ -13,15 +13,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Guard(BaseModel):
-    """How much worse one figure that the judge measures besides the score may get."""
+    """How much worse a metric that the judge measures besides the score may get."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     margin: float = Field(ge=0, allow_inf_nan=False)
-    """In the figure's own unit; 0 = it may not get worse at all."""
+    """In the metric's own unit; 0 = it must not get worse at all."""
     direction: Literal["maximize", "minimize"] = "maximize"
-    """Which way the figure is better; in an environment the objective's, unless stated."""
+    """The metric's direction; in an environment the objective's, unless stated."""
 
     def loss(self, now: float, before: float) -> float:
-        """By how much the figure got worse, in its own unit; negative where it got better."""
+        """How much worse the metric got, in its own unit; negative where it got better."""
         return before - now if self.direction == "maximize" else now - before

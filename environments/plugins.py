@@ -1,6 +1,6 @@
-"""Plug-ins: a file (or folder) in a package is the registry; its name is the name used everywhere.
+"""Plug-ins: each file (or folder) of a package is one, under its file name.
 
-Names are listed without importing, so an optional dependency that is missing hurts only its user.
+Names are listed without importing, so a missing optional dependency affects only the plug-in that needs it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Refused(Exception):
-    """What was asked for cannot be run. The message states fact, value and remedy; nothing was started."""
+    """The request cannot be run, and nothing was started. The message states fact, value and remedy."""
 
 
 def names(package: str) -> tuple[str, ...]:
@@ -31,17 +31,17 @@ def names(package: str) -> tuple[str, ...]:
 
 
 def folder(package: str) -> Path:
-    """Where a package's files are."""
+    """A package's folder."""
     origin = importlib.import_module(package).__file__
     assert origin is not None, f"{package} has no __init__.py"
     return Path(origin).parent
 
 
 def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
-    """The one public subclass of `base` that the plug-in's own file defines.
+    """The one public subclass of `base` that the plug-in's file defines.
 
     Raises:
-        Refused: no such plug-in (with the near miss), or a package that it needs is not installed.
+        Refused: there is no such plug-in (suggests the nearest name), or a package that it needs is not installed.
     """
     require(name, names(package), base.__name__.lower(), where)
     try:
@@ -66,10 +66,10 @@ def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
 
 
 def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> M:
-    """A plug-in by name whose fields are its options, which are checked.
+    """A plug-in by name, with options for its fields.
 
     Raises:
-        Refused: no such plug-in, or an option that it does not take.
+        Refused: there is no such plug-in, or an option is unknown or invalid.
     """
     cls = load(package, name, base)
     try:
@@ -79,7 +79,7 @@ def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> 
 
 
 def require(name: str, known: Iterable[str], what: str, where: str = "") -> None:
-    """Refuse an unknown name with the near miss and everything available; `where` (file and key) comes first."""
+    """Refuse an unknown name, suggesting the nearest and listing all; `where` (file and key) comes first."""
     known = tuple(known)
     if name in known:
         return
@@ -90,7 +90,7 @@ def require(name: str, known: Iterable[str], what: str, where: str = "") -> None
 
 
 def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> Refused:
-    """A pydantic error as one line per fact: where it stands, what is wrong, what was given."""
+    """A pydantic error as one line per fault: its place, the fault, the given value."""
     known, lines = tuple(known), []
     for fault in error.errors():
         path = [str(part) for part in fault["loc"] if part not in ("float", "int", "choice")]
@@ -101,7 +101,7 @@ def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> R
 
 
 def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
-    """What is wrong, and what was given."""
+    """The fault and the given value."""
     kind, given = fault["type"], fault["input"]
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)

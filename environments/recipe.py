@@ -1,14 +1,13 @@
-"""Recipes: what an environment needs to have made once, before its first run. The [prepare] of environment.toml:
+"""Recipes: a program that makes an environment's data once, before its first run. The [prepare] of environment.toml:
 
 [prepare]
-program = "prepare.py"          # run as `python prepare.py FOLDER`; settings.json lies in FOLDER
-files = ["taskset.py"]          # of the environment, that the program reads besides
-helpers = ["making"]            # of environments/helpers, which it may import
+program = "prepare.py"          # run as `python prepare.py FOLDER`; FOLDER holds settings.json
+files = ["taskset.py"]          # more files of the environment that the program reads
+helpers = ["making"]            # modules of environments/helpers that it imports
 settings = { questions = 5000 }
 
-It writes two folders into FOLDER: `data`, which training may read, and `judge`, which only the judge can. What it has
-made is kept under the hash of the recipe, and made once for all campaigns (tasks/recipes/preparing.py says where and
-how).
+It writes two folders into FOLDER: `data`, which training may read, and `judge`, which only the judge reads. The output
+is stored under the hash of the recipe and shared by all campaigns (tasks/recipes/preparing.py).
 """
 
 from __future__ import annotations
@@ -25,29 +24,29 @@ from environments import plugins
 from environments.plugins import Refused
 
 VERSION = 1
-"""Of what a recipe's folder looks like; part of every digest."""
+"""Version of the layout of a recipe's folder; part of every digest."""
 HELPERS, FROZEN = "environments.helpers", "helpers"
-"""Where helpers are: of ours, and in the folder of a frozen environment."""
+"""The package of the helpers, and their folder in a frozen environment."""
 DATA, JUDGE, SETTINGS = "data", "judge", "settings.json"
 TRAIN, POOLS = "train", ("search", "confirm", "report")
-"""Files of questions, NAME.jsonl: what training may read, in `data`; what the judge asks, in `judge`."""
+"""Files of questions, NAME.jsonl: the training questions in `data`, the judge's in `judge`."""
 
 
 class Recipe(BaseModel):
-    """A program that makes what training and judging need: questions, a base model."""
+    """A program that makes the data for training and judging: questions, a base model."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     program: str = Field(
         default="prepare.py", description="File of the environment, run as `python FILE FOLDER`."
     )
-    files: tuple[str, ...] = Field(default=(), description="Files of the environment that it reads besides.")
+    files: tuple[str, ...] = Field(default=(), description="More files of the environment that it reads.")
     helpers: tuple[Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")], ...] = Field(
-        default=(), description="Modules of Nightshift's own that it imports, by name."
+        default=(), description="Modules of environments/helpers that it imports, by name."
     )
-    settings: dict[str, Any] = Field(default={}, description="What it reads as settings.json.")
-    seconds: float = Field(default=3600, gt=0, le=7 * 86_400, description="How long it may take.")
-    disk_gb: float = Field(default=1, gt=0, le=1e6, description="Free space that it needs, in GiB.")
+    settings: dict[str, Any] = Field(default={}, description="Content of its settings.json.")
+    seconds: float = Field(default=3600, gt=0, le=7 * 86_400, description="Longest duration, in seconds.")
+    disk_gb: float = Field(default=1, gt=0, le=1e6, description="Disk space that it needs, in GiB.")
     network: bool = Field(default=False, description="Whether it may use the network.")
 
     @field_validator("settings")
@@ -60,10 +59,10 @@ class Recipe(BaseModel):
         return settings
 
     def texts(self, folder: Path) -> Iterator[tuple[Path, str]]:
-        """The files that it is made of, and what each is called where it runs.
+        """The recipe's files, and the name of each where it runs.
 
         Args:
-            folder: of the environment.
+            folder: The environment's.
 
         Raises:
             Refused: there is no such helper, or the environment has a file of that name.
@@ -74,7 +73,7 @@ class Recipe(BaseModel):
             yield path, self._beside(helper)
 
     def helper_files(self, folder: Path) -> Iterator[tuple[str, Path]]:
-        """Each helper by name, and where it is: the copy that was frozen with the environment, or else ours.
+        """Each helper's name and file: the copy frozen with the environment, or else the bundled one.
 
         Raises:
             Refused: there is no such helper, or the environment has a file of that name.
@@ -85,23 +84,23 @@ class Recipe(BaseModel):
                 path = plugins.folder(HELPERS) / f"{helper}.py"
             if Path(self._beside(helper)) in map(Path, (self.program, *self.files)):
                 raise Refused(
-                    f"{folder}: [prepare] helpers: {helper!r} would lie in place of its own {self._beside(helper)}: "
-                    "rename that"
+                    f"{folder}: [prepare] helpers: {helper!r} would replace the environment's {self._beside(helper)}: "
+                    "rename that file"
                 )
             yield helper, path
 
     def _beside(self, helper: str) -> str:
-        """What a helper is called, so that its program can import it."""
+        """The file name of a helper, beside the program that imports it."""
         return (Path(self.program).parent / f"{helper}.py").as_posix()
 
     def digest(self, texts: Iterable[tuple[Path, str]]) -> str:
-        """16 hexadecimal digits, of the recipe's files and of its settings.
+        """Digest of the recipe's files and settings, 16 hexadecimal digits.
 
         Args:
-            texts: its files, and what each is called, as `texts` has them.
+            texts: Its files and their names, as from `texts`.
 
         Raises:
-            Refused: one of them is no file.
+            Refused: one of them is not a file.
         """
         hashed = hashlib.sha256(f"{VERSION} {json.dumps(self.settings, sort_keys=True)}".encode())
         for path, name in texts:

@@ -1,7 +1,7 @@
-"""Opening what an untrusted program left: no link is followed, no named pipe is waited for.
+"""Safe opening of an untrusted program's files: no link is followed, no named pipe is waited for.
 
-Both functions take a descriptor of the folder that the path starts in; with it, and a path of one name, nothing
-that the program does meanwhile to the folders above can lead elsewhere.
+Both functions take the descriptor of the folder in which the path starts. With it, and a path of a single name, the
+program cannot redirect the access by changing the folders above.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ _PLAINLY = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOC
 
 
 class NotPlain(OSError):
-    """It is there and can be opened, and is no regular file."""
+    """The path can be opened, but is not a regular file."""
 
 
 def open_file(path: str | Path, within: int | None = None) -> BinaryIO:
     """Open a regular file for reading.
 
     Raises:
-        NotPlain: a folder, a named pipe or a device.
-        OSError: it is missing, a link, a socket, or may not be read.
+        NotPlain: it is a folder, a named pipe or a device.
+        OSError: it is missing, a link or a socket, or cannot be read.
     """
     descriptor = os.open(path, _PLAINLY, dir_fd=within)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -38,11 +38,11 @@ def open_folder(path: str | Path, within: int | None = None) -> int:
     """The descriptor of a folder, for the caller to close.
 
     Raises:
-        OSError: it is missing, a link, no folder, or may not be read.
+        OSError: it is missing, a link or not a folder, or cannot be read.
     """
     return os.open(path, _PLAINLY | os.O_DIRECTORY, dir_fd=within)
 
 
 def is_programs_doing(error: OSError) -> bool:
-    """Whether it says that a path is missing, replaced, no plain file or closed to us; else the machine is at fault."""
+    """Whether the program caused it: the path is missing, replaced, not plain or unreadable. Else the machine did."""
     return error.errno in _BY_PROGRAM

@@ -1,4 +1,4 @@
-"""The search space: what a proposer may vary, and how. Written in environment.toml under `[space.NAME]`."""
+"""The search space: the parameters that a proposer varies. Written in environment.toml under `[space.NAME]`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 Value = int | float | str | bool
 
 LARGEST_INT = 2**53
-"""Beyond it a float, which every scale is made of, no longer tells two neighbours apart."""
+"""Above it a float no longer distinguishes neighbouring integers."""
 
 
 def is_finite(value: Value) -> bool:
-    """Whether JSON, and with it every file of ours, can hold the value."""
+    """Whether JSON can hold the value."""
     return not isinstance(value, float) or math.isfinite(value)
 
 
 class _Range(BaseModel):
-    """What Float and Int share: bounds, a scale, and a default within the bounds."""
+    """Bounds, a scale, and a default within the bounds, shared by Float and Int."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=False)
 
@@ -108,7 +108,7 @@ class Int(_Range):
 
 
 class Choice(BaseModel):
-    """One of a few values, without an order."""
+    """One of a few unordered values."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -129,7 +129,7 @@ class Choice(BaseModel):
         return self.values[int(rng.integers(len(self.values)))]
 
     def grid(self, points: int) -> tuple[Value, ...]:
-        """All values: a choice has no scale to thin out, so `points` does not matter."""
+        """All values: a choice has no scale, so `points` is ignored."""
         return self.values
 
     def check(self, value: Value) -> Value:

@@ -1,19 +1,38 @@
 """The flows, and the `nightshift` command over them.
 
-The four packages have everyday names, so another project's `tasks` or a stray `tasks.py` can stand before
-ours on the path. Half of one checkout with half of another would run, and lie; so their places are compared
-here, before any of them is imported.
+The four packages have everyday names, so another project's `tasks` or a stray `tasks.py` can come first on the path.
+Half of one checkout would then run with half of another. So their places are compared here, before any is imported.
 """
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 _CHECKOUT = Path(__file__).resolve().parent.parent
+_MOVED = {"flows.proving": "flows.certify"}
+"""Modules that deployments of earlier versions name, and where their flow is now."""
 
 
-def _refuse_a_stranger(package: str) -> None:
+class _Moved:
+    """The last finder of sys.meta_path: explains why a flow is no longer where a deployment says."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        """Find nothing.
+
+        Raises:
+            ImportError: the module has moved.
+        """
+        if name in _MOVED:
+            raise ImportError(
+                f"{name} is now {_MOVED[name]}: this deployment was made by an earlier version of Nightshift, "
+                "deploy it again with `prefect --no-prompt deploy --all`"
+            )
+
+
+def _check_place(package: str) -> None:
     """Check that a package stands beside `flows`.
 
     Raises:
@@ -24,14 +43,15 @@ def _refuse_a_stranger(package: str) -> None:
         raise ImportError(
             f"there is no `{package}` beside {_CHECKOUT / 'flows'}: this checkout is incomplete"
         )
-    found = Path([*(spec.submodule_search_locations or ()), spec.origin or ""][0]).resolve()
-    if found.parent != _CHECKOUT:
+    place = Path([*(spec.submodule_search_locations or ()), spec.origin or ""][0]).resolve()
+    if place.parent != _CHECKOUT:
         raise ImportError(
-            f"`flows` comes from {_CHECKOUT / 'flows'}, but `{package}` from {found}: "
+            f"`flows` comes from {_CHECKOUT / 'flows'}, but `{package}` from {place}: "
             "two projects are mixed. "
-            f"Take {found.parent} off PYTHONPATH, or start from another folder than that one."
+            f"Take {place.parent} off PYTHONPATH, or start from another folder than that one."
         )
 
 
 for _package in ("tasks", "blocks", "environments"):
-    _refuse_a_stranger(_package)
+    _check_place(_package)
+sys.meta_path.append(_Moved)

@@ -1,12 +1,12 @@
-"""Fences: machine-wide locks of a part of the machine, such as a GPU, that hold as long as anybody uses it.
+"""Machine-wide locks of a part of the machine, such as a GPU, that hold as long as any process uses it.
 
-A part has two files in one folder, which belongs to everybody:
+A part has two files in one folder, which every user of the machine may write:
 
-    NAME.lock    flock, exclusive: held by the engine through a descriptor that no program inherits. It says who.
+    NAME.lock    flock, exclusive: held by the engine through a descriptor that no program inherits. Names the holder.
     NAME.fence   flock, shared: held by the engine and, through a descriptor that they inherit, by all of its programs.
 
-The kernel frees the first when the engine dies, whatever its programs do to the descriptor that they have; the second
-when the last of them is gone. The fence is a FIFO, for nothing that a program writes to it stays there.
+The kernel frees the lock when the engine dies, whatever its programs do to their descriptor, and the fence when the
+last of them is gone. The fence is a FIFO, so nothing that a program writes to it is kept.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class LockHolder:
 
     pid: int
     started: str
-    """When that process was started, as `identity` has it: a later one may have its pid."""
+    """Start of that process, as `identity` gives it: a later process may have the same pid."""
 
     @property
     def is_alive(self) -> bool:
@@ -50,25 +50,25 @@ class LockHolder:
 
 
 def folder() -> Path:
-    """Where the locks of this machine lie."""
+    """The folder of this machine's locks."""
     return Path(tempfile.gettempdir()) / "nightshift-slots"
 
 
 def prepare(folder: Path) -> None:
-    """Make the folder, which every user of this machine may put files into.
+    """Create the folder, writable for every user of this machine.
 
     Raises:
-        Refused: something else has its name.
+        Refused: the path exists and is not a folder.
     """
     with contextlib.suppress(FileExistsError):
         folder.mkdir()
         folder.chmod(0o1777)  # whatever the umask
     if not stat.S_ISDIR(folder.lstat().st_mode):
-        raise Refused(f"{folder} is no folder, and slots are locked in one of that name: remove it")
+        raise Refused(f"{folder} must be a folder for the locks of slots, and is not: remove it")
 
 
 def take(lock: Path) -> int | None:
-    """Hold a lock: a descriptor to `release`; None while somebody else holds it."""
+    """Take a lock: a descriptor to `release`, or None while another process holds it."""
     descriptor = _opened(lock)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +81,7 @@ def take(lock: Path) -> int | None:
 
 
 def note(lock: int) -> None:
-    """Write down that this process holds the lock."""
+    """Write into the lock file that this process holds it."""
     holder = {"pid": os.getpid(), "started": identity(os.getpid())}
     os.pwrite(lock, f"{json.dumps(holder)}\n".encode(), 0)
 
@@ -102,7 +102,7 @@ def noted(lock: Path) -> LockHolder | None:
 
 
 def is_held(lock: Path) -> bool:
-    """Whether somebody holds it at this moment."""
+    """Whether a process holds the lock now."""
     with os.fdopen(os.open(lock, os.O_RDONLY | SAFE)) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -112,16 +112,16 @@ def is_held(lock: Path) -> bool:
 
 
 def describe(lock: Path) -> str:
-    """Who holds it, in words."""
+    """The holder, in words."""
     holder = noted(lock)
     return str(holder) if holder and holder.is_alive else "a process that has not said which"
 
 
 def open_fence(path: Path) -> int:
-    """A descriptor of a fence, for programs to inherit.
+    """Open a fence: a descriptor for programs to inherit.
 
     Raises:
-        Refused: something else has its name.
+        Refused: the path exists and is not a FIFO.
     """
     with contextlib.suppress(FileExistsError):
         os.mkfifo(path)
@@ -129,15 +129,15 @@ def open_fence(path: Path) -> int:
     first = os.open(path, os.O_RDONLY | os.O_NONBLOCK | SAFE)
     try:
         if not stat.S_ISFIFO(os.fstat(first).st_mode):
-            raise Refused(f"{path} is no fence of ours: remove it")
-        # The keeper hands bubblewrap its filter at a number of its own choice.
+            raise Refused(f"{path} is not a FIFO, so it is not a fence of Nightshift: remove it")
+        # The supervisor passes bubblewrap its filter at a fixed number, which must stay free.
         return fcntl.fcntl(first, fcntl.F_DUPFD_CLOEXEC, FILTER_DESCRIPTOR + 1)
     finally:
         os.close(first)
 
 
 def put_up(fence: int) -> bool:
-    """Hold a fence, shared with whoever inherits it; False while anybody is left from before. Needs its lock."""
+    """Hold a fence, shared with its heirs; False while a process of an earlier holder is left. Needs its lock."""
     try:
         fcntl.flock(fence, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -148,7 +148,7 @@ def put_up(fence: int) -> bool:
 
 def _opened(lock: Path) -> int:
     while True:
-        # Not O_CREAT alone: in a folder of everybody the kernel may refuse it for a file of somebody else's.
+        # Not O_CREAT alone: in a sticky folder the kernel may refuse it for a file of another user.
         with contextlib.suppress(FileNotFoundError):
             return os.open(lock, os.O_RDWR | SAFE)
         with contextlib.suppress(FileExistsError):
@@ -158,7 +158,7 @@ def _opened(lock: Path) -> int:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file is still the one of that name."""
+    """Whether the path still names the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""How much memory of each GPU is in use while a program runs, as NVIDIA's management library (NVML) tells it.
+"""GPU memory in use while a program runs, from NVIDIA's management library (NVML).
 
-The package `nvidia-ml-py` (module `pynvml`) is optional, and so is the driver: without either nothing is measured.
-What is read is the memory of the whole GPU, the driver's own part included: a slot's GPUs belong to one training.
-Calls: nvmlDeviceGetHandleByUUID, which takes parts of a GPU (MIG) too, and nvmlDeviceGetMemoryInfo, in bytes.
+The package `nvidia-ml-py` (module `pynvml`) and the driver are optional: without them nothing is measured.
+The figure is that of the whole GPU, the driver's part included: a slot's GPUs belong to one training.
+Calls: nvmlDeviceGetHandleByUUID, which accepts MIG instances too, and nvmlDeviceGetMemoryInfo, in bytes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 SECONDS = 1.0
-"""Between two looks. A peak that is shorter than that may be missed."""
+"""Between two samples. A shorter peak may be missed."""
 END_SECONDS = 2.0
-"""How long the last look may take; a driver that hangs is left alone."""
+"""How long the last sample may take; a driver that hangs is not waited for."""
 
 Reader = Callable[[], tuple[int, ...]]
-"""What is in use of each GPU now, in bytes; raises OSError when that cannot be told."""
+"""Reads the memory in use on each GPU, in bytes; raises OSError when it cannot."""
 
 
 def nvml(uuids: Sequence[str]) -> Reader | None:
-    """A reader of these GPUs; None without the package, or a driver that knows them all."""
+    """A reader of these GPUs; None without the package, or without a driver that knows them all."""
     try:
         pynvml = importlib.import_module("pynvml")
     except ImportError:
@@ -43,10 +43,7 @@ def nvml(uuids: Sequence[str]) -> Reader | None:
 
 
 class Sampler:
-    """The largest use of each GPU between its start and its end, looked at in a thread of its own.
-
-    A thread, since a driver may take its time, and the clock of a training must not wait for it.
-    """
+    """Peak memory of each GPU, sampled in a thread so that a slow driver does not delay the training's clock."""
 
     def __init__(
         self,
@@ -75,7 +72,7 @@ class Sampler:
         while read is not None:
             try:
                 now = read()
-            except OSError:  # a GPU that fell off the bus: what was seen until then stays
+            except OSError:  # a GPU that fell off the bus: keep the peaks so far
                 return
             self.peaks = tuple(map(max, now, self.peaks or now))
             if self._over.wait(self._seconds):

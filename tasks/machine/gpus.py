@@ -1,9 +1,9 @@
-"""Which GPUs this machine has and who computes on them, as NVIDIA's own command tells it.
+"""The GPUs of this machine and the processes that compute on them, from `nvidia-smi`.
 
 Read from `nvidia-smi --query-gpu=... --format=csv,noheader,nounits` and `--query-compute-apps=...`. The format and
-`[N/A]` are described in the manual, nvidia-smi(1); the fields in `nvidia-smi --help-query-gpu` and
-`--help-query-compute-apps`: a line for each GPU or process, fields parted by a comma and a space, memory in MiB,
-and in brackets why a field has no value. It may print warnings between the lines.
+`[N/A]` are described in nvidia-smi(1), the fields in `nvidia-smi --help-query-gpu` and `--help-query-compute-apps`:
+one line per GPU or process, fields separated by a comma and a space, memory in MiB, and in brackets why a field has
+no value. Warnings may stand between the lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COMMAND = "nvidia-smi"
 FORMAT = "--format=csv,noheader,nounits"
 GPU_FIELDS = ("index", "uuid", "memory.total", "memory.used", "name")
 PROCESS_FIELDS = ("gpu_uuid", "pid", "used_memory", "process_name")
-"""The name comes last: it is the one that may hold a comma."""
+"""The name comes last, as only a name may hold a comma."""
 NO_VALUE = ("n/a", "not supported", "not found", "insufficient permissions", "unknown", "")
 GIB, MIB = 2**30, 2**20
 T = TypeVar("T")
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU; sizes in bytes, None where the driver does not tell."""
+    """A GPU; sizes in bytes, None where the driver reports none."""
 
     index: int
     uuid: str
@@ -45,25 +45,25 @@ class GpuProcess:
     """A process that computes on a GPU."""
 
     gpu: str
-    """The uuid of the GPU, or of a part of one."""
+    """UUID of the GPU or MIG instance."""
     pid: int | None
     memory: int | None
     """Bytes of the GPU's memory."""
     command: str
     trial: str = ""
-    """The campaign and trial that it belongs to, as in night-1/0007; empty when it is none of ours."""
+    """Its campaign and trial, as in night-1/0007; empty when it is not Nightshift's."""
 
 
 def can_be_asked() -> bool:
-    """Whether there is a command to ask."""
+    """Whether nvidia-smi is installed."""
     return shutil.which(COMMAND) is not None
 
 
 def ask_gpus() -> tuple[list[Gpu], list[str]]:
-    """The GPUs of this machine, and the words of the command that tell of none.
+    """The GPUs of this machine, and the other lines that the command printed.
 
     Raises:
-        Unanswered: the command fails, or has not ended in time.
+        Unanswered: the command failed or timed out.
         OSError: it cannot be started.
     """
     return parse_gpus(ask([COMMAND, f"--query-gpu={','.join(GPU_FIELDS)}", FORMAT]))
@@ -75,11 +75,10 @@ def ask_holders() -> tuple[list[GpuProcess], list[str]]:
 
 
 def visible(found: Sequence[Gpu], stated: str | None) -> list[Gpu]:
-    """Those that CUDA_VISIBLE_DEVICES leaves visible, in its order; None leaves all.
+    """The GPUs that CUDA_VISIBLE_DEVICES (`stated`) leaves visible, in its order; None leaves all.
 
-    As CUDA reads it: numbers, or UUIDs that may be cut short, up to the first that names none. A number is taken as
-    nvidia-smi counts, which is CUDA's own order where all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID.
-    A part of a GPU (MIG) stands for itself.
+    Read as CUDA does: numbers or UUID prefixes, up to the first that matches nothing. Numbers count as in nvidia-smi,
+    which is CUDA's order where all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID. MIG instances are kept as named.
     """
     if stated is None:
         return list(found)
@@ -100,7 +99,7 @@ def _names(word: str, gpu: Gpu) -> bool:
 
 
 def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
-    """The GPUs, and the lines that tell of none."""
+    """The GPUs, and the other lines."""
 
     def gpu(index: str, uuid: str, memory: str, used: str, name: str) -> Gpu:
         return Gpu(int(index), uuid, name, _bytes(memory), _bytes(used))
@@ -122,7 +121,7 @@ def known(holder: GpuProcess) -> GpuProcess:
     if holder.pid is None:
         return holder
     trial = ""
-    with contextlib.suppress(psutil.Error):  # it is somebody else's, which cannot be read, or gone
+    with contextlib.suppress(psutil.Error):  # another user's, or gone
         trial = psutil.Process(holder.pid).environ().get(MARKER, "")
     return GpuProcess(holder.gpu, holder.pid, holder.memory, command_of(holder.pid) or holder.command, trial)
 
@@ -150,7 +149,7 @@ def _has_no_value(text: str) -> bool:
 
 
 def _whole(text: str) -> int | None:
-    """A number; None where it says that it has none, which leaves out what it says of a broken GPU."""
+    """A number, or None for "no value". Raises ValueError for other texts, such as those of a broken GPU."""
     return None if _has_no_value(text) else int(text)
 
 

@@ -1,4 +1,4 @@
-"""Layout: how a machine is divided into slots, as somebody stated it or as it is found."""
+"""How this machine is divided into slots: by the Machine block, or by the GPUs and cores that it has."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ BLOCK = "nightshift"
 
 @dataclass(frozen=True)
 class Layout:
-    """How a machine is divided, as somebody stated it (blocks/machine.py)."""
+    """The division that a Machine block states (blocks/machine.py)."""
 
     gpus: tuple[tuple[int, ...], ...] = ()
-    """Groups of GPUs by nvidia-smi's numbers; empty: each by itself."""
+    """Groups of GPUs by nvidia-smi's numbers; empty: every GPU is its own group."""
     cpu_slots: int | None = None
-    """None: as many as there are usable cores."""
+    """None: the number of usable cores."""
 
     @property
     def stated(self) -> list[list[int]]:
-        """The groups as the block has them."""
+        """The groups as lists, as in the block."""
         return [list(group) for group in self.gpus]
 
 
 def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slots:
-    """The slots for an environment's programs: GPUs if its device may be one and there are any, else the CPU.
+    """The slots for an environment's programs: GPUs if its device allows and there are any, else the CPU.
 
-    GPUs that CUDA_VISIBLE_DEVICES hides from this process are not ours to give.
+    GPUs that CUDA_VISIBLE_DEVICES hides from this process are left out.
 
     Raises:
-        Refused: the layout names a GPU that is not there, a run needs more than there are, or device is cuda and the
+        Refused: the layout names a missing GPU, a run needs more GPUs than a slot has, or device is cuda and the
             driver does not answer.
     """
     on_cpu = Slots(home, cpu_slots=layout.cpu_slots)
-    if environment.device == "cpu" or not gpus.can_be_asked():  # GPUs of another make are nobody's to lock
+    if environment.device == "cpu" or not gpus.can_be_asked():  # GPUs of other makers are not locked
         return on_cpu
     try:
         found, words = gpus.ask_gpus()
@@ -66,12 +66,12 @@ def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slo
 
 
 def saved_layout() -> Layout:
-    """What the Prefect server that this process uses has saved for this machine; nothing stated without any of it.
+    """The layout saved for this machine at the Prefect server, else an empty one.
 
-    That is the Machine block `nightshift-<host>`, for servers that several machines share, else `nightshift`.
+    It is in the Machine block `nightshift-<host>`, for servers that several machines share, else in `nightshift`.
 
     Raises:
-        ConnectionError: PREFECT_API_URL is set, and nothing answers there.
+        ConnectionError: PREFECT_API_URL is set, and no server answers there.
     """
     api = os.environ.get("PREFECT_API_URL")
     if not api:
@@ -99,14 +99,14 @@ def saved_layout() -> Layout:
 
 
 def host() -> str:
-    """This machine's name as a block's may be: a-z, 0-9 and dashes."""
+    """This machine's name with the characters that a block's name may have: a-z, 0-9 and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", platform.node().lower()).strip("-")
 
 
 def _grouped(
     layout: Layout, found: Sequence[Gpu], seen: Sequence[Gpu], each: int
 ) -> tuple[tuple[Gpu, ...], ...]:
-    """The groups that a layout states, as far as all of their GPUs are seen; if it states none, so many in each."""
+    """The layout's groups whose GPUs are all visible; without a layout, the visible GPUs in groups of `each`."""
     if not layout.gpus or not found:
         whole = [tuple(seen[at : at + each]) for at in range(0, len(seen), each)]
         return tuple(group for group in whole if len(group) == each) or tuple(whole)

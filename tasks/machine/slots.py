@@ -1,8 +1,8 @@
-"""Slots: where trainings may run at the same time, on this machine.
+"""The slots of this machine, each for one training at a time.
 
-A slot is a group of GPUs, or a part of the CPU. One training at a time has it, whichever campaign or command started
-that; what a killed engine has left there is ended before the next begins, and what is not ours never is
-(tasks/machine/file_locks.py has the locks).
+A slot is a group of GPUs, or a part of the CPU, shared by all campaigns and commands. Processes that a killed engine
+left in it are ended before the next training begins; processes that are not Nightshift's are never touched. The locks
+are in tasks/machine/file_locks.py.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ __all__ = ["NOWHERE", "Slot", "SlotHeld", "Slots"]
 
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 10.0
-"""How long a slot that we hold may still be used by others: a driver needs some seconds to forget a process."""
+"""How long others may still use a slot whose lock we hold: a driver needs some seconds to forget a process."""
 
 
 class SlotHeld(OSError):
-    """Somebody's process uses a slot, a fault of the machine that a person has to mend; the message says which."""
+    """A process that is not Nightshift's uses a slot; the message names it. A person has to end it."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one slot consists of."""
+    """The locks and GPUs of one slot."""
 
     name: str
     locks: tuple[str, ...]
-    """Names of its locks, in the order in which everybody takes them."""
+    """Names of its locks, in the order in which every process takes them."""
     gpus: tuple[str, ...] = ()
     """UUIDs, in the order in which programs see them."""
 
 
 @dataclass(frozen=True)
 class Hindrance:
-    """Why a slot cannot be had now."""
+    """Why a slot is not free."""
 
     words: str
     is_foreign: bool = False
-    """Whether waiting for it is of no use: nobody who gives it back has it."""
+    """Whether waiting is of no use: no engine holds it, so none will give it back."""
 
 
 @dataclass(frozen=True)
 class Slots:
-    """The slots of this machine that a campaign may use: groups of GPUs, or where there are none parts of the CPU."""
+    """The slots of this machine that a campaign may use: groups of GPUs, or without any, parts of the CPU."""
 
     home: Path
-    """Where campaigns live; CPU slots are told apart by it."""
+    """The home directory; each has CPU slots of its own."""
     groups: tuple[tuple[Gpu, ...], ...] = ()
     cpu_slots: int | None = None
-    """Without groups; None: as many as there are usable cores."""
+    """Number of CPU slots, where there are no groups; None: the number of usable cores."""
     folder: Path = field(default_factory=file_locks.folder)
-    """Where their locks lie, the same for all of the machine."""
+    """Folder of the locks, one for the whole machine."""
     patience: float = PATIENCE_SECONDS
 
     @cached_property
@@ -79,16 +79,16 @@ class Slots:
 
     @contextmanager
     def hold(self, waiting: Callable[[str], None] | None = None) -> Iterator[Slot]:
-        """One slot that nobody else has, for as long as the block runs; waits until there is one.
+        """Hold one slot while the block runs; wait until one is free.
 
-        Who waits first gets the next one, but for two that begin to wait while a third does.
+        The first to wait gets the next slot; the order of those behind it is not kept.
 
         Args:
-            waiting: Told once, in words, who has what is waited for.
+            waiting: Told once, in words, who holds the slots.
 
         Raises:
-            SlotHeld: a process that is none of ours uses a slot, and no other is free.
-            KeyboardInterrupt: somebody asked to end.
+            SlotHeld: a process that is not Nightshift's uses a slot, and no other is free.
+            KeyboardInterrupt: this process was asked to end.
         """
         file_locks.prepare(self.folder)
         tell = _Once(waiting)
@@ -102,7 +102,7 @@ class Slots:
             yield slot
 
     def _wait(self, held: ExitStack, tell: Callable[[str], None]) -> Slot:
-        """The next slot that is free; what it is held by goes to `held`."""
+        """The next free slot; its locks go to `held`."""
         foreign_since: float | None = None
         while isinstance(found := self._first_free(held), Hindrance):
             foreign_since = (foreign_since or clock()) if found.is_foreign else None
@@ -125,7 +125,7 @@ class Slots:
         return next(foreign, None) or Hindrance("; ".join(hindrance.words for hindrance in hindrances))
 
     def _look(self, part: Part, mine: ExitStack) -> Slot | Hindrance:
-        """Take all of a part, or say why that cannot be; what it is held by goes to `mine`."""
+        """Take all locks of a part, or say why that is not possible; they go to `mine`."""
         locks: list[int] = []
         for name in part.locks:
             path = self._lock(name)
@@ -147,7 +147,7 @@ class Slots:
         return Slot(part.name, part.gpus, tuple(up))
 
     def _holders(self) -> str:
-        """Who has which, as far as they say so."""
+        """Who holds which slot, as far as the lock files say."""
         return "; ".join(
             f"{part.name} is held by {file_locks.describe(self._lock(part.locks[0]))}" for part in self.parts
         )
@@ -157,18 +157,18 @@ class Slots:
 
     @property
     def _queue(self) -> Path:
-        """The lock of whoever is next: a campaign that gives a slot back does not get it again at once."""
+        """The lock of the first to wait, so that a campaign that gives back a slot does not get it again at once."""
         names = sorted(name for part in self.parts for name in part.locks)
         return self._lock(f"turn-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}")
 
 
 def cpu_prefix(home: Path) -> str:
-    """What the names of a home's CPU locks begin with."""
+    """Prefix of the names of a home's CPU locks."""
     return f"cpu-{hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]}-"
 
 
 class _Once:
-    """Tells the first thing that it is given."""
+    """Passes on the first words only."""
 
     def __init__(self, tell: Callable[[str], None] | None) -> None:
         self._tell = tell
@@ -186,14 +186,14 @@ def _of_gpus(group: Sequence[Gpu]) -> Part:
 
 
 def _cleared(part: Part, fence: int) -> Hindrance:
-    """End what an engine that is gone has left behind a fence; what that was, or who else is there."""
+    """End the processes that a dead engine left behind a fence, unless others are there; says why it is not free."""
     left = orphans.having_open(fence)
     strangers = [process for process in left if not orphans.is_ours(process)]
     if strangers:
         return _foreign(part, strangers[0].pid)
     if not left:
         return _foreign(part, None)
-    # Its lock is ours, so whoever they belonged to has given the slot back, or is dead.
+    # We hold the lock, so their engine has given the slot back, or is dead.
     orphans.end_left(left)
     named = ", ".join(f"{process.pid} ({command_of(process.pid)})" for process in left)
     return Hindrance(
@@ -203,13 +203,13 @@ def _cleared(part: Part, fence: int) -> Hindrance:
 
 
 def _computing(part: Part) -> Hindrance | None:
-    """Who computes on a part's GPUs, though nobody is behind its fences. What is left of an earlier life is ended."""
+    """Whether a process computes on a part's GPUs without holding its fence. Those of an earlier life are ended."""
     if not part.gpus:
         return None
     try:
         holders, _ = gpus.ask_holders()
     except (Unanswered, OSError) as silent:
-        return Hindrance(f"{part.name} cannot be looked at: {silent}", is_foreign=True)
+        return Hindrance(f"the processes on {part.name} cannot be listed: {silent}", is_foreign=True)
     for holder in holders:
         if holder.gpu not in part.gpus:
             continue
@@ -219,7 +219,9 @@ def _computing(part: Part) -> Hindrance | None:
             process = None
         if process is None or not orphans.is_ours(process):
             return _foreign(part, holder.pid, holder.command)
-        if orphans.is_kept(process):  # such as the first seconds of an edited program, which needs no slot
+        if orphans.is_supervised(
+            process
+        ):  # such as the first seconds of an edited program, which needs no slot
             return Hindrance(f"{part.name} is used by process {process.pid} ({command_of(process.pid)})")
         orphans.end_left([process])
         words = f"{part.name} is still used by process {process.pid} of an earlier life"

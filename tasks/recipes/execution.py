@@ -1,8 +1,8 @@
-"""Run a recipe: behind the walls of every program, without a GPU, a key, or files that its hash does not cover.
+"""Run a recipe in the sandbox, without a GPU, a key, or files that its hash does not cover.
 
-It reads copies of the files that it names, and what there is at absolute paths in its settings; it writes the folder
-that it is given. With `network = true` it also has the cache of Hugging Face that the user has, to read and to fill,
-but not the token beside it, and the network unless HF_HUB_OFFLINE is set.
+It reads copies of the files that it names, and the absolute paths in its settings; it writes the folder that it is
+given. With `network = true` it may also use the network, unless HF_HUB_OFFLINE is set, and read and fill the user's
+Hugging Face cache, without the token beside it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tasks.system.clock import clock
 
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 1.0
-"""Between two looks at how much it has made."""
+"""Between two checks of its output's size."""
 SAY_SECONDS = 15.0
-"""Between two words on how far it is."""
+"""Between two progress messages."""
 GIB = 2**30
 CACHES = {
     "HF_HUB_CACHE": "hub", "HF_DATASETS_CACHE": "datasets", "HF_XET_CACHE": "xet", "HF_ASSETS_CACHE": "assets",
 }  # fmt: skip
-"""Parts of the cache of Hugging Face, by the variables that say where they are."""
+"""Parts of the Hugging Face cache, by the variables that name their folders."""
 OFFLINE = "HF_HUB_OFFLINE"
 SHUT = (
     "Permission denied", "No such file", "Read-only file system", "name resolution", "unreachable", "No module named",
     "LocalEntryNotFound", "offline", "Offline",
 )  # fmt: skip
-"""What programs say at a door that walls keep shut."""
+"""Typical messages of a program that the sandbox denies something."""
 
 Say = Callable[[str], None]
 
@@ -48,19 +48,19 @@ def run(
     """Run a recipe to its end.
 
     Args:
-        limits: The environment's, of which those of size are left to the recipe.
+        limits: The environment's limits; the recipe's disk_gb replaces those of size.
         texts: The folder with copies of its files.
-        made: The folder that it is to write.
-        runs: The directory of all campaigns, which it may not see.
-        marker: What its processes are found by.
-        say: Told how far it is.
+        made: The folder that it writes.
+        runs: The directory of all campaigns, which it must not see.
+        marker: The mark by which its processes are found.
+        say: Called with progress messages.
 
     Returns:
         The seconds that it took.
 
     Raises:
-        Unfit: it failed, took too long, made too much, or left processes.
-        Refused: its settings name a path that no program may be given.
+        Unfit: it failed, took too long, wrote too much, or left processes.
+        Refused: its settings name a path that no program may read.
         OSError: the machine could not start it.
     """
     level, given = _level(recipe.network), tuple(_paths(recipe.settings))
@@ -91,7 +91,7 @@ def run(
 
 
 def _watch(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None:
-    """Why it failed, once it has ended; None when it did not."""
+    """Wait for its end; why it failed, or None."""
     looked = said = program.started
     try:
         while (status := program.poll(POLL_SECONDS)) is None:
@@ -105,7 +105,7 @@ def _watch(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
             if now > said + SAY_SECONDS:
                 said = now
                 last = program.tail().rpartition("\n")[2]
-                say(f"{recipe.program}, {now - program.started:.0f} s: {last or 'no word yet'}")
+                say(f"{recipe.program}, {now - program.started:.0f} s: {last or 'no output yet'}")
         if status:
             return program.describe(status)
         left = program.left_over()
@@ -115,20 +115,20 @@ def _watch(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
 
 
 def _excess(recipe: Recipe, made: Path) -> str | None:
-    """Why it made too much; None when it did not."""
+    """Why its output is too large; None when it is not."""
     most = recipe.disk_gb * GIB
     too_much = outputs.survey(made, most_bytes=most).bytes > most
-    return f"made more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb" if too_much else None
+    return f"wrote more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb" if too_much else None
 
 
 def _level(network: bool) -> Level:
-    """The best walls that work here. Where the user's own cache is written, the best that run as the user."""
+    """The best sandbox level that works here; with the network, the best that runs as the user, who owns the cache."""
     levels = [finding.level for finding in findings() if finding.works]
     return next(level for level in levels if not (network and confinement.owner(level) is not None))
 
 
 def _paths(settings: object) -> Iterator[Path]:
-    """What there is at absolute paths in the settings, such as that of a model."""
+    """Existing absolute paths in the settings, such as a model's."""
     if isinstance(settings, Mapping | list | tuple):
         for value in settings.values() if isinstance(settings, Mapping) else settings:
             yield from _paths(value)
@@ -137,7 +137,7 @@ def _paths(settings: object) -> Iterator[Path]:
 
 
 def shared(variables: Mapping[str, str]) -> dict[str, Path]:
-    """The user's cache of Hugging Face, by the variable of each of its parts."""
+    """The folders of the user's Hugging Face cache, by the variable of each."""
     above = variables.get("XDG_CACHE_HOME") or "~/.cache"
     whole = Path(variables.get("HF_HOME") or Path(above) / "huggingface")
     places = {name: Path(variables.get(name) or whole / part) for name, part in CACHES.items()}
@@ -145,20 +145,20 @@ def shared(variables: Mapping[str, str]) -> dict[str, Path]:
 
 
 def is_offline(variables: Mapping[str, str]) -> bool:
-    """Whether the user wants nothing from the Hugging Face hub but what is in the cache."""
+    """Whether the user restricts Hugging Face to the cache."""
     return variables.get(OFFLINE, "").upper() in ("1", "ON", "YES", "TRUE")
 
 
 def _hint(level: Level, recipe: Recipe, tail: str) -> str:
-    """What to think of first when a recipe speaks of a door that walls keep shut; empty when it does not."""
+    """A hint at the sandbox where the output looks like a denied access; else empty."""
     if not any(sign in tail for sign in SHUT):
         return ""
     if recipe.network and is_offline(os.environ):
-        return f" ({OFFLINE} is set: it has what is in the cache of Hugging Face, and no network)"
+        return f" ({OFFLINE} is set: it can use the Hugging Face cache, but not the network)"
     if level == "none":
         return ""
     network = "" if recipe.network else ", and has no network without [prepare] network = true"
     return (
-        " (behind walls it reads [prepare] files and absolute paths in its settings and writes the folder that it is "
-        f"given{network})"
+        " (in the sandbox it reads [prepare] files and absolute paths in its settings, and writes the folder that it "
+        f"is given{network})"
     )

@@ -1,8 +1,8 @@
-"""What a recipe has made: whether it is fit for use, what it holds, and whether it is still the same.
+"""A recipe's output: whether it can be used, what it holds, and whether it has changed.
 
-A recipe runs behind walls, but what it leaves is read by the engine, given to programs and believed by a judge. So it
-is looked through once, when it is made: plain files alone, questions that can be told apart and stand in one file each,
-weights that are data and not code. What was found is written down in prepared.json, with a hash of every file.
+A recipe runs in the sandbox, but the engine, programs and a judge read its output. So the output is checked once, when
+it is made: it holds plain files only, each question stands in one file only, and weights are data, not code. The result
+is stored in prepared.json, with a hash of every file.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from tasks.system.redact import capped, clean
 
 FILE = "prepared.json"
 BASE = "base"
-"""The folder in `data` of the model that training starts from."""
+"""The folder in `data` of the base model."""
 DEPTH = 8
-"""Folders that may stand in one another."""
+"""Deepest nesting of folders."""
 LINE_BYTES = 2**20
-"""The longest question."""
+"""Longest question, in bytes."""
 HEADER_BYTES = 100 * 2**20
-"""The longest header of a safetensors file, as its own library has it."""
+"""Longest header of a safetensors file, as in its own library."""
 SMALL_BYTES = 16 * 2**20
-"""Files up to this size are read again whenever it is asked whether they are the same; of others the size counts."""
+"""Files up to this size are read again to check that they have not changed; of larger ones only the size is checked."""
 CHUNK = 2**20
 CODE = (".py", ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".h5", ".msgpack", ".npy", ".npz", ".so")
-"""Endings of files in a model's folder that are code, or may run some when they are loaded."""
+"""Suffixes of files in a model's folder that are code, or may run code when loaded."""
 WEIGHTS = ".safetensors"
 SHOWN = 120
-"""Characters of a text of a recipe's that a message shows."""
+"""Longest text of a recipe in a message, in characters."""
 
 
 class Unfit(Exception):
-    """What a recipe has made cannot be used; the message says which file, and why."""
+    """A recipe's output cannot be used; the message says which file, and why."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,20 @@ class Content:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a recipe has made, as prepared.json has it."""
+    """The content of prepared.json."""
 
     recipe: str
     """The digest of the recipe (environments/recipe.py)."""
     content: str
-    """16 hexadecimal digits, of all files: the same questions and the same base model."""
+    """Digest of all files, 16 hexadecimal digits: equal for the same questions and base model."""
     files: dict[str, Content]
-    """By name, relative to the folder."""
+    """By path relative to the folder."""
     questions: dict[str, int]
-    """How many there are: train, search, confirm, report, as far as there are such files."""
+    """Number of questions in train, search, confirm and report, for the files that exist."""
     seconds: float
-    """What it took to make."""
+    """Time that the recipe took."""
     versions: dict[str, str]
-    """Of python, torch and transformers, as far as they are installed."""
+    """Versions of python, torch and transformers, where installed."""
     created: float
     """Unix time, in seconds."""
 
@@ -82,17 +82,17 @@ PREPARED = TypeAdapter(Prepared)
 
 
 def read(place: Path) -> Prepared | None:
-    """What was made there; None when nothing was.
+    """The record of a folder; None when there is no folder.
 
     Raises:
-        Refused: there is a folder, but not what was made, or not all of it.
+        Refused: the folder has no readable record, or its files have changed.
     """
     try:
         made = PREPARED.validate_json((place / FILE).read_bytes())
     except FileNotFoundError:
         if not place.exists():
             return None
-        raise Refused(f"{place} has no {FILE}, so nobody knows what it holds: {_again(place)}") from None
+        raise Refused(f"{place} has no {FILE}, so its content is unknown: {_again(place)}") from None
     except ValidationError as broken:
         raise Refused(
             f"{place / FILE} cannot be read ({broken.errors()[0]['msg']}): {_again(place)}"
@@ -114,10 +114,10 @@ def _is_same(path: Path, content: Content) -> bool:
 
 
 def tidy(folder: Path, depth: int = 0) -> None:
-    """Take away hidden files, in which downloads leave when they were made.
+    """Remove hidden files, in which downloads keep timestamps.
 
     Raises:
-        Unfit: folders are nested too deep to be looked through.
+        Unfit: folders are nested too deep.
     """
     if depth > DEPTH:
         raise Unfit(f"folders are nested deeper than {DEPTH}: keep them flat")
@@ -132,7 +132,7 @@ def contents(folder: Path) -> dict[str, Content]:
     """Every file of `data` and `judge` below the folder.
 
     Raises:
-        Unfit: one of the two is missing, or there is something else than plain files and folders.
+        Unfit: one of the two is missing, or an entry is neither a plain file nor a folder.
     """
     for name in (DATA, JUDGE):
         if (folder / name).is_symlink() or not (folder / name).is_dir():
@@ -147,7 +147,7 @@ def contents(folder: Path) -> dict[str, Content]:
 
 
 def digest(files: Mapping[str, Content]) -> str:
-    """The digest of a content."""
+    """The digest of a folder's content."""
     lines = [f"{name} {content.bytes} {content.sha256}\n" for name, content in sorted(files.items())]
     return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
@@ -162,7 +162,7 @@ def _sha256(path: Path) -> str:
 
 
 def _files(path: Path, folder: Path) -> Iterator[Path]:
-    """The plain files below a path, in a stable order; links, pipes and files with two names are refused."""
+    """The plain files below a path, in a stable order; links, pipes and hard links are refused."""
     name, status = shown(str(path.relative_to(folder))), path.lstat()
     if stat.S_ISDIR(status.st_mode):
         for entry in sorted(path.iterdir()):
@@ -181,10 +181,10 @@ def _files(path: Path, folder: Path) -> Iterator[Path]:
 
 
 def check_questions(folder: Path) -> dict[str, int]:
-    """How many questions there are in each file; a judge that asks something else than questions has no such files.
+    """The number of questions in each file; empty for a judge without questions.
 
     Raises:
-        Unfit: a line is no question, one stands in two places, or one of the judge's files is missing.
+        Unfit: a line is not a question, a question stands in two places, or one of the judge's files is missing.
     """
     paths = {
         TRAIN: folder / DATA / f"{TRAIN}.jsonl",
@@ -246,10 +246,10 @@ def _question(where: str, line: bytes) -> dict[str, Any]:
 
 
 def check_base(folder: Path) -> None:
-    """Whether the base model, if there is one, is a Hugging Face model whose files cannot run anything.
+    """Check that the base model, if there is one, is a Hugging Face model whose files cannot run code.
 
     Raises:
-        Unfit: with the file.
+        Unfit: it is not; names the file.
     """
     base = folder / DATA / BASE
     if not base.is_dir():
@@ -290,7 +290,7 @@ def _object(path: Path, where: str) -> dict[str, Any]:
 
 
 def _check_weights(path: Path, where: str) -> None:
-    """Whether it is a safetensors file at all: a pointer of git-lfs carries the same name.
+    """Check that it is a safetensors file: a git-lfs pointer has the same name.
 
     Source: the format is 8 bytes with the length of a header, little-endian, and then the header, a JSON object.
     """
@@ -306,5 +306,5 @@ def _check_weights(path: Path, where: str) -> None:
 
 
 def shown(text: str) -> str:
-    """A text of a recipe's, safe to show."""
+    """A recipe's text, safe to show."""
     return capped(" ".join(clean(text)), SHOWN)

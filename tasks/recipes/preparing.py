@@ -1,16 +1,15 @@
-"""Preparing: have an environment's recipe make what training and judging need, once for all campaigns.
+"""Preparing: run an environment's recipe, which makes the data for training and judging, once for all campaigns.
 
 runs/.prepared/arithmetic-0123456789abcdef/     named by the hash of the recipe
-    data/            what training may read: train.jsonl, a base model
-    judge/           what only the judge reads: search.jsonl, confirm.jsonl, report.jsonl
-    settings.json    what the recipe was asked for
-    prepared.json    which recipe, when, with which versions, and a hash of every file (tasks/recipes/output.py)
+    data/            for training: train.jsonl, a base model
+    judge/           for the judge alone: search.jsonl, confirm.jsonl, report.jsonl
+    settings.json    the recipe's settings
+    prepared.json    the recipe's hash, time, versions, and a hash of every file (tasks/recipes/output.py)
 runs/.prepared/arithmetic-0123456789abcdef.log, .lock, .making/, .looks.jsonl
-                     what it printed; held by who makes it; where it is made; looks at its report questions
+                     its output; held while it runs; its working folder; the uses of its report questions
 
-Only what is whole and fit for use gets its final name, read-only. A campaign notes what it began with in a
-prepared.json of its own, and goes on with nothing else: with another version of a library the same recipe may make
-another model.
+Only complete and checked output gets the final name, and is read-only. A campaign stores a copy of prepared.json and
+refuses to go on with other data: with another version of a library the same recipe may make another model.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from tasks.system.files import write_atomic
 
 FOLDER = ".prepared"
 VERSIONS = ("torch", "transformers")
-"""Packages whose version may change what a recipe makes."""
+"""Packages whose version may change a recipe's output."""
 OTHER_MAKES = ("kfd", "dxg")
-"""Below /dev: GPUs of AMD and of WSL, which are asked in no way that is known here."""
+"""Devices below /dev of AMD's and WSL's GPUs, which nvidia-smi does not list."""
 
 
 def place(environment: Environment, runs: Path) -> Path | None:
-    """Where what its recipe makes lies, below the directory of all campaigns; None where it has no recipe."""
+    """The folder of its recipe's output, below the directory of all campaigns; None without a recipe."""
     if environment.prepare is None:
         return None
     digest = environment.prepare.digest(environment.prepare.texts(environment.folder))
@@ -55,19 +54,19 @@ def place(environment: Environment, runs: Path) -> Path | None:
 
 
 def laid(environment: Environment, runs: Path) -> Environment:
-    """The environment, knowing where what its recipe makes lies; nothing is made here."""
+    """The environment with the folder of its recipe's output set; nothing is made."""
     return environment.model_copy(update={"prepared": place(environment, runs)})
 
 
 def prepare(environment: Environment, runs: Path, say: Say) -> Path:
-    """Have what its recipe makes made, unless it is there; where it lies. Two at once wait for each other.
+    """Run its recipe unless its output exists; the output's folder. Concurrent calls wait for each other.
 
     Args:
         runs: The directory of all campaigns.
-        say: Told what is done, in a line, a few times a minute.
+        say: Called with a line of progress a few times a minute.
 
     Raises:
-        Refused: it cannot be made, with the last lines of its log, or what lies there is not what was made.
+        Refused: the recipe failed, with the last lines of its log, or its output has been changed.
         OSError: the machine could not start it.
     """
     final, recipe = place(environment, runs), environment.prepare
@@ -83,10 +82,10 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
 
 
 def check_disk(environment: Environment, runs: Path) -> None:
-    """Refuse to make what the disk has no room for; of what was made already only that it is the same is asked.
+    """Check that the disk has room for the recipe's output, or that the existing output is unchanged.
 
     Raises:
-        Refused: with what is free, and what is needed; or what lies there is not what was made.
+        Refused: it has not; names the free and the needed space. Or the output has been changed.
     """
     final, recipe = place(environment, runs), environment.prepare
     if final is None or recipe is None or output.read(final):
@@ -101,7 +100,7 @@ def check_disk(environment: Environment, runs: Path) -> None:
 
 
 def check_gpus(environment: Environment, home: Path) -> None:
-    """Refuse an environment that trains on GPUs where none can be had.
+    """Check that there is a GPU for an environment that needs one.
 
     Raises:
         Refused: there is none, or the driver does not answer.
@@ -114,15 +113,15 @@ def check_gpus(environment: Environment, home: Path) -> None:
         found = any(Path("/dev", name).exists() for name in OTHER_MAKES)
     if not found:
         raise Refused(
-            f"{environment.name} has device = 'cuda', and no GPU is to be had here: see `nightshift doctor`"
+            f"{environment.name} has device = 'cuda', but this machine has no usable GPU: see `nightshift doctor`"
         )
 
 
 def hold_to(environment: Environment) -> None:
-    """Note beside a frozen environment what its recipe has made, or see that it still is what was noted.
+    """Store the record of the recipe's output beside a frozen environment, or compare it with the stored one.
 
     Raises:
-        Refused: something else has been made since.
+        Refused: the output differs from the stored record.
     """
     made = environment.prepared and output.read(environment.prepared)
     note = environment.folder.parent / output.FILE
@@ -132,12 +131,10 @@ def hold_to(environment: Environment) -> None:
 
 
 def compare(environment: Environment) -> None:
-    """Refuse a frozen environment whose recipe has made something else since it was frozen.
-
-    What is not there at all is no difference: it has yet to be made anew.
+    """Compare the recipe's output with the record stored when the environment was frozen; missing output passes.
 
     Raises:
-        Refused: it has.
+        Refused: they differ.
     """
     note = environment.folder.parent / output.FILE
     if environment.prepared is None or not note.is_file():
@@ -158,7 +155,7 @@ def compare(environment: Environment) -> None:
 
 @contextlib.contextmanager
 def _alone(final: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of one recipe; it is free as soon as its holder is dead."""
+    """Hold the lock of one recipe; it is free once its holder is dead."""
     lock, told = FileLock(final.with_name(f"{final.name}.lock")), False
     while True:
         try:
@@ -176,10 +173,10 @@ def _alone(final: Path, wait: Callable[[], None]) -> Iterator[None]:
 
 
 def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> None:
-    """Run the recipe beside the final place, look through what it has made, and give that its name."""
+    """Run the recipe in a working folder, check its output, and move that to its final name."""
     staging, log = (final.with_name(f"{final.name}.{kind}") for kind in ("making", "log"))
     marker = f"prepare-{hashlib.sha256(str(staging).encode()).hexdigest()[:16]}"
-    orphans.end(marker)  # of an earlier life, that was killed; its folder goes too
+    orphans.end(marker)  # left by an engine that was killed
     file_trees.remove(staging)
     made, texts = staging / "made", staging / "texts"
     copies = []
@@ -224,19 +221,19 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
 
 
 def in_words(made: Prepared) -> str:
-    """What was made, and how long that took, in a line."""
+    """A line on the output and the time that it took."""
     counts = ", ".join(f"{count} {name}" for name, count in made.questions.items())
     what = f"questions {counts}; " if counts else ""
     return f"{what}{made.bytes / 2**20:.1f} MiB in {made.seconds:.0f} s, content {made.content}"
 
 
 def _look_through(made: Path, settings: str) -> tuple[dict[str, Content], dict[str, int]]:
-    """What a recipe has made, if it is fit for use: every file, and how many questions there are.
+    """Check a recipe's output: every file, and the number of questions.
 
     Raises:
-        Unfit: it is not.
+        Unfit: it cannot be used.
     """
-    if made.is_symlink() or not made.is_dir():  # only without walls can it do that
+    if made.is_symlink() or not made.is_dir():  # possible only without a sandbox
         raise Unfit("the folder that it was given is gone: write into it")
     file_trees.open_to_all(made)
     output.tidy(made)
@@ -244,7 +241,7 @@ def _look_through(made: Path, settings: str) -> tuple[dict[str, Content], dict[s
         if path.name not in (DATA, JUDGE, SETTINGS):
             name = output.shown(path.name)
             raise Unfit(f"{name} stands beside {DATA} and {JUDGE}: write it into one of them, or remove it")
-    file_trees.remove(made / SETTINGS)  # which it may have made into anything
+    file_trees.remove(made / SETTINGS)  # the recipe may have replaced it by anything
     (made / SETTINGS).write_text(settings)
     files = output.contents(made)
     questions = output.check_questions(made)
@@ -253,7 +250,7 @@ def _look_through(made: Path, settings: str) -> tuple[dict[str, Content], dict[s
 
 
 def _close(made: Path) -> None:
-    """Make all of it the engine's own and read-only, for every user; the topmost folder has yet to be moved."""
+    """Make it the engine's and read-only, readable for all; the top folder stays writable until it is moved."""
     for path in (made, *made.rglob("*")):
         os.chown(path, os.geteuid(), os.getegid())
         path.chmod(0o755 if path == made else 0o555 if path.is_dir() else 0o444)

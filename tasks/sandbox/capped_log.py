@@ -1,4 +1,4 @@
-"""A program's log: the beginning and the end of what it printed, without the engine's secrets."""
+"""A program's log: the beginning and the end of its output, without the engine's secrets."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from tasks.system.redact import Scrubber, capped, clean
 LOG_KEPT_HEAD = 2**20
 LOG_KEPT_TAIL = 2**16
 LINE_CHARACTERS = 500
-"""Of a line in the reason of a crash."""
+"""Longest line in the reason of a crash."""
 
 
 class CappedLog:
-    """A log file that keeps the beginning and the end of what was printed, and counts the rest."""
+    """A log file that keeps the beginning and the end of the output, and counts the bytes between."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("wb")
         self._scrubber = Scrubber()
         self._tail = b""
         self._passed = 0
-        """Bytes that came out of the scrubber."""
+        """Bytes after redaction."""
         self.written = 0
-        """Bytes that the program printed."""
+        """Bytes printed by the program."""
 
     def write(self, chunk: bytes) -> None:
         self.written += len(chunk)
@@ -39,7 +39,7 @@ class CappedLog:
         self._file.close()
 
     def tail(self, lines: int) -> str:
-        """The last lines of it, safe to print (see tasks/system/redact.py)."""
+        """The last lines, safe to print (tasks/system/redact.py)."""
         text = self._tail.decode(errors="replace")
         return "\n".join(capped(line, LINE_CHARACTERS) for line in clean(text)[-lines:])
 

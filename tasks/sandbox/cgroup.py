@@ -1,7 +1,7 @@
-"""Control groups: the kernel's own bound on a program's memory and processes, where this user may make some.
+"""Control groups: the kernel's bound on a program's memory and processes, where this user may create groups.
 
-Version 1 has a hierarchy for each resource, version 2 one for all (cgroups(7)). Where a group can be made is found
-out by making one: below our own group, or beside it (version 2 lets no group with processes share out resources).
+Version 1 has a hierarchy for each resource, version 2 one for all (cgroups(7)). Where a group can be created is found
+by trying: below our own group, or beside it (in version 2 a group with processes cannot share out resources).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ STEM = "nightshift-"
 
 @dataclass(frozen=True)
 class Cgroups:
-    """Where groups can be made: one folder for everything, or one for memory and one for processes."""
+    """Where groups can be created: one folder for everything, or one for memory and one for processes."""
 
     version: int
     memory: Path
     pids: Path
 
     def make(self, memory: int, processes: int) -> Group:
-        """A new group with these limits: bytes, processes and threads."""
+        """Create a group with these limits: bytes of memory, number of processes and threads."""
         name = f"{STEM}{os.getpid()}-{secrets.token_hex(4)}"
         group = Group(self.version, self.memory / name, self.pids / name)
         try:
@@ -49,13 +49,13 @@ class Cgroups:
         else:
             limits |= {group.memory / "memory.max": memory, group.memory / "memory.swap.max": 0}
         for file, limit in limits.items():
-            if file.name != "memory.swap.max" or file.exists():  # a kernel without swap has none
+            if file.name != "memory.swap.max" or file.exists():  # a kernel without swap has no such file
                 file.write_text(str(limit))
 
 
 @dataclass(frozen=True)
 class Group:
-    """One program's group; empty before and after it."""
+    """The control group of one program."""
 
     version: int
     memory: Path
@@ -67,17 +67,17 @@ class Group:
 
     @property
     def entrances(self) -> list[str]:
-        """The files that a process enters the group by, writing its pid."""
+        """The files into which a process writes its pid to enter the group."""
         return [str(folder / "cgroup.procs") for folder in self.folders]
 
     def ran_out_of_memory(self) -> bool:
-        """Whether the kernel killed a process of it because its memory was used up."""
+        """Whether the kernel killed one of its processes for lack of memory."""
         file = self.memory / ("memory.oom_control" if self.version == 1 else "memory.events")
         facts = dict(line.split() for line in file.read_text().splitlines())
         return int(facts.get("oom_kill", 0)) > 0
 
     def kill(self, patience: float = 10.0) -> None:
-        """Kill whoever is in it, until nobody is.
+        """Kill its processes until none is left.
 
         Raises:
             TimeoutError: some survive SIGKILL for `patience` seconds (they hang in the kernel).
@@ -92,7 +92,7 @@ class Group:
             time.sleep(0.005)
 
     def remove(self) -> None:
-        """Give it back. A group that is still busy stays, and goes when one looks for old ones."""
+        """Remove it. A busy group stays, and is removed when a later engine looks for old ones."""
         for folder in self.folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -100,7 +100,7 @@ class Group:
 
 @functools.cache
 def find() -> Cgroups | None:
-    """Where groups can be made by this user, tried by making one; None when nowhere."""
+    """Where this user can create groups, found by creating one; None when nowhere."""
     for candidate in _candidates():
         _sweep(candidate)
         if _works(candidate):
@@ -125,7 +125,7 @@ def _candidates() -> Iterator[Cgroups]:
 
 
 def _works(candidate: Cgroups) -> bool:
-    """Whether a group can be made there, limited, and entered by one of our own."""
+    """Whether a group can be created there, limited, and entered by our own processes."""
     if candidate.version == 2:
         with contextlib.suppress(OSError):
             shared = (candidate.memory / "cgroup.subtree_control").read_text().split()

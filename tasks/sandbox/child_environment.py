@@ -1,4 +1,4 @@
-"""What a program is handed at its start: its variables, and the file that its command line names."""
+"""A program's environment variables, and the file that its command line names."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 from tasks.system.orphans import MARKER
 
 PASSED_ON = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TZ")
-"""Variables of the engine that a program may see. Everything else, keys above all, stays here."""
+"""The engine's variables that a program may see. All others, keys above all, are withheld."""
 
 
 class NotAProgram(Exception):
-    """What the command line names is not there, or cannot be executed: the fault of whoever wrote the line."""
+    """The command line names a file that is missing or not executable."""
 
 
 def child_environment(home: str, marker: str) -> dict[str, str]:
-    """All that a program sees of the environment: an allow-list, with this interpreter first on PATH."""
+    """All environment variables of a program: an allow-list, with this interpreter first on PATH."""
     passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     return passed | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
@@ -29,16 +29,16 @@ def child_environment(home: str, marker: str) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
         "OPENBLAS_NUM_THREADS": "1",
-        "SPT_NOENV": "1",  # or setproctitle overwrites what the marker is found in
+        "SPT_NOENV": "1",  # or setproctitle overwrites the environment, and the marker with it
         MARKER: marker,
     }
 
 
 def find_program(name: str, cwd: Path, path: str) -> str:
-    """The file to start: `python` is this interpreter, whatever else is on PATH; a file in `cwd` may go without ./.
+    """The file to start: `python` is always this interpreter, and a file in `cwd` needs no `./`.
 
     Raises:
-        NotAProgram: there is none of that name.
+        NotAProgram: there is no such file, or it is not executable.
     """
     if name in ("python", "python3"):
         return sys.executable

@@ -1,10 +1,10 @@
-"""Confinement: what one program is given to see and to change, as bubblewrap and Landlock are told it.
+"""The files, devices and network that a program may use, as arguments for bubblewrap and rules for Landlock.
 
-bwrap      namespaces of its own (files, processes, network, IPC, host name), made by bubblewrap: what it was not
-           given is not there at all. As root it runs as `nobody` besides, else in a user namespace.
-landlock   the kernel refuses it files, signals and sockets (Landlock and a system call filter), all
-           capabilities dropped; it sees that there are others, and runs as the engine's user.
-none       the engine's user, with limits but without walls.
+bwrap      own namespaces (files, processes, network, IPC, host name), made by bubblewrap: paths that were not given do
+           not exist. Started by root, the program runs as `nobody`, else in a user namespace.
+landlock   the kernel refuses files, signals and sockets (Landlock and a system call filter), and all capabilities are
+           dropped. Other processes are visible, and the program runs as the engine's user.
+none       the engine's user, with limits but without a sandbox.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ Level = Literal["bwrap", "landlock", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 """Best first."""
 NOBODY = 65534
-"""The user that programs run as when the engine is root, at the levels that can change it."""
+"""The user that programs run as when the engine is root, at level bwrap."""
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 SETTINGS = (
     "alternatives", "ca-certificates", "crypto-policies", "fonts", "group", "hosts", "ld.so.cache", "ld.so.conf",
     "ld.so.conf.d", "localtime", "magic", "mime.types", "nsswitch.conf", "passwd", "pki/ca-trust", "pki/tls/cert.pem",
     "pki/tls/certs", "protocols", "services", "ssl/certs", "ssl/openssl.cnf", "timezone",
 )  # fmt: skip
-"""What of /etc a program may read: how to find libraries, certificates and names; nothing of a service."""
+"""Parts of /etc that a program may read: for libraries, certificates and names; no service's configuration."""
 NETWORK_SETTINGS = ("resolv.conf", "gai.conf", "host.conf")
 PARTS = (
     "bin", "conda-meta", "etc", "include", "lib", "lib32", "lib64", "libexec", "share", "ssl", "pyvenv.cfg",
 )  # fmt: skip
-"""What of an interpreter's prefix a program may read: a virtual environment may have been made around anything."""
+"""Parts of an interpreter's prefix that a program may read: a virtual environment's folder may hold other things."""
 MACHINE = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup/cpu.max")
 PROCESSES = (
     "/proc/cpuinfo",
@@ -50,10 +50,10 @@ PROCESSES = (
     "/proc/version",
 )
 HOME = "/tmp/home"
-"""Of a program behind bubblewrap. Not /tmp itself: what it may write to can stand below that, and homes are emptied."""
+"""Home of a program at level bwrap. Not /tmp itself: its writable folders may be below that, and homes are emptied."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 GPU_DEVICES = ("nvidia*", "nvidia-caps/*", "dri/*", "kfd", "dxg")
-"""Below /dev: NVIDIA's (its container toolkit binds the same), DRI and KFD of AMD, DXG of WSL."""
+"""GPU devices below /dev: NVIDIA's (as its container toolkit binds them), AMD's DRI and KFD, WSL's DXG."""
 GPU_FACTS = ("/sys", "/proc/driver/nvidia", "/etc/nvidia", "/etc/OpenCL", "/etc/vulkan")
 
 
@@ -116,7 +116,7 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
     command += ["--cap-drop", "ALL"]
     if not root:
         return [*command, "--"]
-    for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):  # what it takes to give up being root
+    for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):  # needed to give up root
         command += ["--cap-add", capability]
     setpriv = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     return [*command, "--", *setpriv, "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", "--"]
@@ -140,7 +140,7 @@ def landlock(view: VisiblePaths, scratch: Path) -> list[tuple[str, bool]]:
 
 
 def landlock_version() -> int:
-    """The version of Landlock that this kernel speaks; 0 when it has none."""
+    """The kernel's Landlock version; 0 without Landlock."""
     if sys.platform != "linux":
         return 0
     return max(int(ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, 1)), 0)
@@ -152,7 +152,7 @@ def owner(level: Level) -> int | None:
 
 
 def listed(environment: Environment) -> tuple[Path, ...]:
-    """What an environment lets its program read besides."""
+    """The paths that an environment lists as readable."""
     return tuple(environment.folder / path for path in environment.readable)
 
 
@@ -169,7 +169,7 @@ def _settings(network: bool) -> list[Path]:
 
 
 def _interpreter() -> list[Path]:
-    """The running Python and its packages. What else is on `sys.path`, our own checkout above all, is not given."""
+    """The running Python and its packages, without the rest of `sys.path`, such as our own checkout."""
     stated = [Path(prefix) for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)]
     prefixes = dict.fromkeys(path for prefix in stated for path in (prefix, prefix.resolve()))
     parts = [prefix / part for prefix in prefixes for part in PARTS]
@@ -187,14 +187,14 @@ def _present(paths: Iterable[str]) -> list[Path]:
 
 
 def _folders_above(paths: Iterable[Path]) -> list[str]:
-    """Make the folders that lead to these: those that bubblewrap makes by itself only their owner can enter."""
+    """Create the parent folders of these paths: those that bubblewrap creates can be entered by their owner only."""
     above = dict.fromkeys(folder for path in paths for folder in reversed(path.parents))
     made = [folder for folder in map(str, above) if folder not in ("/", "/tmp", "/dev", "/dev/shm", "/proc")]
     return [word for folder in made for word in ("--perms", "0755", "--dir", folder)]
 
 
 def _memory(path: str, size: int) -> list[str]:
-    """A folder in memory that anybody may write to."""
+    """A folder in memory, writable for all."""
     return ["--perms", "1777", "--size", str(size), "--tmpfs", path]
 
 
@@ -203,6 +203,6 @@ def _bind(path: Path) -> list[str]:
 
 
 def give(folder: Path, level: Level) -> None:
-    """Let the program of that level write into a folder of ours."""
+    """Let a program of that level write into a folder."""
     if (user := owner(level)) is not None:
         os.chown(folder, user, user)

@@ -1,4 +1,4 @@
-"""Isolation: which levels this machine offers, found out by running a program at each, and which one is used."""
+"""The sandbox levels that work on this machine, found by running a program at each, and the choice of one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Isolation:
 
     level: Level
     allow_unsandboxed: bool = False
-    """Whether edited programs may run without walls."""
+    """Whether edited programs may run without a sandbox."""
 
     def may_run(self, edit: str | None) -> bool:
         return edit is None or self.level != "none" or self.allow_unsandboxed
@@ -37,19 +37,19 @@ class Isolation:
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether a level works here."""
+    """Whether a level works on this machine."""
 
     level: Level
     works: bool
     why: str = ""
-    """Why it does not; empty when it does."""
+    """Why not; empty when it works."""
 
 
 def choose(asked: str) -> Level:
-    """The level asked for, or the best that works for `auto`.
+    """The level `asked`, or for `auto` the best that works.
 
     Raises:
-        Refused: this machine does not offer it.
+        Refused: it does not work on this machine.
     """
     for finding in findings():
         if finding.works and asked in ("auto", finding.level):
@@ -59,20 +59,23 @@ def choose(asked: str) -> Level:
 
 
 def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
-    """Refuse to give programs what the walls are for, and what they could not read all the same.
+    """Check the paths that programs may read.
 
     Raises:
-        Refused: the home stands among the system's files, or among those that an environment lists as readable; or
-            one of these can be read by its owner alone, or is not there.
+        Refused: they would show the home directory, processes or devices; or one of them is missing, or unreadable for
+            the program's user.
     """
     if level == "none":
         return
     for path in readable:
         given = path.resolve()
         if home.resolve().is_relative_to(given) or given.is_relative_to(home.resolve()):
-            raise Refused(f"readable: {path} and {home} hold one another: programs may not read other trials")
+            raise Refused(
+                f"readable: one of {path} and {home} contains the other, and programs may not read other trials: "
+                "keep them apart"
+            )
         if given.is_relative_to("/proc") or given.is_relative_to("/dev"):
-            raise Refused(f"readable: {path} is no data: it shows the processes and devices of the machine")
+            raise Refused(f"readable: {path} shows the machine's processes or devices: list data only")
         if not given.exists():
             raise Refused(
                 f"readable: there is no {path} on {platform.node()}: put it there, or name where it is"
@@ -92,7 +95,7 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
 
 @functools.cache
 def findings() -> tuple[Finding, ...]:
-    """Every level, best first, with what a probe of it said. Probed once for each process."""
+    """Every level, best first, with the result of its probe. Probed once per process."""
     return tuple(Finding(level, not (why := _probe(level)), why) for level in LEVELS)
 
 
@@ -113,11 +116,11 @@ try:
 except OSError:
     pass
 """
-"""A program that must be able to write what it may, and nothing else."""
+"""A program that succeeds if it can write where it may, and cannot read a secret or reach the network."""
 
 
 def _probe(level: Level) -> str:
-    """Why a level does not work here, as a program that was run at it shows; empty when it does."""
+    """Why a level does not work here, found by running a program at it; empty when it works."""
     if sys.platform != "linux":
         return "it is made of parts of Linux"
     if level == "bwrap" and shutil.which("bwrap") is None:

@@ -1,9 +1,9 @@
-"""What an untrusted program left in out/: how much it is, whether it can be kept, and its digest.
+"""The files that an untrusted program left in out/: their size, whether they can be kept, and their digest.
 
-The tree may be anything: links to anywhere, pipes, folders nested without end, and all of it may change while it is
-read, for at the weakest isolation a process may have survived. So everything is reached from the descriptor of the
-folder that it stands in, no link is followed, nothing but a regular file is opened, and what is gone by the time it
-is looked at was never there. Nothing that a program leaves raises; only a fault of the machine does.
+The tree may hold links to anywhere, pipes and folders nested without end, and may change while it is read: at the
+weakest isolation a process may have survived. So every entry is reached from the descriptor of its folder, no link is
+followed, only regular files are opened, and an entry that is gone when it is read is skipped. Nothing that a program
+leaves raises an exception; only a fault of the machine does.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from environments.limits import Limits
 from tasks.system import interrupt
 
 PROGRESS = b"progress.jsonl"
-"""At the top of out/: the reports, which are no part of the checkpoint."""
+"""The reports, at the top of out/: not part of the checkpoint."""
 DEPTH = 64
-"""Folders that may stand in one another; each that is being read holds two descriptors."""
+"""Deepest nesting of folders; each one that is being read holds two descriptors."""
 CHUNK = 2**20
 
 
 @dataclass(frozen=True)
 class Survey:
-    """How much there is in out/, as far as it was counted."""
+    """The size of out/, as far as it was counted."""
 
     files: int
-    """Entries of any kind, folders among them."""
+    """Entries of any kind, folders included."""
     bytes: int
-    """Of each the larger of its length and of what it takes up on the disk: a hole costs whoever reads it."""
+    """Sum over entries of the larger of length and disk usage: a sparse file costs its reader its length."""
     hidden: str | None = None
-    """Why there may be more: a folder that cannot be read, or that is nested too deep; None when all was counted."""
+    """Why there may be more, such as an unreadable or too deeply nested folder; None when all was counted."""
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """One name of the tree; the descriptor is open until the next entry is asked for."""
+    """One entry of the tree; its folder's descriptor is open until the next entry is requested."""
 
     path: bytes
     """Relative to out/."""
@@ -56,7 +56,7 @@ class _Entry:
 
 
 def survey(out: Path, most_files: float = float("inf"), most_bytes: float = float("inf")) -> Survey:
-    """Count, and stop as soon as there is more than a bound allows."""
+    """Count entries and bytes, and stop once a bound is exceeded."""
     files = size = 0
     with closing(_walk(out)) as entries:
         for entry in entries:
@@ -69,7 +69,7 @@ def survey(out: Path, most_files: float = float("inf"), most_bytes: float = floa
 
 
 def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
-    """Why out/, and so many bytes besides, is more than a program may leave there; None when it is not."""
+    """Why out/, with `besides` more bytes, exceeds the limits; None when it does not."""
     room = limits.out_gb * 2**30 - besides
     found = survey(out, limits.out_files, room)
     if found.hidden:
@@ -85,7 +85,7 @@ def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
 
 
 def fault(out: Path) -> str | None:
-    """Why this tree is no checkpoint that can be kept, copied and judged; None when it is one."""
+    """Why this tree cannot be kept, copied and judged as a checkpoint; None when it can."""
     if not _is_folder(out):
         return "replaced the folder out/: leave it where it is, and the checkpoint in it"
     with closing(_walk(out, ordered=True)) as entries:
@@ -93,15 +93,15 @@ def fault(out: Path) -> str | None:
 
 
 def checkpoint(out: Path) -> str | None:
-    """SHA-256 over the names and contents of all regular files but the progress; None when there are none.
+    """SHA-256 over the names and contents of all regular files but the reports; None when there are none.
 
-    A file counts up to the length that it has when it is opened, so that one that grows has an end.
+    A file is read up to its length when opened, so that a growing file has an end.
     """
     return digest(out, without=PROGRESS) if newest(out) else None
 
 
 def digest(folder: Path, without: bytes = b"") -> str:
-    """SHA-256 over the names and contents of a tree's files, and over where its links point; `without` one name."""
+    """SHA-256 over the names and contents of a tree's files and the targets of its links, `without` one name."""
     total = hashlib.sha256()
     with closing(_walk(folder, ordered=True)) as entries:
         for entry in entries:
@@ -111,13 +111,13 @@ def digest(folder: Path, without: bytes = b"") -> str:
 
 
 def newest(out: Path) -> float:
-    """When the newest of these files was last written, as Unix time; 0 when there are none."""
+    """Modification time of the newest checkpoint file, as Unix time; 0 when there is none."""
     with closing(_walk(out)) as entries:
         return max((entry.status.st_mtime for entry in entries if _kept(entry)), default=0.0)
 
 
 def _kept(entry: _Entry) -> bool:
-    """Whether it is one of the checkpoint's files."""
+    """Whether it is a file of the checkpoint."""
     return stat.S_ISREG(entry.status.st_mode) and entry.path != PROGRESS
 
 
@@ -141,7 +141,7 @@ def _fault(entry: _Entry) -> str | None:
 
 
 def _closed(entry: _Entry) -> str | None:
-    """Why what is in a folder is not seen. Judged by its permissions, though root could look in all the same."""
+    """Why a folder's content is not read. Its permissions decide, though root could read it all the same."""
     if entry.depth > DEPTH:
         return f"nested folders deeper than {DEPTH} in out/ ({_shown(entry.path)}): keep the tree flat"
     return _forbidden(entry, 0o500) if stat.S_ISDIR(entry.status.st_mode) else None
@@ -155,9 +155,9 @@ def _forbidden(entry: _Entry, needed: int) -> str | None:
 
 
 def _astray(entry: _Entry) -> str | None:
-    """Why a link is not one within out/. `..` may only come first: there, and only there, it says where it leads.
+    """Why a link may lead out of out/. `..` is allowed only at the beginning of its target.
 
-    Behind a folder's name it would lead up from wherever that name leads, which may be a link itself.
+    After a folder's name it would lead up from wherever that name leads, which may be a link itself.
     """
     try:
         target = os.readlink(entry.name, dir_fd=entry.folder)
@@ -179,7 +179,7 @@ def _kind(mode: int) -> str:
 
 
 def _shown(path: bytes, most: int = 100) -> str:
-    """A name that a program chose, safe to print: escaped, and cut."""
+    """A name that a program chose, safe to print: escaped and shortened."""
     text = "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode()
         for char in path.decode(errors="backslashreplace")
@@ -188,7 +188,7 @@ def _shown(path: bytes, most: int = 100) -> str:
 
 
 def _content(entry: _Entry) -> str | None:
-    """SHA-256 of a file's content, or a link's target; None of what is neither, or cannot be read."""
+    """SHA-256 of a file's content, or a link's target; None for other entries and those that cannot be read."""
     try:
         if stat.S_ISLNK(entry.status.st_mode):
             return "-> " + os.readlink(os.fsencode(entry.name), dir_fd=entry.folder).hex()
@@ -217,7 +217,7 @@ def _is_folder(out: Path) -> bool:
 
 
 def _enter(folder: Path | str, within: int | None = None) -> int | None:
-    """The descriptor of a folder; None when it is none, or not open to us."""
+    """The descriptor of a folder; None when it is not a folder or cannot be read."""
     try:
         return safe_open.open_folder(folder, within)
     except OSError as error:
@@ -227,10 +227,10 @@ def _enter(folder: Path | str, within: int | None = None) -> int | None:
 
 
 def _walk(out: Path, ordered: bool = False) -> Generator[_Entry, None, None]:
-    """Every entry down to the first that is too deep, a folder before what is in it; ordered by name if asked for.
+    """Every entry down to DEPTH, a folder before its content; sorted by name if `ordered`.
 
-    Without recursion, and with a descriptor of each folder on the way: a path of thousands of names is longer than
-    any system call takes, and `..` of a folder that was moved leads elsewhere.
+    Without recursion, and with an open descriptor of each folder on the way: a path of thousands of names is too long
+    for any system call, and `..` of a folder that was moved leads elsewhere.
     """
     levels: list[tuple[bytes, int, Iterator[str]]] = []
     entered, path = _enter(out), b""
@@ -260,7 +260,7 @@ def _walk(out: Path, ordered: bool = False) -> Generator[_Entry, None, None]:
 
 
 def _names(folder: int) -> Iterator[str]:
-    """The names in a folder, as they are read: it may hold a million."""
+    """The names in a folder, read one at a time: there may be a million."""
     with os.scandir(folder) as entries:
         for entry in entries:
             yield entry.name

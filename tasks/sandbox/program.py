@@ -1,10 +1,9 @@
-"""Run one program that is not trusted: confined, bounded, and nothing of it left afterwards.
+"""Run one untrusted program: confined, with limits, and with none of its processes left afterwards.
 
-The engine starts a *keeper* (tasks/sandbox/supervisor.py), which confines the program at one of the levels of
-tasks/sandbox/confinement.py and sees the last of its processes gone; what it may use up is bounded by the kernel
-where that
-can be had, and looked at a few times a second besides. At every level it is handed none of the engine's environment
-variables but a few harmless ones, it cannot outlive its trial or its engine, and it cannot fill the disk.
+The engine starts a supervisor (tasks/sandbox/supervisor.py), which confines the program at one of the levels of
+tasks/sandbox/confinement.py and ends all of its processes. Its resources are bounded by the kernel where possible, and
+checked a few times a second besides. At every level it sees only a few harmless variables of the engine's environment,
+cannot outlive its trial or its engine, and cannot fill the disk.
 
     with Program(["python", "train.py"], cwd=workspace, log=trial / "log.txt", marker="night-1/0007",
                  level="bwrap", view=View((workspace,), (out,)), limits=environment.limits) as program:
@@ -37,38 +36,38 @@ from tasks.sandbox.child_environment import PASSED_ON, NotAProgram, child_enviro
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
-from tasks.system.orphans import KEEPER, end
+from tasks.system.orphans import SUPERVISOR, end
 from tasks.system.slot import NOWHERE, Slot
 
 TAIL_LINES = 12
 LOOK_SECONDS = 0.5
-"""Between two looks at what it uses: looking costs a few milliseconds of the core that it may be training on."""
+"""Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
 FIRST_LOOK_SECONDS = 0.1
-KEEPER_SECONDS = 20.0
-"""How long a keeper may take to end everything; longer only for processes that hang in the kernel."""
+SUPERVISOR_SECONDS = 20.0
+"""How long a supervisor may take to end everything; only processes that hang in the kernel need longer."""
 
 GIB, MIB = 2**30, 2**20
 DISK_RESERVE = 256 * MIB
-"""What a program leaves free on the disk of its trial."""
+"""Bytes that stay free on the trial's disk."""
 
 
 class Stopped(Misbehaved):
-    """The program used up more than it may, or got at its keeper, and was stopped; the message says which."""
+    """The program exceeded a limit or attacked its supervisor, and was stopped; the message says which."""
 
 
 class CannotStart(Exception):
-    """The machine could not start or confine a process: a fault of infrastructure, not of the trial."""
+    """The machine could not start or confine a process: an infrastructure failure, not the trial's."""
 
 
 class Program:
     """One program, from its start to the end of the last of its processes.
 
-    Its standard error, and its standard output unless `pipes` asks for a conversation, go to `log` (capped). It has to
-    be used in the thread that starts it: the kernel takes the end of that thread for the end of the engine.
+    Its standard error goes to `log` (capped), and its standard output too unless `pipes` is set. Use it in the thread
+    that creates it: to the kernel, the end of that thread is the end of the engine.
 
     Raises:
         NotAProgram: there is no such program, or it cannot be executed.
-        CannotStart: the machine has no process, memory or file left for it, or cannot confine it at this level.
+        CannotStart: the machine has no process, memory or disk space left, or cannot confine it at this level.
     """
 
     def __init__(
@@ -88,14 +87,14 @@ class Program:
         self.slot = slot
         self.limits = limits
         self.peak_memory: int | None = None
-        """Largest resident set of all of its processes together, in bytes, as sampled; None if it ended before."""
+        """Largest sampled resident memory of all its processes together, in bytes; None if it ended before a sample."""
         self.started = clock()
         self._looked = self.started - LOOK_SECONDS + FIRST_LOOK_SECONDS
         self._status: int | None = None
         self._left: list[str] | None = None
         self._heard = b""
         self._scratch = log.with_name(log.name + ".tmp")
-        self._place = log.parent.parent  # not the trial's own, which it may remove where it has no walls
+        self._place = log.parent.parent  # not the trial's folder, which it may remove if it is not sandboxed
         self._disk = log.parent.stat().st_dev
         self._wrapped = level == "bwrap"
         self._writable = view.writable
@@ -108,7 +107,7 @@ class Program:
             raise CannotStart(
                 f"the disk of {self._place} has {free // MIB} MiB left, a trial needs {DISK_RESERVE // MIB}"
             )
-        file_trees.remove(self._scratch)  # of an earlier life, that was cut off
+        file_trees.remove(self._scratch)  # left by an engine that was killed
         self._scratch.mkdir(parents=True)
         self._log = CappedLog(log)
         try:
@@ -131,7 +130,7 @@ class Program:
     def _plan(
         self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path
     ) -> dict[str, Any]:
-        """What the keeper is told."""
+        """The supervisor's instructions."""
         size = int(self.limits.scratch_gb * GIB)
         plan = confinement.plan(level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size)
         if groups := cgroup.find():
@@ -141,14 +140,14 @@ class Program:
         return plan | {"env": environment, "cgroups": entrances, "rlimits": bounds}
 
     def _start(self, plan: dict[str, Any], cwd: Path, pipes: bool) -> None:
-        """Start the keeper, and wait until it says that the program runs."""
+        """Start the supervisor, and wait until it reports that the program runs."""
         hear, say = os.pipe()
         plan |= {"engine": os.getpid(), "report": say}
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", supervisor.__file__, marshal.dumps(plan).hex()],
                 cwd=cwd,
-                env={KEEPER: self.marker}
+                env={SUPERVISOR: self.marker}
                 | {name: os.environ[name] for name in PASSED_ON if name in os.environ},
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -166,7 +165,7 @@ class Program:
         told = self._hear()
         if "started" in told:
             return
-        if not told:  # it hangs, or has died: what it may have started must not go on unwatched
+        if not told:  # it hangs or has died: a program that it may have started must not run on unsupervised
             self._abandon()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
@@ -176,7 +175,7 @@ class Program:
         os.close(hear)
         why = (
             told.get("why")
-            or f"its keeper failed, or did not answer within {KEEPER_SECONDS:g} s {self._log.tail(3)}"
+            or f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
         )
         if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
@@ -189,18 +188,18 @@ class Program:
         self.kill()
 
     def poll(self, seconds: float) -> int | None:
-        """Take in what it prints for at most `seconds`; its exit status once it has ended, else None.
+        """Read its output for at most `seconds`; its exit status once it has ended, else None.
 
         Raises:
-            Stopped: it used up more than it may, or got at its keeper.
-            KeyboardInterrupt: somebody asked the engine to end.
+            Stopped: it exceeded a limit or attacked its supervisor.
+            KeyboardInterrupt: the engine was asked to end.
         """
         interrupt.check()
         if self._status is None:
             self._look()
             self._take_in(seconds)
             if self._status is None and self.process.poll() is not None:
-                self._take_in(0)  # its last words may have come just now
+                self._take_in(0)  # its last output may just have arrived
                 if self._status is None:
                     self._lost()
         if self._status is not None:
@@ -218,8 +217,8 @@ class Program:
         return False
 
     def left_over(self) -> list[str]:
-        """Command lines of the processes that went on a second after the program had ended; they are gone now."""
-        deadline = clock() + KEEPER_SECONDS
+        """Command lines of the processes that still ran a second after the program's end; they were killed."""
+        deadline = clock() + SUPERVISOR_SECONDS
         while self._left is None and self.process.poll() is None and clock() < deadline:
             interrupt.check()
             self._take_in(0.05)
@@ -229,14 +228,14 @@ class Program:
         return self._left or []
 
     def kill(self) -> None:
-        """End everything of it. Safe to call again."""
+        """End all of its processes. Safe to call again."""
         if self._selector.get_map() is None:
             return
         if self.process.poll() is None:
             self.process.terminate()
-            self.process.send_signal(signal.SIGCONT)  # without walls a program can have stopped it
+            self.process.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
         try:
-            self.process.wait(KEEPER_SECONDS)
+            self.process.wait(SUPERVISOR_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -248,7 +247,7 @@ class Program:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Close everything that it is held by."""
+        """Close its pipes and files."""
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -258,13 +257,13 @@ class Program:
         self._close()
 
     def note(self, chunk: bytes) -> None:
-        """Add to its log what it printed on a pipe that somebody else reads."""
+        """Add output to its log that was read from a pipe elsewhere."""
         self._log.write(chunk)
         if self._log.written > self.limits.output_mb * MIB:
             raise Stopped(f"printed more than {self.limits.output_mb:g} MiB (limits.output_mb)")
 
     def tail(self) -> str:
-        """The last lines of what it printed, for the reason of a crash."""
+        """The last lines of its output, for the reason of a crash."""
         return self._log.tail(TAIL_LINES)
 
     def describe(self, status: int) -> str:
@@ -279,40 +278,40 @@ class Program:
         return f"was ended by {name}{' (out of memory?)' if -status == signal.SIGKILL else ''}"
 
     def _abandon(self) -> None:
-        """Give up a keeper that has not come to its work."""
+        """Kill a supervisor that did not start the program."""
         if self.process is not None:
             self.process.kill()
             self._end()
 
     def _end(self) -> None:
-        """Without a keeper, end what can be found of it."""
+        """Without a supervisor, end all processes that can be found."""
         if self._group:
             self._group.kill()
         end(self.marker)
 
     def _lost(self) -> None:
         self._end()
-        raise Stopped("its keeper was killed, and with it everything that could be found of it")
+        raise Stopped("its supervisor was killed, and with it all of its processes that could be found")
 
     def _hear(self) -> dict[str, Any]:
-        """What the keeper says next; empty when it has ended without a word."""
+        """The supervisor's next message; empty when it has ended."""
         while b"\n" not in self._heard:
-            ready, _, _ = select.select([self._report], [], [], KEEPER_SECONDS)
+            ready, _, _ = select.select([self._report], [], [], SUPERVISOR_SECONDS)
             chunk = os.read(self._report, 2**16) if ready else b""
             if not chunk:
                 return {}
             self._heard += chunk
         line, _, self._heard = self._heard.partition(b"\n")
-        told: dict[str, Any] = json.loads(line)  # nobody but the keeper holds the other end
+        told: dict[str, Any] = json.loads(line)  # only the supervisor holds the other end
         return told
 
     def _listen(self) -> None:
-        """Take in what the keeper says."""
+        """Read the supervisor's messages."""
         told = self._hear()
         if not told:
             self._selector.unregister(self._report)
         if "status" in told:
-            # Like a shell, bubblewrap tells of a signal by adding it to 128.
+            # Like a shell, bubblewrap reports a signal as 128 + its number.
             status = told["status"]
             self._status = 128 - status if self._wrapped and 128 < status <= 128 + 64 else status
         if "left" in told:
@@ -321,17 +320,17 @@ class Program:
             self._listen()
 
     def _look(self) -> None:
-        """Now and then, look at what it uses.
+        """Every LOOK_SECONDS, check the resources that it uses.
 
         Raises:
-            Stopped: more than it may.
+            Stopped: it exceeds a limit.
         """
         if clock() - self._looked < LOOK_SECONDS:
             return
         self._looked = clock()
         now = usage.measure(self.process.pid, self._disk)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
-        # Pages that forks share count for each of them, until it matters.
+        # The quick measure counts shared pages once per process; the exact one decides.
         exactly = partial(usage.measure, self.process.pid, self._disk, exact=True)
         if not self._group and now.memory > usage.allowed(self.limits) < exactly().memory:
             raise Stopped(
@@ -350,10 +349,12 @@ class Program:
         if reason := outputs.excess(self._scratch, temporary):
             raise Stopped(f"its temporary files (limits.scratch_gb): {reason}")
         if shutil.disk_usage(self._place).free < DISK_RESERVE:
-            raise Stopped(f"the disk was full up to the last {DISK_RESERVE // MIB} MiB, of which others live")
+            raise Stopped(
+                f"left less than {DISK_RESERVE // MIB} MiB free on the disk, which is kept for others"
+            )
 
     def _take_in(self, seconds: float, limited: bool = True) -> None:
-        """Move output from the pipe to the log, and hear the keeper, until `seconds` have passed or it has ended."""
+        """Read its output and the supervisor's messages until `seconds` have passed or it has ended."""
         deadline = clock() + seconds
         while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
             for key, _ in ready:

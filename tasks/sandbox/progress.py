@@ -1,4 +1,4 @@
-"""What a running program reports of itself, line by line in out/progress.jsonl: claims, never a score."""
+"""A running program's reports in out/progress.jsonl: claims, never a score."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tasks.system.redact import capped, clean
 from tasks.trial import TWENTIETHS, Curve
 
 MOST_STEPS = 2**53
-"""No report of more is taken in: nothing that draws or stores a number holds it exactly."""
+"""Reports of more steps are ignored: a float does not hold such a number exactly."""
 PROGRESS_LIMIT = 16 * 2**20
-"""Bytes of progress.jsonl beyond which a program is stopped: at 5 reports a second, days."""
+"""Bytes of progress.jsonl beyond which a program is stopped: days, at 5 reports a second."""
 REASON_CHARACTERS = 500
-"""Of a reason that a program gives: enough for a fact, a value and a remedy."""
+"""Longest reason that is kept of a program's: enough for a fact, a value and a remedy."""
 
 
 class BadProgress(Exception):
@@ -24,18 +24,18 @@ class BadProgress(Exception):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a program says that it cannot go on: `{"failed": "out of GPU memory: ...", "retry": false}`."""
+    """A program's own report that it failed: `{"failed": "out of GPU memory: ...", "retry": false}`."""
 
     reason: str
     """One line, without secrets and control characters."""
     retry: bool = False
-    """Whether it takes the machine for the cause, so that the same may work in a while; a claim like the rest."""
+    """Whether the program blames the machine, so that a retry may succeed; a claim like the rest."""
 
 
 class Progress:
     """The reports of a running program, read as they come.
 
-    Its curve grows with the budget that has passed, by the seconds that the engine counts (`passed`) or by the steps
+    The curve grows with the share of the budget that has passed: by the engine's seconds (`passed`) or by the steps
     that the program claims, whichever is further.
     """
 
@@ -49,18 +49,18 @@ class Progress:
         self.steps: int | None = None
         self.reported: float | None = None
         self.failure: Failure | None = None
-        """What was said last of that; a program says so once, before it ends."""
+        """The last report of a failure; a program sends it once, before it ends."""
         self.curve: Curve = ()
 
     def passed(self, twentieths: int) -> None:
-        """So much of the budget has passed: the curve holds what was reported last, where it was not so far yet."""
+        """Extend the curve to so many twentieths of the budget with the last reported value."""
         self.curve += (self.reported,) * (min(twentieths, TWENTIETHS) - len(self.curve))
 
     def read(self) -> None:
-        """Take in the complete lines that are new.
+        """Read the new complete lines.
 
         Raises:
-            BadProgress: a line that is no report, or far too many of them.
+            BadProgress: a line is not a report, or there are far too many.
         """
         try:
             with safe_open.open_file(self._path) as file:
@@ -89,7 +89,7 @@ class Progress:
             reason = " ".join(" ".join(clean(said)).split()) or "failed, and gave no reason"
             self.failure = Failure(capped(reason, REASON_CHARACTERS), report.get("retry") is True)
             return
-        self.ready = True  # a program that reports without having said so is ready all the same
+        self.ready = True  # a program that reports is ready, whether it said so or not
         step = report.get("step")
         if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < MOST_STEPS:
             self.steps = step
@@ -113,7 +113,7 @@ def parse_report(line: bytes) -> dict[str, object] | None:
 
 
 def value_of(report: dict[str, object], metric: str, otherwise: float | None) -> float | None:
-    """What a report says of a metric; `otherwise` when that is nothing, or no finite number."""
+    """A metric's value in a report; `otherwise` when it is missing or not a finite number."""
     metrics = report.get("metrics")
     value = metrics.get(metric) if isinstance(metrics, dict) else None
     if isinstance(value, bool) or not isinstance(value, int | float):

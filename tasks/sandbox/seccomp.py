@@ -1,10 +1,10 @@
-"""System call filters: what an untrusted program may not ask of the kernel, as classic BPF for seccomp(2).
+"""System call filters: the calls refused to an untrusted program, as classic BPF for seccomp(2).
 
-Two filters are built from the same lists: behind namespaces (`bwrap`) only what would undo them or what no namespace
-covers is refused; without (`landlock`) also whatever reaches other processes of the same user, and sockets.
+Two filters are built from the same lists. With namespaces (`bwrap`) it refuses the calls that would undo them or that
+no namespace covers; without (`landlock`) also those that reach other processes of the same user, and sockets.
 
-Every call that is younger than the tables here is answered by ENOSYS, and so is clone3, whose arguments a filter
-cannot read: the C library falls back on older calls. Numbers: Linux's asm/unistd_64.h and asm-generic/unistd.h.
+Calls younger than these tables are answered by ENOSYS, and so is clone3, whose arguments a filter cannot read: the C
+library falls back on older calls. Numbers: Linux's asm/unistd_64.h and asm-generic/unistd.h.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import struct
 from typing import Final
 
 ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Machine -> its column in the tables, and the kernel's AUDIT_ARCH of it."""
+"""Machine -> its column in the tables, and its AUDIT_ARCH in the kernel."""
 YOUNGEST = 451
-"""The last system call that these tables know; those of the x32 convention come long after it."""
+"""The last system call that these tables know; the numbers of the x32 convention are far above it."""
 NEW_NAMESPACES = 0x7E020080
 """The flags of clone that make a namespace."""
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
-"""Typing into a terminal as if one were its user."""
+"""Simulated typing into a terminal."""
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 STREAM, SEQPACKET = 1, 5
 PR_SET_DUMPABLE = 4
-"""Without it a program could hide from its keeper's user which files it holds open."""
+"""Refused, or a program could hide its open files from its supervisor's user."""
 
 _ALWAYS = """
 mount 165 40  umount2 166 39  pivot_root 155 41  chroot 161 51  move_mount 429 429  open_tree 428 428  fsopen 430 430
@@ -48,24 +48,24 @@ _ONLY_ITSELF = """
 prlimit64 302 261  sched_setaffinity 203 122  sched_setscheduler 144 119  sched_setparam 142 118
 sched_setattr 314 274
 """
-"""Calls on a process, whose first argument is 0 for the caller."""
+"""Calls on a process, allowed on the caller only: their first argument must be 0."""
 _OF_A_PROCESS = {"setpriority 141 140": 0, "ioprio_set 251 30": 1}
-"""The same with the second argument; the first says that it is a process, not a group or a user."""
+"""The same with the second argument; the first must say that it is a process, not a group or a user."""
 _SIGNALS = """
 kill 62 129  tkill 200 130  tgkill 234 131  rt_sigqueueinfo 129 138  rt_tgsigqueueinfo 297 240
 pidfd_send_signal 424 424
 """
 _OWNERS = {"fcntl 72 25": (8, 15), "ioctl 16 29": (0x8901, 0x8902)}
-"""Who is signalled when a file is ready (F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP): anybody, with any signal."""
+"""Requests that choose which process is signalled when a file is ready: F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP."""
 _TRUNCATE = "truncate 76 45"
 _MARKS = """
 chmod 90 -  fchmod 91 52  fchmodat 268 53  chown 92 -  fchown 93 55  lchown 94 -  fchownat 260 54  utime 132 -
 utimes 235 -  utimensat 280 88  futimesat 261 -  setxattr 188 5  lsetxattr 189 6  fsetxattr 190 7
 removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16
 """
-"""Modes, owners, times and attributes of files, which Landlock does not watch over."""
+"""Changes of files' modes, owners, times and attributes, which Landlock does not control."""
 _TOUCHES = {"utimensat 280 88  futimesat 261 -": 2, "utime 132 -  utimes 235 -": 1}
-"""Which argument points to the times; nowhere means now."""
+"""Which argument points to the times; null means now."""
 _CLONE, _CLONE3, _SOCKET, _SOCKETPAIR = "clone 56 220", "clone3 435 435", "socket 41 198", "socketpair 53 199"
 _IOCTL, _PRCTL = "ioctl 16 29", "prctl 157 167"
 
@@ -79,31 +79,31 @@ def is_known() -> bool:
 
 
 def behind_namespaces(network: bool) -> bytes:
-    """For a program in namespaces of its own; with `network`, that of the network is the machine's.
+    """The filter for a program in its own namespaces; with `network` it shares the machine's network.
 
-    Unix sockets go with the machine's network, since those without a file belong to it.
+    Then Unix sockets are refused, since those without a file belong to the network namespace.
     """
     families = (INET, INET6, NETLINK) if network else (UNIX, INET, INET6, NETLINK)
     return _program(_common() + _sockets(families))
 
 
 def without_namespaces(network: bool, landlock: int) -> bytes:
-    """For a program among all others, under this version of Landlock."""
+    """The filter for a program without namespaces, under this version of Landlock."""
     refused = _OTHERS_OF_THE_USER
     if landlock < 3:
         refused += _TRUNCATE
     code = b""
-    if landlock < 6:  # nothing else keeps it from signalling others, so it can signal nobody
+    if landlock < 6:  # only the filter keeps it from signalling others, so it can signal no process at all
         refused += _SIGNALS
         code += b"".join(_refuse_requests(table, 1, who) for table, who in _OWNERS.items())
     code += _common() + _sockets((INET, INET6, NETLINK) if network else ())
     code += _refuse(refused, errno.EPERM)
-    # To set the time to now is to touch a file, which makes it where that is refused.
+    # Setting a file's time to now is refused: it would work where writing is not allowed.
     for table, times in _TOUCHES.items():
         code += b"".join(
             _when(call, times, _jump(_EQUAL, 0, 0, 1) + _refusal(errno.EPERM)) for call in _calls(table)
         )
-    # Granted without effect: copying a file sets its mode and times, and should not fail for it.
+    # These succeed without effect: copying a file sets its mode and times, and must not fail for it.
     code += _refuse(_MARKS, 0)
     code += b"".join(_only(call, 0, 0) for call in _calls(_ONLY_ITSELF))
     for table, process in _OF_A_PROCESS.items():
@@ -120,7 +120,7 @@ def _common() -> bytes:
 
 
 def _sockets(families: tuple[int, ...]) -> bytes:
-    """Refuse all sockets but those of some families."""
+    """Refuse all sockets but those of these families."""
     (socket,), (pair,) = _calls(_SOCKET), _calls(_SOCKETPAIR)
     granted = b"".join(_jump(_EQUAL, family, 0, 1) + _statement(_RETURN, _ALLOW) for family in families)
     code = _when(socket, 0, granted + _refusal(errno.EACCES))
@@ -142,7 +142,7 @@ def _program(code: bytes) -> bytes:
 
 
 def _calls(table: str) -> list[int]:
-    """The numbers of a table's calls on this machine; those that it does not have are left out."""
+    """The numbers of a table's calls on this machine, without those that it does not have."""
     column = 1 + ARCHITECTURES[platform.machine()][0]
     rows = [entry.split() for entry in table.replace("\n", "  ").split("  ") if entry.strip()]
     return [int(row[column]) for row in rows if row[column] != "-"]
@@ -163,7 +163,7 @@ def _only(call: int, argument: int, value: int) -> bytes:
 
 
 def _when(call: int, argument: int, code: bytes) -> bytes:
-    """Run `code` on the low half of one argument of a call, and load the call's number again."""
+    """For one call, run `code` on the low half of an argument, and load the call's number again."""
     inner = _statement(_LOAD, 16 + 8 * argument) + code + _statement(_LOAD, 0)
     return _jump(_EQUAL, call, 0, len(inner) // 8) + inner
 

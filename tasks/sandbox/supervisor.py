@@ -1,17 +1,17 @@
-"""The keeper: a small process between the engine and one untrusted program. It confines it, and outlives all of it.
+"""The supervisor: a small process between the engine and one untrusted program, which it confines and outlives.
 
-    python -I -S keeper.py PLAN     # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}, marshalled, in hex
+    python -I -S supervisor.py PLAN   # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}, marshalled, hex
 
-It forks; the child takes its place in the cgroups, takes on the limits and the restrictions of the plan, and becomes
-the program. The keeper itself is nobody's relative inside: it is what every orphan of the program falls to (a *child
-subreaper*), so it knows every descendant by its parent, whatever that did to its session, its name or its
-environment. It ends when the last of them is gone, and when the engine dies it ends them first.
+It forks; the child enters the cgroups, takes on the limits and restrictions of the plan, and becomes the program. The
+supervisor is a child subreaper: every orphan of the program becomes its child, so it finds every descendant by its
+parent, whatever the program did to its session, name or environment. It ends when the last of them is gone; when the
+engine dies, it ends them first.
 
     SIGTERM   kill everything at once        SIGUSR1   ask the program to end (SIGTERM to all of its processes)
 
-On the descriptor `report` it writes a JSON line for each: `{"started": pid}`, or when it could not be
-`{"confining" or "executing": true, "why": text}`; `{"status": n}` as subprocess counts it, when the program has ended;
-`{"left": [command lines]}` when nothing is left.
+On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the program could not be started
+`{"confining" or "executing": true, "why": text}`; `{"status": n}`, counted as in subprocess, when the program has
+ended; `{"left": [command lines]}` when no process is left.
 
 It is run as a file, by any Python, and imports nothing but the standard library. Landlock's constants are those of
 linux/landlock.h; see landlock(7), prctl(2), capabilities(7).
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 FILTER_DESCRIPTOR = 9
-"""Where bubblewrap finds the system call filter."""
+"""The descriptor from which bubblewrap reads the system call filter."""
 PATIENCE = 1.0
-"""Seconds that helpers of the program get to notice its end, as multiprocessing's resource tracker does."""
+"""Seconds for the program's helpers, such as multiprocessing's resource tracker, to end by themselves."""
 
 PR_SET_PDEATHSIG, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_SECUREBITS = 1, 22, 24, 28
 PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 36, 38, 47
@@ -77,16 +77,16 @@ class _Filter(ctypes.Structure):
 
 
 def main(plan: dict[str, Any]) -> None:
-    """Start the program, watch it, and see the last of it gone."""
-    os.set_inheritable(plan["report"], False)  # what is told there is the keeper's word
+    """Start the program, watch it, and end all of its processes."""
+    os.set_inheritable(plan["report"], False)  # only the supervisor may write there
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     if os.getppid() != plan["engine"]:
-        return  # it died before anybody would have told us
+        return  # the engine died before the signal was set
     program = _start(plan)
     silence = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1, 2):  # its pipes are the program's alone: their end is how the engine sees it end
+    for descriptor in (0, 1, 2):  # the pipes are the program's alone: the engine sees its end by theirs
         os.dup2(silence, descriptor)
     left: list[str] = []
     with os.fdopen(plan["report"], "w", buffering=1) as tell:
@@ -94,16 +94,16 @@ def main(plan: dict[str, Any]) -> None:
             tell.write(f'{{"started": {program}}}\n')
             if _watch(program, plan["inner"], tell) is not None:
                 left = _farewell()
-        finally:  # whatever happened here, even that nobody listens any more
+        finally:  # whatever happened, even if the engine no longer listens
             _kill_all()
         tell.write(f'{{"left": [{", ".join(map(_quoted, left))}]}}\n')
-    os._exit(0)  # there is nothing to tidy up, and an interpreter takes its time to
+    os._exit(0)  # quicker than a normal exit, and there is nothing to clean up
 
 
 def _start(plan: dict[str, Any]) -> int:
-    """Fork the program; its pid once it runs. If it does not come to that, say why and leave."""
+    """Fork the program; its pid once it runs. If it cannot be started, report why and exit."""
     plan["keeper"] = os.getpid()
-    hear, say = os.pipe()  # closed by exec: silence means that it runs
+    hear, say = os.pipe()  # closed by exec: an empty message means that it runs
     program = os.fork()
     if not program:
         stage = "confining"
@@ -127,18 +127,18 @@ def _start(plan: dict[str, Any]) -> int:
 
 
 def _confine(plan: dict[str, Any]) -> None:
-    """In the child: be confined as planned.
+    """In the child: apply the plan's restrictions.
 
     Raises:
-        OSError: one of the restrictions cannot be had.
+        OSError: one of them cannot be applied.
     """
-    os.setsid()  # so that what it does to its process group does not reach the keeper
+    os.setsid()  # so that signals to its process group do not reach the supervisor
     for group in plan["cgroups"]:
         _write(group, str(os.getpid()))
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != plan["keeper"]:
-        os._exit(127)  # it died before anybody would have told us
-    _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial goes before its engine
+        os._exit(127)  # the supervisor died before the signal was set
+    _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial is killed before its engine
     for name, most in plan["rlimits"].items():
         _limit(getattr(resource, name), most)
     if plan["landlock"] is not None:
@@ -157,7 +157,7 @@ def _confine(plan: dict[str, Any]) -> None:
 
 
 def _watch(program: int, inner: int, tell: Any) -> int | None:
-    """Wait until the program has ended, and tell its status; None when the engine wants it killed."""
+    """Wait for the program's end and report its status; None when the engine wants it killed."""
     while True:
         number = signal.sigwait(_SIGNALS)
         if number == signal.SIGTERM:
@@ -173,7 +173,7 @@ def _watch(program: int, inner: int, tell: Any) -> int | None:
 
 
 def _farewell() -> list[str]:
-    """Give what is left of the program a moment to end by itself; the command lines of those that did not."""
+    """Give the remaining processes a moment to end by themselves; the command lines of those that did not."""
     deadline = time.monotonic() + PATIENCE
     while (left := deadline - time.monotonic()) > 0:
         list(_reaped())
@@ -187,7 +187,7 @@ def _farewell() -> list[str]:
 
 
 def _kill_all() -> None:
-    """End every descendant. Stopped first, until no new one shows up, so that a fork bomb cannot outrun the kill."""
+    """Kill every descendant. All are stopped first, until no new one appears, so that a fork bomb cannot outrun it."""
     stopped: set[int] = set()
     while _has_children():
         fresh = {pid for pid, _ in _descendants()} - stopped
@@ -203,7 +203,7 @@ def _kill_all() -> None:
 
 
 def _descendants() -> Iterator[tuple[int, int]]:
-    """Every living process below this one, with its depth: 1 for the program itself."""
+    """Every living descendant with its depth: 1 for the program itself."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -230,7 +230,7 @@ def _reaped() -> Iterator[tuple[int, int]]:
 
 
 def _has_children() -> bool:
-    """Whether anything of the program is left; asks the kernel, not /proc."""
+    """Whether any child is left, by asking the kernel, not /proc."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -244,7 +244,7 @@ def _name(pid: int) -> str:
 
 
 def _read(path: str) -> bytes:
-    """What a process's file in /proc says; nothing when it has just ended."""
+    """A process's file in /proc; empty when it has just ended."""
     try:
         with open(path, "rb") as file:
             return file.read()
@@ -253,7 +253,7 @@ def _read(path: str) -> bytes:
 
 
 def _quoted(text: str) -> str:
-    """A text as JSON has it."""
+    """A text as a JSON string."""
     plain = text.encode("ascii", "replace").decode()
     return '"' + "".join(c if " " <= c <= "~" and c not in '"\\' else f"\\u{ord(c):04x}" for c in plain) + '"'
 
@@ -276,7 +276,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _limit(which: int, most: int) -> None:
-    """Set a resource limit for good, never above the one that holds already."""
+    """Set a hard resource limit, never above the present one."""
     hard = resource.getrlimit(which)[1]
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(which, (most, most))
@@ -289,7 +289,7 @@ def _prctl(option: int, value: int, third: Any = 0) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Give up every capability for good; for uid 0 too, which then is a user like any other."""
+    """Give up every capability for good, also as uid 0, which then is an ordinary user."""
     with open("/proc/sys/kernel/cap_last_cap") as file:
         last = int(file.read())
     with open("/proc/self/status") as file:
@@ -304,7 +304,7 @@ def _drop_capabilities() -> None:
 
 
 def _landlock(version: int, rules: list[tuple[str, bool]], network: bool) -> None:
-    """Confine file access to the rules: (path, writable) each; TCP, signals and sockets as far as `version` knows."""
+    """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can."""
     known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
     size = 8 if version < 4 else 16 if version < 6 else 24
     asked = _Ruleset(known, 0 if network else TCP, SCOPES)

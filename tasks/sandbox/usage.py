@@ -1,4 +1,4 @@
-"""What a program and all of its processes may use, and what they use at one moment, seen from outside."""
+"""The resources that a program and all of its processes use now, and their limits."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def measure(keeper: int, disk: int, exact: bool = False) -> ResourceUsage:
 
 
 def _without_name(pid: int) -> dict[tuple[int, int], int]:
-    """The open files of a process that no folder holds: (device, inode) -> bytes that they take up."""
+    """A process's open files without a name: (device, inode) -> bytes on disk or in memory."""
     found: dict[tuple[int, int], int] = {}
     with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
         for descriptor in descriptors:
@@ -55,15 +55,15 @@ def _without_name(pid: int) -> dict[tuple[int, int], int]:
 
 
 def allowed(limits: Limits) -> int:
-    """Bytes of memory that a program may use."""
+    """Memory that a program may use, in bytes."""
     if limits.memory_gb is not None:
         return int(limits.memory_gb * GIB)
     return psutil.virtual_memory().total * 3 // 4
 
 
 def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str, int]:
-    """Resource limits of each process. Without a control group they have to bound memory and processes too; the
-    first in address space, which programs on a GPU reserve without using it."""
+    """Resource limits of each process. Without a control group they bound memory and processes too: memory as address
+    space, except on a GPU, where programs reserve address space without using it."""
     bounds = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": int(limits.file_gb * GIB)}
     if not grouped and not gpu:
         bounds["RLIMIT_AS"] = allowed(limits)
@@ -74,6 +74,6 @@ def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str,
 
 
 def _threads_of(user: int) -> int:
-    """How many threads a user has already: the kernel counts all of them."""
+    """Threads that the user already has: the kernel counts all of them."""
     facts = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
     return sum(fact["num_threads"] or 0 for fact in facts if fact["uids"] and fact["uids"].real == user)

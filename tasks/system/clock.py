@@ -6,5 +6,5 @@ import time
 
 
 def clock() -> float:
-    """Seconds on a clock that no program can set and that runs on while the machine is suspended."""
+    """Seconds on a monotonic clock that also counts while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()

@@ -1,4 +1,4 @@
-"""Ask the machine: what a command of its own says, and which program a process is."""
+"""The output of the machine's commands, and the identity of a process."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import psutil
 ASK_SECONDS = 4.0
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 START_TICK = 19
-"""Where /proc/PID/stat says it, counted from behind the name."""
+"""Index of a process's start time in /proc/PID/stat, counted after its name."""
 
 
 class Unanswered(Exception):
-    """A command failed, or did not come to an end; the message says which, with its words."""
+    """A command failed or timed out; the message names it and quotes its output."""
 
 
 def ask(command: Sequence[str], seconds: float = ASK_SECONDS) -> str:
-    """What a command prints.
+    """Run a command; its output.
 
     Raises:
-        Unanswered: it fails, or has not ended in time. It is killed then, and not waited for: what hangs in a
-            driver does not even end when it is killed.
+        Unanswered: it failed or timed out. It is killed then, but not waited for: a process that hangs in a driver
+            does not end even then.
         OSError: it cannot be started.
     """
     process = subprocess.Popen(
@@ -57,10 +57,10 @@ def ask(command: Sequence[str], seconds: float = ASK_SECONDS) -> str:
 
 
 def command_of(pid: int) -> str:
-    """The program of a process, of an interpreter also its script or module: what comes after may hold a secret."""
+    """The program of a process, and an interpreter's script or module. The arguments after it may hold secrets."""
     try:
         words = psutil.Process(pid).cmdline()
-    except psutil.Error:  # it has just ended, or is somebody else's
+    except psutil.Error:  # it has just ended, or is another user's
         return ""
     if not words:
         return ""
@@ -74,10 +74,15 @@ def command_of(pid: int) -> str:
 
 
 def identity(pid: int) -> str:
-    """The boot that a process lives in, and the tick at which it began: both stay when somebody sets the clock.
+    """The boot id and a process's start tick: unique, unlike a pid, and independent of the clock.
 
     Raises:
-        OSError: there is no such process, or this is not Linux.
+        OSError: there is no such process.
     """
+    if not BOOT.exists():  # not Linux: the clock has to do
+        try:
+            return f"{psutil.Process(pid).create_time():.1f}"
+        except psutil.Error as gone:
+            raise ProcessLookupError(f"there is no process {pid}") from gone
     after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return f"{BOOT.read_text().strip()} {after_name[START_TICK]}"

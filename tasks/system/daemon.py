@@ -1,7 +1,7 @@
-"""A program that outlives the command that started it, such as a server: noted in a file, ended by its number.
+"""A program that outlives the command that started it, such as a server: recorded in a file, ended by its pid.
 
-The note holds the process's number and when it began, since after a reboot the same number is somebody else's.
-What is noted and not alive counts as not there.
+The record holds the pid and the process's identity, since after a reboot another process may have the same pid. A
+recorded program that is not alive counts as absent.
 """
 
 from __future__ import annotations
@@ -24,37 +24,35 @@ import httpx
 import psutil
 
 from environments.plugins import Refused
+from tasks.system.commands import identity
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
 START_ATTEMPTS = 3
 END_SECONDS = 15.0
-BOOT = Path("/proc/sys/kernel/random/boot_id")
-START_TICK = 19
-"""Where /proc/PID/stat says when a process began, counted after its name."""
 PORTS = 100
-"""How many are tried from the first on."""
+"""How many ports are tried."""
 LOG_BYTES = 10 * 2**20
-"""Beyond this a log is set aside as <name>.log.1, over the one before."""
+"""Beyond this size a log is moved to <name>.log.1, replacing the previous one."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """What is noted of a program that was started."""
+    """The record of a program that was started."""
 
     url: str
-    """Where it answers; of a worker, whom it asks."""
+    """Address of a server; of a worker, that of its server."""
     pid: int
     started: float
     """Unix time, in seconds: for people."""
     identity: str = ""
-    """What tells its process from every other one that ever had its number."""
+    """Tells its process from every other that ever had its pid."""
     auth: bool = False
-    """Whether it asks who we are."""
+    """Whether it asks for a login."""
     stays: bool = False
-    """Whether it goes on when the last that used it has left: `nightshift up` started it."""
+    """Whether it runs on when its last user has left: `nightshift up` started it."""
     database: str = ""
-    """What it keeps its data in, where that is not a file of its own: the kind alone, never the address."""
+    """Kind of its database, where that is not a file of its own; never the address."""
 
     @property
     def is_alive(self) -> bool:
@@ -66,20 +64,8 @@ class Note:
             return False
 
 
-def identity(pid: int) -> str:
-    """The boot that a process lives in, and the tick at which it began: both stay when somebody sets the clock.
-
-    Raises:
-        OSError, psutil.NoSuchProcess: there is no such process.
-    """
-    if not BOOT.exists():  # not Linux: the clock will have to do
-        return f"{psutil.Process(pid).create_time():.1f}"
-    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return f"{BOOT.read_text().strip()} {after_name[START_TICK]}"
-
-
 class Daemon:
-    """One such program: its note, its log, and how to start and to end it."""
+    """One such program: its record, its log, its start and its end."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name = name
@@ -87,12 +73,12 @@ class Daemon:
         self._note = directory / f"{name}.json"
 
     def living(self) -> Note | None:
-        """The note, if its process runs."""
+        """The record, if its process runs."""
         note = self._read()
         return note if note and note.is_alive else None
 
     def died(self) -> Note | None:
-        """The note, if its process is gone without having been ended: killed, or the machine went down."""
+        """The record, if its process died without being ended here: killed, or the machine went down."""
         note = self._read()
         return note if note and not note.is_alive else None
 
@@ -108,10 +94,10 @@ class Daemon:
         user: str | None = None,
         groups: tuple[int, ...] = (),
     ) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own, and note it before it does anything.
+        """Start it in a new session, and record it at once.
 
         Args:
-            user: Whom it runs as, if that is somebody else; with further `groups` that it belongs to.
+            user: The user it runs as, if another than this one; with supplementary `groups`.
         """
         self.trim()
         with self.log.open("ab") as output:
@@ -131,7 +117,7 @@ class Daemon:
         return process
 
     def trim(self) -> None:
-        """Set its log aside once it is long. It may be running: it appends, so what is cut off is not missed."""
+        """Move a long log aside. The program may be running: it appends, so the log can be cut under it."""
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             shutil.copyfile(self.log, self.log.with_name(f"{self.log.name}.1"))
             os.truncate(self.log, 0)
@@ -142,12 +128,12 @@ class Daemon:
         temporary.replace(self._note)
 
     def keep(self, stays: bool = True) -> None:
-        """Have it go on when its last user has left, or no longer."""
+        """Let it run on when its last user has left, or no longer."""
         if note := self._read():
             self.write(replace(note, stays=stays))
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> bool:
-        """End it with all of its processes, asked by that signal first; whether it was running."""
+        """End it and its child processes, first by the signal `number`; whether it was running."""
         note = self.living()
         if note:
             family: list[psutil.Process] = []
@@ -165,7 +151,7 @@ class Daemon:
         return note is not None
 
     def last_words(self, lines: int = 5) -> str:
-        """The end of its log."""
+        """The last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def _read(self) -> Note | None:
@@ -177,14 +163,14 @@ class Daemon:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether a process has not ended; one that nobody has asked for its status yet has."""
+    """Whether a process has not ended; a zombie has."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 def page_of(home: Path, name: str) -> str | None:
-    """Where one of the programs of a home answers, if it runs."""
+    """Address of one of a home's programs, if it runs."""
     note = Daemon(home / ".prefect", name).living()
     return note.url if note else None
 
@@ -197,7 +183,7 @@ def serve(
 ) -> str:
     """Start a server on the first free port and wait until it answers; its address.
 
-    Another may take the port while ours is starting, and would answer in its place: then on the next.
+    If another program takes the port meanwhile, the next port is tried.
 
     Raises:
         Refused: it did not come up.
@@ -212,7 +198,7 @@ def serve(
             daemon.end()
             raise
         if comes_up:
-            process.returncode = 0  # whoever ends it does so by its number; this object need not wait for it
+            process.returncode = 0  # it is ended by its pid; this object need not wait for it
             return url
         status = process.poll()
         daemon.end()
@@ -220,7 +206,7 @@ def serve(
             raise Refused(f"{daemon.name} did not answer within {START_SECONDS:.0f} s; see {daemon.log}")
         if _is_free(port):
             raise Refused(f"{daemon.name} ended with status {status} while starting; see {daemon.log}")
-    raise Refused(f"others took every port while {daemon.name} was starting: try again")
+    raise Refused(f"other programs took every port while {daemon.name} was starting: try again")
 
 
 def address(port: int, path: str = "") -> str:
@@ -228,7 +214,7 @@ def address(port: int, path: str = "") -> str:
 
 
 def answers(url: str, seconds: float = 5.0) -> bool:
-    """Whether a server says within `seconds` that it is well."""
+    """Whether a server's health check succeeds within `seconds`."""
     try:
         return httpx.get(f"{url}/health", timeout=seconds).status_code == 200
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):
@@ -236,15 +222,17 @@ def answers(url: str, seconds: float = 5.0) -> bool:
 
 
 def free_port(first: int) -> int:
-    """The first port from `first` on that nobody listens on."""
+    """The first free port from `first` on."""
     for port in range(first, first + PORTS):
         if _is_free(port):
             return port
-    raise Refused(f"no free port in {first}..{first + PORTS - 1} on {HOST}: end what listens there")
+    raise Refused(
+        f"no free port in {first}..{first + PORTS - 1} on {HOST}: end the programs that listen there"
+    )
 
 
 def _comes_up(process: subprocess.Popen[bytes], port: int, url: str) -> bool:
-    """Wait until the server itself answers; whether it did, before it ended or START_SECONDS had passed."""
+    """Wait for the server's own answer; False if it ended, or START_SECONDS have passed."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         if answers(url, seconds=1.0) and _listens(process.pid, port):
@@ -254,7 +242,7 @@ def _comes_up(process: subprocess.Popen[bytes], port: int, url: str) -> bool:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether a process, or one below it, is who listens on a port."""
+    """Whether a process or one of its children listens on a port."""
     try:
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         sockets = [one for process in family for one in process.net_connections("tcp")]

@@ -1,4 +1,4 @@
-"""Opening and removing what an untrusted program left behind: any tree at all, and nothing beside it."""
+"""Opening up and removing file trees that an untrusted program wrote. No link is followed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 
 def open_to_all(path: Path) -> None:
-    """Let every user read a tree; no link is followed."""
+    """Let every user read a tree."""
     subprocess.run(["chmod", "-R", "a+rX", "--", str(path)], check=True, capture_output=True)
 
 
 def remove(path: Path) -> None:
-    """Remove a folder, a file or a link, whatever is in it: no permissions, odd names, ten thousand levels.
+    """Remove a folder, a file or a link, with any permissions, names and depth.
 
     Raises:
         OSError: it cannot be removed.
@@ -22,7 +22,7 @@ def remove(path: Path) -> None:
         return
     try:
         path.rmdir()
-    except OSError:  # not empty: these tools know every depth, and follow no link
+    except OSError:  # not empty: unlike shutil, these tools handle any depth
         subprocess.run(["chmod", "-R", "u+rwX", "--", str(path)], stderr=subprocess.DEVNULL)
         done = subprocess.run(["rm", "-rf", "--", str(path)], capture_output=True, text=True)
         if done.returncode:

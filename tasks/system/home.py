@@ -1,4 +1,4 @@
-"""The home directory, where campaigns live, and the checkout that it lies in by default."""
+"""The home directory, which holds the campaigns, and the checkout."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP, taken at a safe point instead of wherever they happen to fall.
+"""Ctrl-C, SIGTERM and SIGHUP, raised at safe points.
 
-Python raises KeyboardInterrupt between any two instructions of the main thread. Where that is a callback, as in the
-moment after a fork, the exception is printed, ignored and lost, and the night goes on although it was told to stop.
-So while a campaign runs a signal is only noted, and `check` raises it where there is somebody to clean up.
+Python raises KeyboardInterrupt between any two instructions of the main thread. In a callback, as just after a fork,
+the exception is printed and lost, and the campaign goes on although it was told to stop. So while a campaign runs, a
+signal is only recorded, and `check` raises KeyboardInterrupt where the caller can clean up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def wait(seconds: float) -> None:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[None]:
-    """Note signals instead of raising them, while the block runs in the main thread; elsewhere nothing changes."""
+    """Record signals instead of raising them while the block runs, in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -47,7 +47,7 @@ def deferred() -> Iterator[None]:
 
 @contextlib.contextmanager
 def asked() -> Iterator[None]:
-    """Have every `check` raise while the block runs, as after a signal: so that other threads leave their work."""
+    """Make every `check` raise while the block runs, as after a signal, so that other threads stop."""
     before = _asked.is_set()
     _asked.set()
     try:

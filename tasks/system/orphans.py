@@ -1,4 +1,4 @@
-"""Orphans: processes that are known by a mark in their environment, whoever their parents are by now."""
+"""Processes left by a dead engine, found by a variable in their environment."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ import psutil
 from tasks.system.clock import clock
 
 MARKER = "NIGHTSHIFT_TRIAL"
-"""An environment variable that a program's processes inherit: what an engine's next life finds them by."""
-KEEPER = "NIGHTSHIFT_KEEPER"
-"""The same of the keeper above them (tasks/sandbox/supervisor.py), which ends them all as soon as its engine is
-dead."""
-KEEPER_SECONDS = 5.0
-"""How long one may take to do so. A program can give itself the same variable, and then would not end by itself."""
+"""An environment variable that a program's processes inherit, by which a resumed engine finds them."""
+SUPERVISOR = "NIGHTSHIFT_KEEPER"
+"""The same for their supervisor (tasks/sandbox/supervisor.py), which ends them all when its engine dies."""
+SUPERVISOR_SECONDS = 5.0
+"""How long a supervisor may take to do so. A program that sets this variable itself would not end by itself."""
 
 
 def marked(marker: str) -> list[psutil.Process]:
-    """Every live process whose marker is `marker`, or begins with it and a slash."""
+    """Every live process whose marker is `marker`, or begins with `marker/`."""
     own = (marker, marker + "/")
     found = []
     for process in psutil.process_iter():
@@ -31,12 +30,12 @@ def marked(marker: str) -> list[psutil.Process]:
             if (value == own[0] or value.startswith(own[1])) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue  # ended meanwhile, or another user's: not one of ours
+            continue  # ended meanwhile, or another user's
     return found
 
 
 def end(marker: str, patience: float = 10.0) -> list[str]:
-    """Kill every process that carries the marker; their command lines. New ones that they start are killed too.
+    """Kill every process that carries the marker, and those that they start meanwhile; their command lines.
 
     Raises:
         TimeoutError: some survive SIGKILL for `patience` seconds (they hang in the kernel).
@@ -57,7 +56,7 @@ def end(marker: str, patience: float = 10.0) -> list[str]:
 
 
 def having_open(descriptor: int) -> list[psutil.Process]:
-    """Every other process that has the same file open, as far as this user may see."""
+    """Every other process that has the same file open, as far as this user can see."""
     file = os.fstat(descriptor)
     found = []
     for process in psutil.process_iter():
@@ -67,26 +66,26 @@ def having_open(descriptor: int) -> list[psutil.Process]:
 
 
 def is_ours(process: psutil.Process) -> bool:
-    """Whether it is a keeper, or a program that one was started for."""
-    return bool({MARKER, KEEPER} & _variables(process))
+    """Whether it is a supervisor or a supervised program."""
+    return bool({MARKER, SUPERVISOR} & _variables(process))
 
 
-def is_kept(process: psutil.Process) -> bool:
-    """Whether a keeper is above it, which sees to it that it ends."""
+def is_supervised(process: psutil.Process) -> bool:
+    """Whether it runs under a supervisor, which will end it."""
     with contextlib.suppress(psutil.Error):
-        return any(KEEPER in _variables(above) for above in process.parents())
+        return any(SUPERVISOR in _variables(above) for above in process.parents())
     return False
 
 
 def end_left(processes: Iterable[psutil.Process]) -> None:
-    """Have what a dead engine has left end: keepers do that themselves, if they can, and the rest is killed."""
+    """End the processes that a dead engine left: supervisors are asked to, then the rest is killed."""
     left = list(processes)
-    keepers = [process for process in left if KEEPER in _variables(process)]
-    for keeper in keepers:
+    supervisors = [process for process in left if SUPERVISOR in _variables(process)]
+    for supervisor in supervisors:
         with contextlib.suppress(psutil.Error):  # it has just ended
-            keeper.terminate()
-            keeper.send_signal(signal.SIGCONT)  # without walls a program can have stopped it
-    psutil.wait_procs(keepers, timeout=KEEPER_SECONDS)
+            supervisor.terminate()
+            supervisor.send_signal(signal.SIGCONT)  # without a sandbox a program can have stopped it
+    psutil.wait_procs(supervisors, timeout=SUPERVISOR_SECONDS)
     for process in left:
         with contextlib.suppress(psutil.Error):
             for one in [*process.children(recursive=True), process]:
@@ -105,7 +104,7 @@ def _has_open(pid: int, file: os.stat_result) -> bool:
 
 
 def _variables(process: psutil.Process) -> set[str]:
-    """The names of its environment variables; none where it is another user's, or has ended."""
+    """Names of its environment variables; empty where it is another user's, or has ended."""
     with contextlib.suppress(psutil.Error):
         return set(process.environ())
     return set()

@@ -1,8 +1,8 @@
-"""What leaves a trial is cleaned: secrets of the engine are taken out, and what a program printed is made harmless.
+"""Redaction of secrets, and of control characters, in everything that leaves a trial.
 
-A program sees none of the engine's variables, so this is the second wall: it stands where a leak would be stored or
-sent on. Only the forms in which a secret slips out by accident are known here (as it is, in JSON, in a URL, in
-base64). A program that has a secret and wants to hide it can.
+Programs see none of the engine's variables, so this is a second defence, applied where a leak would be stored or sent
+on. It knows the forms in which a secret leaks by accident (plain, in JSON, in a URL, in base64), not those in which a
+program would hide it.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ SECRET_WORDS = frozenset(
     }
 )
 PLACE_WORDS = frozenset({"SOCK", "FILE", "PATH", "DIR"})
-"""A variable whose name ends in one of these says where something is."""
+"""A variable whose name ends in one of these holds a path."""
 ORDINARY = frozenset(
     {"anonymous", "changeme", "disabled", "optional", "password", "postgres", "required", "safe.directory"}
 )
-"""Values that stand in such variables and are no secrets: taken out, they would leave holes in plain text."""
+"""Ordinary words among the values of such variables, which are left in the text."""
 SHORTEST = 8
-"""Characters of the shortest secret: anything shorter is found where it is not meant."""
+"""Length of the shortest secret, in characters: shorter values would match by chance."""
 SHORTEST_LINE = 16
-"""Characters of a line of a longer secret, such as a private key, that is looked for by itself."""
+"""Length from which a line of a longer secret, such as a private key, is looked for by itself."""
 URL_PASSWORD = re.compile(r"""([A-Za-z][A-Za-z0-9+.-]{0,30}://[^\s/:@"']*):([^\s/"'<>]+)@""")
 
 SEQUENCE = re.compile(
@@ -53,26 +53,23 @@ HIDDEN = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d"
     "\ufeff\uffa0\ufff9-\ufffb\U000e0000-\U000e0fff\ud800-\udfff]"
 )
-"""What a reader does not see, or what turns the text around it; half characters, which no file takes."""
+"""Invisible characters, those that reverse the text around them, and lone surrogates, which no file can hold."""
 
 
 class Secret(NamedTuple):
     """One form of a value that must not be stored."""
 
     name: str
-    """The variable it stands in: what is shown in its place."""
+    """Its variable, which is shown in its place."""
     form: bytes
 
 
 _remembered: dict[tuple[str, str], None] = {}
-"""Names and values of the secrets that this process was told of, in their order."""
+"""Names and values given to `remember`, in their order."""
 
 
 def remember(name: str, value: str) -> None:
-    """Take out this secret as well, from now on in this process: one that stands in no variable of its own.
-
-    `name` is what is shown in its place.
-    """
+    """Redact this secret too, from now on in this process; `name` is shown in its place."""
     _remembered[name, value] = None
 
 
@@ -92,7 +89,7 @@ def scrub(data: bytes, secrets: Sequence[Secret] | None = None) -> bytes:
 
 
 def scrub_text(text: str) -> str:
-    """The text with `[secret NAME]` in place of each secret; half characters become `?`."""
+    """The text with `[secret NAME]` in place of each secret; lone surrogates become `?`."""
     return scrub(text.encode(errors="replace")).decode(errors="replace")
 
 
@@ -102,28 +99,28 @@ def without_passwords(text: str) -> str:
 
 
 class Scrubber:
-    """Scrubs a stream, whatever the chunks it comes in.
+    """Redacts a stream, however it is divided into chunks.
 
-    Held back is only what may be the beginning of a secret: always less than the longest one.
+    It holds back only what may be the beginning of a secret: always less than the longest one.
     """
 
     def __init__(self, secrets: Sequence[Secret] | None = None) -> None:
         self._secrets = known_secrets() if secrets is None else tuple(secrets)
         self._held = b""
         self.found: set[str] = set()
-        """Names of the secrets that were in it so far."""
+        """Names of the secrets found so far."""
 
     def feed(self, chunk: bytes) -> bytes:
-        """What can be passed on, now that `chunk` has come."""
+        """The data that can be passed on after `chunk`."""
         data = self._held + chunk
         return self._take(data, self._undecided(data))
 
     def flush(self) -> bytes:
-        """What was held back, at the end of the stream."""
+        """The data held back, at the end of the stream."""
         return self._take(self._held, len(self._held))
 
     def _take(self, data: bytes, end: int) -> bytes:
-        """Scrub what begins before `end`, and hold the rest."""
+        """Redact the secrets that begin before `end`, and hold back the rest."""
         here = {secret.form: secret.name for secret in self._secrets if secret.form in data}
         passed, at = [], 0
         if here:
@@ -139,7 +136,7 @@ class Scrubber:
         return b"".join([*passed, data[at:cut]])
 
     def _undecided(self, data: bytes) -> int:
-        """Where at the end of `data` a secret may begin that is not there wholly yet."""
+        """Offset at the end of `data` from which on an incomplete secret may begin."""
         first = len(data)
         for secret in self._secrets:
             at = max(len(data) - len(secret.form) + 1, 0)
@@ -152,22 +149,22 @@ class Scrubber:
 
 
 def clean(text: str) -> list[str]:
-    """The lines of what a program printed, safe to show: no control or escape sequence, no secret, nothing hidden.
+    """The lines of a program's output, safe to show: without control sequences, secrets and invisible characters.
 
-    A carriage return ends a line as well: what a program drew over is shown, and nothing of ours is drawn over.
+    A carriage return ends a line too: overwritten text is shown, and nothing of ours can be overwritten.
     """
     plain = SEQUENCE.sub("", text)
     lines = (CONTROL.sub("", line) for line in plain.splitlines())
     shown = HIDDEN.sub(lambda match: f"<U+{ord(match[0]):04X}>", "\n".join(lines))
-    # A secret may have come together only now, with what stood in the midst of it gone.
+    # Removing characters may have completed a secret.
     return scrub_text(shown).split("\n") if shown else []
 
 
 def quote(text: str, limit: int, lines: int) -> str:
-    """What a program printed as data in a text of ours, in Markdown or a prompt: fenced, and marked line by line.
+    """Quote a program's output in Markdown or a prompt: fenced, each of its lines marked with `| `.
 
-    Shown are the last `lines` lines, and of each the first `limit` characters. Every line of the program begins with
-    `| `; one that does not is ours. The fence is longer than any that the program printed.
+    The last `lines` lines are shown, and of each the first `limit` characters. The fence is longer than any that the
+    program printed.
 
     >>> print(quote("ready\\nError: no data", limit=80, lines=1))
     ```
@@ -189,7 +186,7 @@ def capped(line: str, limit: int) -> str:
 
 
 def _values() -> Iterator[tuple[str, str]]:
-    """Names and values of what is secret; a value may come several times."""
+    """Names and values of the secrets; a value may come several times."""
     for name, value in os.environ.items():
         words = name.upper().split("_")
         if SECRET_WORDS & set(words) and words[-1] not in PLACE_WORDS and not _is_place(value):
@@ -206,18 +203,18 @@ def _values() -> Iterator[tuple[str, str]]:
 
 
 def _is_place(value: str) -> bool:
-    """Whether a value is the path of something; a key may begin with a slash, too."""
+    """Whether a value is an existing path; a key may begin with a slash too."""
     return value.startswith("/") and os.path.lexists(value)
 
 
 def _our_login() -> str:
-    """The `user:password` of our own Prefect server (see flows/server/connect.py); empty when there is none yet."""
+    """The `user:password` of our own Prefect server (flows/server/connect.py); empty when there is none."""
     path = home_path() / ".prefect/auth"
     return path.read_text() if path.is_file() else ""
 
 
 def _forms(value: str) -> Iterator[bytes]:
-    """The value as it is, as it stands in JSON, in a URL and in base64; its lines if it has several."""
+    """The value plain, in JSON, in a URL and in base64; and its lines if it has several."""
     if len(value) < SHORTEST or value.lower() in ORDINARY:
         return
     raw = os.fsencode(value)
@@ -234,10 +231,10 @@ def _forms(value: str) -> Iterator[bytes]:
 
 
 def _base64(value: bytes) -> Iterator[bytes]:
-    """What is always the same of a value's base64, wherever in a longer text it stands."""
+    """The parts of a value's base64 that do not depend on the text around it."""
     for before in range(3):
         text = base64.b64encode(bytes(before) + value)
-        # Six bits to a character: the first ones, and the last, hold bits of what stands beside the value.
+        # A character holds six bits: the first and last ones also hold bits of the text beside the value.
         whole = text[(before * 8 + 5) // 6 : (before + len(value)) * 8 // 6]
         yield whole
         yield whole.replace(b"+", b"-").replace(b"/", b"_")

@@ -1,4 +1,4 @@
-"""Slot: the part of a machine that a program is started in, as its walls see it."""
+"""The part of a machine that a program runs on, as its sandbox needs it."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 @dataclass(frozen=True)
 class Slot:
-    """A part of this machine that one training at a time may use, with all that belongs to it."""
+    """A part of this machine that one training at a time may use."""
 
     name: str
     """Such as `cpu-0`, or `gpu-0-1` for two GPUs that are used together."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of its GPUs; empty for a slot of the CPU."""
+    """UUIDs of its GPUs; empty for a CPU slot."""
     fences: tuple[int, ...] = ()
-    """Descriptors that its programs inherit: as long as one of them has them open, nobody else gets the slot."""
+    """Descriptors that its programs inherit: while one of them has these open, nobody else gets the slot."""
 
     def variables(self, gpu: bool) -> dict[str, str]:
-        """What its programs find in their environment; `gpu` says whether they may use one at all."""
+        """Environment variables of its programs; `gpu` says whether they may use one at all."""
         if not gpu:
             return {VISIBLE: ""}
         return {VISIBLE: ",".join(self.gpus)} if self.gpus else {}
 
 
 NOWHERE = Slot("none")
-"""For what needs no slot."""
+"""For programs that need no slot."""

@@ -122,6 +122,34 @@ def test_a_deployed_campaign_that_was_killed_is_brought_back_by_retry(
     wait_until(lambda: httpx.post(f"{server}/task_runs/count", json=chosen).json() >= 4)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_run_of_a_deployment_from_before_a_flow_moved_says_to_deploy_again(
+    server: str, tmp_path: Path
+) -> None:
+    def post(path: str, document: dict[str, Any]) -> str:
+        deadline = time.monotonic() + 60
+        while (answer := httpx.post(f"{server}/{path}", json=document, timeout=30)).status_code == 503:
+            assert time.monotonic() < deadline, (
+                answer.text
+            )  # a server that has just started is busy for a moment
+            time.sleep(1)
+        return str(answer.raise_for_status().json()["id"])
+
+    old = {"name": "old", "entrypoint": "flows.proving.certify", "pull_steps": []}
+    deployment = post("deployments/", old | {"flow_id": post("flows/", {"name": "certify"})})
+    run = post(f"deployments/{deployment}/create_flow_run", {})
+
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", "--no-prompt", "flow-run", "execute", run],
+        cwd=tmp_path, env=environment(server), capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+
+    assert "flows.proving is now flows.certify" in done.stdout + done.stderr
+    assert "prefect --no-prompt deploy --all" in done.stdout + done.stderr
+    assert httpx.get(f"{server}/flow_runs/{run}").json()["state_type"] == "CRASHED"
+
+
 def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

@@ -230,9 +230,9 @@ def test_a_process_that_is_not_ours_is_left_alone_and_named(one: Slots) -> None:
 def test_an_orphan_that_poses_as_its_own_keeper_is_ended_all_the_same(
     one: Slots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(orphans, "KEEPER_SECONDS", 0.1)
+    monkeypatch.setattr(orphans, "SUPERVISOR_SECONDS", 0.1)
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-    posing = LEAVE.format(env={orphans.KEEPER: "night-1/0007/1"})
+    posing = LEAVE.format(env={orphans.SUPERVISOR: "night-1/0007/1"})
     posing = posing.replace('["sleep", "600"]', f'[sys.executable, "-c", "{deaf}"]')
     with holder(one, posing) as dead:
         orphan = int(line(dead))
@@ -263,10 +263,10 @@ def test_a_note_that_says_nonsense_is_no_holder(one: Slots) -> None:
 
 def test_a_link_in_the_place_of_the_folder_or_a_file_in_that_of_a_fence_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(Refused, match="folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
+    with pytest.raises(Refused, match="must be a folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
         pass
     (tmp_path / "a.fence").touch()
-    with pytest.raises(Refused, match=r"fence|lock"):
+    with pytest.raises(Refused, match="is not a FIFO"):
         file_locks.open_fence(tmp_path / "a.fence")
 
 

@@ -120,7 +120,7 @@ def test_red_team_killing_its_keeper_without_walls(tmp_path: Path, kind: str) ->
     marker = f"red-{os.getpid()}/1"  # all that carries it on this machine is ended, so no other may
     assault = attack(Ground.lay(tmp_path), program, "none", marker=marker)
     assert "kill" in assault.attempts
-    assert str(assault.run.error).startswith("its keeper was killed")
+    assert str(assault.run.error).startswith("its supervisor was killed")
     assert free(assault.place.out / f"alive-{kind}")
 
 

@@ -1,0 +1,68 @@
+"""The list of the benchmarks, and a way to run one of them.
+
+python -m benchmarks                            the list, with the time that each takes on two cores
+python -m benchmarks NAME [options]             the same as python -m benchmarks.NAME [options]
+python -m benchmarks NAME --smoke [options]     at the smallest size: whether it runs, not a figure
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """How long a benchmark takes at its default size, and the arguments of its smallest one."""
+
+    time: str
+    smoke: str
+
+
+BENCHMARKS = {
+    "chaos": Benchmark("40 min", "--kills 2 --short"),
+    "decisions": Benchmark("1 h", "--campaigns 4 --runs 20 --jobs 1"),
+    "demos": Benchmark("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),
+    "edits": Benchmark("20 s", "--each 1"),
+    "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
+    "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
+    "pipe_judge": Benchmark("5 min", "--rounds 1 --lanes 4"),
+    "prime_rl_configs": Benchmark("1 min", "--draws 1"),
+    "proposers": Benchmark("1 h", "--proposers tpe --problems bump rugged --trials 3 --repetitions 2"),
+    "sandbox": Benchmark("1 min", "--rounds 2"),
+    "size": Benchmark("10 min", "--trials 30 --more 1"),
+    "start": Benchmark("10 s", "--rounds 1"),
+    "text_judge": Benchmark("5 min", "--rounds 1 --batches 64"),
+    "trial_overhead": Benchmark("5 min", "--trials 8"),
+}
+
+
+def main(arguments: list[str]) -> None:
+    if not arguments:
+        show()
+        return
+    name, *options = arguments
+    if name not in BENCHMARKS:
+        sys.exit(f"no benchmark is called {name!r}. Available: {', '.join(BENCHMARKS)}")
+    if "--smoke" in options:
+        options.remove("--smoke")
+        options = [*BENCHMARKS[name].smoke.split(), *options]
+    os.execv(sys.executable, [sys.executable, "-m", f"benchmarks.{name}", *options])
+
+
+def show() -> None:
+    table = Table("benchmark", "time", "what it measures", title="make bench NAME=...")
+    for name, benchmark in BENCHMARKS.items():
+        source = Path(__file__).with_name(f"{name}.py").read_text()
+        table.add_row(name, benchmark.time, (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0])
+    Console(highlight=False).print(table)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

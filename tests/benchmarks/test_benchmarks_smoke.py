@@ -1,0 +1,107 @@
+"""Every benchmark runs at its smallest size and prints its table."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import BENCHMARKS
+from environments.score import Score
+from tasks.store.calibration import CALIBRATION, Calibration, Measured
+from tasks.trial import Run
+
+CHECKOUT = Path(__file__).parents[2]
+PARSER = {
+    "prime_rl/__init__.py": "",
+    "prime_rl/configs/__init__.py": "",
+    "prime_rl/configs/rl.py": "class RLConfig: pass\n",
+    "prime_rl/utils/__init__.py": "",
+    "prime_rl/utils/config.py": """\
+import tomllib
+from types import SimpleNamespace
+
+def merge(into, table):
+    for key, value in table.items():
+        into[key] = merge(into.get(key, {}), value) if isinstance(value, dict) else value
+    return into
+
+def space(table):
+    return SimpleNamespace(**{k: space(v) if isinstance(v, dict) else v for k, v in table.items()})
+
+def cli(config, args):
+    table = {}
+    for sign, file in zip(args[0::2], args[1::2]):
+        assert sign == "@"
+        merge(table, tomllib.load(open(file, "rb")))
+    return space(table)
+""",
+}
+"""A stand-in for prime-rl's own parser: it reads the files in their order, and checks nothing."""
+
+
+def calibration(folder: Path) -> list[str]:
+    """Recorded runs of a baseline, as `nightshift calibrate` stores them."""
+    curves = [tuple(float(number + step) for step in range(20)) for number in range(8)]
+    runs = tuple(
+        Measured(Run("", seed, 1.0, "finished", curve=curve), Score(curve[-1], n=1))
+        for seed, curve in enumerate(curves)
+    )
+    file = folder / "calibration.json"
+    file.write_bytes(CALIBRATION.dump_json(Calibration("toy", "0" * 16, "here", 1.0, 0, "cpu", 0.0, runs)))
+    return [str(file)]
+
+
+def checkout(folder: Path) -> list[str]:
+    """A clone of prime-rl with the stand-in for its parser."""
+    for name, text in PARSER.items():
+        path = folder / "packages/prime-rl-configs/src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    author = ("-c", "user.name=test", "-c", "user.email=test@example.org")
+    for command in (("init", "--quiet"), ("add", "."), (*author, "commit", "--quiet", "-m", "parser")):
+        subprocess.run(["git", "-C", str(folder), *command], check=True)
+    return [str(folder)]
+
+
+def real_and_drawn(folder: Path) -> list[str]:
+    real = ["--real", "--real-trials", "1", "--real-repetitions", "2"]
+    return [*real, "--plot", str(folder / "curves.png")]
+
+
+NEEDS = {"null_nights": calibration, "prime_rl_configs": checkout, "proposers": real_and_drawn}
+"""More arguments, and what has to be there for them."""
+
+
+def run(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments],
+        cwd=CHECKOUT, env=os.environ, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_a_benchmark_runs_at_its_smallest_size_and_prints_a_table(name: str, tmp_path: Path) -> None:
+    more = NEEDS[name](tmp_path) if name in NEEDS else []
+
+    table = run(name, "--smoke", *more)
+
+    assert len(table.splitlines()) >= 2
+    assert re.search(r"\d", table)
+
+
+def test_every_benchmark_is_listed() -> None:
+    programs = {
+        path.stem for path in (CHECKOUT / "benchmarks").glob("[a-z]*.py") if "__main__" in path.read_text()
+    }
+
+    assert programs == set(BENCHMARKS)
+    assert set(BENCHMARKS) <= set(run().split())
