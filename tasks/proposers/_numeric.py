@@ -89,7 +89,11 @@ class Numeric(Proposer):
             answers = design(seen.axes, history[0].runs[0].seed, 2 * (seen.made + self.startup + refused))
         else:
             answers = self.answers(seen, brief.seed)
-        point, why = _first(answers, seen.tried, refused), self._rationale(seen)
+        rounded = (
+            tuple(axis.rounded(number) for axis, number in zip(seen.axes, answer, strict=True))
+            for answer in answers
+        )
+        point, why = _first(rounded, seen.tried, refused), self._rationale(seen)
         if point is None:
             point, why = spare, f"a random point: {why} came only to points tried before"
         return Suggestion(params_of(seen.axes, point), why)
