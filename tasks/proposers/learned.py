@@ -14,8 +14,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from pydantic import Field
@@ -27,22 +28,22 @@ from tasks.proposers._numeric import ASKS, Numeric, Observations
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.trial import History, Trial, best
 
-RECENT = 3
-"""Trials that the state holds."""
-DEVIATION = 0.2
-"""Standard deviation of an untrained policy's Gaussians, as a share of each scale."""
-STAY = 1.5
-"""Added to the logit of the champion's category: of two, an untrained policy takes it four times in five."""
-SQUASH = 3.0
-"""Run standard deviations that make an effect a large one."""
-CRASH, CANCELLED = -0.5, -0.3
-"""Rewards of trials without a score. A cancelled one was a run standard deviation behind, or more."""
-BATCH = 64
-"""Trials of an update, the newest ones."""
-REPLAYED = 400
-"""Trials of a campaign that are replayed, the newest ones, which bounds the cost of a call."""
-CLIP, EPOCHS, ENTROPY, GRADIENT_NORM = 0.2, 8, 0.01, 0.5
-"""PPO's clip range, epochs of an update, weight of the entropy, and largest norm of a gradient."""
+RECENT = 3  # trials that the state holds
+DEVIATION = 0.2  # standard deviation of an untrained policy's Gaussians, as a share of each scale
+STAY = 1.5  # logit of the champion's category: of two, an untrained policy takes it four times in five
+SQUASH = 3.0  # run standard deviations that make an effect a large one
+CRASH, CANCELLED = (
+    -0.5,
+    -0.3,
+)  # rewards without a score; a cancelled trial was behind by a standard deviation or more
+BATCH = 64  # trials of an update, the newest ones
+REPLAYED = 400  # trials of a campaign that are replayed, the newest ones, which bounds the cost of a call
+CLIP, EPOCHS, ENTROPY, GRADIENT_NORM = (
+    0.2,
+    8,
+    0.01,
+    0.5,
+)  # of PPO; ENTROPY is the weight of the policy's entropy
 
 
 class Learned(Numeric):
@@ -58,14 +59,14 @@ class Learned(Numeric):
     """Trials between two updates."""
 
     def propose(self, brief: Brief) -> Suggestion | None:
-        seen = Observations.of(brief.space, brief.history, brief.pending)
-        champions = [best(part) for part in reversed(campaigns(brief.earlier))]
-        points = [(point_of(seen.axes, one.proposal.params), one.number) for one in champions if one]
-        untried = [(point, number) for point, number in points if point and point not in seen.tried]
-        if seen.made < self.startup and len(untried) > len(brief.refusals):
-            point, number = untried[len(brief.refusals)]
-            why = f"the champion of an earlier campaign, trial {number} there"
-            return Suggestion(params_of(seen.axes, point), why)
+        seen, refused = Observations.of(brief.space, brief.history, brief.pending), len(brief.refusals)
+        for champion in filter(None, map(best, reversed(campaigns(brief.earlier)))):
+            point = point_of(seen.axes, champion.proposal.params)
+            if seen.made < self.startup and point and point not in seen.tried:
+                if refused == 0:
+                    why = f"the champion of an earlier campaign, trial {champion.number} there"
+                    return Suggestion(params_of(seen.axes, point), why)
+                refused -= 1
         return super().propose(brief)
 
     def is_warm(self, brief: Brief) -> bool:
@@ -155,17 +156,15 @@ class Encoding:
         return tuple(axis.at(next(inside)) if axis.is_ordered else next(ranks) for axis in self.axes)
 
 
-@dataclass
 class SearchState:
     """The state of a campaign when a trial is proposed."""
 
-    encoding: Encoding
-    planned: float | None
-    """Trials in all; None where nothing limits them."""
-    champion: Tensor | None = None
-    recent: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """The last trials: action, and reward, whether it was kept, whether it crashed."""
-    decided: int = 0
+    def __init__(self, encoding: Encoding, planned: float | None) -> None:
+        """`planned`: trials in all; None where nothing limits them."""
+        self.encoding, self.planned, self.decided = encoding, planned, 0
+        scales, *others = encoding.widths
+        self.champion = torch.tensor([0.5] * scales + [0.0] * sum(others), dtype=torch.float64)
+        self.recent: list[tuple[Tensor, Tensor]] = []
 
     def add(self, trial: Trial, action: Tensor | None, reward: float) -> None:
         kind = trial.verdict.kind
@@ -179,30 +178,20 @@ class SearchState:
     @property
     def leaning(self) -> Tensor:
         """Means and logits of an untrained policy: the champion's; without one the middle, and no preference."""
-        scales, *others = self.encoding.widths
-        here = (
-            torch.zeros(scales + sum(others), dtype=torch.float64) if self.champion is None else self.champion
-        )
-        steps = here[:scales] if self.champion is not None else here[:scales] + 0.5
-        return torch.cat([steps, STAY * here[scales:]])
+        scales = self.encoding.widths[0]
+        return torch.cat([self.champion[:scales], STAY * self.champion[scales:]])
 
     @property
     def features(self) -> Tensor:
-        """The input of the policy, `n_features` numbers."""
-        size = sum(self.encoding.widths)
-        here = torch.full((size,), 0.5, dtype=torch.float64) if self.champion is None else self.champion
-        parts = [2 * here - 1]
-        for action, outcome in self.recent:
-            parts += [action - here, outcome]
-        missing = (RECENT - len(self.recent)) * (size + 3)
+        """The network's input."""
+        missing = (RECENT - len(self.recent)) * (len(self.champion) + 3)
         left = 0.5 if self.planned is None else 1 - self.decided / max(self.planned, self.decided, 1)
-        return torch.cat(
-            [*parts, here.new_zeros(missing), here.new_tensor([left, min(self.decided / 50, 1)])]
-        )
+        recent = [part for action, outcome in self.recent for part in (action - self.champion, outcome)]
+        budget = torch.tensor([0.0] * missing + [left, min(self.decided / 50, 1)], dtype=torch.float64)
+        return torch.cat([2 * self.champion - 1, *recent, budget])
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """A trial as the policy learns from it."""
 
     features: Tensor
@@ -253,10 +242,9 @@ class Policy(nn.Module):
         update. An action that an even draw would sooner have taken than the policy counts for less: a point far off
         says little about the next step, and would pull the hardest.
         """
-        features, leaning, actions = (
-            torch.stack([getattr(step, name) for step in steps]) for name in ("features", "leaning", "action")
-        )
-        returns = torch.tensor([step.reward for step in steps], dtype=torch.float64)
+        *columns, rewards = zip(*steps, strict=True)
+        features, leaning, actions = map(torch.stack, columns)
+        returns = torch.tensor(rewards, dtype=torch.float64)
         with torch.no_grad():
             outputs, values = self(features, leaning)
             before, _ = self._log_probabilities(outputs, actions)
