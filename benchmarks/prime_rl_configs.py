@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
     for name in environments.bundled():
         folder = environments.find(name)
         if tomlkit.parse((folder / FILE).read_text())["trainer"] == TRAINER:
-            environment = environments.load(folder, ELSEWHERE)
+            environment = environments.named(name, ELSEWHERE)
             found += answers(environment, args.checkout.absolute(), args.python, args.draws, args.seed)
     show(found, commit(args.checkout), args.json)
     return int(any(answer.refused for answer in found))

@@ -18,12 +18,15 @@ its program and its judge. It may be in this package or anywhere else:
     high = 1e-2
     log = true
     default = 3e-4
+
+A table [variants.NAME] with dotted keys is the same folder under another name, with these keys laid over it.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -47,6 +50,7 @@ from environments.score import METRIC
 from environments.space import Choice, Float, Space, Value, is_finite
 
 FILE = "environment.toml"
+VARIANTS = "variants"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
 """Folders inside an environment that are not part of its content, and are not copied when it is frozen."""
 
@@ -235,13 +239,23 @@ def judge_name(judge: Judge) -> str:
     return type(judge).__module__.rpartition(".")[2]
 
 
+@cache
+def _bundled() -> dict[str, Path]:
+    """The folders of the environments that come with Nightshift, by name; a variant's is that of its base."""
+    folders: dict[str, Path] = {}
+    for path in Path(__file__).parent.glob(f"*/{FILE}"):
+        names = (path.parent.name, *tomllib.loads(path.read_text()).get(VARIANTS, ()))
+        folders |= dict.fromkeys(names, path.parent)
+    return folders
+
+
 def bundled() -> tuple[str, ...]:
-    """The environments that come with Nightshift."""
-    return tuple(sorted(path.parent.name for path in Path(__file__).parent.glob(f"*/{FILE}")))
+    """The names of the environments that come with Nightshift, variants too."""
+    return tuple(sorted(_bundled()))
 
 
 def find(reference: str) -> Path:
-    """The folder of an environment, by the name of a bundled one or by path.
+    """The folder of an environment, by the name of a bundled one (or of a variant of it) or by path.
 
     Raises:
         Refused: there is none, with the near miss.
@@ -252,13 +266,23 @@ def find(reference: str) -> Path:
             raise Refused(f"{path} has no {FILE}, so it is no environment: `nightshift env new` writes one")
         return path.resolve()
     plugins.require(reference, bundled(), what="environment")
-    return Path(__file__).parent / reference
+    return _bundled()[reference]
+
+
+def named(reference: str, overrides: Mapping[str, Value] | None = None) -> Environment:
+    """The environment that a name or a path refers to, read as `load` does.
+
+    Raises:
+        Refused: there is none, or it is wrong.
+    """
+    return load(find(reference), overrides, reference if reference in bundled() else "")
 
 
 def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> Environment:
     """Read a folder's environment.toml, with dotted `overrides` such as {"control.episodes": 20}.
 
-    The environment's name is `name`, or else the folder's.
+    The environment's name is `name`, or else the folder's. A variant's name applies that variant's keys before the
+    overrides.
 
     Raises:
         Refused: one line per error, with file, key, value and remedy.
@@ -268,7 +292,10 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
         table = tomllib.loads((folder / FILE).read_text())
     except ValueError as broken:  # TOMLDecodeError, UnicodeDecodeError
         raise Refused(f"{source}: not TOML: {broken}") from broken
-    for key, value in (overrides or {}).items():
+    variants = table.pop(VARIANTS, {})
+    if not isinstance(variants, dict) or not all(isinstance(keys, dict) for keys in variants.values()):
+        raise Refused(f"{source}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")
+    for key, value in {**variants.get(name, {}), **(overrides or {})}.items():
         _lay_over(table, key, value)
     for key in {"name", "folder"} & set(table):
         raise Refused(f"{source}: {key}: unknown key: an environment is called as its folder is")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -60,6 +61,14 @@ class Place:
             f"run `hf download {self.name}{of} --revision {self.revision}` where there is a network and bring "
             f"that cache here, or set prepare.settings.{self.setting} to a folder with the same files"
         )
+
+
+def run(name: str, main: Callable[[Path], None]) -> None:
+    """Run a recipe as `python prepare.py FOLDER`; what it cannot do ends it with the reason."""
+    try:
+        main(Path(sys.argv[1]))
+    except CannotPrepare as reason:
+        sys.exit(f"{name} cannot be prepared: {reason}")
 
 
 def settings_of(cls: type[S], folder: Path) -> S:

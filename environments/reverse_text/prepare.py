@@ -7,18 +7,17 @@ All differ. In the order of their hashes the first are the judge's, to search, t
 from __future__ import annotations
 
 import random
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from making import CannotPrepare, Place, Row, base_model, distinct, identity, settings_of, split, write
+from making import CannotPrepare, Place, Row, base_model, distinct, identity, run, settings_of, split, write
 
 CONSONANTS, VOWELS = "bdfgklmnprstvz", "aeiou"
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What settings.json may say; a model is a name on the hub, or the absolute path of a folder."""
+    """The keys of settings.json. A model is a name on the hub, or the absolute path of a folder."""
 
     model: str = "PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT"
     model_revision: str = "c97a910849ec6aa962add3dc253a0817d61c0210"
@@ -41,29 +40,27 @@ def text(draw: random.Random, words: int) -> str:
 
 
 def texts(settings: Settings) -> list[Row]:
-    """So many texts that all differ, in the order of their hashes.
+    """Distinct texts, in the order of their hashes.
 
     Raises:
-        CannotPrepare: there are not that many of that length.
+        CannotPrepare: there are not enough of that length.
     """
     if settings.words < 2:
         raise CannotPrepare(f"prepare.settings.words must be 2 or more, got {settings.words}")
-    draw, wanted = (
-        random.Random(settings.seed),
-        settings.train + settings.search + settings.confirm + settings.report,
-    )
-    found: dict[str, Row] = {}
+    draw = random.Random(settings.seed)
+    wanted = settings.train + settings.search + settings.confirm + settings.report
+    rows: dict[str, Row] = {}
     for _ in range(20 * wanted):
-        if len(found) == wanted:
+        if len(rows) == wanted:
             break
         question = text(draw, settings.words)
         row = {"id": identity(question), "question": question, "answer": question[::-1]}
-        found[row["id"]] = row
-    if len(found) < wanted:
+        rows[row["id"]] = row
+    if len(rows) < wanted:
         raise CannotPrepare(
             f"{wanted} different texts of at most {settings.words} words were not found: raise prepare.settings.words"
         )
-    return distinct(found.values())
+    return distinct(rows.values())
 
 
 def main(folder: Path) -> None:
@@ -76,7 +73,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main(Path(sys.argv[1]))
-    except CannotPrepare as reason:
-        sys.exit(f"reverse_text cannot be prepared: {reason}")
+    run("reverse_text", main)

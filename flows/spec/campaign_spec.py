@@ -295,7 +295,7 @@ def checked_environment(reference: str, overrides: dict[str, Value]) -> Environm
     Raises:
         Refused: what is wrong with it.
     """
-    environment = environments.load(environments.find(reference), overrides)
+    environment = environments.named(reference, overrides)
     environment.check()
     train.check(environment)
     evaluate.check(environment)

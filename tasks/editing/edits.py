@@ -19,8 +19,8 @@ from pathlib import Path, PurePosixPath
 
 from environments import Environment
 from tasks.editing import fixed_seeds
-from tasks.editing.literals import NotPython, parse
-from tasks.editing.required_calls import missing_calls, sources
+from tasks.editing.python_source import NotPython, parse, sources
+from tasks.editing.required_calls import missing_calls
 
 EDIT_LIMIT = 256 * 2**10
 FILE_LIMIT = 2**20
@@ -169,7 +169,7 @@ def _check_python(workspace: Path, changed: Mapping[str, bytes], environment: En
     if missing:
         calls = ", ".join(f"{name}()" for name in missing)
         raise EditFailed(
-            f"the edited program never calls {calls} in code that can run; {environment.name} requires it"
+            f"the edited program never calls {calls}, which {environment.name} requires: keep the call"
         )
     for site in fixed:
         raise EditFailed(

@@ -73,6 +73,10 @@ class Axis:
             low, high, number = math.log(low), math.log(high), math.log(number)
         return (number - low) / (high - low)
 
+    def rounded(self, number: float) -> float:
+        """A float's number to a millionth of its scale: BLAS kernels differ in last digits from one CPU to another."""
+        return self.at(round(self.fraction(number), 6)) if isinstance(self.parameter, Float) else number
+
     def numbers(self, count: int) -> Sequence[float]:
         """All of its numbers; of a float's only `count`, evenly spaced."""
         if isinstance(self.parameter, Float):

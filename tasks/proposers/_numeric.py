@@ -1,4 +1,4 @@
-"""What the proposers that learn from scores alone share: what was seen, an even start, and no point twice."""
+"""The base of proposers that learn from scores alone: observations, a Sobol design first, and no point twice."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tasks.proposing.brief import Brief, Pending, Suggestion
 from tasks.trial import History, Trial, best
 
 ASKS = 8
-"""How many answers of a search may have been tried before, until an untried point is drawn without it."""
+"""Answers of a search that may be points tried before, until an untried point is drawn at random."""
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was proposed so far, as points of the space; what lies outside it counts only as made.
+class Observations:
+    """The trials so far, as points of the space; what lies outside of it counts only in `made`.
 
-    Whoever proposed a trial, and whatever its program was, it counts: a score says something of its point.
+    A trial counts whoever proposed it and whatever its program was: its score says something of its point.
     """
 
     axes: tuple[Axis, ...]
@@ -39,7 +39,7 @@ class Seen:
     """The champion's edit, with which the next point will run."""
 
     @classmethod
-    def of(cls, space: Space, history: History, pending: Pending) -> Seen:
+    def of(cls, space: Space, history: History, pending: Pending) -> Observations:
         axes, champion = varied(space), best(history)
         decided = ((trial, point_of(axes, trial.proposal.params)) for trial in history)
         under_way = (point_of(axes, proposal.params) for proposal in pending.values())
@@ -53,7 +53,7 @@ class Seen:
 
     @cached_property
     def tried(self) -> set[Point]:
-        """What is under way, or was decided with the champion's program: with another program it is another trial."""
+        """The points under way, and those decided with the champion's program; with another program a point is new."""
         same = (point for trial, point in self.decided if trial.proposal.edit == self.program)
         return {*self.under_way, *same}
 
@@ -70,34 +70,45 @@ class Numeric(Proposer):
     """
 
     title: ClassVar[str]
-    """What the search is called in a rationale."""
+    """The search's name in a rationale."""
     startup: int = Field(default=4, ge=1, le=1_000)
     """Points of the Sobol design before the search takes over; the design goes on while no trial has a score."""
 
     @abstractmethod
-    def answers(self, seen: Seen, seed: int) -> Iterator[Point]:
-        """Where the search would look next, best first; at least one trial has a score, and one axis there is."""
+    def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
+        """The next points of the search, best first. There are an axis and a trial with a score."""
+
+    def is_warm(self, brief: Brief) -> bool:
+        """Whether the search needs no design."""
+        return False
 
     def propose(self, brief: Brief) -> Suggestion | None:
-        history, refused = brief.history, len(brief.refusals)
-        seen = Seen.of(brief.space, history, brief.pending)
+        refused = len(brief.refusals)
+        seen = Observations.of(brief.space, brief.history, brief.pending)
         spare = untried(seen.axes, seen.tried, brief.seed + refused)
         if not seen.axes or spare is None:
             return None
-        if seen.made < self.startup or not seen.scored:
-            # The baseline's seed is one for all trials of a campaign, and so is the design; `seed` is each trial's own.
-            answers = design(seen.axes, history[0].runs[0].seed, 2 * (seen.made + self.startup + refused))
+        is_design = not seen.scored or (seen.made < self.startup and not self.is_warm(brief))
+        if is_design:
+            # One design for the whole campaign, by the baseline's seed; `brief.seed` is each trial's own.
+            answers = design(
+                seen.axes, brief.history[0].runs[0].seed, 2 * (seen.made + self.startup + refused)
+            )
         else:
-            answers = self.answers(seen, brief.seed)
-        point, why = _first(answers, seen.tried, refused), self._rationale(seen)
+            answers = self.answers(seen, brief)
+        rounded = (
+            tuple(axis.rounded(number) for axis, number in zip(seen.axes, answer, strict=True))
+            for answer in answers
+        )
+        point, why = _first(rounded, seen.tried, refused), self._rationale(seen, is_design)
         if point is None:
             point, why = spare, f"a random point: {why} came only to points tried before"
         return Suggestion(params_of(seen.axes, point), why)
 
-    def _rationale(self, seen: Seen) -> str:
-        if seen.made < self.startup:
+    def _rationale(self, seen: Observations, is_design: bool) -> str:
+        if is_design and seen.made < self.startup:
             return f"Sobol point {seen.made + 1} of {self.startup}"
-        if not seen.scored:
+        if is_design:
             return f"Sobol point {seen.made + 1}, as no trial has a score yet"
         best = max(seen.scored, key=lambda trial: trial.score.goodness)
         trials = "1 scored trial" if len(seen.scored) == 1 else f"{len(seen.scored)} scored trials"
@@ -105,15 +116,12 @@ class Numeric(Proposer):
 
 
 def _first(answers: Iterable[Point], tried: AbstractSet[Point], refused: int) -> Point | None:
-    """The first new answer; those before it were refused, since the same brief gives the same answers."""
+    """The first new answer after those that were refused: the same brief gives the same answers again."""
     known = set(tried)
-    for answer in answers:
-        if answer in known:
-            continue
-        if refused == 0:
+    for answer in answers:  # one at a time: an answer may take long
+        if answer not in known and len(known) - len(tried) == refused:
             return answer
         known.add(answer)
-        refused -= 1
     return None
 
 

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from tasks.proposers._axes import Axis, Point
-from tasks.proposers._numeric import ASKS, Numeric, Seen
+from tasks.proposers._numeric import ASKS, Numeric, Observations
+from tasks.proposing.brief import Brief
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -39,13 +40,15 @@ class Cmaes(Numeric):
     population: int | None = Field(default=None, ge=4, le=1_000)
     """Trials of a generation; None: 4 + 3 ln(axes), as is usual."""
 
-    def answers(self, seen: Seen, seed: int) -> Iterator[Point]:
+    def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
         import numpy as np
 
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(brief.seed)
         ranked = sorted(seen.decided, key=lambda one: _badness(one[0]))
         good = [point for _, point in ranked[: math.ceil(len(ranked) / 4)]]
-        search = _told(seen, self.population, seed) if any(axis.is_ordered for axis in seen.axes) else None
+        search = (
+            _told(seen, self.population, brief.seed) if any(axis.is_ordered for axis in seen.axes) else None
+        )
         for _ in range(ASKS):
             fractions = iter(search.ask().tolist() if search else ())
             yield tuple(
@@ -59,7 +62,7 @@ class Cmaes(Numeric):
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 
 
-def _told(seen: Seen, population: int | None, seed: int) -> CMA:
+def _told(seen: Observations, population: int | None, seed: int) -> CMA:
     """The distribution over the axes with an order, after all whole generations that were decided."""
     import numpy as np
     from cmaes import CMA

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 
 from environments.plugins import Refused
 from tasks.proposers._axes import Point
-from tasks.proposers._numeric import Numeric, Seen
+from tasks.proposers._numeric import Numeric, Observations
 from tasks.proposers._optuna import ask, study
-from tasks.proposing.brief import RemainingBudget
+from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class Gp(Numeric):
         """Refuse where PyTorch is missing."""
         _single_threaded()
 
-    def answers(self, seen: Seen, seed: int) -> Iterator[Point]:
+    def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
         _single_threaded()
-        return ask(study_of(seen, seed), seen.axes)
+        return ask(study_of(seen, brief.seed), seen.axes)
 
 
-def study_of(seen: Seen, seed: int) -> Study:
+def study_of(seen: Observations, seed: int) -> Study:
     """What was seen, as a study of Optuna's; at least one trial has a score."""
     from optuna.trial import TrialState
 

@@ -1,12 +1,12 @@
-"""Learned: a policy network over the space, trained by PPO on the trajectory of trials.
+"""Learned: a policy network over the space, trained by PPO (Schulman and others 2017, arXiv:1707.06347) on the trials.
 
-    state    where the champion stands; the last trials as seen from there, with rewards and verdicts; the budget left
+    state    the champion's point; the last trials as seen from there, with rewards and verdicts; the budget left
     action   a point: a Gaussian on every scale and one category of every other choice, both around the champion's
     reward   the effect on top of the champion of that time, against the noise between runs and squashed, so that a
              lucky score counts no more than a good one; a crash is a loss
 
-Every trial is a step of its own, so nothing is discounted. No weights are kept: at each call the network begins anew
-from the campaign's seed and meets all trials again, whoever proposed them, those of earlier campaigns first.
+Every trial is an episode of one step, so nothing is discounted. No weights are kept: at each call the network begins
+anew from the campaign's seed and replays all trials, whoever proposed them, those of earlier campaigns first.
 """
 
 from __future__ import annotations
@@ -14,40 +14,42 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice, pairwise
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
-import numpy as np
+import torch
 from pydantic import Field
+from torch import Tensor, nn
 
 from tasks.deciding.standing import goodness, standing
-from tasks.proposers import Proposer
-from tasks.proposers._axes import Axis, Point, params_of, point_of, untried, varied
-from tasks.proposers._numeric import ASKS, Seen, design
-from tasks.proposers._policy import Array, Batch, Learner, Settings, Shape, Whole, fresh
+from tasks.proposers._axes import Axis, Point, params_of, point_of, varied
+from tasks.proposers._numeric import ASKS, Numeric, Observations
 from tasks.proposing.brief import Brief, Suggestion
 from tasks.trial import History, Trial, best
 
-RECENT = 3
-"""Trials that the state tells of."""
-DEVIATION = 0.2
-"""Of an untrained policy's Gaussians, as a part of each scale."""
-STAY = 1.5
-"""Added to the logit of the champion's category: of two, an untrained policy takes it four times in five."""
-SQUASH = 3.0
-"""Run standard deviations that make an effect a large one."""
-CRASH, CANCELLED = -0.5, -0.3
-"""Rewards of trials without a score. A cancelled one was a run standard deviation behind, or more."""
-BATCH = 64
-"""Trials that an update learns from, the newest ones."""
-REPLAYED = 400
-"""Trials of a campaign that are met again, the newest ones: what a call costs is bounded."""
+RECENT = 3  # trials that the state holds
+DEVIATION = 0.2  # standard deviation of an untrained policy's Gaussians, as a share of each scale
+STAY = 1.5  # logit of the champion's category: of two, an untrained policy takes it four times in five
+SQUASH = 3.0  # run standard deviations that make an effect a large one
+CRASH, CANCELLED = (
+    -0.5,
+    -0.3,
+)  # rewards without a score; a cancelled trial was behind by a standard deviation or more
+BATCH = 64  # trials of an update, the newest ones
+REPLAYED = 400  # trials of a campaign that are replayed, the newest ones, which bounds the cost of a call
+CLIP, EPOCHS, ENTROPY, GRADIENT_NORM = (
+    0.2,
+    8,
+    0.01,
+    0.5,
+)  # of PPO; ENTROPY is the weight of the policy's entropy
 
 
-class Learned(Proposer):
+class Learned(Numeric):
     """A Sobol design first, or the champions of earlier campaigns; then draws of the policy. No point twice."""
 
+    title = "the PPO policy"
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""
     hidden: int = Field(default=32, ge=4, le=256)
@@ -57,80 +59,66 @@ class Learned(Proposer):
     """Trials between two updates."""
 
     def propose(self, brief: Brief) -> Suggestion | None:
-        seen = Seen.of(brief.space, brief.history, brief.pending)
-        spare = untried(seen.axes, seen.tried, brief.seed)
-        if not seen.axes or spare is None:
-            return None
-        answers = self._answers(brief, seen)
-        fresh_ones = ((point, why) for point, why in answers if point not in seen.tried)
-        new_ones = islice(fresh_ones, len(brief.refusals), None)  # those before were refused
-        point, why = next(new_ones, (spare, "a random point: what the policy drew was all tried before"))
-        return Suggestion(params_of(seen.axes, point), why)
+        seen, refused = Observations.of(brief.space, brief.history, brief.pending), len(brief.refusals)
+        for champion in filter(None, map(best, reversed(campaigns(brief.earlier)))):
+            point = point_of(seen.axes, champion.proposal.params)
+            if seen.made < self.startup and point and point not in seen.tried:
+                if refused == 0:
+                    why = f"the champion of an earlier campaign, trial {champion.number} there"
+                    return Suggestion(params_of(seen.axes, point), why)
+                refused -= 1
+        return super().propose(brief)
 
-    def _answers(self, brief: Brief, seen: Seen) -> Iterator[tuple[Point, str]]:
-        """Where to look next, the best first, and why."""
-        known = [champion for part in campaigns(brief.earlier) if (champion := best(part))]
-        if seen.made < self.startup:
-            for champion in reversed(known):
-                point = point_of(seen.axes, champion.proposal.params)
-                if point is not None:
-                    yield point, f"the champion of an earlier campaign, trial {champion.number} there"
-        if not seen.scored or (seen.made < self.startup and not known):
-            points = design(
-                seen.axes, brief.history[0].runs[0].seed, 2 * (seen.made + self.startup + len(brief.refusals))
-            )
-            yield from ((point, f"Sobol point {seen.made + 1}") for point in points)
-        learner, now = self.trained(brief)
-        why = f"a draw of the policy after {learner.updates} updates, around the champion"
-        rng = np.random.default_rng([brief.seed, len(brief.refusals)])
-        for _ in range(ASKS):
-            yield now.actions.point(*learner.draw(now.state, now.leaning, rng)), why
+    def is_warm(self, brief: Brief) -> bool:
+        return bool(brief.earlier)
 
-    def trained(self, brief: Brief) -> tuple[Learner, Campaign]:
-        """The policy after all that the brief tells of, and where its campaign stands."""
-        actions = Actions.of(varied(brief.space))
-        rng = np.random.default_rng(brief.history[0].runs[0].seed)
-        network = fresh(actions.shape, self.hidden, DEVIATION, rng)
-        learner = Learner(actions.shape, network, Settings(self.learning_rate))
-        met: list[Met] = []
-        for part in campaigns(brief.earlier):
-            self._follow(learner, Campaign(actions, len(part)), part, met)
+    def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
+        policy, now = self.trained(brief)
+        generator = torch.Generator().manual_seed(brief.seed)
+        for action in policy.draw(now, ASKS, generator):
+            yield now.encoding.point(action)
+
+    def trained(self, brief: Brief) -> tuple[Policy, SearchState]:
+        """The policy after all trials of the brief, and the state of its campaign."""
+        torch.set_num_threads(1)  # how many there are must not decide what is proposed
+        encoding = Encoding(varied(brief.space))
+        seed = brief.history[0].runs[0].seed
+        policy = Policy(encoding, self.hidden, self.learning_rate, torch.Generator().manual_seed(seed))
+        steps: list[Step] = []
         left = brief.left.trials
-        now = Campaign(actions, None if left is None else len(brief.history) + left)
-        self._follow(learner, now, brief.history, met)
-        return learner, now
-
-    def _follow(self, learner: Learner, campaign: Campaign, history: History, met: list[Met]) -> None:
-        """Meet a campaign's trials in their order, with an update after every few."""
-        old = len(history) - REPLAYED
-        for place, (trial, reward) in enumerate(zip(history, rewards(history), strict=True)):
-            action = campaign.actions.of_trial(trial)
-            if action is not None and place >= old and trial.number > 0:
-                met.append(Met(campaign.state, campaign.leaning, *action, reward))
-                if len(met) % self.update_every == 0:
-                    learner.update(*batch_of(met[-BATCH:]))
-            campaign.add(trial, action, reward)
+        parts = [(part, float(len(part))) for part in campaigns(brief.earlier)]
+        for part, planned in (*parts, (brief.history, None if left is None else len(brief.history) + left)):
+            state = SearchState(encoding, planned)
+            for place, (trial, reward) in enumerate(zip(part, rewards(part), strict=True)):
+                point = point_of(encoding.axes, trial.proposal.params)
+                action = None if point is None else encoding.action(point)
+                if action is not None and trial.number > 0 and place >= len(part) - REPLAYED:
+                    steps.append(Step(state.features, state.leaning, action, reward))
+                    if len(steps) % self.update_every == 0:
+                        policy.update(steps[-BATCH:])
+                state.add(trial, action, reward)
+        return policy, state
 
 
 def campaigns(earlier: History) -> tuple[History, ...]:
-    """The trials of each campaign; its baseline, trial 0, begins it."""
+    """The trials of each campaign; trial 0, its baseline, begins it."""
     starts = [place for place, trial in enumerate(earlier) if trial.number == 0 or place == 0]
     return tuple(earlier[start:end] for start, end in pairwise([*starts, len(earlier)]))
 
 
 def rewards(history: History) -> tuple[float, ...]:
-    """What each trial was worth, -1 to 1: the champion of its time is 0."""
+    """The reward of each trial, -1 to 1; as good as the champion of that time is 0."""
     level: float | None = None
     effects: list[float | None] = []
     for trial in history:
-        own = trial.score.goodness if trial.score.value is not None else None
-        effects.append(None if own is None or level is None else own - level)
+        missing = trial.score.value is None or level is None
+        effects.append(None if missing else trial.score.goodness - level)
         if trial.verdict.kind == "keep":
             level = statistics.fmean(goodness(history, trial.number))
-    known = standing(history)
+    estimate = standing(history)
     sizes = [abs(effect) for effect in effects if effect]
-    # Where hardly any noise is seen, effects are large or small as others of the campaign go.
-    scale = max(SQUASH * known.sd if known else 0.0, statistics.median(sizes or [1.0]))
+    # Where hardly any noise was seen, an effect is large or small beside the campaign's others.
+    scale = max(SQUASH * estimate.sd if estimate else 0.0, statistics.median(sizes or [1.0]))
     return tuple(_reward(trial, effect, scale) for trial, effect in zip(history, effects, strict=True))
 
 
@@ -140,110 +128,150 @@ def _reward(trial: Trial, effect: float | None, scale: float) -> float:
     return 0.0 if effect is None else math.tanh(effect / scale)
 
 
-Action = tuple[Array, Whole]
-"""Where a point lies on every scale, 0 to 1, and the categories of the other choices."""
-
-
 @dataclass(frozen=True)
-class Actions:
-    """A space's points as the actions of a policy."""
+class Encoding:
+    """A space's points as actions: a number from 0 to 1 for every scale, then one-hot categories of other choices."""
 
     axes: tuple[Axis, ...]
-    scales: tuple[int, ...]
-    """Places of the axes whose numbers have an order."""
-    others: tuple[int, ...]
-    shape: Shape
 
-    @classmethod
-    def of(cls, axes: tuple[Axis, ...]) -> Actions:
-        scales = tuple(place for place, axis in enumerate(axes) if axis.is_ordered)
-        others = tuple(place for place, axis in enumerate(axes) if not axis.is_ordered)
-        groups = tuple(len(axes[place].choices) for place in others)
-        coordinates = len(scales) + sum(groups)
-        features = coordinates + RECENT * (coordinates + 3) + 2
-        return cls(axes, scales, others, Shape(features, len(scales), groups))
+    @property
+    def widths(self) -> list[int]:
+        """How many numbers of an action are scales, and how many each other choice takes."""
+        others = [len(axis.choices) for axis in self.axes if not axis.is_ordered]
+        return [len(self.axes) - len(others), *others]
 
-    def of_trial(self, trial: Trial) -> Action | None:
-        """None when the trial lies outside the space."""
-        point = point_of(self.axes, trial.proposal.params)
-        if point is None:
-            return None
-        steps = [self.axes[place].fraction(point[place]) for place in self.scales]
-        return np.array(steps, dtype=float), np.array([point[place] for place in self.others], dtype=np.int64)
+    def action(self, point: Point) -> Tensor:
+        placed = list(zip(self.axes, point, strict=True))
+        numbers = [axis.fraction(number) for axis, number in placed if axis.is_ordered]
+        for axis, number in placed:
+            if not axis.is_ordered:
+                numbers += [float(rank == number) for rank in range(len(axis.choices))]
+        return torch.tensor(numbers, dtype=torch.float64)
 
-    def point(self, steps: Array, picks: Whole) -> Point:
-        """The point of an action; what lies beyond an end of a scale is mirrored back, so that ends draw no crowd."""
-        inside = np.minimum(1 - np.abs(1 - steps % 2), np.nextafter(1.0, 0.0)).tolist()
-        numbers = {place: self.axes[place].at(step) for place, step in zip(self.scales, inside, strict=True)}
-        numbers |= dict(zip(self.others, picks.tolist(), strict=True))
-        return tuple(numbers[place] for place in range(len(self.axes)))
-
-    def coordinates(self, action: Action) -> Array:
-        """An action as numbers between 0 and 1, categories one-hot."""
-        steps, picks = action
-        hot = [np.eye(size)[pick] for size, pick in zip(self.shape.groups, picks, strict=True)]
-        return np.concatenate([steps, *hot])
+    def point(self, action: Tensor) -> Point:
+        """The point of an action; beyond an end of a scale it is mirrored back, so that ends draw no crowd."""
+        steps, *picks = action.split(self.widths)
+        inside = iter((1 - (1 - steps % 2).abs()).clamp(max=math.nextafter(1.0, 0.0)).tolist())
+        ranks = iter([int(pick.argmax()) for pick in picks])
+        return tuple(axis.at(next(inside)) if axis.is_ordered else next(ranks) for axis in self.axes)
 
 
-@dataclass
-class Campaign:
-    """Where a campaign stood when a trial was proposed."""
+class SearchState:
+    """The state of a campaign when a trial is proposed."""
 
-    actions: Actions
-    planned: float | None
-    """Trials in all, as far as that is known."""
-    champion: Action | None = None
-    recent: list[tuple[Array, list[float]]] = field(default_factory=list)
-    """The last trials: coordinates, and reward, whether it was kept, whether it crashed."""
-    decided: int = 0
+    def __init__(self, encoding: Encoding, planned: float | None) -> None:
+        """`planned`: trials in all; None where nothing limits them."""
+        self.encoding, self.planned, self.decided = encoding, planned, 0
+        scales, *others = encoding.widths
+        self.champion = torch.tensor([0.5] * scales + [0.0] * sum(others), dtype=torch.float64)
+        self.recent: list[tuple[Tensor, Tensor]] = []
 
-    def add(self, trial: Trial, action: Action | None, reward: float) -> None:
+    def add(self, trial: Trial, action: Tensor | None, reward: float) -> None:
         kind = trial.verdict.kind
         self.decided += 1
         if action is not None and trial.number > 0:
-            outcome = [reward, float(kind == "keep"), float(kind == "crash")]
-            self.recent = [(self.actions.coordinates(action), outcome), *self.recent][:RECENT]
+            outcome = torch.tensor([reward, kind == "keep", kind == "crash"], dtype=torch.float64)
+            self.recent = [(action, outcome), *self.recent][:RECENT]
         if action is not None and kind == "keep":
             self.champion = action
 
     @property
-    def leaning(self) -> Array:
-        """Means and logits of an untrained policy: the champion's, the middle and no preference without one."""
-        shape = self.actions.shape
-        leaning = np.zeros(shape.outputs)
-        if self.champion is None:
-            leaning[: shape.steps] = 0.5
-            return leaning
-        leaning[: shape.steps], picks = self.champion
-        for where, pick in zip(shape.logits, picks, strict=True):
-            leaning[where.start + pick] = STAY
-        return leaning
+    def leaning(self) -> Tensor:
+        """Means and logits of an untrained policy: the champion's; without one the middle, and no preference."""
+        scales = self.encoding.widths[0]
+        return torch.cat([self.champion[:scales], STAY * self.champion[scales:]])
 
     @property
-    def state(self) -> Array:
-        """What the policy sees: its features."""
-        size = self.actions.shape.outputs
-        here = np.full(size, 0.5) if self.champion is None else self.actions.coordinates(self.champion)
-        parts = [2 * here - 1]
-        for coordinates, outcome in self.recent:
-            parts += [coordinates - here, np.array(outcome)]
-        parts.append(np.zeros((RECENT - len(self.recent)) * (size + 3)))
+    def features(self) -> Tensor:
+        """The network's input."""
+        missing = (RECENT - len(self.recent)) * (len(self.champion) + 3)
         left = 0.5 if self.planned is None else 1 - self.decided / max(self.planned, self.decided, 1)
-        parts.append(np.array([left, min(self.decided / 50, 1.0)]))
-        return np.concatenate(parts)
+        recent = [part for action, outcome in self.recent for part in (action - self.champion, outcome)]
+        budget = torch.tensor([0.0] * missing + [left, min(self.decided / 50, 1)], dtype=torch.float64)
+        return torch.cat([2 * self.champion - 1, *recent, budget])
 
 
-class Met(NamedTuple):
-    """A trial as the policy met it."""
+class Step(NamedTuple):
+    """A trial as the policy learns from it."""
 
-    state: Array
-    leaning: Array
-    steps: Array
-    picks: Whole
+    features: Tensor
+    leaning: Tensor
+    action: Tensor
     reward: float
 
 
-def batch_of(met: Sequence[Met]) -> tuple[Batch, list[float]]:
-    """Trials as a batch, and their rewards."""
-    states, leaning, steps, picks = (np.stack([one[part] for one in met]) for part in range(4))
-    return Batch(states, leaning, steps, picks), [one.reward for one in met]
+class Policy(nn.Module):
+    """A network with one hidden layer of tanh units, a head for actions and one for the value of a state, and its Adam.
+
+    Its outputs are added to the leaning; standard deviations do not depend on the state.
+    """
+
+    def __init__(self, encoding: Encoding, hidden: int, learning_rate: float, rng: torch.Generator) -> None:
+        super().__init__()
+        self.widths = encoding.widths
+        size = sum(self.widths)
+        features = SearchState(encoding, None).features.numel()
+        weights = torch.randn(features, hidden, dtype=torch.float64, generator=rng) / math.sqrt(features)
+        heads = 0.01 * torch.randn(hidden, size + 1, dtype=torch.float64, generator=rng) / math.sqrt(hidden)
+        self.hidden, self.heads = nn.Parameter(weights), nn.Parameter(heads)
+        self.hidden_bias = nn.Parameter(weights.new_zeros(hidden))
+        self.heads_bias = nn.Parameter(weights.new_zeros(size + 1))
+        self.log_deviation = nn.Parameter(weights.new_full((self.widths[0],), math.log(DEVIATION)))
+        self.optimizer = torch.optim.Adam(self.parameters(), lr=learning_rate)
+
+    def forward(self, features: Tensor, leaning: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and logits (n x outputs), and values (n)."""
+        heads = torch.tanh(features @ self.hidden + self.hidden_bias) @ self.heads + self.heads_bias
+        return heads[:, :-1] + leaning, heads[:, -1]
+
+    def draw(self, state: SearchState, count: int, generator: torch.Generator) -> Tensor:
+        """Actions in a state: count x outputs."""
+        with torch.no_grad():
+            outputs, _ = self(state.features[None], state.leaning[None])
+            means, *logits = outputs.expand(count, -1).split(self.widths, dim=1)
+            drawn = [torch.normal(means, self.log_deviation.exp().expand_as(means), generator=generator)]
+            for group in logits:
+                picks = torch.multinomial(group.softmax(dim=1), 1, generator=generator)
+                drawn.append(torch.zeros_like(group).scatter(1, picks, 1.0))
+        return torch.cat(drawn, dim=1)
+
+    def update(self, steps: Sequence[Step]) -> None:
+        """Some epochs of PPO.
+
+        The ratio is to the policy as it is now, whoever took the action, so that no probability moves far in one
+        update. An action that an even draw would sooner have taken than the policy counts for less: a point far off
+        says little about the next step, and would pull the hardest.
+        """
+        *columns, rewards = zip(*steps, strict=True)
+        features, leaning, actions = map(torch.stack, columns)
+        returns = torch.tensor(rewards, dtype=torch.float64)
+        with torch.no_grad():
+            outputs, values = self(features, leaning)
+            before, _ = self._log_probabilities(outputs, actions)
+            advantages = returns - values
+            advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
+            even = -sum(
+                math.log(width) for width in self.widths[1:]
+            )  # on scales from 0 to 1 the log density is 0
+            advantages *= (before - even).clamp(max=0).exp()
+        for _ in range(EPOCHS):
+            outputs, values = self(features, leaning)
+            logs, entropy = self._log_probabilities(outputs, actions)
+            ratio = (logs - before).exp()
+            surrogate = torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages).mean()
+            loss = 0.25 * ((values - returns) ** 2).mean() - surrogate - ENTROPY * entropy
+            self.optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.parameters(), GRADIENT_NORM)
+            self.optimizer.step()
+
+    def _log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """The log density of every action (n), and the mean entropy."""
+        (means, *logits), (steps, *picks) = outputs.split(self.widths, 1), actions.split(self.widths, 1)
+        normal = torch.distributions.Normal(means, self.log_deviation.exp(), validate_args=False)
+        density, entropy = normal.log_prob(steps).sum(dim=1), normal.entropy().sum(dim=1).mean()
+        for group, pick in zip(logits, picks, strict=True):
+            logs = group.log_softmax(dim=1)
+            density = density + (pick * logs).sum(dim=1)
+            entropy = entropy - (logs.exp() * logs).sum(dim=1).mean()
+        return density, entropy

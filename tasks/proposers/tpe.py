@@ -20,8 +20,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tasks.proposers._axes import Point
-from tasks.proposers._numeric import Numeric, Seen
+from tasks.proposers._numeric import Numeric, Observations
 from tasks.proposers._optuna import ask, study
+from tasks.proposing.brief import Brief
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -34,11 +35,11 @@ class Tpe(Numeric):
 
     title = "TPE"
 
-    def answers(self, seen: Seen, seed: int) -> Iterator[Point]:
-        return ask(study_of(seen, seed), seen.axes)
+    def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
+        return ask(study_of(seen, brief.seed), seen.axes)
 
 
-def study_of(seen: Seen, seed: int) -> Study:
+def study_of(seen: Observations, seed: int) -> Study:
     """What was seen, as a study of Optuna's; at least one trial has a score."""
     from optuna.trial import TrialState
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from environments.space import Choice, Float, Parameter, Space
-from tasks.editing.literals import NotPython, parse
+from tasks.editing.python_source import NotPython, parse
 from tasks.trial import History, Params, Value
 
 TOLERANCE = 1e-3

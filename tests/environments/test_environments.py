@@ -25,7 +25,7 @@ BUNDLED = environments.bundled()
 
 
 def loaded(name: str) -> Environment:
-    return environments.load(environments.find(name))
+    return environments.named(name)
 
 
 @pytest.mark.parametrize("name", BUNDLED)
@@ -105,6 +105,7 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
         ("budget_seconds = 5", "budget_seconds = nan", "budget_seconds: Input should be less than"),
         ("budget_seconds = 5", 'budget_seconds = "long"', "budget_seconds: Input should be a valid number"),
         ("budget_seconds = 5", "budget_seconds = 5\nbudget_steps = -1", "budget_steps: Input should be greater"),
+        ("[limits]", "[variants]\nother = 1\n[limits]", "variants: must be tables of dotted keys, by name"),
         ('metric = "loss"\n', "", "metric: is required"),
         ('metric = "loss"', 'metric = "lo$$"', "metric: String should match pattern"),
         ('direction = "minimize"', 'direction = "down"', "direction: Input should be 'maximize' or 'minimize'"),

@@ -1,4 +1,4 @@
-"""gsm8k, gsm8k_math, reverse_text: their recipes on small local files, their tasksets on answers, their files for prime-rl."""
+"""gsm8k, alone and with MATH, and reverse_text: recipes on small local files, tasksets on answers, files for prime-rl."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ import pytest
 import environments
 from environments import Environment
 from environments.judges._taskset import Taskset
+from environments.judges.text import Text
+from flows.spec.campaign_spec import checked_environment, source
 from prime_rl_parts.keys import DOTTED, flat, tuned
 from prime_rl_parts.run import HARNESSES, Settings
+from tasks.store.ledger import freeze
 
 NAMES = ("gsm8k", "gsm8k_math", "reverse_text")
 HERE: dict[str, Any] = {
@@ -39,7 +42,7 @@ HERE: dict[str, Any] = {
 
 
 def loaded(name: str, **overrides: Any) -> Environment:
-    return environments.load(environments.find(name), HERE | overrides)
+    return environments.named(name, HERE | overrides)
 
 
 @cache
@@ -192,7 +195,7 @@ def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_question
     import pyarrow as pa
     from pyarrow import parquet
 
-    subjects = module("gsm8k_math", "prepare.py").SUBJECTS
+    subjects = module("gsm8k", "prepare.py").SUBJECTS
     for part, first in (("train", 0), ("test", 1000)):
         files = {f"gsm8k/main/{part}": [words(number) for number in range(first, first + 20)]}
         for at, subject in enumerate(subjects):
@@ -204,7 +207,7 @@ def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_question
             path = tmp_path / f"{name}-00000-of-00001.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
             parquet.write_table(pa.Table.from_pylist(content), path)
-    places = {name: str(tmp_path / name) for name in ("gsm8k", "math")}
+    places = {"dataset": str(tmp_path / "gsm8k"), "math": str(tmp_path / "math")}
     settings: dict[str, object] = {
         **places,
         "search": 5,
@@ -213,12 +216,32 @@ def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_question
         "model": model(tmp_path / "m"),
     }
     (tmp_path / "settings.json").write_text(json.dumps(settings))
-    module("gsm8k_math", "prepare.py").main(tmp_path)
+    module("gsm8k", "prepare.py").main(tmp_path)
     found = sets(tmp_path)
     assert len(found.pop("train")) == 20 + 4 * len(subjects)
     for name, size in (("search", 5), ("confirm", 4), ("report", 7)):
         assert sorted(row["source"] for row in found[name]) == ["gsm8k"] * size + ["math"] * size
     assert {"\\frac{1001}{7}", "1001"} & {row["answer"] for part in found.values() for row in part}
+
+
+def test_gsm8k_math_is_gsm8k_with_a_second_dataset_also_when_it_is_frozen(tmp_path: Path) -> None:
+    one, both = loaded("gsm8k"), loaded("gsm8k_math")
+    assert (one.folder, one.prepare and one.prepare.settings["math"]) == (both.folder, "")
+    assert both.prepare and both.prepare.settings["math"] == "EleutherAI/hendrycks_math"
+    assert both.name == "gsm8k_math" != one.name and both.title != one.title
+    assert isinstance(both.judge, Text) and both.judge.sources == {"gsm8k": 1, "math": 1}
+    freeze(both, tmp_path)
+    frozen = environments.load(tmp_path / "environment", HERE, "gsm8k_math")
+    assert frozen.model_dump(exclude={"folder"}) == both.model_dump(exclude={"folder"})
+    other = loaded("gsm8k_math", **{"prepare.settings.math": "/data/math"})
+    assert other.prepare and other.prepare.settings["math"] == "/data/math", (
+        "what is set stands above the variant"
+    )
+
+
+def test_a_campaign_of_gsm8k_math_keeps_its_name() -> None:
+    assert "gsm8k_math" in environments.bundled() and source("gsm8k_math") == "gsm8k_math"
+    assert checked_environment("gsm8k_math", HERE).name == "gsm8k_math"
 
 
 def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
@@ -289,11 +312,11 @@ def test_a_model_that_cannot_be_the_base_is_refused(tmp_path: Path, spoil: Any, 
 
 
 def test_a_row_without_an_answer_is_named() -> None:
-    one, both = module("gsm8k", "prepare.py"), module("gsm8k_math", "prepare.py")
-    with pytest.raises(one.CannotPrepare, match=r"row 1 .*test.*####"):
-        list(one.gsm8k([words(1), {"question": "Q", "answer": "eighteen"}], "test"))
-    with pytest.raises(both.CannotPrepare, match=r"row 0 .*train.*MATH"):
-        list(both.math([{"problem": "P", "solution": "it is \\boxed{1"}], "train"))
+    recipe = module("gsm8k", "prepare.py")
+    with pytest.raises(recipe.CannotPrepare, match="row 1 of the test part of GSM8K has no `#### NUMBER`"):
+        list(recipe.gsm8k([words(1), {"question": "Q", "answer": "eighteen"}], "test"))
+    with pytest.raises(recipe.CannotPrepare, match=r"row 0 of the train part of MATH has no \\boxed\{\}"):
+        list(recipe.math([{"problem": "P", "solution": "it is \\boxed{1"}], "train"))
 
 
 @pytest.mark.parametrize(
@@ -307,7 +330,7 @@ def test_a_row_without_an_answer_is_named() -> None:
     ],
 )
 def test_the_answer_of_a_solution_is_what_it_boxes_last(solution: str, answer: str) -> None:
-    assert module("gsm8k_math", "prepare.py").last_box(solution) == answer
+    assert module("gsm8k", "prepare.py").last_box(solution) == answer
 
 
 def test_without_a_network_what_is_missing_is_named_with_the_remedy(tmp_path: Path) -> None:
@@ -372,12 +395,10 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["gsm8k", "gsm8k_math"])
-def test_numbers_are_compared_by_value(name: str) -> None:
-    taskset = module(name, "taskset.py")
-    more = ("gsm8k",) if name == "gsm8k_math" else ()
-    assert [pair for pair in RIGHT if not taskset.is_right(f"So \\boxed{{{pair[0]}}}.", pair[1], *more)] == []
-    assert [pair for pair in WRONG if taskset.is_right(f"So \\boxed{{{pair[0]}}}.", pair[1], *more)] == []
+def test_numbers_are_compared_by_value() -> None:
+    taskset = module("gsm8k", "taskset.py")
+    assert [pair for pair in RIGHT if not taskset.is_right(f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
+    assert [pair for pair in WRONG if taskset.is_right(f"So \\boxed{{{pair[0]}}}.", pair[1])] == []
 
 
 @pytest.mark.parametrize(
@@ -401,7 +422,6 @@ def test_numbers_are_compared_by_value(name: str) -> None:
 )
 def test_the_last_box_of_a_reply_is_the_answer(reply: str, right: bool) -> None:
     assert module("gsm8k", "taskset.py").is_right(reply, "18") is right
-    assert module("gsm8k_math", "taskset.py").is_right(reply, "18", "gsm8k") is right
 
 
 ALIKE = [
@@ -423,7 +443,7 @@ UNLIKE = [
 
 
 def test_answers_in_latex_are_the_same_however_they_are_written() -> None:
-    taskset = module("gsm8k_math", "taskset.py")
+    taskset = module("gsm8k", "taskset.py")
     both = [pair[::way] for pair in ALIKE for way in (1, -1)]
     assert [pair for pair in both if not taskset.is_right(f"\\boxed{{{pair[0]}}}", pair[1], "math")] == []
     told = [pair[::way] for pair in UNLIKE for way in (1, -1)]
@@ -460,9 +480,10 @@ def test_a_reversed_text_has_to_be_right_sign_for_sign(reply: str, right: bool) 
 )
 def test_the_judge_scores_with_each_taskset(tmp_path: Path, name: str, reply: str, answer: str) -> None:
     pool = tmp_path / "search.jsonl"
+    source = {"source": "math"} if name == "gsm8k_math" else {}
     lines(
         pool,
-        [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer, "source": "math"} for at in range(2)],
+        [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer, **source} for at in range(2)],
     )
     taskset = Taskset(
         environments.find(name) / "taskset.py",
@@ -474,6 +495,7 @@ def test_the_judge_scores_with_each_taskset(tmp_path: Path, name: str, reply: st
     assert taskset.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
     ((system, user),) = taskset.prompts([1])
     assert (system["role"], user) == ("system", {"role": "user", "content": "Q1"})
+    assert ("a number" in system["content"]) == (name == "gsm8k")
 
 
 @pytest.mark.parametrize("status", [200, 400])

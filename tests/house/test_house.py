@@ -105,8 +105,9 @@ def test_every_plug_in_that_is_listed_is_a_file(package: str) -> None:
 
 @pytest.mark.parametrize("name", environments.bundled())
 def test_every_environment_has_its_toml_and_its_program_for_the_reader(name: str) -> None:
-    assert (CHECKOUT / "environments" / name / "environment.toml").is_file()
-    assert (CHECKOUT / "environments" / name / "program.md").is_file()
+    folder = environments.find(name)
+    assert folder.parent == CHECKOUT / "environments"
+    assert (folder / "environment.toml").is_file() and (folder / "program.md").is_file()
 
 
 @pytest.mark.parametrize("script", ["run", "setup"])

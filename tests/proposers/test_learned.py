@@ -1,25 +1,18 @@
-"""Learned: gradients that are right, a policy that learns from everybody's trials, and nothing kept between calls."""
+"""Learned: a policy that learns from everybody's trials, and nothing kept between calls."""
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
-from environments.space import Choice, Float, Space
-from tasks.proposers._policy import (
-    Batch,
-    Learner,
-    Settings,
-    Shape,
-    forward,
-    fresh,
-    log_probabilities,
-    loss_and_gradients,
-)
-from tasks.proposers.learned import CRASH, Learned, campaigns, rewards
+from environments.space import Choice, Float, Int, Space
+from tasks.proposers._axes import varied
+from tasks.proposers.learned import CRASH, Encoding, Learned, Policy, SearchState, Step, campaigns, rewards
 from tasks.proposing.brief import Brief, Refusal, RemainingBudget
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Verdict
@@ -30,6 +23,9 @@ PAIR: Space = {
     "x": Float(low=0.0, high=1.0, default=0.1),
     "act": Choice(values=("a", "b", "c"), default="a"),
 }
+
+SLOW = 2.0
+"""A machine under load counts time of a core higher."""
 
 
 def begun(space: Space, score: float | None, seed: int = 0) -> History:
@@ -64,59 +60,11 @@ def slope(params: Params) -> float:
     return float(params["x"])
 
 
-def some_batch(shape: Shape, rng: np.random.Generator, count: int = 9) -> Batch:
-    picks = np.stack([rng.integers(size, size=count) for size in shape.groups], axis=1)
-    states, leaning, steps = (
-        rng.normal(size=(count, size)) for size in (shape.features, shape.outputs, shape.steps)
-    )
-    return Batch(states, leaning, steps, picks)
-
-
-@pytest.mark.parametrize(
-    "name", ["hidden", "hidden_bias", "action", "action_bias", "log_deviation", "value", "value_bias"]
-)
-def test_the_gradients_are_those_of_finite_differences(name: str) -> None:
-    rng, shape = np.random.default_rng(1), Shape(features=4, steps=2, groups=(3, 2))
-    weights = {
-        key: value + 0.3 * rng.normal(size=value.shape) for key, value in fresh(shape, 5, 0.8, rng).items()
-    }
-    batch, settings = some_batch(shape, rng), Settings(1e-3, entropy_coefficient=0.1)
-    # Some ratios lie within the clip range, some beyond either end.
-    before = log_probabilities(shape, weights, forward(weights, batch)[1], batch) + np.linspace(-0.5, 0.5, 9)
-    advantages, returns = rng.normal(size=9), rng.normal(size=9)
-
-    def loss(at: np.ndarray) -> float:
-        return loss_and_gradients(shape, weights | {name: at}, batch, before, advantages, returns, settings)[
-            0
-        ]
-
-    _, gradients = loss_and_gradients(shape, weights, batch, before, advantages, returns, settings)
-    for index in np.ndindex(weights[name].shape):
-        moved = np.zeros_like(weights[name])
-        moved[index] = 1e-6
-        slope = (loss(weights[name] + moved) - loss(weights[name] - moved)) / 2e-6
-        assert gradients[name][index] == pytest.approx(slope, abs=1e-7)
-
-
-def test_an_action_that_was_moved_beyond_the_clip_range_moves_no_further() -> None:
-    rng, shape = np.random.default_rng(0), Shape(features=3, steps=1, groups=(2,))
-    weights, batch = fresh(shape, 4, 1.0, rng), some_batch(shape, rng, 1)
-    now = log_probabilities(shape, weights, forward(weights, batch)[1], batch)
-    settings = Settings(1e-3, entropy_coefficient=0.0)
-
-    def pull(ratio: float, advantage: float) -> float:
-        given = batch, now - np.log(ratio), np.array([advantage]), np.zeros(1), settings
-        return float(np.abs(loss_and_gradients(shape, weights, *given)[1]["action_bias"]).max())
-
-    assert pull(1.3, 1.0) == pull(0.7, -1.0) == 0.0
-    assert min(pull(1.1, 1.0), pull(0.7, 1.0), pull(1.3, -1.0)) > 0.0
-
-
 def mean_of(learned: Learned, brief: Brief) -> float:
-    """Where the policy would go on average, as a step from the champion."""
-    learner, now = learned.trained(brief)
-    nothing = np.zeros((1, 1)), np.zeros((1, 0), dtype=np.int64)
-    _, outputs, _ = forward(learner.weights, Batch(now.state[None], now.leaning[None], *nothing))
+    """The policy's mean, as a step from the champion."""
+    policy, now = learned.trained(brief)
+    with torch.no_grad():
+        outputs, _ = policy(now.features[None], now.leaning[None])
     return float(outputs[0, 0] - now.leaning[0])
 
 
@@ -134,16 +82,17 @@ def test_the_policy_leans_to_where_the_gains_were_whoever_proposed_the_trials() 
 
 def test_ppo_moves_probability_to_the_better_end_of_a_bandit() -> None:
     def share_above_the_middle(seed: int) -> float:
-        rng, shape = np.random.default_rng(seed), Shape(features=1, steps=1, groups=(3,))
-        learner = Learner(shape, fresh(shape, 8, 0.2, rng), Settings(3e-3))
-        state, leaning = np.ones(1), np.array([0.5, 0.0, 0.0, 0.0])
+        rng = torch.Generator().manual_seed(seed)
+        encoding = Encoding(varied(PAIR))
+        policy, state = Policy(encoding, 8, 3e-3, rng), SearchState(encoding, None)
         for _ in range(15):
-            drawn = [learner.draw(state, leaning, rng) for _ in range(16)]
-            steps, picks = (np.stack([action[part] for action in drawn]) for part in (0, 1))
-            batch = Batch(np.ones((16, 1)), np.tile(leaning, (16, 1)), steps, picks)
-            learner.update(batch, [float(step[0]) + float(pick[0] == 2) for step, pick in drawn])
-        last = [learner.draw(state, leaning, rng) for _ in range(200)]
-        return float(np.mean([step[0] > 0.5 and pick[0] == 2 for step, pick in last]))
+            actions = policy.draw(state, 16, rng)
+            rewards = [float(action[0] + action[3]) for action in actions]
+            policy.update(
+                [Step(state.features, state.leaning, *pair) for pair in zip(actions, rewards, strict=True)]
+            )
+        last = policy.draw(state, 200, rng)
+        return float(((last[:, 0] > 0.5) & (last[:, 3] == 1)).double().mean())
 
     assert np.mean([share_above_the_middle(seed) for seed in range(5)]) > 0.4, "a sixth before"
 
@@ -161,10 +110,29 @@ def test_the_same_brief_gives_the_same_policy_from_scratch_and_another_seed_anot
     history = others(PAIR, slope, 20, seed=3)
     brief = Brief(PAIR, history, seed=7, left=RemainingBudget(trials=10))
     (one, _), (same, _) = Learned().trained(brief), Learned().trained(brief)
-    assert all(np.array_equal(one.weights[name], same.weights[name]) for name in one.weights)
+    assert all(torch.equal(value, same.state_dict()[name]) for name, value in one.state_dict().items())
     other, _ = Learned().trained(dataclasses.replace(brief, history=(*begun(PAIR, 0.1, 4), *history[1:])))
-    assert not np.array_equal(one.weights["hidden"], other.weights["hidden"])
+    assert not torch.equal(one.hidden, other.hidden)
     assert Learned().propose(brief) == Learned().propose(brief)
+
+
+def test_a_proposal_after_a_hundred_trials_takes_less_than_two_seconds_of_a_core() -> None:
+    brief = Brief(PAIR, others(PAIR, slope, 100, seed=3), seed=7)
+    began = time.process_time()
+    assert Learned().propose(brief)
+    assert time.process_time() - began < 2 * SLOW
+
+
+def test_points_of_every_kind_of_axis_are_actions_and_back() -> None:
+    encoding = Encoding(
+        varied({**PAIR, "n": Int(low=1, high=9, default=3), "on": Choice(values=(True, False), default=True)})
+    )
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        point = tuple(axis.at(rng.random()) for axis in encoding.axes)
+        action = encoding.action(point)
+        assert action.shape == (sum(encoding.widths),) == (7,)
+        assert encoding.point(action) == pytest.approx(point)
 
 
 def test_a_trial_that_it_was_refused_is_not_suggested_again() -> None:
@@ -191,9 +159,8 @@ def test_a_category_that_crashes_is_avoided() -> None:
         return None if params["act"] == "b" else 0.5 + 0.1 * (params["act"] == "c")
 
     def share_of_b(seed: int) -> float:
-        learner, now = Learned().trained(Brief(PAIR, others(PAIR, truth, 40, seed)))
-        rng = np.random.default_rng(0)
-        return float(np.mean([learner.draw(now.state, now.leaning, rng)[1][0] == 1 for _ in range(200)]))
+        policy, now = Learned().trained(Brief(PAIR, others(PAIR, truth, 40, seed)))
+        return float(policy.draw(now, 200, torch.Generator().manual_seed(0))[:, 2].mean())
 
     untrained = 1 / (2 + np.exp(1.5))
     assert np.mean([share_of_b(seed) for seed in range(5)]) < untrained

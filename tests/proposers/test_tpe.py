@@ -22,7 +22,7 @@ from scipy.stats import qmc
 import environments
 from environments.space import Choice, Float, Int, Space
 from tasks.proposers import _axes, _optuna, tpe
-from tasks.proposers._numeric import Seen
+from tasks.proposers._numeric import Observations
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief, Suggestion
@@ -73,7 +73,7 @@ def cancelled(trial: Trial, seconds: float, reported: float | None) -> Trial:
 
 
 def study_of(space: Space, history: History, pending: dict[int, Proposal] | None = None) -> optuna.Study:
-    return tpe.study_of(Seen.of(space, history, pending or {}), seed=0)
+    return tpe.study_of(Observations.of(space, history, pending or {}), seed=0)
 
 
 def test_the_first_points_fill_the_space_more_evenly_than_chance() -> None:

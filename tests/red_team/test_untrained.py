@@ -99,11 +99,11 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
             "control.other_episodes": 0,
         },
     )
-    environment = environment.model_copy(update={"required_calls": ()})  # which would refuse the edit
     freeze(environment, tmp_path)
     frozen = tmp_path / "program"
     before = (frozen / "train.py").read_text().splitlines(keepends=True)
-    after = (PRELUDE + program + LOOP).splitlines(keepends=True)
+    dead = "".join(f"\nif False:\n    {call}()\n" for call in environment.required_calls)  # passes the check
+    after = (PRELUDE + program + LOOP + dead).splitlines(keepends=True)
     edit = "".join(difflib.unified_diff(before, after, "a/train.py", "b/train.py"))
     place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal(environment.defaults, edit)
     run = run_program("untrained/1", environment, SANDBOX, frozen, place, proposal, seed=1)

@@ -17,7 +17,7 @@ def environments_list(*, json: Json = False) -> int:
     import environments
     from flows.views import terminal
 
-    found = [environments.load(environments.find(name)) for name in environments.bundled()]
+    found = [environments.named(name) for name in environments.bundled()]
     if json:
         terminal.print_json(
             [{"name": e.name, "title": e.title, "metric": e.metric, "trainer": e.trainer} for e in found]
