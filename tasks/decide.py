@@ -78,9 +78,7 @@ def _compare(history: History, tried: Tried, environment: Environment, rule: Rul
         return weighed
     seen |= weighed.evidence
     if weighed.better:
-        return _kept(
-            history, environment, tried, Verdict("keep", weighed.words, weighed.level, seen)
-        )
+        return _kept(history, environment, tried, Verdict("keep", weighed.words, weighed.level, seen))
     return _simpler(history, environment, champion, tried, weighed, seen)
 
 

@@ -242,7 +242,11 @@ def test_certify_does_not_contradict_itself_where_a_score_above_the_estimate_is_
     lucky = verdict_of(weigh(history, undemanding(), Certify(grace=0), of(history, sign * 84.0, up=up)))
     low = verdict_of(weigh(history, undemanding(), Certify(), of(history, sign * 60.0, up=up)))
     assert (lucky.kind, low.kind) == ("discard", "discard")
-    assert lucky.reason.startswith("expected") and "worse than trial 0" in lucky.reason and "luck" in lucky.reason
+    assert (
+        lucky.reason.startswith("expected")
+        and "worse than trial 0" in lucky.reason
+        and "luck" in lucky.reason
+    )
     assert "worse than trial 0" in low.reason and "beats" not in low.reason and "luck" not in low.reason
 
 

@@ -244,13 +244,26 @@ def list_(*, json: Json = False) -> int:
 
 
 @app.command
-def status(campaign: str | None = None, *, last: int | None = None, json: Json = False) -> int:
-    """How CAMPAIGN (the newest) stands: state, champion against baseline, its trials."""
+def status(
+    campaign: str | None = None,
+    *,
+    last: int | None = None,
+    json: Json = False,
+    csv: Annotated[
+        bool, Parameter("--csv", negative="", help="Print the trials as CSV, parameters in columns.")
+    ] = False,
+) -> int:
+    """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials."""
     from flows.cli.running import foreground
     from flows.views import tables, terminal
     from flows.views.status import document
+    from tasks.store.history import load_history
     from tasks.store.ledger import Ledger
 
+    if csv:
+        trials = load_history(campaign or foreground.newest())
+        print((trials.tail(last) if last else trials).to_csv(index=False), end="")
+        return FINISHED
     ledger = Ledger.open(campaign or foreground.newest())
     found = document(ledger)
     if json:

@@ -43,9 +43,7 @@ class Race(Rule):
         assert champion is not None and level is not None and tried.score.value is not None
         sign = 1 if tried.score.higher_is_better else -1
         evidence: dict[str, float | int | None] = {"level": sign * level.level, "run_sd": level.sd}
-        before = (
-            f"{tried.score.value:.4g} against trial {champion.number}'s estimated mean of {sign * level.level:.4g}"
-        )
+        before = f"{tried.score.value:.4g} against trial {champion.number}'s estimated mean of {sign * level.level:.4g}"
         if tried.score.goodness < level.level + self.enter * level.sd:
             words = f"not better by {self.enter:g} run sd ({self.enter * level.sd:.2g}): {before}"
             return Weighed(False, words, evidence=evidence)
@@ -53,7 +51,9 @@ class Race(Rule):
         if len(own) < len([rerun for rerun in tried.reruns if rerun.of == tried.number]):
             return Weighed(False, f"not confirmed, since a rerun crashed: {before}", evidence=evidence)
         if any(rerun.of == champion.number and rerun.score.value is None for rerun in tried.reruns):
-            return Weighed(False, f"not confirmed, since a rerun of the champion crashed: {before}", evidence=evidence)
+            return Weighed(
+                False, f"not confirmed, since a rerun of the champion crashed: {before}", evidence=evidence
+            )
         if not own:
             return Again(tried.number)
         known = goodness(history, champion.number)
