@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -239,7 +239,11 @@ def list_(*, json: Json = False) -> int:
     from tasks.store.ledger import Ledger, campaigns
 
     summaries = [summary(Ledger.open(name)) for name in campaigns()]
-    terminal.print_json(summaries) if json else _console().print(tables.campaigns_table(summaries))
+    if json:
+        terminal.print_json(summaries)
+    else:
+        console = terminal.console()
+        terminal.put(console, tables.campaigns_table(summaries, console))
     return FINISHED
 
 
@@ -255,7 +259,7 @@ def status(
 ) -> int:
     """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials."""
     from flows.cli.running import foreground
-    from flows.views import tables, terminal
+    from flows.views import overview, terminal
     from flows.views.status import document
     from tasks.store.history import load_history
     from tasks.store.ledger import Ledger
@@ -269,10 +273,7 @@ def status(
     if json:
         terminal.print_json(found)
     else:
-        console = _console()
-        console.print(tables.campaign_table(found, console.width, last))
-        terminal.outcome(found, console)
-        terminal.what_next(found, ledger.path, console)
+        overview.show(found, ledger.path, terminal.console(), last)
     return FINISHED
 
 
@@ -364,12 +365,6 @@ def doctor(*, json: Json = False) -> int:
     from flows.cli.doctor import report
 
     return report.doctor(json)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(highlight=False)
 
 
 def _interrupt(number: int, _: object) -> None:
