@@ -621,8 +621,8 @@ def test_a_certificate_says_how_often_its_questions_were_looked_at_before() -> N
     assert "looked at" not in outcome(plain)
     first, second, third = (dataclasses.replace(plain, looked_before=count) for count in (0, 1, 2))
     assert outcome(first) == outcome(plain)
-    assert outcome(second) == outcome(plain) + "; its questions were looked at 1 time before"
-    assert outcome(third) == outcome(plain) + "; its questions were looked at 2 times before"
+    assert outcome(second) == outcome(plain) + "; its questions were used 1 time before"
+    assert outcome(third) == outcome(plain) + "; its questions were used 2 times before"
 
 
 # The command

@@ -1,4 +1,4 @@
-"""The certificates of a campaign as a page in markdown: what they say, every fresh run, and how it was tested."""
+"""The certificates of a campaign in markdown: their results, every fresh run, and the test."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tasks.describe import caution, difference, number, outcome, ships, sign_of
 
 
 def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certificate]) -> str:
-    """The newest look whole, the earlier ones in a line each, then those in other environments.
+    """The newest certificate in full, the earlier ones in a line each, then those in other environments.
 
     Args:
-        own: Certificates of the campaign's own environment, in the order of the looks.
-        elsewhere: Of other environments: whether the champion carries over.
+        own: Certificates of the campaign's own environment, in their order.
+        elsewhere: Certificates in other environments, which test whether the gain transfers.
     """
     parts: list[str] = []
     if own:
