@@ -6,7 +6,7 @@ import io
 import math
 from pathlib import Path
 
-import pandas
+import pandas  # type: ignore[import-untyped]
 import pytest
 from nights import tried
 from test_ledger import created

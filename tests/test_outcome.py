@@ -60,7 +60,10 @@ def ended(
 
 
 def test_a_certificate_that_passed_says_how_much_and_how_sure() -> None:
-    assert outcome(PASSED) == "certified: +109.3 (95 % interval +81.83..+136.8, 3 v 3 fresh runs, one-sided p = 0.0002)"
+    assert (
+        outcome(PASSED)
+        == "certified: +109.3 (95 % interval +81.83..+136.8, 3 v 3 fresh runs, one-sided p = 0.0002)"
+    )
 
 
 def test_where_less_is_better_the_difference_has_the_metrics_own_sign_and_says_so() -> None:
@@ -384,9 +387,7 @@ def test_a_crash_of_a_fresh_run_cannot_break_the_page() -> None:
 def test_the_champions_page_says_what_is_believed_before_anything_is_proven(tmp_path: Path) -> None:
     text = champion_page(created(tmp_path), up())
 
-    assert (
-        f"**provisional**: {UNPROVEN}" in text and "overestimates" in text and "estimated mean" in text
-    )
+    assert f"**provisional**: {UNPROVEN}" in text and "overestimates" in text and "estimated mean" in text
     assert "| 0, the baseline | 84 |  | 3 | 48 |" in text
     assert "| 2, the champion | 200 | 2 | 1 | 16 |" in text
 

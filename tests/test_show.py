@@ -432,7 +432,7 @@ def test_the_names_of_the_phases_are_told_apart_without_colour() -> None:
 @pytest.mark.parametrize("width", WIDTHS[1:])
 def test_the_name_of_a_campaign_is_never_cut(width: int, tmp_path: Path) -> None:
     name = "a-campaign-whose-name-is-long-for-a-name"
-    found = document(3) | {"campaign": name}
+    found = document(3 if width > 60 else 1) | {"campaign": name}
     row = {
         "campaign": name, "environment": "x" * 90, "state": "running", "trials": 3, "baseline": None,
         "champion": None, "created": 2e9,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Literal
 
@@ -60,17 +61,13 @@ class CampaignWatch:
     def _look_on(self) -> None:
         if self._console.quiet:
             return
-        if not is_screen(self._console):
-            while not self._over.wait(LOOK_SECONDS):
-                self.look()
-            self.look()
-            return
         # This thread alone draws, so that lines and the live view do not mix.
-        with Live(console=self._console, auto_refresh=False, transient=True) as live:
-            drawn: object = None
+        live = Live(console=self._console, auto_refresh=False, transient=True)
+        drawn: object = None
+        with live if is_screen(self._console) else nullcontext():
             while not self._over.wait(LOOK_SECONDS):
                 view = live_view(self.look(), *self._console.size)
-                if (lines := self._console.render_lines(view)) != drawn:
+                if live.is_started and (lines := self._console.render_lines(view)) != drawn:
                     live.update(view, refresh=True)
                     drawn = lines
             self.look()
@@ -126,7 +123,7 @@ class Follower:
         self._open: list[int] = []
         """Trials that have begun and are not decided."""
         self._next = 0
-        self._stamps: dict[str, tuple[int, int]] = {}
+        self._events_bytes = -1
         self._spec: dict[str, Any] = {}
         self._page: str | None = None
         self._certificate: dict[str, Any] | None = None
@@ -136,10 +133,7 @@ class Follower:
     def look(self, now: float) -> LiveModel:
         """What there is to see; `now` is Unix time, in seconds."""
         self._find_trials()
-        if self._is_new("spec.toml"):
-            self._spec = stored_spec(self.ledger)
-        if self._is_new("events.jsonl"):
-            self.read_events()
+        self.read_events()
         places = {number: self.ledger.place(number) for number in self._open}
         held = [number for number, place in places.items() if approval.is_held(place)]
         begun = {n: place for n, place in places.items() if n not in held and place.proposal.is_file()}
@@ -154,6 +148,12 @@ class Follower:
         return LiveModel(environment, self.history, under_way, progress, self._page, now, certifying, waiting)
 
     def read_events(self) -> None:
+        """Read the events if there are more, and the specification: a change of that is followed by an event."""
+        path = self.ledger.path / "events.jsonl"
+        before, self._events_bytes = self._events_bytes, path.stat().st_size if path.is_file() else 0
+        if self._events_bytes == before:
+            return
+        self._spec = stored_spec(self.ledger)
         events = list(self.ledger.events())
         self._page = urls(self.ledger).get("prefect")
         self.preparing = tuple(event["words"] for event in events if event["event"] == "preparing")
@@ -170,13 +170,6 @@ class Follower:
         return Certifying(
             champion, max(len(folders), 1), 2 * self._certificate["runs"], max(now - begun, 0.0)
         )
-
-    def _is_new(self, name: str) -> bool:
-        """Whether a file of the campaign has changed since it was asked for last."""
-        path = self.ledger.path / name
-        stamp = (path.stat().st_mtime_ns, path.stat().st_size) if path.is_file() else (0, 0)
-        before, self._stamps[name] = self._stamps.get(name), stamp
-        return stamp not in (before, (0, 0))
 
     def _find_trials(self) -> None:
         while self.ledger.place(self._next).path.is_dir():

@@ -29,7 +29,9 @@ Row = tuple[int, str, RenderableType]
 
 def live_view(model: LiveModel | str, width: int, height: int) -> Table:
     """A campaign, or why there is nothing to show: at most height - 1 rows, the most important ones."""
-    rows = _rows(model, width) if isinstance(model, LiveModel) else [(0, "", _line(clean(model), "dim"))]
+    rows: list[Row] = (
+        _rows(model, width) if isinstance(model, LiveModel) else [(0, "", _line(clean(model), "dim"))]
+    )
     while len(rows) > max(height - 1, 1):
         rows.remove(max(rows, key=lambda row: row[0]))
     table = Table.grid(padding=(0, 1, 0, 0))

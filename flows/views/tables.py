@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -52,13 +52,9 @@ def campaign_table(document: Document, console: Console, last: int | None = None
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
         for name in columns:
             heading = Text(clean(name[len(PARAMETER) :]) if name.startswith(PARAMETER) else name)
-            right, elastic = name in RIGHT, name == CHANGED
-            table.add_column(
-                heading,
-                justify="right" if right else "left",
-                no_wrap=not elastic,
-                max_width=ROOM if elastic else None,
-            )
+            elastic = name == CHANGED
+            width = ROOM if elastic else None
+            table.add_column(heading, justify=_justify(name), no_wrap=not elastic, max_width=width)
         for row, values in zip(rows, cells, strict=True):
             champion = row["trial"] == (document["champion"] or {}).get("trial")
             table.add_row(*(values[name] for name in columns), style="bold" if champion else "")
@@ -132,6 +128,10 @@ def _strip(document: Document, row: Document) -> Text:
     return text
 
 
+def _justify(heading: str) -> Literal["left", "right"]:
+    return "right" if heading in RIGHT else "left"
+
+
 def campaigns_table(summaries: list[dict[str, Any]], console: Console) -> Table | Text:
     """Every campaign in a line."""
     if not summaries:
@@ -140,8 +140,10 @@ def campaigns_table(summaries: list[dict[str, Any]], console: Console) -> Table 
     headings = ["campaign", "state", "trials", "baseline", "champion"]
     headings += ["environment"] * (console.width >= 76) + ["begun"] * (console.width >= 96)
     for heading in headings:
-        justify, whole = "right" if heading in RIGHT else "left", heading in ("campaign", "state")
-        table.add_column(heading, justify=justify, no_wrap=whole, overflow="fold" if whole else "ellipsis")
+        whole = heading in ("campaign", "state")
+        table.add_column(
+            heading, justify=_justify(heading), no_wrap=whole, overflow="fold" if whole else "ellipsis"
+        )
     for row in summaries:
         begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"]))
         scores = [number((row[who] or {}).get("score")) for who in ("baseline", "champion")]

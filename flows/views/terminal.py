@@ -62,10 +62,12 @@ def room(console: Console) -> int:
 
 def put(console: Console, line: RenderableType) -> None:
     """Print a line or a table: cut at the edge of a screen, whole in a file."""
-    if is_screen(console):
+    if not is_screen(console):
+        whole(console, line)
+    elif isinstance(line, Text):
         console.print(line, no_wrap=True, overflow="ellipsis", highlight=False)
     else:
-        whole(console, line)
+        console.print(line, highlight=False)
 
 
 def whole(console: Console, line: RenderableType) -> None:

@@ -10,7 +10,7 @@ from environments.plugins import Refused
 from tasks.store.ledger import Ledger
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas  # type: ignore[import-untyped]
 
 NUMBERS = ("score", "se", "seconds", "steps", "peak_memory_gb", "cost_usd")
 WHOLE = ("trial", "attempt", "n")
