@@ -372,7 +372,7 @@ def test_the_page_of_a_certificate_has_every_fresh_run_the_test_and_the_guards()
     assert "Means: 192.3 for trial 2, 83 for the baseline: a difference of **+109.3**" in text
     assert "| `source/windy` | 5 | 1 | " in text and "| holds |" in text
     assert "Welch's one-sided t-test" in text and "tested at 0.05" in text
-    assert f"### Earlier looks\n\n- look 1, trial 2 {outcome(FAILED)}" in text
+    assert f"### Earlier certificates\n\n- certificate 1: trial 2 {outcome(FAILED)}" in text
     assert "## In `windy`: trial 2 certified: +1" in text
 
 

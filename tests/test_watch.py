@@ -186,7 +186,7 @@ def test_a_campaign_ends_with_what_binds(tmp_path: Path) -> None:
     spec = {"trials": 9, "hours": 1.0, "rule": "greedy", "replicates": 1}
     trials = campaign_progress(spec, environment, history, 80.0, 5.0, 2e9)
     assert (trials.trials, trials.binds, trials.ends) == (3, "trials", 2e9 + 6 * 19 - 5)
-    assert trials.share == pytest.approx((4 + 5 / 19) / 10)
+    assert trials.share == pytest.approx(80 / (80 + 6 * 19 - 5))
     time_is_up = campaign_progress({**spec, "hours": 0.04}, environment, history, 80.0, 5.0, 2e9)
     assert (time_is_up.binds, time_is_up.ends) == ("time", 2e9 + 0.04 * 3600 - 80)
     until = {**spec, "until": "2033-05-18T03:34:00+00:00"}  # 40 s after 2e9
@@ -230,7 +230,7 @@ def test_a_search_that_ended_early_leaves_the_certificate_alone_to_wait_for(tmp_
     environment, history = created(tmp_path).environment, history_of(4)
     spec = {"trials": 90, "hours": 9.0, "rule": "certify", "replicates": 1}
     found = campaign_progress(spec, environment, history, 80.0, 0.0, 2e9, Certifying(2, 1, 10, 0.0))
-    assert found.ends == 2e9 + 10 * 19 and found.share == pytest.approx(76 / (76 + 190))
+    assert found.ends == 2e9 + 10 * 19 and found.share == pytest.approx(80 / (80 + 190))
 
 
 def test_a_fresh_run_takes_as_long_as_a_run_that_nobody_cancelled(tmp_path: Path) -> None:

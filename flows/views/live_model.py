@@ -73,7 +73,7 @@ class CampaignProgress:
     spent: float
     """Seconds, over all lives."""
     share: float
-    """Used of what binds, 0..1."""
+    """Of the whole time, as far as it can be foreseen, 0..1."""
     binds: Literal["trials", "time"]
     ends: float | None
     """Unix time, in seconds; None while no trial has shown how long one takes."""
@@ -129,26 +129,20 @@ def campaign_progress(
     each = ((measured or environment.budget_seconds) * replicates + proposing) / parallel
     each_run = (run_seconds(complete[-RECENT:]) or environment.budget_seconds) / parallel
     fresh_runs = 2 * runs_of(spec["trials"], environment.deterministic) if certifies(spec["rule"]) else 0
-    reserve = fresh_runs * each_run
     trials = tried(history)
-    begun = trials + bool(history)
     if certifying:
-        gone = (certifying.run - 1) * each_run + min(certifying.since, 0.95 * each_run)
-        left = max(certifying.runs * each_run - gone, 0.0)
-        share = (begun * each + gone) / (begun * each + gone + left)
+        left = (certifying.runs - certifying.run + 1) * each_run - min(certifying.since, 0.95 * each_run)
     else:
-        to_do = max(spec["trials"] + 1 - begun, 0)
-        left = max(each * to_do - min(since, each), 0.0) + reserve
-        done = begun * each + min(since, 0.95 * each) * (to_do > 0)
-        share = min(done / ((spec["trials"] + 1) * each + reserve), 1.0)
+        to_do = max(spec["trials"] + 1 - trials - bool(history), 0)
+        left = max(each * to_do - min(since, each), 0.0) + fresh_runs * each_run
     time_left = max(spec["hours"] * 3600 - spent, 0.0)
     if until := spec.get("until"):
         time_left = max(min(time_left, datetime.datetime.fromisoformat(until).timestamp() - now), 0.0)
-    if time_left < left:
-        share = spent / (spent + time_left) if time_left else 1.0
-        return CampaignProgress(trials, spec["trials"], spent, share, "time", now + time_left)
-    ends = None if measured is None else now + left
-    return CampaignProgress(trials, spec["trials"], spent, share, "trials", ends)
+    binds: Literal["trials", "time"] = "time" if time_left < left else "trials"
+    left = min(left, time_left)
+    share = spent / (spent + left) if left else 1.0
+    ends = None if measured is None and binds == "trials" else now + left
+    return CampaignProgress(trials, spec["trials"], spent, share, binds, ends)
 
 
 def runs_of_a_trial(
