@@ -305,10 +305,10 @@ def test_what_carries_over_has_a_line_of_its_own(tmp_path: Path) -> None:
     ("due", "spared", "kept", "said"),
     [
         (0, 0, 0, ""),
-        (1, 0, 0, "1 trial was cancelled"),
-        (14, 2, 0, "12 trials were cancelled; 2 more were due and ran on: none of them was kept"),
-        (3, 1, 1, "2 trials were cancelled; 1 more was due and ran on: 1 of them was kept"),
-        (9, 4, 2, "5 trials were cancelled; 4 more were due and ran on: 2 of them were kept"),
+        (1, 0, 0, "1 cancelled early"),
+        (14, 2, 0, "12 cancelled early; of 2 more that were due and ran on as a check none kept"),
+        (3, 1, 1, "2 cancelled early; of 1 more that were due and ran on as a check 1 kept"),
+        (9, 4, 2, "5 cancelled early; of 4 more that were due and ran on as a check 2 kept"),
     ],
 )
 def test_what_was_cancelled_is_said_in_a_line(due: int, spared: int, kept: int, said: str) -> None:

@@ -59,9 +59,7 @@ def _rows(model: LiveModel, width: int) -> list[Row]:
     rows: list[Row] = [(6, "", "")]
     columns = max(min((width - LABEL) // 2 - 4, 60), 8)
     if model.certifying:
-        about = (
-            f"trial {model.certifying.champion} and the baseline, trained again from fresh seeds and compared"
-        )
+        about = f"trial {model.certifying.champion} and the baseline, trained with fresh seeds and compared"
         share = model.certifying.since / model.environment.budget_seconds
         rows += [
             (0, " certifying", _line(f"run {model.certifying.run} of {model.certifying.runs}")),
@@ -77,10 +75,8 @@ def _rows(model: LiveModel, width: int) -> list[Row]:
             text = Text.assemble((f"{other.phase:<8}  ", "cyan"), comparison(model, other)[0])
             rows.append((3, f" trial {other.number}", _beside(progress, text)))
     if model.waiting:
-        numbers = ", ".join(map(str, model.waiting))
-        rows.append(
-            (1, " waiting", _line(f"trial {numbers} for approval: nightshift approve | reject", "yellow"))
-        )
+        words = f"trial {', '.join(map(str, model.waiting))} for approval: nightshift approve | reject"
+        rows.append((1, " waiting", _line(words, "yellow")))
     rows.append((0, " campaign", _progress(model, width)))
     if model.page:
         page = clean(model.page)
@@ -200,42 +196,34 @@ def spark(
 
 
 def _progress(model: LiveModel, width: int) -> Table:
-    """A bar of what binds, the trials or the time, and when it will be used up."""
+    """A bar of the time, and when it ends."""
     progress = model.progress
-    spent = (
-        f"{progress.spent:.0f} s" if progress.spent < 100 else duration(progress.spent)
-    )  # does not flicker
-    words = f"{min(progress.trials, progress.asked):.3g} of {progress.asked} trials, {spent}"
-    if progress.ends:
-        words += (
-            f" · {'done' if progress.binds == 'trials' else 'time is up'} {moment(progress.ends, model.now)}"
-        )
-    columns = max(min(width - LABEL - len(words) - 3, (width - LABEL) // 2 - 4, 60), 1)
-    return _beside(
-        bar(progress.share, columns, "green" if progress.binds == "trials" else "yellow"), Text(words)
+    by_trials = progress.binds == "trials"
+    words = (
+        f"{min(progress.trials, progress.asked):.3g} of {progress.asked} trials, {duration(progress.spent)}"
     )
+    if progress.ends:
+        words += f" · {'done' if by_trials else 'time is up'} {moment(progress.ends, model.now)}"
+    columns = max(min(width - LABEL - len(words) - 3, (width - LABEL) // 2 - 4, 60), 1)
+    return _beside(bar(progress.share, columns, "green" if by_trials else "yellow"), Text(words))
 
 
 def moment(then: float, now: float) -> str:
-    """A time of day, with the date where it is far, and how long until then; in steps of 5 s, so as not to flicker."""
+    """A time of day, with the date where it is far, and how long until then."""
     left = max(then - now, 0.0)
     clock = time.strftime("%H:%M" if left < 43_200 else "%a %d %b %H:%M", time.localtime(then))
-    return f"about {clock}, in {duration(left) if left >= 100 else f'{math.ceil(left / 5) * 5} s'}"
+    return f"about {clock}, in {duration(left)}"
 
 
 def begins_line(model: LiveModel, trial: UnderWay) -> Text:
     """For a file: what is tried next and why, and how far the campaign is."""
-    progress = model.progress
+    progress, what = model.progress, " · ".join(changed(model, trial))
     end = f", done {moment(progress.ends, model.now)}" if progress.ends and progress.binds == "trials" else ""
-    tail = f"[{progress.trials:.3g} of {progress.asked} trials{end}]"
-    return Text(
-        f" > {trial.number:>4}  {'begins':<9} {'':>8}  {reason(trial)}  {' · '.join(changed(model, trial))}  {tail}"
-    )
+    head = f" > {trial.number:>4}  {'begins':<9} {'':>8}  {reason(trial)}  {what}"
+    return Text(f"{head}  [{progress.trials:.3g} of {progress.asked} trials{end}]")
 
 
 def certificate_line(certifying: Certifying) -> Text:
     """For a file: that a certificate is being made."""
-    each = certifying.runs // 2
-    return Text(
-        f" > certificate: {each} fresh runs of trial {certifying.champion} against {each} of the baseline"
-    )
+    each = f"{certifying.runs // 2} fresh runs of trial {certifying.champion}"
+    return Text(f" > certificate: {each} against {certifying.runs // 2} of the baseline")

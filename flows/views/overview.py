@@ -113,15 +113,9 @@ def _changes(params: Mapping[str, Any], document: Document, width: int) -> list[
 
 def cancelled(counts: Mapping[str, Any]) -> str:
     """How many trials were stopped early, and what came of those that ran on as a check; empty if none was due."""
-    due, spared, kept = counts["due"], counts["spared"], counts["spared_kept"]
-    if not due:
-        return ""
-    ended = due - spared
-    line = f"{ended} trial{' was' if ended == 1 else 's were'} cancelled"
-    if not spared:
-        return line
-    fate = f"{kept or 'none'} of them {'were' if kept > 1 else 'was'} kept"
-    return f"{line}; {spared} more {'was' if spared == 1 else 'were'} due and ran on: {fate}"
+    due, spared = counts["due"], counts["spared"]
+    checked = f"; of {spared} more that were due and ran on as a check {counts['spared_kept'] or 'none'} kept"
+    return f"{due - spared} cancelled early{checked if spared else ''}" if due else ""
 
 
 def _proposals(document: Document) -> Iterator[Text]:

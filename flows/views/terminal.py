@@ -97,7 +97,7 @@ def clean(text: str) -> str:
 
 def duration(seconds: float) -> str:
     if seconds < 100:
-        return f"{seconds:.1f} s"
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
     return f"{seconds / 60:.1f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
