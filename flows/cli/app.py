@@ -253,9 +253,7 @@ def status(
     *,
     last: int | None = None,
     json: Json = False,
-    csv: Annotated[
-        bool, Parameter("--csv", negative="", help="Print the trials as CSV, parameters in columns.")
-    ] = False,
+    csv: Annotated[bool, Parameter("--csv", negative="", help="Print the trials as CSV.")] = False,
 ) -> int:
     """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials."""
     from flows.cli.running import foreground
@@ -264,11 +262,11 @@ def status(
     from tasks.store.history import load_history
     from tasks.store.ledger import Ledger
 
+    ledger = Ledger.open(campaign or foreground.newest())
     if csv:
-        trials = load_history(campaign or foreground.newest())
+        trials = load_history(ledger.campaign.name)
         print((trials.tail(last) if last else trials).to_csv(index=False), end="")
         return FINISHED
-    ledger = Ledger.open(campaign or foreground.newest())
     found = document(ledger)
     if json:
         terminal.print_json(found)
