@@ -164,7 +164,9 @@ def test_a_curve_goes_only_forward() -> None:
         (0, CurvePoint(None, 100.0, 0.0), "step"),
     ],
 )
-def test_curves_are_compared_along_what_binds(tmp_path: Path, steps: int, last: CurvePoint, axis: str) -> None:
+def test_curves_are_compared_along_what_binds(
+    tmp_path: Path, steps: int, last: CurvePoint, axis: str
+) -> None:
     environment = created(tmp_path).environment.model_copy(update={"budget_steps": steps})
     trial = UnderWay(1, Proposal({}), "training", 1.0, None, TrainingCurve("loss", (last,)), TrainingCurve())
     assert trial.axis(environment) == axis
