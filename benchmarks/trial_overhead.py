@@ -37,7 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.server import connect
-from flows.views.follow import Watch
+from flows.views.follow import CampaignWatch
 from tasks.sandbox.child_environment import child_environment
 
 FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
@@ -145,7 +145,7 @@ def run_campaign(watch: Stopwatch, url: str, problem: str, name: str, to: str | 
     from flows.campaign import campaign
 
     watch.laps = []
-    with Watch(name, Console(quiet=True)):
+    with CampaignWatch(name, Console(quiet=True)):
         end = campaign(problem, name, rule="greedy", trials=trials, tracking=to, seed=0, return_state=True)
     connect.drain(url)
     connect.wait_for_rows(url, str(end.state_details.flow_run_id))

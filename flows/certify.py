@@ -11,7 +11,6 @@ from typing import Annotated
 from prefect import State, flow, runtime
 from prefect.states import Completed
 from pydantic import Field
-from rich.console import Console
 
 import environments
 from environments import Environment
@@ -24,8 +23,9 @@ from flows.engine.redecide import finish_pending
 from flows.engine.runner import Runner
 from flows.server import connect
 from flows.spec.campaign_spec import CampaignSpec, checked_environment
+from flows.views import terminal
 from flows.views.artifacts import Artifacts
-from flows.views.follow import Watch
+from flows.views.follow import CampaignWatch
 from flows.views.status import ended, stored_spec
 from tasks.recipes import preparing
 from tasks.record import reconcile
@@ -90,9 +90,9 @@ def prove(name: str, on: str | None, runs: int | None, server: str | None, as_js
         if reason := run_certificate.nothing_to_certify(runner):
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     api = connect.stated_server(server, home())
-    console = Console(highlight=False, quiet=as_json)
+    console = terminal.console(as_json)
     try:
-        with Watch(name, console), connect.prefect_server(api, home()) as url:
+        with CampaignWatch(name, console), connect.prefect_server(api, home()) as url:
             console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
             run_flow(certify, {"name": name, "on": elsewhere, "runs": runs}, url, console)
     except KeyboardInterrupt:

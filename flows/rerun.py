@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
 from pydantic import Field
-from rich.console import Console
 
 from environments.plugins import Refused
 from flows.cli.running.foreground import report, run_flow
@@ -19,8 +18,9 @@ from flows.engine.redecide import finish_pending
 from flows.engine.runner import Runner
 from flows.server import connect
 from flows.spec.campaign_spec import CampaignSpec
+from flows.views import terminal
 from flows.views.artifacts import Artifacts
-from flows.views.follow import Watch
+from flows.views.follow import CampaignWatch
 from flows.views.status import stored_spec
 from tasks.record import reconcile
 from tasks.store import attempts
@@ -75,9 +75,9 @@ def run_again(name: str, number: int, server: str | None, as_json: bool) -> int:
     check(ledger, ledger.history(), number)
     ledger.verify()
     api = connect.stated_server(server, home())
-    console = Console(highlight=False, quiet=as_json)
+    console = terminal.console(as_json)
     try:
-        with Watch(name, console), connect.prefect_server(api, home()) as url:
+        with CampaignWatch(name, console), connect.prefect_server(api, home()) as url:
             console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
             run_flow(rerun, {"name": name, "trial": number}, url, console)
     except KeyboardInterrupt:

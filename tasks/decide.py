@@ -56,7 +56,7 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedT
     again = unmeasured(history, tried)
     wanted = _compare(*compared(history, tried), environment, rule) if again is None else Again(again)
     if isinstance(wanted, Again) and strays(tried) >= STRAYS:
-        words = f"not compared: {strays(tried)} runs that were to tell ran on another machine than the trial"
+        words = f"not compared: {strays(tried)} reruns needed for it ran on another machine than the trial"
         return Verdict("discard", words, None, {"score": tried.score.value})
     return wanted
 
@@ -79,9 +79,7 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
         return weighed
     seen |= weighed.evidence
     if weighed.better:
-        return _kept(
-            history, environment, tried, Verdict("keep", f"better: {weighed.words}", weighed.level, seen)
-        )
+        return _kept(history, environment, tried, Verdict("keep", weighed.words, weighed.level, seen))
     return _simpler(history, environment, champion, tried, weighed, seen)
 
 
@@ -104,7 +102,7 @@ def _simpler(
     seen: dict[str, float | int | None],
 ) -> Wanted:  # fmt: skip
     """Keep a program that is simpler and hardly worse, or discard it."""
-    discard = Verdict("discard", f"not better: {weighed.words}", None, seen)
+    discard = Verdict("discard", weighed.words, None, seen)
     if not is_simpler(history, tried.proposal, champion) or (level := standing(history)) is None:
         return discard
     known = goodness(history, champion.number)
@@ -116,7 +114,7 @@ def _simpler(
         if any(rerun.of == champion.number for rerun in tried.reruns):
             return discard  # the champion's rerun crashed
         return Again(champion.number)
-    words = f"simpler, and within {SIMPLER_SDS:g} run sd of trial {champion.number}: {weighed.words}"
+    words = f"simpler, and within {SIMPLER_SDS:g} run sd of trial {champion.number}'s mean; {weighed.words}"
     return _kept(history, environment, tried, Verdict("keep", words, weighed.level, seen, simpler=True))
 
 
@@ -146,14 +144,14 @@ def _not_learned(history: History, tried: JudgedTrial) -> str | None:
         if control.unedited is None or control.unedited.value is None:
             return None
         return (
-            "not learned, or hidden: stopped after a hundredth of its time the edited program left nothing to judge, "
-            f"where the environment's own leaves something; {allow}"
+            "not learned, or hidden: after a hundredth of its time the edited program left nothing to judge, but the "
+            f"environment's own program did; {allow}"
         )
     claimed = score.goodness - first.score.goodness
     without = control.score.goodness - first.score.goodness
     if without < claimed * UNTRAINED_SHARE:
         return None
     return (
-        f"not learned: {control.score.value:.4g} without training, {score.value:.4g} with it, where trial "
-        f"{first.number} has {first.score.value:.4g}; {allow}"
+        f"not learned: {control.score.value:.4g} without training and {score.value:.4g} with it, against trial "
+        f"{first.number}'s {first.score.value:.4g}; {allow}"
     )

@@ -1,44 +1,40 @@
-"""A campaign in a few words: its result, a score, what a new champion does otherwise than the one before it."""
+"""Results in words: certificates, a campaign's headline, scores, and the changes of a new champion."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from tasks.deciding.certificate import Arm, Certificate, shipped
+from tasks.deciding.certificate import Certificate, shipped
 from tasks.deciding.standing import standing
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.trial import History, Trial, Value, baseline, best, measured
 
-UNPROVEN = "no number here is proven yet"
+UNPROVEN = "nothing is certified yet"
 
 
 def outcome(certificate: Certificate) -> str:
-    """What a certificate says, in a sentence; differences are in the metric's own sign."""
-    found, seen = certificate.comparison, looked_before(certificate)
-    if not certificate.passed or found is None:
-        return f"not certified, because {certificate.reason}{seen}"
+    """A certificate in a sentence; differences are in the metric's own sign."""
+    test, times = certificate.comparison, certificate.looked_before
+    used = f"; its questions were used {times} time{'s' * (times > 1)} before" if times else ""
+    if not certificate.passed or test is None:
+        return f"not certified, because {certificate.reason}{used}"
+    gain = difference(certificate, test.gain)
     counts = f"{len(certificate.scores('champion'))} v {len(certificate.scores('baseline'))} fresh runs"
-    if found.df is None:
-        return f"certified: {difference(certificate, found.gain)} ({counts}, without any spread){seen}"
-    ends = sorted(sign_of(certificate) * end for end in (found.low, found.high))
+    if test.df is None:
+        return f"certified: {gain} ({counts}, without any spread){used}"
+    ends = sorted(sign_of(certificate) * end for end in (test.low, test.high))
     interval = f"{CONFIDENCE * 100:g} % interval {ends[0]:+.4g}..{ends[1]:+.4g}"
-    return f"certified: {difference(certificate, found.gain)} ({interval}, {counts}, p = {found.p:.2g}){seen}"
-
-
-def looked_before(certificate: Certificate) -> str:
-    """That the same report questions were looked at before, to stand after what a certificate says; empty otherwise."""
-    times = certificate.looked_before
-    return f"; its questions were looked at {times} time{'s' * (times > 1)} before" if times else ""
+    return f"certified: {gain} ({interval}, {counts}, one-sided p = {test.p:.2g}){used}"
 
 
 def caution(certificate: Certificate) -> str:
-    """What goes with a certified gain, since an unlucky one would not have passed; empty for what did not pass."""
-    found, expected = certificate.comparison, certificate.expected
-    if found is None or expected is None:
+    """The winner's curse of a certified gain, since an unlucky one would not have passed; empty if it did not pass."""
+    test, expected = certificate.comparison, certificate.expected
+    if test is None or expected is None:
         return ""
-    how = "slightly high" if expected > found.gain / 2 else "high, and this one passed narrowly"
-    return f"estimates that pass a test run {how}: expect {difference(certificate, expected)}"
+    how = "slightly too high" if expected > test.gain / 2 else "too high, and this one passed narrowly"
+    return f"estimates that pass a test are on average {how}: expect {difference(certificate, expected)}"
 
 
 def sign_of(certificate: Certificate) -> int:
@@ -47,13 +43,13 @@ def sign_of(certificate: Certificate) -> int:
 
 
 def difference(certificate: Certificate, gain: float) -> str:
-    """A gain in goodness as a difference of scores; that less is better is said."""
+    """A gain as a difference of scores with its sign; where less is better it says `better` or `worse`."""
     shown = f"{sign_of(certificate) * gain:+.4g}"
     return shown if sign_of(certificate) > 0 or not gain else f"{shown}, {'better' if gain > 0 else 'worse'}"
 
 
 def ships(certificates: Sequence[Certificate]) -> str:
-    """What a campaign ships by its certificates, in words."""
+    """The sentence that says what a campaign ships by its certificates."""
     passed = shipped(certificates)
     return f"trial {passed.champion} ships" if passed else "the baseline ships"
 
@@ -61,8 +57,8 @@ def ships(certificates: Sequence[Certificate]) -> str:
 def headline(history: History, campaign: str, certificates: Sequence[Certificate] = ()) -> str:
     """The campaign's result so far, in a sentence.
 
-    Its numbers are those of fresh runs where there is a certificate. Before, the champion's is the level that is
-    believed of it, luck allowed for, and said to be unproven.
+    With a certificate its numbers are the means of the fresh runs; before, the champion's is its estimated mean, which
+    allows for luck.
 
     Args:
         certificates: Those of the campaign's own environment.
@@ -78,13 +74,12 @@ def headline(history: History, campaign: str, certificates: Sequence[Certificate
     if champion is first:
         return f"{campaign}: baseline {before} stands {after}" if tried else f"{campaign}: baseline {before}"
     level = level_of(history)
-    believed = mean_of(history, champion.number) if level is None else level
-    return f"{campaign}: about {number(believed)} {after}, baseline {before}; {UNPROVEN}"
+    estimated = mean_of(history, champion.number) if level is None else level
+    return f"{campaign}: about {number(estimated)} {after}, baseline {before}; {UNPROVEN}"
 
 
 def _result(newest: Certificate, certificates: Sequence[Certificate]) -> str:
-    arms: tuple[Arm, Arm] = ("champion", "baseline")
-    mine, theirs = (newest.mean(arm) for arm in arms)
+    mine, theirs = newest.mean("champion"), newest.mean("baseline")
     verdict = "certified" if newest.passed else f"not certified, {ships(certificates)}"
     if mine is None or theirs is None:
         return f"trial {newest.champion} {verdict}: {newest.reason}"
@@ -98,14 +93,11 @@ def mean_of(history: History, trial: int) -> float | None:
 
 
 def level_of(history: History) -> float | None:
-    """What is believed of the champion's level, in the metric's own sign (tasks/deciding/standing.py).
-
-    None without a score, or where the scores are too far apart for any belief.
-    """
-    champion, found = best(history), standing(history)
-    if champion is None or found is None or not math.isfinite(found.level):
+    """The champion's estimated mean, in the metric's own sign; None without a score, or beyond any number."""
+    champion, estimate = best(history), standing(history)
+    if champion is None or estimate is None or not math.isfinite(estimate.level):
         return None
-    return found.level if champion.score.higher_is_better else -found.level
+    return estimate.level if champion.score.higher_is_better else -estimate.level
 
 
 def number(value: float | None) -> str:
@@ -116,7 +108,7 @@ def number(value: float | None) -> str:
 
 
 def changes(trial: Trial, previous: Trial | None, most: int = 2) -> list[str]:
-    """What a new champion does otherwise than the one before it: its largest changes, a short line for each."""
+    """A new champion's largest changes against the one before it, a short line for each."""
     if previous is None:
         return ["the first with a score"]
     old, new = previous.proposal.params, trial.proposal.params

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -239,27 +239,39 @@ def list_(*, json: Json = False) -> int:
     from tasks.store.ledger import Ledger, campaigns
 
     summaries = [summary(Ledger.open(name)) for name in campaigns()]
-    terminal.print_json(summaries) if json else _console().print(tables.campaigns_table(summaries))
+    if json:
+        terminal.print_json(summaries)
+    else:
+        console = terminal.console()
+        terminal.put(console, tables.campaigns_table(summaries, console))
     return FINISHED
 
 
 @app.command
-def status(campaign: str | None = None, *, last: int | None = None, json: Json = False) -> int:
-    """How CAMPAIGN (the newest) stands: state, champion against baseline, its trials."""
+def status(
+    campaign: str | None = None,
+    *,
+    last: int | None = None,
+    json: Json = False,
+    csv: Annotated[bool, Parameter("--csv", negative="", help="Print the trials as CSV.")] = False,
+) -> int:
+    """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials."""
     from flows.cli.running import foreground
-    from flows.views import tables, terminal
+    from flows.views import overview, terminal
     from flows.views.status import document
+    from tasks.store.history import load_history
     from tasks.store.ledger import Ledger
 
     ledger = Ledger.open(campaign or foreground.newest())
+    if csv:
+        trials = load_history(ledger.campaign.name)
+        print((trials.tail(last) if last else trials).to_csv(index=False), end="")
+        return FINISHED
     found = document(ledger)
     if json:
         terminal.print_json(found)
     else:
-        console = _console()
-        console.print(tables.campaign_table(found, console.width, last))
-        terminal.outcome(found, console)
-        terminal.what_next(found, ledger.path, console)
+        overview.show(found, ledger.path, terminal.console(), last)
     return FINISHED
 
 
@@ -351,12 +363,6 @@ def doctor(*, json: Json = False) -> int:
     from flows.cli.doctor import report
 
     return report.doctor(json)
-
-
-def _console() -> Any:
-    from rich.console import Console
-
-    return Console(highlight=False)
 
 
 def _interrupt(number: int, _: object) -> None:

@@ -1,13 +1,12 @@
-"""The showcase: what people look at while a campaign runs. progress.png, and the artifacts of its Prefect run.
+"""progress.png, and the artifacts of a campaign's Prefect run, kept up to date while it runs.
 
-    with Showcase(ledger, flow_run_id) as showcase:
+    with Artifacts(ledger, flow_run_id) as artifacts:
         showcase.show(history)   # after every trial; returns at once
 
-One thread draws and sends, always the newest history, so that the campaign never waits for it; what was decided in
-the meantime is drawn once. The end waits until the last history is out. Nothing here can end a campaign: what goes
-wrong is an event in the ledger. The picture is a data URL inside markdown: an image artifact with one also prints it
-in letters, across the page. Each life makes its artifacts once and then updates them in place, so a night leaves
-one version of each and not one for every trial. What a certificate says is an artifact of its own, once there is one.
+One thread draws and sends, always the newest history, so the campaign never waits for it; the end waits until the
+last history is sent. Faults never end a campaign: they become events in the ledger. The picture is a data URL inside
+markdown, because an image artifact also prints that URL as text across the page. Each life makes its artifacts once
+and then updates them in place, so there is one version of each and not one for every trial.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 REST = 4.0
-"""Seconds of rest for every second of work: drawing shares the machine, and this interpreter, with the trials."""
+"""Seconds of rest for every second of work: drawing shares the machine and this interpreter with the trials."""
 REST_SECONDS = 1.0
-"""The least rest: nobody looks more often."""
+"""The least rest; nobody looks more often."""
 SEND_SECONDS = 10.0
-"""How long the Prefect server may take to answer; the end of a campaign may have to wait for it."""
+"""How long the Prefect server may take to answer; the end of a campaign may wait for it."""
 PICTURE = "progress.png"
 """The picture's file in the campaign's directory."""
 
@@ -55,18 +54,18 @@ class Artifact:
     """One of a campaign's artifacts, as Prefect stores it."""
 
     about: str
-    """What it shows: the last part of its key."""
+    """The last part of its key, which says what it shows."""
     kind: str
     data: str
 
 
 @dataclass(frozen=True)
 class News:
-    """What there is to show."""
+    """A history and its certificates."""
 
     history: History = ()
     own: tuple[Certificate, ...] = ()
-    """Certificates of the campaign's own environment, in the order of the looks."""
+    """Certificates of the campaign's own environment, in their order."""
     elsewhere: tuple[Certificate, ...] = ()
 
     @property
@@ -105,7 +104,7 @@ class Artifacts:
         self._thread.join()
 
     def show(self, history: History) -> None:
-        """Have a history and the certificates shown, if there is more than before: a replay shows nothing older."""
+        """Publish a history and the certificates if there is more than before; a replay publishes nothing older."""
         news = News(history, *certificates(self.ledger))
         if news.size > self._newest.size:
             self._newest = news
@@ -115,7 +114,7 @@ class Artifacts:
         from prefect.client.orchestration import get_client
         from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-        # The next trial is the next attempt; Prefect's own patience would hold up the end of a campaign.
+        # The next trial is the next attempt; Prefect's retries would delay the end of a campaign.
         with (
             temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
             get_client(sync_client=True, httpx_settings={"timeout": SEND_SECONDS}) as client,
@@ -131,7 +130,7 @@ class Artifacts:
                 self._over.wait(max(REST * (time.monotonic() - began), REST_SECONDS))
 
     def _publish(self, news: News, client: SyncPrefectClient) -> None:
-        """Draw what is new and send it; what fails is noted once, until it works again."""
+        """Draw and send the news. A step that fails is noted once, until it works again."""
         steps: dict[str, Callable[[], None]] = {
             "picture": lambda: self._draw(news),
             "artifacts": lambda: self._send(news, client),
@@ -140,13 +139,13 @@ class Artifacts:
             try:
                 step()
                 self._failing.discard(what)
-            except Exception as fault:  # noqa: BLE001 (whatever it is, it is no reason to end a night)
+            except Exception as fault:  # noqa: BLE001 (no fault here ends a campaign)
                 if what not in self._failing:
                     self.ledger.event("showcase", failed=what, error=f"{type(fault).__name__}: {fault}")
                 self._failing.add(what)
 
     def _draw(self, news: News) -> None:
-        """Replace the campaign's progress.png, as a whole."""
+        """Replace the campaign's progress.png."""
         of, path = self.ledger.environment, self.ledger.path / PICTURE
         name = self.ledger.campaign.name
         self._picture = draw(
@@ -157,15 +156,15 @@ class Artifacts:
         temporary.replace(path)
 
     def _send(self, news: News, client: SyncPrefectClient) -> None:
-        """Make this life's artifacts, or give them new content."""
+        """Make this life's artifacts, or update them."""
         from prefect.client.schemas.actions import ArtifactCreate
 
         name = self.ledger.campaign.name
         sentence = headline(news.history, name, news.own)
         for artifact in artifacts(self.ledger, news, self._picture):
-            # What fails is made anew at the next attempt: somebody may have deleted it in the page.
+            # One that fails is made again at the next attempt: somebody may have deleted it in the page.
             if known := self._sent.pop(artifact.about, None):
-                # Not update_artifact(), which would put the whole content into an event as well.
+                # update_artifact() would also put the whole content into an event.
                 body = {"data": artifact.data, "description": sentence}
                 client.request("PATCH", "/artifacts/{id}", json=body, path_params={"id": str(known)})
                 self._sent[artifact.about] = known
@@ -186,7 +185,7 @@ def key(campaign: str, about: str) -> str:
 
 
 def artifacts(ledger: Ledger, news: News, picture: bytes | None) -> list[Artifact]:
-    """What a campaign's page shows; without the picture where it could not be drawn."""
+    """Every artifact of a campaign; without the picture where it could not be drawn."""
     history, name = news.history, ledger.campaign.name
     found = [
         Artifact("trials", "table", json.dumps(table(history, news.own))),
@@ -244,7 +243,7 @@ def _cell(value: float | None) -> str:
 
 
 def champion_page(ledger: Ledger, history: History, own: Sequence[Certificate] = ()) -> str:
-    """The champion in markdown: its score against the baseline's, what it changes, what that is worth, where it is."""
+    """The champion in markdown: its score against the baseline's, its changes, how far to believe it, where it is."""
     first, champion, problem = baseline(history), best(history), ledger.environment
     if champion is None:
         return f"No trial of {code(ledger.campaign.name)} has a score yet.\n"
@@ -271,7 +270,7 @@ def champion_page(ledger: Ledger, history: History, own: Sequence[Certificate] =
 
 
 def _scored(history: History, trial: Trial) -> tuple[str, str, str, str]:
-    """A trial's mean over its training runs, its error over units where there is a single run, runs and units."""
+    """The mean over its training runs, the standard error if there is a single run, the number of runs and of units."""
     scores = [score for score in measured(history, trial.number) if score.value is not None]
     error = _cell(scores[0].se) if len(scores) == 1 else ""
     units = sum(score.n for score in scores)
@@ -279,7 +278,7 @@ def _scored(history: History, trial: Trial) -> tuple[str, str, str, str]:
 
 
 def _difference(history: History, champion: Trial, first: Trial, own: Sequence[Certificate]) -> list[str]:
-    """What the champion changes against the baseline, and what its score is worth."""
+    """The champion's changes against the baseline, and how far its score can be believed."""
     new, old = champion.proposal.params, first.proposal.params
     changed = [
         (code(name), code(short_value(old.get(name))), code(short_value(new[name])))
@@ -295,7 +294,7 @@ def _difference(history: History, champion: Trial, first: Trial, own: Sequence[C
 
 
 def _worth(history: History, champion: Trial, own: Sequence[Certificate]) -> str:
-    """How far the champion can be believed, and why."""
+    """How far the champion's score can be believed, and why."""
     proof = next((one for one in reversed(own) if one.champion == champion.number), None)
     word = level(champion, own) or "provisional"
     if proof:
@@ -304,16 +303,16 @@ def _worth(history: History, champion: Trial, own: Sequence[Certificate]) -> str
             if proof.passed
             else f"**{word}**, and {outcome(proof)}."
         )
-    believed = level_of(history)
-    allowed = "" if believed is None else f" Luck allowed for, its level is about {number(believed)}."
+    estimate = level_of(history)
+    allowed = "" if estimate is None else f"; its estimated mean, luck allowed for, is {number(estimate)}"
     return (
-        f"**{word}**: the best of several is flattered by luck, and {UNPROVEN}.{allowed} "
-        "Episodes measure the trained policy, not how well training goes next time."
+        f"**{word}**: {UNPROVEN}. Picking the best of several scores overestimates it{allowed}. The standard error is "
+        "that of this trained policy's score; another training run may score differently."
     )
 
 
 def _places(ledger: Ledger, champion: Trial) -> list[str]:
-    """Where the champion is, and how to see its changes."""
+    """The champion's files, and how to see its changes."""
     repository = shlex.quote(str(ledger.path / "lineage.git"))
     places = [
         f"- changes: {code(f'git -C {repository} diff baseline champion')}",

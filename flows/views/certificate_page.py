@@ -1,4 +1,4 @@
-"""The certificates of a campaign as a page in markdown: what they say, every fresh run, and how it was tested."""
+"""The certificates of a campaign in markdown: their results, every fresh run, and the test."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tasks.describe import caution, difference, number, outcome, ships, sign_of
 
 
 def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certificate]) -> str:
-    """The newest look whole, the earlier ones in a line each, then those in other environments.
+    """The newest certificate in full, the earlier ones in a line each, then those in other environments.
 
     Args:
-        own: Certificates of the campaign's own environment, in the order of the looks.
-        elsewhere: Of other environments: whether the champion carries over.
+        own: Certificates of the campaign's own environment, in their order.
+        elsewhere: Certificates in other environments, which test whether the gain transfers.
     """
     parts: list[str] = []
     if own:
@@ -23,8 +23,8 @@ def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certific
         then = f"; {caution(newest)}" if newest.passed else ""
         parts += [f"## {campaign}: {_sentence(newest)}", f"What this means: {ships(own)}{then}."]
         parts += _whole(newest)
-    earlier = [f"- look {one.look}, {_sentence(one)}" for one in reversed(own[:-1])]
-    parts += ["### Earlier looks", "\n".join(earlier)] if earlier else []
+    earlier = [f"- certificate {one.look}: {_sentence(one)}" for one in reversed(own[:-1])]
+    parts += ["### Earlier certificates", "\n".join(earlier)] if earlier else []
     for one in elsewhere:
         parts += [f"## In {code(one.environment)}: {_sentence(one)}", *_whole(one)]
     return "\n\n".join(parts) + "\n"
@@ -91,7 +91,7 @@ def _test(one: Certificate) -> str:
     free = f", with {found.df:.3g} degrees of freedom" if found and found.df is not None else ""
     return (
         f"After the search {counts[0]} runs of trial {one.champion} and {counts[1]} of the baseline were trained from "
-        "scratch under seeds that nobody had seen, in blocks of one each in random order, and judged on the same fresh "
-        f"units. Welch's one-sided t-test{free} compares the scores of these runs and nothing else: a training run "
-        f"counts once, however many units judged it. Look {one.look}, tested at {one.alpha:.3g}."
+        "scratch with fresh seeds, in randomised blocks of one each, and judged on the same fresh units. Welch's "
+        f"one-sided t-test{free} compares the scores of these runs alone: a training run counts once, however many "
+        f"units judged it. Certificate {one.look} of this campaign, tested at {one.alpha:.3g}."
     )

@@ -1,17 +1,18 @@
-"""What a person wants to see of a campaign that runs, at one moment: what is tried, beside what, and how far it is.
+"""What is shown of a campaign that runs, at one moment: its trials, the champion beside them, and how far it is.
 
-`Scene` is put together by flows/views/follow.py and drawn by flows/views/live_view.py.
+flows/views/follow.py reads it from the campaign's directory; flows/views/live_view.py draws it.
 """
 
 from __future__ import annotations
 
 import datetime
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from environments import Environment, plugins
-from flows.views.curves import Axis, Curve, Point
+from flows.views.curves import Axis, CurvePoint, TrainingCurve
 from flows.views.status import RULES, certifies
 from tasks.deciding.certificate import runs_of
 from tasks.rules import Rule
@@ -23,7 +24,7 @@ RECENT = 10
 
 @dataclass(frozen=True)
 class UnderWay:
-    """The trial that runs now, beside the champion that it has to beat."""
+    """A trial that runs, beside the champion that it has to beat."""
 
     number: int
     proposal: Proposal
@@ -31,15 +32,15 @@ class UnderWay:
     elapsed: float
     """Seconds that it has trained, at most its budget."""
     step: float | None
-    curve: Curve
-    champion_curve: Curve
+    curve: TrainingCurve
+    champion_curve: TrainingCurve
     run: str = ""
-    """Which of its runs it is, in words; empty where there is only one."""
+    """Which of its runs this is; empty where there is only one."""
 
     def axis(self, environment: Environment) -> Axis:
-        """What its budget counts, where both curves can be compared: seconds, or steps if they are used up first."""
+        """The budget that binds, along which both curves compare: seconds, or steps if they are used up first."""
         reference = self.champion_curve if self.champion_curve.points else self.curve
-        last = reference.points[-1] if reference.points else Point(None, None, 0.0)
+        last = reference.points[-1] if reference.points else CurvePoint(None, None, 0.0)
         if last.elapsed is None:
             return "step"
         if not environment.budget_steps or last.step is None:
@@ -50,7 +51,7 @@ class UnderWay:
 
 @dataclass(frozen=True)
 class Certifying:
-    """The certificate that is being made."""
+    """A certificate that is being made."""
 
     champion: int
     """The trial that it is about."""
@@ -63,22 +64,49 @@ class Certifying:
 
 
 @dataclass(frozen=True)
-class Night:
+class CampaignProgress:
     """How far a campaign is, and what will end it."""
 
     trials: float
-    """Decided, the baseline not counted; cancelled ones by the part that they ran."""
+    """Decided, without the baseline; a cancelled one counts by the part that it ran."""
     asked: int
     spent: float
     """Seconds, over all lives."""
     share: float
-    """How much of what binds is used up, 0..1."""
+    """Of the whole time, as far as it can be foreseen, 0..1."""
     binds: Literal["trials", "time"]
     ends: float | None
     """Unix time, in seconds; None while no trial has shown how long one takes."""
 
 
-def night(
+@dataclass(frozen=True)
+class LiveModel:
+    """A campaign that runs, at one moment."""
+
+    environment: Environment
+    history: History
+    under_way: tuple[UnderWay, ...]
+    """By number."""
+    progress: CampaignProgress
+    page: str | None
+    """The address of this life in Prefect; None while it is not known."""
+    now: float
+    """Unix time, in seconds."""
+    certifying: Certifying | None = None
+    waiting: tuple[int, ...] = ()
+    """Trials that wait for approval."""
+
+    @property
+    def trial(self) -> UnderWay | None:
+        """The one that is shown in full; None while the next is being chosen."""
+        return self.under_way[0] if self.under_way else None
+
+    @property
+    def champion(self) -> Trial | None:
+        return best(self.history)
+
+
+def campaign_progress(
     spec: dict[str, Any],
     environment: Environment,
     history: History,
@@ -86,41 +114,35 @@ def night(
     since: float,
     now: float,
     certifying: Certifying | None = None,
-) -> Night:
-    """How far the night is: whichever ends first, the trials and the certificate, or the time.
+) -> CampaignProgress:
+    """How far a campaign is: by its trials and its certificate, or by its time, whichever ends it first.
 
     Args:
         spent: Seconds over all lives.
         since: Seconds since the first of the trials under way was proposed; 0 when none is.
         now: Unix time, in seconds.
     """
-    hands = spec.get("parallel", 1)
-    each, a_run = pace(history, spec["replicates"], hands), a_fresh_run(history)
+    parallel, replicates = spec.get("parallel", 1), spec["replicates"]
+    complete = [trial for trial in history if trial.verdict.kind in ("keep", "discard")]
+    measured = run_seconds(history[-RECENT:])
+    proposing = statistics.median([trial.proposal.seconds for trial in history[-RECENT:]] or [0.0])
+    each = ((measured or environment.budget_seconds) * replicates + proposing) / parallel
+    each_run = (run_seconds(complete[-RECENT:]) or environment.budget_seconds) / parallel
+    fresh_runs = 2 * runs_of(spec["trials"], environment.deterministic) if certifies(spec["rule"]) else 0
     trials = tried(history)
-    begun = trials + bool(history)
-    left = 0 if certifying else max(spec["trials"] + 1 - begun, 0)
-    a_trial = each or environment.budget_seconds * spec["replicates"]
-    each_run = (environment.budget_seconds if a_run is None else a_run) / hands
-    reserve = fresh_runs(spec, environment) * each_run
-    done = begun * a_trial + min(since, 0.95 * a_trial) * (left > 0)
-    by_trials = max(a_trial * left - min(since, a_trial), 0.0) + reserve
     if certifying:
-        gone = (certifying.run - 1) * each_run + min(certifying.since, 0.95 * each_run)
-        done, by_trials = done + gone, max(certifying.runs * each_run - gone, 0.0)
-    by_time = max(spec["hours"] * 3600 - spent, 0.0)
+        left = (certifying.runs - certifying.run + 1) * each_run - min(certifying.since, 0.95 * each_run)
+    else:
+        to_do = max(spec["trials"] + 1 - trials - bool(history), 0)
+        left = max(each * to_do - min(since, each), 0.0) + fresh_runs * each_run
+    time_left = max(spec["hours"] * 3600 - spent, 0.0)
     if until := spec.get("until"):
-        by_time = max(min(by_time, datetime.datetime.fromisoformat(until).timestamp() - now), 0.0)
-    if by_time < by_trials:
-        share = spent / (spent + by_time) if by_time else 1.0
-        return Night(trials, spec["trials"], spent, share, "time", now + by_time)
-    ends = None if each is None else now + by_trials
-    whole = done + by_trials if certifying else (spec["trials"] + 1) * a_trial + reserve
-    return Night(trials, spec["trials"], spent, min(done / whole, 1.0), "trials", ends)
-
-
-def fresh_runs(spec: dict[str, Any], environment: Environment) -> int:
-    """Runs that are kept for the certificate, both arms together; 0 under a rule that does without."""
-    return 2 * runs_of(spec["trials"], environment.deterministic) if certifies(spec["rule"]) else 0
+        time_left = max(min(time_left, datetime.datetime.fromisoformat(until).timestamp() - now), 0.0)
+    binds: Literal["trials", "time"] = "time" if time_left < left else "trials"
+    left = min(left, time_left)
+    share = spent / (spent + left) if left else 1.0
+    ends = None if measured is None and binds == "trials" else now + left
+    return CampaignProgress(trials, spec["trials"], spent, share, binds, ends)
 
 
 def runs_of_a_trial(
@@ -133,56 +155,10 @@ def runs_of_a_trial(
     return rule.model_construct().baseline_runs(int(spec["replicates"]), environment.deterministic)
 
 
-def pace(history: History, replicates: int = 1, hands: int = 1) -> float | None:
-    """Seconds from one trial, of `replicates` runs, to the next, as the last took; None before the first.
-
-    Args:
-        hands: Trials that run at once; they begin together, and then nothing does for a while.
-    """
-    begun = sorted(trial.runs[-1].started for trial in history[-RECENT - hands :])
-    # The median: between two lives of a campaign a day may have passed.
-    between = [
-        later - earlier for earlier, later in zip(begun, begun[hands:], strict=False) if later > earlier
-    ]
-    if between:
-        return statistics.median(between) / hands
-    # Nothing but the baseline, which runs several times so that the noise is known.
-    return replicates * history[-1].wall_seconds / len(history[-1].runs) if history else None
-
-
-def a_fresh_run(history: History) -> float | None:
-    """Seconds that a run takes which nobody cancels, as the last ones took; None before there was one."""
-    whole = [trial for trial in history if trial.verdict.kind in ("keep", "discard")][-RECENT:]
-    took = [
+def run_seconds(trials: Sequence[Trial]) -> float | None:
+    """Seconds per training run, its judgement included, of the median trial; None without any."""
+    seconds = [
         trial.wall_seconds / (len(trial.runs) + sum(not rerun.calibrated for rerun in trial.reruns))
-        for trial in whole
+        for trial in trials
     ]
-    return statistics.median(took) if took else None
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What a person wants to see of a campaign that runs, at one moment."""
-
-    environment: Environment
-    history: History
-    under_way: tuple[UnderWay, ...]
-    """What runs now, the lowest number first."""
-    night: Night
-    page: str | None
-    """Where Prefect shows this life; None when it has not said so."""
-    now: float
-    """Unix time, in seconds."""
-    certifying: Certifying | None = None
-    """None while the search goes on."""
-    waiting: tuple[int, ...] = ()
-    """Trials that wait for a person's word."""
-
-    @property
-    def trial(self) -> UnderWay | None:
-        """The one that is shown in full; None while the next is being chosen."""
-        return self.under_way[0] if self.under_way else None
-
-    @property
-    def champion(self) -> Trial | None:
-        return best(self.history)
+    return statistics.median(seconds) if seconds else None

@@ -1,4 +1,4 @@
-"""The page on a campaign's proposals: who made them, what it took, and what happened on the way, in markdown."""
+"""A campaign's proposals in markdown: who made them, what they cost, and what happened to them."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from tasks.store.provenance import Incident, ProposerSummary, bought
 from tasks.trial import History
 
 HEADINGS = {
-    "switch": "changed its way",
-    "turned down": "turned down before any compute",
-    "fallback": "another proposer took the turn",
+    "switch": "switched between parameters and edits",
+    "turned down": "refused before any compute",
+    "fallback": "the fallback proposer took the turn",
     "inbox": "from the inbox",
-    "waits": "waits for a person",
-    "approved": "a person let it pass",
-    "rejected": "a person kept it from running",
+    "waits": "waits for approval",
+    "approved": "approved",
+    "rejected": "rejected",
 }
 
 
 def page(
     history: History, who: Sequence[ProposerSummary], happened: Sequence[Incident], parked: Sequence[Parked]
 ) -> str:
-    """Sources in a table, what happened in another, and every edit with its reason."""
+    """Proposers in a table, incidents in another, and every edit with its reason."""
     parts = [
         "## Who proposed what",
         in_markdown([("by", "model", "trials", "kept", "bought"), *map(_row, who)]),
     ]
     if happened:
         rows = [(str(one.trial), HEADINGS[one.kind], code(one.words)) for one in happened]
-        parts += ["## What happened on the way", in_markdown([("trial", "what", "in words"), *rows])]
+        parts += ["## What happened to proposals", in_markdown([("trial", "what", "in words"), *rows])]
     edits = [trial for trial in history if trial.proposal.edit and trial.proposal.proposer != "baseline"]
     if edits:
         tried = [

@@ -1,11 +1,11 @@
-"""How a campaign stands, as one JSON document: everything read from its directory, whichever process runs it."""
+"""A campaign's status as one JSON document, read from its directory, whichever process runs it."""
 
 from __future__ import annotations
 
 import math
 import tomllib
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import asdict
 from typing import Any
 
 from environments import plugins
@@ -63,13 +63,15 @@ def document(ledger: Ledger) -> dict[str, Any]:
 
 
 def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certificate, ...]]:
-    """Those of the campaign's own environment, in the order of the looks, and those of other ones."""
+    """Those of the campaign's own environment, in their order, and those of other environments."""
     every = ledger.certificates()
     return tuple(one for one in every if not one.elsewhere), tuple(one for one in every if one.elsewhere)
 
 
 def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate]) -> dict[str, Any]:
-    """What a campaign ships, once that is known: what passed a certificate, or its champion if it does without."""
+    """The trial that ships, once that is known: one that was certified, the champion of a rule without certificates,
+    or else the baseline.
+    """
     which, trial = None, None
     champion, passed, how = best(history), shipped(own), state(ledger)
     if how != "running" and champion:
@@ -83,16 +85,16 @@ def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate]) -> di
 
 
 def _uncertified(ledger: Ledger) -> str | None:
-    """Why a campaign that has ended took no look at its champion; None when nothing was said of that."""
-    said = [event for event in ledger.events() if event["event"] in ("life", "uncertified")]
-    return str(said[-1]["reason"]) if said and said[-1]["event"] == "uncertified" else None
+    """Why the last life made no certificate; None if it gave no reason."""
+    events = [event for event in ledger.events() if event["event"] in ("life", "uncertified")]
+    return str(events[-1]["reason"]) if events and events[-1]["event"] == "uncertified" else None
 
 
 def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
-    """What each change of the newest certified champion is worth, in words, where that was asked."""
+    """The worth of each change of the newest certified champion, in words, where an ablation was asked for."""
     passed = shipped(own)
-    found = ledger.ablation(passed.champion) if passed else None
-    return [found.words(one) for one in found.removed] if found else []
+    ablation = ledger.ablation(passed.champion) if passed else None
+    return [ablation.words(change) for change in ablation.removed] if ablation else []
 
 
 def certifies(rule: str) -> bool:
@@ -101,37 +103,28 @@ def certifies(rule: str) -> bool:
 
 
 def state(ledger: Ledger) -> str:
-    """running, finished, failed, stopped, or interrupted (its last life ended without a word)."""
+    """running, finished, failed, stopped, or interrupted (its last life was cut off)."""
     return "running" if life.is_running(ledger) else str(ended(ledger).get("state", "interrupted"))
 
 
 def ended(ledger: Ledger) -> dict[str, Any]:
-    """How the last life ended; empty when it still runs or was cut off."""
-    last: dict[str, Any] = {}
-    for event in ledger.events():
-        if event["event"] == "life":
-            last = {}
-        elif event["event"] == "end":
-            last = event
-    return last
+    """The event that ended the last life; empty while it runs, or if it was cut off."""
+    events = [event for event in ledger.events() if event["event"] in ("life", "end")]
+    return events[-1] if events and events[-1]["event"] == "end" else {}
 
 
 def urls(ledger: Ledger) -> dict[str, str]:
-    """Where the campaign's trials are shown: by MLflow, and its last life by Prefect."""
+    """The addresses of the campaign's trials in MLflow, and of its last life in Prefect."""
     found: dict[str, str] = {}
     for event in ledger.events():
         if event["event"] == "life" and event.get("page"):
             found["prefect"] = event["page"]
         elif event["event"] == "tracked":
             found |= {f"mlflow_{key}": value for key, value in event["urls"].items()}
-    return _served(found, ledger.path.parent)
-
-
-def _served(found: dict[str, str], home: Path) -> dict[str, str]:
-    """Of the home's own database: addresses while `nightshift up` serves it, and else that as the command to do so."""
+    home = ledger.path.parent
     if str(home / "mlflow.db") not in found.get("mlflow_command", ""):
         return found
-    page = page_of(home, "mlflow")
+    page = page_of(home, "mlflow")  # the home's own database has addresses while `nightshift up` serves it
     if page is None:
         return found | {"mlflow_command": "nightshift up"}
     paths = {key: value for key, value in found.items() if key.startswith("mlflow_") and key.endswith("path")}
@@ -182,17 +175,17 @@ def _champion(history: History, own: Sequence[Certificate]) -> dict[str, Any] | 
 
 
 def _estimate(history: History, champion: Trial) -> dict[str, float] | None:
-    """What is believed of the champion's level, in the metric's own sign; None where that is beyond any number."""
-    found = standing(history)
-    if found is None:
+    """The estimate of the champion's mean, in the metric's own sign; None where it is beyond any number."""
+    estimate = standing(history)
+    if estimate is None:
         return None
     sign = 1 if champion.score.higher_is_better else -1
-    numbers = {"level": sign * found.level, "se": found.error, "run_sd": found.sd}
+    numbers = {"level": sign * estimate.level, "se": estimate.error, "run_sd": estimate.sd}
     return numbers if all(map(math.isfinite, numbers.values())) else None
 
 
 def _certificate(one: Certificate) -> dict[str, Any]:
-    found = one.comparison
+    test = one.comparison
     return {
         "environment": one.environment,
         "look": one.look,
@@ -200,22 +193,16 @@ def _certificate(one: Certificate) -> dict[str, Any]:
         "trial": one.champion,
         "passed": one.passed,
         "reason": one.reason,
-        "gain": found and _finite(found.gain),
-        "low": found and _finite(found.low),
-        "high": found and _finite(found.high),
-        "p": found and _finite(found.p),
+        "gain": test and _finite(test.gain),
+        "low": test and _finite(test.low),
+        "high": test and _finite(test.high),
+        "p": test and _finite(test.p),
         "expected": one.expected,
         "runs": len(one.scores("champion")),
         "champion": _arm(one, "champion"),
         "baseline": _arm(one, "baseline"),
         "guards": [
-            {
-                "metric": guard.metric,
-                "margin": guard.margin,
-                "loss": _finite(guard.loss),
-                "bound": _finite(guard.bound),
-                "holds": guard.holds,
-            }
+            asdict(guard) | {"loss": _finite(guard.loss), "bound": _finite(guard.bound), "holds": guard.holds}
             for guard in one.guards
         ],
         "looked_before": one.looked_before,
@@ -234,7 +221,7 @@ def _finite(value: float) -> float | None:
 
 
 def _cancelled(history: History) -> dict[str, Any]:
-    """What was cancelled, and what that may have cost: some runs that were due ran on, to show it."""
+    """How many runs were stopped early, and what that may have cost: some that were due ran on, as a check."""
     due = [(trial, run.due) for trial in history for run in trial.runs if run.due]
     spared = [trial for trial, end in due if end.spared]
     kept = len([trial for trial in spared if trial.verdict.kind == "keep"])
@@ -276,9 +263,9 @@ def _row(trial: Trial, own: Sequence[Certificate], here: str) -> dict[str, Any]:
 
 
 def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
-    """Where proposals came from, what happened on the way, and what waits."""
+    """Where proposals came from, what happened to them, and which wait."""
     parked = tuple(approval.parked(ledger.trials))
-    told = incidents(history, parked, inbox.refused(ledger.path) | inbox.broken(ledger.path))
+    happened = incidents(history, parked, inbox.refused(ledger.path) | inbox.broken(ledger.path))
     return {
         "sources": [
             {
@@ -289,7 +276,7 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
             for one in sources(history, parked)
         ],
         "fallbacks": fallbacks(history),
-        "incidents": [{"trial": one.trial, "kind": one.kind, "words": one.words} for one in told],
+        "incidents": [{"trial": one.trial, "kind": one.kind, "words": one.words} for one in happened],
         "waiting": [
             {
                 "trial": one.number, "proposer": one.proposal.proposer, "description": one.proposal.rationale,
@@ -304,6 +291,6 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
 
 
 def _bought(ledger: Ledger) -> dict[str, Any]:
-    """What language models and agents cost; `usd` is None when nothing was bought, or a price is unknown."""
+    """The cost of language models and agents; `usd` is None when nothing was bought, or a price is unknown."""
     spent = sum((one.usage for one in ledger.proposals()), NOTHING_BOUGHT)
     return {"usd": spent.usd if spent.calls else None, "calls": spent.calls, "tokens": spent.tokens}

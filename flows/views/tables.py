@@ -1,182 +1,155 @@
-"""Tables for the terminal: the trials of a campaign, a line each, and every campaign."""
+"""Tables for the terminal: the trials of a campaign, and every campaign."""
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from rich import box
-from rich.cells import cell_len
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from flows.views.terminal import MARKS, STYLES, Shown, clean, duration, setting, shown
+from flows.views.terminal import MARKS, STYLES, WHOLE, clean, duration, is_screen, setting
 from tasks.describe import number
 
 ROWS = 40
 """A longer table shows what was kept and the last trials."""
-TRIED = 26
-"""Columns that a table leaves for what was tried, before it gives room to anything else."""
+ROOM = 26
+"""Columns for what was changed, before anything that matters less gets room."""
 ELSEWHERE = "elsewhere"
 """Beside the verdict on a trial that ran on another machine."""
 PLACES = 16
 """Columns of the strip on which a score is marked between the worst and the best."""
+STRIP, CHANGED, PARAMETER = "worse" + "better".rjust(PLACES - 5), "changed from the baseline", "params."
+RIGHT = ("trial", "score", "se", "runs", "time", "trials", "baseline", "champion")
+Document = Mapping[str, Any]
 
 
-def campaign_table(document: Mapping[str, Any], width: int, last: int | None = None) -> Shown:
-    """The trials of a status document, the last ones only if asked; a line each, with what `width` has room for."""
-    return Shown(lambda columns, screen: _trials(document, min(width, columns), last, screen))
-
-
-def _trials(document: Mapping[str, Any], width: int, last: int | None, screen: bool) -> Table:
-    rows, varying = _chosen(document, last), _varying(document["trials"])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
+def campaign_table(document: Document, console: Console, last: int | None = None) -> Table:
+    """The trials of a status document (only the `last` ones, if asked), a line each, in as many columns as fit."""
+    every: list[dict[str, Any]] = document["trials"]
+    rows = every[-last:] if last else every
+    if len(rows) > ROWS and not last:
+        kept = [row for row in rows[: -ROWS // 2] if row["verdict"] == "keep" or row["trial"] == 0]
+        rows = [*kept, *rows[-ROWS // 2 :]]
+    names = dict.fromkeys(name for row in every for name in row["params"])
+    varying = [name for name in names if len({repr(row["params"].get(name)) for row in every}) > 1]
+    cells = [_cells(document, row, varying) for row in rows]
+    runs = ["runs"] if any(row["runs"] > 1 for row in rows) else []
+    changed = [CHANGED] if varying else []
+    parameters = [PARAMETER + name for name in varying]
+    wide = console.options.update(width=WHOLE)
+    for columns in (
+        ["trial", "verdict", "score", "se", *runs, "time", STRIP, *parameters],
+        ["trial", "verdict", "score", "se", *runs, "time", STRIP, *changed],
+        ["trial", "verdict", "score", "se", *runs, "time", *changed],
+        ["trial", "verdict", "score", "se", "time", *changed],
+        ["trial", "verdict", "score", "se", *changed],
+        ["trial", "verdict", "score", *changed],
+    ):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
+        for name in columns:
+            heading = Text(clean(name[len(PARAMETER) :]) if name.startswith(PARAMETER) else name)
+            elastic = name == CHANGED
+            width = ROOM if elastic else None
+            table.add_column(heading, justify=_justify(name), no_wrap=not elastic, max_width=width)
+        for row, values in zip(rows, cells, strict=True):
+            champion = row["trial"] == (document["champion"] or {}).get("trial")
+            table.add_row(*(values[name] for name in columns), style="bold" if champion else "")
+        if console.measure(table, options=wide).maximum <= console.width:
+            break
+    table.columns[-1].max_width = None
+    if not is_screen(console):  # whole, however wide
+        table.width = console.measure(table, options=wide).maximum
     table.title = Text(f"{document['campaign']}  {document['metric']}, {document['direction']}", "bold")
-    if told := _captions(document, rows, last):
-        table.caption = Text("\n".join(told), "dim")
-    columns = _columns(document, rows)
-    for spared in ("runs", "time", "se"):
-        if _room(columns, width) < TRIED:
-            columns.pop(spared, None)
-    strip = {"worse" + "better".rjust(PLACES - 5): [_strip(document, row) for row in rows]}
-    if _room(columns | strip, width) >= TRIED:
-        columns |= strip
-    values = {clean(name): [_value(document, row, name) for row in rows] for name in varying}
-    room = _room(columns, width)
-    if room >= sum(max(cell_len(name), 8) + 3 for name in values):
-        columns |= values
-    elif varying:
-        limit = room if screen else math.inf
-        columns["changed from the baseline"] = [_changed(document, row, limit) for row in rows]
-    for heading in columns:
-        right = heading in ("trial", "score", "se", "runs", "time")
-        table.add_column(Text(heading), justify="right" if right else "left", no_wrap=screen, overflow="fold")
-    for row, *cells in zip(rows, *columns.values(), strict=True):
-        table.add_row(*cells, style="bold" if _is_champion(document, row) else "")
+    notes = []
+    if len(rows) < len(every) and not last:
+        show = f"nightshift status {document['campaign']} --last {len(every)}"
+        notes.append(f"{len(every) - len(rows)} that were not kept are left out: {show}")
+    if not all(row["comparable"] for row in rows):
+        notes.append(f"{ELSEWHERE}: on another machine, so its score does not compare with the others")
+    table.caption = Text("\n".join(notes), "dim") if notes else None
     return table
 
 
-def _captions(document: Mapping[str, Any], rows: list[dict[str, Any]], last: int | None) -> list[str]:
-    """What is to be said below a table."""
-    told = []
-    if not last and (left_out := len(document["trials"]) - len(rows)):
-        every = f"nightshift status {document['campaign']} --last {len(document['trials'])}"
-        told.append(f"{left_out} that were not kept are left out: {every}")
-    if not all(row["comparable"] for row in rows):
-        told.append(f"{ELSEWHERE}: on another machine, so its score does not compare with the others")
-    return told
-
-
-def _room(columns: Mapping[str, list[Text]], width: int) -> int:
-    """What is left for one more column: each takes its widest cell and three."""
-    taken = [
-        max([cell_len(heading), *(cell.cell_len for cell in cells)]) for heading, cells in columns.items()
-    ]
-    return width - sum(taken) - 3 * (len(taken) + 1)
-
-
-def _chosen(document: Mapping[str, Any], last: int | None) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = document["trials"]
-    if last or len(rows) <= ROWS:
-        return rows[-last:] if last else rows
-    shown = [row for row in rows[: -ROWS // 2] if row["verdict"] == "keep" or row["trial"] == 0]
-    return [*shown, *rows[-ROWS // 2 :]]
-
-
-def _columns(document: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[str, list[Text]]:
-    """What every table has of the trials, the most important first."""
-    verdicts = [
-        f"{MARKS[row['verdict']]} {_word(row)}{' *' * _is_champion(document, row)}"
-        f"{_was(row)}"
-        f"{'' if row['comparable'] else f' {ELSEWHERE}'}"
-        for row in rows
-    ]
-    several = any(row["runs"] > 1 for row in rows)
+def _cells(document: Document, row: Document, varying: list[str]) -> dict[str, RenderableType]:
+    """A trial in every column that a table may have."""
+    # A keep shows how far it can be believed, once that is more than provisional.
+    believed = row["level"] if row["level"] in ("confirmed", "certified") else row["verdict"]
+    verdict = f"{MARKS[row['verdict']]} {believed}"
+    verdict += " *" * (row["trial"] == (document["champion"] or {}).get("trial"))
+    verdict += f" (was {row['was'][-1]['verdict']})" if row["was"] else ""
+    verdict += "" if row["comparable"] else f" {ELSEWHERE}"
+    params, first = row["params"], document["trials"][0]["params"]
+    changed = (
+        f"{clean(name)}={setting(value)}" for name, value in params.items() if first.get(name) != value
+    )
     return {
-        "trial": [Text(str(row["trial"])) for row in rows],
-        "verdict": [Text(text, STYLES[row["verdict"]]) for text, row in zip(verdicts, rows, strict=True)],
-        "score": [Text(number(row["score"])) for row in rows],
-        "se": [Text("" if row["se"] is None else f"{row['se']:.2g}", "dim") for row in rows],
-        **({"runs": [Text(str(row["runs"]), "dim") for row in rows]} if several else {}),
-        "time": [Text(duration(row["seconds"]), "dim") for row in rows],
+        "trial": str(row["trial"]),
+        "verdict": Text(verdict, STYLES[row["verdict"]]),
+        "score": number(row["score"]),
+        "se": Text("" if row["se"] is None else f"{row['se']:.2g}", "dim"),
+        "runs": Text(str(row["runs"]), "dim"),
+        "time": Text(duration(row["seconds"]), "dim"),
+        STRIP: _strip(document, row),
+        CHANGED: Text(" ".join(changed), no_wrap=True, overflow="ellipsis"),
+        **{
+            PARAMETER + name: Text(
+                setting(params.get(name)), "dim" if params.get(name) == first.get(name) else ""
+            )
+            for name in varying
+        },
     }
 
 
-def _word(row: Mapping[str, Any]) -> str:
-    """The verdict, or in its place how far a keep can be believed, once that is more than provisional."""
-    return str(row["level"] if row["level"] in ("confirmed", "certified") else row["verdict"])
-
-
-def _was(row: Mapping[str, Any]) -> str:
-    """What the verdict was before a rerun, this trial's or an earlier one's, changed it."""
-    return f" (was {row['was'][-1]['verdict']})" if row["was"] else ""
-
-
-def _is_champion(document: Mapping[str, Any], row: Mapping[str, Any]) -> bool:
-    return bool(row["trial"] == (document["champion"] or {}).get("trial"))
-
-
-def _strip(document: Mapping[str, Any], row: Mapping[str, Any]) -> Text:
-    """Where a score ranks, the best to the right; a tick at the baseline. By value one outlier would hide the rest."""
-    compare = [one for one in document["trials"] if one["comparable"] and one["score"] is not None]
-    scores = {other["score"] for other in compare}
-    strip = ["·"] * PLACES
-    if row not in compare:
+def _strip(document: Document, row: Document) -> Text:
+    """The rank of a score, the best to the right; a tick at the baseline. By value one outlier would hide the rest."""
+    scores = {
+        other["trial"]: other["score"]
+        for other in document["trials"]
+        if other["comparable"] and other["score"] is not None
+    }
+    if row["trial"] not in scores:
         return Text(" " * PLACES)
-    ranks = sorted(scores, reverse=document["direction"] == "minimize")
+    ranks = sorted(set(scores.values()), reverse=document["direction"] == "minimize")
 
     def place(score: float) -> int:
         return round(ranks.index(score) / (len(ranks) - 1) * (PLACES - 1)) if len(ranks) > 1 else PLACES // 2
 
-    first = next((other["score"] for other in compare if other["trial"] == 0), None)
-    if first is not None:
-        strip[place(first)] = "┊"
+    strip = ["·"] * PLACES
+    if 0 in scores:
+        strip[place(scores[0])] = "┊"
     here = place(row["score"])
-    left, right = "".join(strip[:here]), "".join(strip[here + 1 :])
-    return Text.assemble((left, "dim"), ("●", STYLES[row["verdict"]]), (right, "dim"))
-
-
-def _value(document: Mapping[str, Any], row: Mapping[str, Any], name: str) -> Text:
-    """A parameter's value, dim where it is the baseline's."""
-    value = row["params"].get(name)
-    return Text(setting(value), "dim" if value == document["trials"][0]["params"].get(name) else "")
-
-
-def _changed(document: Mapping[str, Any], row: Mapping[str, Any], room: float) -> Text:
-    first = document["trials"][0]["params"]
-    changed = {name: value for name, value in row["params"].items() if first.get(name) != value}
-    text = Text(" ".join(f"{clean(name)}={setting(value)}" for name, value in changed.items()))
-    if room != math.inf:
-        text.truncate(int(room), overflow="ellipsis")
+    strip[here] = "●"
+    text = Text("".join(strip), "dim")
+    text.stylize(f"not dim {STYLES[row['verdict']]}", here, here + 1)
     return text
 
 
-def campaigns_table(summaries: list[dict[str, Any]]) -> Shown:
+def _justify(heading: str) -> Literal["left", "right"]:
+    return "right" if heading in RIGHT else "left"
+
+
+def campaigns_table(summaries: list[dict[str, Any]], console: Console) -> Table | Text:
     """Every campaign in a line."""
     if not summaries:
-        nothing = Text("no campaign yet; to begin one: nightshift run cartpole")
-        return shown(nothing)
-    return Shown(lambda width, screen: _campaigns(summaries, width))
-
-
-def _campaigns(summaries: list[dict[str, Any]], width: int) -> Table:
+        return Text("no campaign yet; to begin one: nightshift run cartpole")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     headings = ["campaign", "state", "trials", "baseline", "champion"]
-    headings += ["environment"] * (width >= 76) + ["begun"] * (width >= 96)
+    headings += ["environment"] * (console.width >= 76) + ["begun"] * (console.width >= 96)
     for heading in headings:
-        right = heading in ("trials", "baseline", "champion")
-        table.add_column(heading, justify="right" if right else "left", no_wrap=True, overflow="ellipsis")
+        whole = heading in ("campaign", "state")
+        table.add_column(
+            heading, justify=_justify(heading), no_wrap=whole, overflow="fold" if whole else "ellipsis"
+        )
     for row in summaries:
         begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"]))
         scores = [number((row[who] or {}).get("score")) for who in ("baseline", "champion")]
         cells = [row["campaign"], row["state"], str(row["trials"]), *scores, row["environment"], begun]
-        table.add_row(*(Text(clean(cell)) for cell in cells[: len(headings)]))
+        texts = [Text(clean(cell), no_wrap=True, overflow="ellipsis") for cell in cells[: len(headings)]]
+        table.add_row(row["campaign"], *texts[1:])
+    if not is_screen(console):
+        table.width = console.measure(table, options=console.options.update(width=WHOLE)).maximum
     return table
-
-
-def _varying(rows: list[dict[str, Any]]) -> list[str]:
-    """Parameters that differ between trials, in their own order."""
-    names = dict.fromkeys(name for row in rows for name in row["params"])
-    return [name for name in names if len({repr(row["params"].get(name)) for row in rows}) > 1]

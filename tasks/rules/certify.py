@@ -32,10 +32,6 @@ class Certify(Rule):
         assert champion is not None and level is not None and tried.score.value is not None
         idea = level.idea(tried.score.goodness, len(tried.score.values))
         sign = 1 if tried.score.higher_is_better else -1
-        words = (
-            f"{tried.score.value:.4g} against a level of {sign * level.level:.4g} (se {level.error:.2g}) of trial "
-            f"{champion.number}: expected {abs(idea.effect):.3g} {'better' if idea.effect > 0 else 'worse'}"
-        )
         evidence: dict[str, float | int | None] = {
             "level": sign * level.level,
             "level_se": level.error,
@@ -43,6 +39,18 @@ class Certify(Rule):
             "expected": idea.effect,
         }
         above = tried.score.goodness > level.level
-        return Weighed(
-            idea.effect > 0 or (above and idea.effect > -self.grace * level.sd), words, evidence=evidence
+        better = idea.effect > 0 or (above and idea.effect > -self.grace * level.sd)
+        size = f"{abs(idea.effect):.3g}"
+        words = (
+            f"than trial {champion.number}: {tried.score.value:.4g} {'beats' if above else 'against'} its estimated "
+            f"mean of {sign * level.level:.4g} (se {level.error:.2g})"
         )
+        if idea.effect > 0:
+            words = f"expected {size} better {words}, luck allowed for (run sd {level.sd:.2g})"
+        elif better:
+            words = f"hardly worse {words}; expected loss {size}, under {self.grace:g} run sd"
+        else:
+            words = f"expected {size} worse {words}"
+            if above:
+                words += f", but luck explains that (run sd {level.sd:.2g}) and most ideas do not help"
+        return Weighed(better, words, evidence=evidence)

@@ -20,5 +20,6 @@ class Greedy(Rule):
         champion = next(bars, None)
         assert champion is not None and champion.score.value is not None and tried.score.value is not None
         gain = tried.score.value - champion.score.value
-        words = f"{tried.score.value:.4g} against {champion.score.value:.4g} of trial {champion.number} ({gain:+.4g})"
-        return Weighed(tried.score > champion.score, words)
+        better = tried.score > champion.score
+        words = f"{'better' if better else 'not better'} than trial {champion.number}: {tried.score.value:.4g} against "
+        return Weighed(better, f"{words}{champion.score.value:.4g} ({gain:+.4g})")

@@ -43,16 +43,17 @@ class Race(Rule):
         assert champion is not None and level is not None and tried.score.value is not None
         sign = 1 if tried.score.higher_is_better else -1
         evidence: dict[str, float | int | None] = {"level": sign * level.level, "run_sd": level.sd}
-        before = (
-            f"{tried.score.value:.4g} against {sign * level.level:.4g}, the level of trial {champion.number}"
-        )
+        before = f"{tried.score.value:.4g} against trial {champion.number}'s estimated mean of {sign * level.level:.4g}"
         if tried.score.goodness < level.level + self.enter * level.sd:
-            return Weighed(False, before, evidence=evidence)
+            words = f"not better by {self.enter:g} run sd ({self.enter * level.sd:.2g}): {before}"
+            return Weighed(False, words, evidence=evidence)
         own = [rerun.score.goodness for rerun in tried.again(tried.number)]
         if len(own) < len([rerun for rerun in tried.reruns if rerun.of == tried.number]):
-            return Weighed(False, f"{before}; a rerun crashed", evidence=evidence)
+            return Weighed(False, f"not confirmed, since a rerun crashed: {before}", evidence=evidence)
         if any(rerun.of == champion.number and rerun.score.value is None for rerun in tried.reruns):
-            return Weighed(False, f"{before}; the champion crashed when it was run again", evidence=evidence)
+            return Weighed(
+                False, f"not confirmed, since a rerun of the champion crashed: {before}", evidence=evidence
+            )
         if not own:
             return Again(tried.number)
         known = goodness(history, champion.number)
@@ -65,9 +66,12 @@ class Race(Rule):
         gain = sum(own) / len(own) - sum(against) / len(against)
         z = gain / (level.sd * math.sqrt(1 / len(own) + 1 / len(against)))
         evidence |= {"gain": gain, "z": z, "reruns": len(own)}
-        words = f"{len(own)} reruns: {sign * gain:+.3g} against {len(against)} of trial {champion.number}"
+        words = (
+            f"{sign * gain:+.3g} on average in {len(own)} rerun{'s' * (len(own) > 1)} against {len(against)} run"
+            f"{'s' * (len(against) > 1)} of trial {champion.number} (z = {z:.2g})"
+        )
         if z >= self.confirm:
-            return Weighed(True, words, "confirmed", evidence)
+            return Weighed(True, f"better: {words}", "confirmed", evidence)
         if z < self.drop or len(own) >= self.most:
-            return Weighed(False, words, evidence=evidence)
+            return Weighed(False, f"not confirmed: {words}", evidence=evidence)
         return Again(champion.number if len(against) < len(own) else tried.number)

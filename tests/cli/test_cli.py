@@ -267,7 +267,7 @@ def test_the_status_says_what_to_do_next(tmp_path: Path, capsys: pytest.CaptureF
     shown = capsys.readouterr().out
     assert "n is interrupted" in shown
     assert "champion: trial 1, loss 2 against the baseline's 3 (-1, better)" in shown
-    assert "no number here is proven yet" in shown
+    assert "nothing is certified yet" in shown
     for step in ("nightshift resume n", "nightshift logs n 1", "results.tsv"):
         assert step in shown
 

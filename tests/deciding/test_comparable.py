@@ -265,7 +265,7 @@ def test_the_table_marks_them_too(tmp_path: Path) -> None:
     for index, trial in enumerate((*history, of(NOW, tried(history, 210.0, kind="keep")))):
         recorded(ledger, history[:index], trial)
     console = Console(width=110, file=StringIO())
-    console.print(campaign_table(document(ledger), 110))
+    console.print(campaign_table(document(ledger), console))
     text = cast(StringIO, console.file).getvalue()
     assert text.count("elsewhere") == 3 + 1 and "does not compare" in text, text
 

@@ -270,9 +270,9 @@ def test_later_verdicts_are_given_anew_and_marked_and_nothing_that_was_is_lost(
         [],
         [{"verdict": "discard", "rerun": 1, "attempt": 2}],
     ]
-    shown = io.StringIO()
-    Console(width=120, file=shown).print(campaign_table(found, 120))
-    assert "keep * (was discard)" in shown.getvalue()
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(campaign_table(found, console))
+    assert "keep * (was discard)" in console.export_text()
 
     refs = subprocess.run(
         ["git", "-C", str(ledger.path / "lineage.git"), "for-each-ref", "--format=%(refname) %(objectname)"],

@@ -394,10 +394,10 @@ def test_the_tasks_do_not_load_matplotlib_before_they_draw() -> None:
         ([], "n: no score yet"),
         ([-81.0], "n: baseline -81"),
         ([-81.0, -90.0], "n: baseline -81 stands after 1 trial"),
-        ([-81.0, 1.0, 213.0], "n: about 211.5 after 2 trials, baseline -81; no number here is proven yet"),
-        (["crash", 5.0], "n: about 5 after 1 trial, baseline without a score; no number here is proven yet"),
+        ([-81.0, 1.0, 213.0], "n: about 211.5 after 2 trials, baseline -81; nothing is certified yet"),
+        (["crash", 5.0], "n: about 5 after 1 trial, baseline without a score; nothing is certified yet"),
         (["crash", "crash", "crash"], "n: no score yet after 2 trials"),
-        ([1.5, 1234567.0], "n: about 1.235e+06 after 1 trial, baseline 1.5; no number here is proven yet"),
+        ([1.5, 1234567.0], "n: about 1.235e+06 after 1 trial, baseline 1.5; nothing is certified yet"),
     ],
 )
 def test_the_headline_says_the_result(outcomes: list[Outcome], said: str) -> None:

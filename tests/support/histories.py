@@ -56,8 +56,7 @@ def tried(
     elif kind is None:
         weighed = Greedy().weigh(history, JudgedTrial(number, proposal, runs, score))
         assert isinstance(weighed, Weighed)
-        kind, reason = ("keep", "better") if weighed.better else ("discard", "not better")
-        reason += f": {weighed.words}"
+        kind, reason = "keep" if weighed.better else "discard", weighed.words
     assert kind is not None
     again = tuple(
         Rerun(of, Run(f"trials/{number:04d}-again-{n}", n, 5.0, "finished"), scored(v, higher_is_better))

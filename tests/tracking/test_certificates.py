@@ -293,8 +293,8 @@ def test_a_newer_look_adds_points_and_replaces_the_words(store: Mlflow, campaign
 def test_the_note_says_first_what_is_certified_and_how_to_take_it(campaign: CampaignRecord) -> None:
     lines = standing_note(campaign, NIGHT, [certificate(environment=campaign.environment)]).splitlines()
     assert lines[0].startswith("Trial 2 **certified**: +120 (95 % interval ")
-    assert "3 v 3 fresh runs, p = " in lines[0]
-    assert "; estimates that pass a test run slightly high: expect +" in lines[0]
+    assert "3 v 3 fresh runs, one-sided p = " in lines[0]
+    assert "; estimates that pass a test are on average slightly too high: expect +" in lines[0]
     assert lines[2] == (
         "**Champion: trial 2**, return/mean 350 against the baseline's 200 (+150); higher is better. "
         "That is what the search saw, and luck flatters it."

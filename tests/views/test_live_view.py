@@ -18,9 +18,9 @@ import pytest
 from rich.console import Console
 
 from flows.views import curves
-from flows.views.curves import Curve, CurveFile, Point, value_at
-from flows.views.follow import Follower, Watch
-from flows.views.live_model import Certifying, UnderWay, a_fresh_run, night, pace, runs_of_a_trial
+from flows.views.curves import CurveFile, CurvePoint, TrainingCurve, value_at
+from flows.views.follow import CampaignWatch, Follower
+from flows.views.live_model import Certifying, UnderWay, campaign_progress, run_seconds, runs_of_a_trial
 from tasks.record import reconcile, settle
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
@@ -46,14 +46,14 @@ def curve_file(path: Path, metric: str = METRIC) -> CurveFile:
 def test_a_curve_is_read_as_it_is_written(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
     file = curve_file(path)
-    assert (file.ready, file.curve) == (False, Curve())
+    assert (file.ready, file.curve) == (False, TrainingCurve())
     path.write_text('{"ready": true}\n')
     file.read()
-    assert (file.ready, file.elapsed, file.curve) == (True, None, Curve())
+    assert (file.ready, file.elapsed, file.curve) == (True, None, TrainingCurve())
     with path.open("a") as stream:
         stream.write(report(0.5, loss=3.0) + report(1.0, loss=2.0))
     file.read()
-    assert file.curve == Curve("loss", (Point(0.5, 50.0, 3.0), Point(1.0, 100.0, 2.0)))
+    assert file.curve == TrainingCurve("loss", (CurvePoint(0.5, 50.0, 3.0), CurvePoint(1.0, 100.0, 2.0)))
     assert (file.elapsed, file.step) == (1.0, 100.0)
 
 
@@ -63,7 +63,7 @@ def test_half_a_line_waits_for_its_other_half(tmp_path: Path) -> None:
     for cut in range(len(whole)):
         path.write_text(whole[:cut])
         file.read()
-        assert file.curve == Curve(), cut
+        assert file.curve == TrainingCurve(), cut
     path.write_text(whole)
     file.read()
     assert [point.value for point in file.curve.points] == [3.0]
@@ -81,10 +81,10 @@ def test_what_is_no_report_is_passed_over(tmp_path: Path) -> None:
         b'{"elapsed": 1, "step": 2, "metrics": [1]}',
         b'{"elapsed": 1, "step": 2, "metrics": {"loss": ' + b"9" * 5000 + b"}}",
         b"[" * 20_000,
-        b"x" * (curves.LINE_BYTES + 1),
+        b"x" * 2**16,
     ]
     path.write_bytes(b"\n".join([*garbage, report(2.0, loss=1.0).encode()]))
-    assert curve_file(path).curve == Curve("loss", (Point(2.0, 200.0, 1.0),))
+    assert curve_file(path).curve == TrainingCurve("loss", (CurvePoint(2.0, 200.0, 1.0),))
 
 
 def test_a_line_without_an_end_costs_nothing_and_does_not_hide_what_follows(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_line_without_an_end_costs_nothing_and_does_not_hide_what_follows(tmp_
     file = curve_file(path)
     with path.open("ab", buffering=0) as stream:
         for _ in range(3):
-            stream.write(b"x" * (curves.LINE_BYTES + 1))
+            stream.write(b"x" * (curves.READ_BYTES + 1))
             file.read()
         stream.write(b"x\n" + report(2.0, loss=1.0).encode())
     file.read()
@@ -108,7 +108,7 @@ def test_a_program_that_is_started_again_starts_a_new_curve(tmp_path: Path) -> N
     assert [point.value for point in file.curve.points] == [9.0]
     path.unlink()
     file.read()
-    assert (file.curve, file.ready) == (Curve(), False)
+    assert (file.curve, file.ready) == (TrainingCurve(), False)
 
 
 def test_another_metric_stands_in_until_the_environments_own_is_reported(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "endless").symlink_to("/dev/zero")
     for name in ("pipe", "folder", "endless", "nowhere"):
-        assert curve_file(tmp_path / name).curve == Curve()
+        assert curve_file(tmp_path / name).curve == TrainingCurve()
 
 
 def test_a_long_curve_is_taken_in_over_several_looks_and_thinned(tmp_path: Path) -> None:
@@ -149,24 +149,26 @@ def test_a_value_between_two_reports_is_in_proportion() -> None:
 
 
 def test_a_curve_goes_only_forward() -> None:
-    points = (Point(1.0, None, 1.0), Point(0.5, 3.0, 2.0), Point(2.0, 4.0, 3.0))
-    assert Curve("loss", points).along("elapsed") == [(1.0, 1.0), (2.0, 3.0)]
-    assert Curve("loss", points).along("step") == [(3.0, 2.0), (4.0, 3.0)]
+    points = (CurvePoint(1.0, None, 1.0), CurvePoint(0.5, 3.0, 2.0), CurvePoint(2.0, 4.0, 3.0))
+    assert TrainingCurve("loss", points).along("elapsed") == [(1.0, 1.0), (2.0, 3.0)]
+    assert TrainingCurve("loss", points).along("step") == [(3.0, 2.0), (4.0, 3.0)]
 
 
 @pytest.mark.parametrize(
     ("steps", "last", "axis"),
     [
-        (0, Point(5.0, 900.0, 0.0), "elapsed"),
-        (1000, Point(1.0, 900.0, 0.0), "step"),
-        (1000, Point(4.0, 100.0, 0.0), "elapsed"),
-        (1000, Point(4.0, None, 0.0), "elapsed"),
-        (0, Point(None, 100.0, 0.0), "step"),
+        (0, CurvePoint(5.0, 900.0, 0.0), "elapsed"),
+        (1000, CurvePoint(1.0, 900.0, 0.0), "step"),
+        (1000, CurvePoint(4.0, 100.0, 0.0), "elapsed"),
+        (1000, CurvePoint(4.0, None, 0.0), "elapsed"),
+        (0, CurvePoint(None, 100.0, 0.0), "step"),
     ],
 )
-def test_curves_are_compared_along_what_binds(tmp_path: Path, steps: int, last: Point, axis: str) -> None:
+def test_curves_are_compared_along_what_binds(
+    tmp_path: Path, steps: int, last: CurvePoint, axis: str
+) -> None:
     environment = created(tmp_path).environment.model_copy(update={"budget_steps": steps})
-    trial = UnderWay(1, Proposal({}), "training", 1.0, None, Curve("loss", (last,)), Curve())
+    trial = UnderWay(1, Proposal({}), "training", 1.0, None, TrainingCurve("loss", (last,)), TrainingCurve())
     assert trial.axis(environment) == axis
 
 
@@ -181,56 +183,46 @@ def history_of(count: int, every: float = 20.0) -> History:
     return history
 
 
-def test_the_pace_is_that_of_the_last_trials_and_no_pause_between_two_lives_counts() -> None:
-    assert pace(()) is None
-    assert pace(history_of(1)) == 19.0
-    assert pace(history_of(3)) == 20.0
-    pairs = tuple(trial for pair in zip(history_of(4), history_of(4), strict=True) for trial in pair)
-    assert pace(pairs, hands=2) == 10.0, "two at once begin together every 20 s"
-    early, late = history_of(4), history_of(8)[4:]
-    rested = tuple(
-        type(trial)(**{**vars(trial), "runs": (type(trial.runs[0])(**{**vars(trial.runs[0]), "started": trial.runs[0].started + 86_400}),)})
-        for trial in late
-    )  # fmt: skip
-    assert pace(early + rested) == 20.0
-
-
-def test_the_night_ends_with_what_binds(tmp_path: Path) -> None:
+def test_a_campaign_ends_with_what_binds(tmp_path: Path) -> None:
     environment, history = created(tmp_path).environment, history_of(4)
     spec = {"trials": 9, "hours": 1.0, "rule": "greedy", "replicates": 1}
-    trials = night(spec, environment, history, 80.0, 5.0, 2e9)
-    assert (trials.trials, trials.binds, trials.ends) == (3, "trials", 2e9 + 6 * 20 - 5)
-    assert trials.share == pytest.approx((4 + 5 / 20) / 10)
-    time_is_up = night({**spec, "hours": 0.04}, environment, history, 80.0, 5.0, 2e9)
+    trials = campaign_progress(spec, environment, history, 80.0, 5.0, 2e9)
+    assert (trials.trials, trials.binds, trials.ends) == (3, "trials", 2e9 + 6 * 19 - 5)
+    assert trials.share == pytest.approx(80 / (80 + 6 * 19 - 5))
+    time_is_up = campaign_progress({**spec, "hours": 0.04}, environment, history, 80.0, 5.0, 2e9)
     assert (time_is_up.binds, time_is_up.ends) == ("time", 2e9 + 0.04 * 3600 - 80)
     until = {**spec, "until": "2033-05-18T03:34:00+00:00"}  # 40 s after 2e9
-    assert night(until, environment, history, 80.0, 5.0, 2e9).ends == 2e9 + 40
-    over = night({**spec, "trials": 2}, environment, history, 80.0, 0.0, 2e9)
+    assert campaign_progress(until, environment, history, 80.0, 5.0, 2e9).ends == 2e9 + 40
+    over = campaign_progress({**spec, "trials": 2}, environment, history, 80.0, 0.0, 2e9)
     assert (over.share, over.ends) == (1.0, 2e9)
 
 
-def test_before_the_first_trial_nobody_says_when_the_night_ends(tmp_path: Path) -> None:
+def test_before_the_first_trial_nobody_says_when_it_ends(tmp_path: Path) -> None:
     environment = created(tmp_path).environment
     assert (
-        night(
+        campaign_progress(
             {"trials": 9, "hours": 8.0, "rule": "certify", "replicates": 1}, environment, (), 3.0, 3.0, 2e9
         ).ends
         is None
     )
 
 
-def test_the_night_includes_the_runs_of_the_certificate(tmp_path: Path) -> None:
+def test_the_time_left_includes_the_runs_of_the_certificate(tmp_path: Path) -> None:
     environment, history = created(tmp_path).environment, history_of(4)
     spec = {"trials": 9, "hours": 1.0, "rule": "certify", "replicates": 1}
-    plain = night({**spec, "rule": "greedy"}, environment, history, 80.0, 5.0, 2e9)
-    found = night(spec, environment, history, 80.0, 5.0, 2e9)
+    plain = campaign_progress({**spec, "rule": "greedy"}, environment, history, 80.0, 5.0, 2e9)
+    found = campaign_progress(spec, environment, history, 80.0, 5.0, 2e9)
     assert plain.ends is not None and found.ends == plain.ends + 4 * 19.0, (
         "two runs of each where nothing is random"
     )
     assert found.share < plain.share
-    searched = night({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9)
-    begun = night({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 1, 4, 4.0))
-    last = night({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 4, 4, 4.0))
+    searched = campaign_progress({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9)
+    begun = campaign_progress(
+        {**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 1, 4, 4.0)
+    )
+    last = campaign_progress(
+        {**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 4, 4, 4.0)
+    )
     assert (searched.ends, begun.ends, last.ends) == (2e9 + 76, 2e9 + 72, 2e9 + 15)
     assert searched.share < begun.share < last.share < 1
     assert (begun.trials, begun.asked) == (3, 3)
@@ -239,15 +231,30 @@ def test_the_night_includes_the_runs_of_the_certificate(tmp_path: Path) -> None:
 def test_a_search_that_ended_early_leaves_the_certificate_alone_to_wait_for(tmp_path: Path) -> None:
     environment, history = created(tmp_path).environment, history_of(4)
     spec = {"trials": 90, "hours": 9.0, "rule": "certify", "replicates": 1}
-    found = night(spec, environment, history, 80.0, 0.0, 2e9, Certifying(2, 1, 10, 0.0))
+    found = campaign_progress(spec, environment, history, 80.0, 0.0, 2e9, Certifying(2, 1, 10, 0.0))
     assert found.ends == 2e9 + 10 * 19 and found.share == pytest.approx(80 / (80 + 190))
 
 
-def test_a_fresh_run_takes_as_long_as_a_run_that_nobody_cancelled() -> None:
-    history: History = (tried((), 1.0, 1.1, 1.2, wall=20.0),)
-    history += (tried(history, None, kind="cancelled", due=Due(0.4, "slow"), wall=5.0),)
-    assert a_fresh_run(()) is None
-    assert a_fresh_run(history) == 20.0
+def test_a_fresh_run_takes_as_long_as_a_run_that_nobody_cancelled(tmp_path: Path) -> None:
+    environment = created(tmp_path).environment
+    history: History = (tried((), 1.0, 1.1, 1.2, wall=60.0),)
+    for _ in range(3):
+        history += (tried(history, None, kind="cancelled", due=Due(0.4, "slow"), wall=5.0),)
+    spec = {"trials": 1, "hours": 1.0, "rule": "certify", "replicates": 1}
+    made = campaign_progress(spec, environment, history, 80.0, 0.0, 2e9, Certifying(0, 1, 4, 0.0))
+    assert run_seconds(()) is None and run_seconds(history) == 5.0
+    assert made.ends == 2e9 + 4 * history[0].wall_seconds / 3
+
+
+def test_trials_take_the_time_of_their_proposals_too_and_less_where_they_run_at_once(tmp_path: Path) -> None:
+    environment, history = created(tmp_path).environment, history_of(4)
+    slow = tuple(
+        dataclasses.replace(trial, proposal=dataclasses.replace(trial.proposal, seconds=11.0))
+        for trial in history
+    )
+    spec = {"trials": 9, "hours": 1.0, "rule": "greedy", "replicates": 1}
+    assert campaign_progress(spec, environment, slow, 80.0, 0.0, 2e9).ends == 2e9 + 6 * 30
+    assert campaign_progress({**spec, "parallel": 2}, environment, slow, 80.0, 0.0, 2e9).ends == 2e9 + 6 * 15
 
 
 def propose(ledger: Ledger, number: int, rationale: str = "as a test says") -> workspace.TrialDir:
@@ -331,12 +338,12 @@ def test_trials_that_run_at_once_are_all_seen(tmp_path: Path) -> None:
 def test_what_changes_of_the_guards_and_the_page_is_seen(tmp_path: Path) -> None:
     ledger = campaign(tmp_path)
     follower = Follower(ledger)
-    assert (follower.look(0.0).night.asked, follower.look(0.0).page) == (5, None)
+    assert (follower.look(0.0).progress.asked, follower.look(0.0).page) == (5, None)
     text = (ledger.path / "spec.toml").read_text()
     write_atomic(ledger.path / "spec.toml", text.replace("trials = 5", "trials = 70"))
     ledger.event("life", page="http://127.0.0.1:4200/flow-runs/flow-run/1")
     scene = follower.look(0.0)
-    assert (scene.night.asked, scene.page) == (70, "http://127.0.0.1:4200/flow-runs/flow-run/1")
+    assert (scene.progress.asked, scene.page) == (70, "http://127.0.0.1:4200/flow-runs/flow-run/1")
 
 
 def test_which_run_of_a_trial_is_under_way_is_seen(tmp_path: Path) -> None:
@@ -414,7 +421,7 @@ def test_into_a_file_go_the_runs_of_a_trial_and_the_certificate(tmp_path: Path) 
     output = io.StringIO()
     ledger = campaign(tmp_path)
     propose(ledger, 0)
-    with Watch("n", Console(file=output, width=80)):
+    with CampaignWatch("n", Console(file=output, width=80)):
         wait_until(lambda: "begins" in output.getvalue())
         ledger.place(0, "run-2").out.mkdir(parents=True)
         wait_until(lambda: "run 2 of 2" in output.getvalue())
@@ -436,7 +443,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 def test_into_a_file_go_plain_lines_of_what_begins_and_what_was_decided(tmp_path: Path) -> None:
     output = io.StringIO()
-    with Watch("n", Console(file=output, width=80)):
+    with CampaignWatch("n", Console(file=output, width=80)):
         ledger = campaign(tmp_path)
         propose(ledger, 0, "the first of [bold]all[/] \x1b[31m")
         wait_until(lambda: "begins" in output.getvalue())
@@ -458,14 +465,14 @@ def test_what_was_decided_before_is_summed_up_in_a_line(tmp_path: Path) -> None:
     for number, score in enumerate((3.0, 2.0)):
         propose(ledger, number)
         decide(ledger, score)
-    with Watch("n", Console(file=output)):
+    with CampaignWatch("n", Console(file=output)):
         pass
     assert output.getvalue() == "   2 trials before; champion: trial 1, loss 2 (baseline 3)\n"
 
 
 def test_a_quiet_console_stays_quiet(tmp_path: Path) -> None:
     ledger, output = campaign(tmp_path), io.StringIO()
-    with Watch("n", Console(file=output, quiet=True)):
+    with CampaignWatch("n", Console(file=output, quiet=True)):
         propose(ledger, 0)
         decide(ledger, 3.0)
     assert output.getvalue() == ""
@@ -474,7 +481,7 @@ def test_a_quiet_console_stays_quiet(tmp_path: Path) -> None:
 def test_a_directory_that_goes_away_does_not_end_the_watch(tmp_path: Path) -> None:
     ledger, output = campaign(tmp_path), io.StringIO()
     propose(ledger, 0)
-    watch = Watch("n", Console(file=output))
+    watch = CampaignWatch("n", Console(file=output))
     with watch:
         wait_until(lambda: "begins" in output.getvalue())
         shutil.rmtree(ledger.path)
@@ -507,7 +514,7 @@ def terminal(width: int, height: int = 20) -> Iterator[tuple[Console, list[bytes
 def test_on_a_terminal_the_picture_is_drawn_below_the_lines_and_gone_in_the_end(tmp_path: Path) -> None:
     with terminal(70) as (console, written):
         ledger = campaign(tmp_path)
-        with Watch("n", console):
+        with CampaignWatch("n", console):
             place = propose(ledger, 0)
             place.progress.write_text('{"ready": true}\n' + report(1.0, loss=3.0))
             wait_until(lambda: b"loss" in b"".join(written))
@@ -520,7 +527,7 @@ def test_on_a_terminal_the_picture_is_drawn_below_the_lines_and_gone_in_the_end(
 
 def test_a_picture_that_has_not_changed_is_not_drawn_again(tmp_path: Path) -> None:
     campaign(tmp_path)
-    with terminal(70) as (console, written), Watch("n", console):
+    with terminal(70) as (console, written), CampaignWatch("n", console):
         wait_until(lambda: b"choosing" in b"".join(written))
         time.sleep(0.6)  # two more looks
         assert b"".join(written).count(b"choosing") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from environments.metric_guards import Guard
 from flows.engine import run_certificate
-from flows.views import certificate_page, tables, terminal
+from flows.views import certificate_page, overview, tables, terminal
 from flows.views.artifacts import News, artifacts, champion_page, table
 from flows.views.status import document, summary
 from tasks.deciding.certificate import Certificate
@@ -59,7 +60,10 @@ def ended(
 
 
 def test_a_certificate_that_passed_says_how_much_and_how_sure() -> None:
-    assert outcome(PASSED) == "certified: +109.3 (95 % interval +81.83..+136.8, 3 v 3 fresh runs, p = 0.0002)"
+    assert (
+        outcome(PASSED)
+        == "certified: +109.3 (95 % interval +81.83..+136.8, 3 v 3 fresh runs, one-sided p = 0.0002)"
+    )
 
 
 def test_where_less_is_better_the_difference_has_the_metrics_own_sign_and_says_so() -> None:
@@ -244,7 +248,7 @@ def test_every_status_is_strict_json(tmp_path: Path, history: History) -> None:
 
 def told(found: dict[str, Any]) -> str:
     """What the terminal says of a status, in one line."""
-    return " ".join(printed(lambda console: terminal.outcome(found, console), 400).split())
+    return " ".join(printed(lambda console: overview.outcome(found, console), 400).split())
 
 
 def test_the_terminal_says_what_was_certified_and_what_that_is_worth(tmp_path: Path) -> None:
@@ -252,14 +256,14 @@ def test_the_terminal_says_what_was_certified_and_what_that_is_worth(tmp_path: P
 
     assert outcome(PASSED) in text
     assert "on fresh runs: trial 2, loss 192.3 against the baseline's 83" in text
-    assert "estimates that pass a test run slightly high: expect" in text
+    assert "estimates that pass a test are on average slightly too high: expect" in text
     assert "200" not in text and "provisional" not in text, "the search's own score is not the outcome"
 
 
 def test_the_terminal_says_why_not_and_what_ships_instead(tmp_path: Path) -> None:
     text = told(document(ended(tmp_path, up(), FAILED)))
     assert f"{outcome(FAILED)}; the baseline ships" in text
-    assert "slightly high" not in text
+    assert "too high" not in text
 
     second = certified(3, [90, 85, 80], [84, 70, 95], look=2)
     history = (*up(), tried(up(), 220.0))
@@ -280,14 +284,14 @@ def test_the_terminal_says_that_greedy_certifies_nothing(tmp_path: Path) -> None
     text = told(document(ended(tmp_path, up(), rule="greedy")))
 
     assert "champion: trial 2, loss 200 against the baseline's 84 (+116, worse)" in text
-    assert "it ships, and nothing was certified: rule greedy does without" in text
+    assert "ships without a certificate" in text and "greedy" in text
     assert UNPROVEN not in text
 
 
 def test_the_terminal_says_that_nothing_is_proven_before_the_end(tmp_path: Path) -> None:
     text = told(document(ended(tmp_path, up(), state="stopped")))
 
-    assert "provisional: one training run, and the best of several is flattered by luck" in text
+    assert "provisional: one training run" in text and "overestimates" in text
     assert UNPROVEN in text and "ships" not in text
 
 
@@ -301,14 +305,14 @@ def test_what_carries_over_has_a_line_of_its_own(tmp_path: Path) -> None:
     ("due", "spared", "kept", "said"),
     [
         (0, 0, 0, ""),
-        (1, 0, 0, "1 trial was cancelled"),
-        (14, 2, 0, "12 trials were cancelled; 2 more were due and ran on: none of them was kept"),
-        (3, 1, 1, "2 trials were cancelled; 1 more was due and ran on: 1 of them was kept"),
-        (9, 4, 2, "5 trials were cancelled; 4 more were due and ran on: 2 of them were kept"),
+        (1, 0, 0, "1 cancelled early"),
+        (14, 2, 0, "12 cancelled early; of 2 more that were due and ran on as a check none kept"),
+        (3, 1, 1, "2 cancelled early; of 1 more that were due and ran on as a check 1 kept"),
+        (9, 4, 2, "5 cancelled early; of 4 more that were due and ran on as a check 2 kept"),
     ],
 )
 def test_what_was_cancelled_is_said_in_a_line(due: int, spared: int, kept: int, said: str) -> None:
-    assert terminal.cancelled({"due": due, "spared": spared, "spared_kept": kept}) == said
+    assert overview.cancelled({"due": due, "spared": spared, "spared_kept": kept}) == said
 
 
 def test_a_cancelled_trial_and_one_that_was_run_again_say_so_in_their_lines() -> None:
@@ -330,7 +334,7 @@ def test_a_cancelled_trial_and_one_that_was_run_again_say_so_in_their_lines() ->
 
 def test_the_table_has_levels_and_the_number_of_runs_where_there_are_several(tmp_path: Path) -> None:
     found = document(ended(tmp_path, (*up(), tried(up(), 90.0, kind="discard", reruns=[(0, 150.0)])), PASSED))
-    text = printed(tables.campaign_table(found, 120), 120)
+    text = printed(partial(tables.campaign_table, found), 120)
     rows = [line.split() for line in text.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
 
     assert [row[1:3] for row in rows] == [
@@ -341,7 +345,7 @@ def test_the_table_has_levels_and_the_number_of_runs_where_there_are_several(tmp
     ]
     assert "runs" in text
     single = document(ended(tmp_path, (tried((), 5.0),), name="m"))
-    assert "runs" not in printed(tables.campaign_table(single, 120), 120)
+    assert "runs" not in printed(partial(tables.campaign_table, single), 120)
 
 
 def test_there_is_an_artifact_of_a_certificate_once_there_is_one(tmp_path: Path) -> None:
@@ -368,7 +372,7 @@ def test_the_page_of_a_certificate_has_every_fresh_run_the_test_and_the_guards()
     assert "Means: 192.3 for trial 2, 83 for the baseline: a difference of **+109.3**" in text
     assert "| `source/windy` | 5 | 1 | " in text and "| holds |" in text
     assert "Welch's one-sided t-test" in text and "tested at 0.05" in text
-    assert f"### Earlier looks\n\n- look 1, trial 2 {outcome(FAILED)}" in text
+    assert f"### Earlier certificates\n\n- certificate 1: trial 2 {outcome(FAILED)}" in text
     assert "## In `windy`: trial 2 certified: +1" in text
 
 
@@ -383,10 +387,7 @@ def test_a_crash_of_a_fresh_run_cannot_break_the_page() -> None:
 def test_the_champions_page_says_what_is_believed_before_anything_is_proven(tmp_path: Path) -> None:
     text = champion_page(created(tmp_path), up())
 
-    assert (
-        f"**provisional**: the best of several is flattered by luck, and {UNPROVEN}. Luck allowed for,"
-        in text
-    )
+    assert f"**provisional**: {UNPROVEN}" in text and "overestimates" in text and "estimated mean" in text
     assert "| 0, the baseline | 84 |  | 3 | 48 |" in text
     assert "| 2, the champion | 200 | 2 | 1 | 16 |" in text
 
@@ -403,6 +404,6 @@ def test_an_outcome_fits_a_narrow_terminal(tmp_path: Path) -> None:
     found = document(ended(tmp_path, up(), PASSED))
     console = Console(width=40, force_terminal=True)
     with console.capture() as captured:
-        terminal.outcome(found, console)
+        overview.outcome(found, console)
 
     assert "certified" in captured.get()

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -241,7 +240,7 @@ def _certificate(found: Findings) -> str:
 
 
 def _print(whole: Calibration, found: Findings, session: Session) -> None:
-    console = Console(highlight=False)
+    console = terminal.console()
     problem = session.stage.environment
     before = f", {len(session.known)} of them from before" if session.known else ""
     place = f"{terminal.clean(whole.environment)} on {whole.machine}, {whole.budget_seconds:g} s a run"

@@ -44,7 +44,7 @@ def doctor(json: bool) -> int:
     if json:
         terminal.print_json({"healthy": not bad, "checks": [document(check) for check in checks]})
     else:
-        console = Console(highlight=False)
+        console = terminal.console()
         for check in checks:
             tell(check, console, max(len(one.name) for one in checks))
         last = Text(f"{bad} thing{'s' * (bad > 1)} to mend", "bold red") if bad else Text("healthy", "green")

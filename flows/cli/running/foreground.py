@@ -21,8 +21,8 @@ from environments.plugins import Refused
 from flows.cli.set_option import parse_settings
 from flows.engine.chaining import goes_on
 from flows.server import connect
-from flows.views import tables, terminal
-from flows.views.follow import Watch
+from flows.views import overview, terminal
+from flows.views.follow import CampaignWatch
 from flows.views.status import document, ended, state, stored_spec
 from tasks.sandbox.program import CannotStart
 from tasks.store import life
@@ -83,14 +83,14 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})
     if detach:
         return detached.start(spec, api, as_json)
-    console = Console(highlight=False, quiet=as_json)
+    console = terminal.console(as_json)
     limits = f"{spec.trials} trials, {spec.hours:g} h at most"
     walls = f"isolation {spec.isolation.level}"
     console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}, {walls}")
     if walls == "isolation none":
         console.print("trials run as you, without walls: `nightshift doctor` says why", style="yellow")
     try:
-        with Watch(spec.name, console), connect.prefect_server(api, home()) as url:
+        with CampaignWatch(spec.name, console), connect.prefect_server(api, home()) as url:
             console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
             from flows.campaign import campaign
 
@@ -173,11 +173,9 @@ def report(ledger: Ledger, as_json: bool) -> int:
     if as_json:
         terminal.print_json(found)
     else:
-        console = Console(highlight=False)
+        console = terminal.console()
         console.print()
-        console.print(tables.campaign_table(found, console.width))
-        terminal.outcome(found, console)
-        terminal.what_next(found, ledger.path, console)
+        overview.show(found, ledger.path, console)
     return 1 if found["state"] == "failed" else 0
 
 
@@ -207,7 +205,7 @@ def watch(name: str) -> int:
             f"campaign {name!r} is not running (it is {state(ledger)}): nightshift status {name} shows it"
         )
     try:
-        with Watch(name, Console(highlight=False)):
+        with CampaignWatch(name, terminal.console()):
             while life.is_running(ledger):
                 time.sleep(0.2)
     except KeyboardInterrupt:

@@ -1,0 +1,85 @@
+"""A campaign as a DataFrame: the types of its columns, what is missing, and its parameters."""
+
+from __future__ import annotations
+
+import io
+import math
+from pathlib import Path
+
+import pandas  # type: ignore[import-untyped]
+import pytest
+
+from environments.plugins import Refused
+from flows.cli.app import status
+from tasks.record import COLUMNS, reconcile
+from tasks.store import workspace
+from tasks.store.history import load_history
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+from tasks.trial import History
+from tests.store.test_ledger import created
+from tests.support.histories import tried
+
+
+def campaign(tmp_path: Path) -> Ledger:
+    """A baseline, a crash, and a trial that was kept."""
+    history: History = (tried((), 3.0, params={"x": 2.5}, higher_is_better=False),)
+    history += (tried(history, None, params={"x": 1.5}, higher_is_better=False),)
+    history += (tried(history, 1.0, params={"x": 0.5}, higher_is_better=False),)
+    ledger = created(tmp_path)
+    for trial in history:
+        write_atomic(ledger.place(trial.number).trial, workspace.TRIAL.dump_json(trial).decode())
+    reconcile(ledger)
+    return ledger
+
+
+def test_a_campaign_is_a_table_with_a_row_per_trial_and_a_column_per_parameter(tmp_path: Path) -> None:
+    campaign(tmp_path)
+    table = load_history("n")
+
+    assert list(table.columns) == [*COLUMNS[:-1], "params.x"]
+    assert list(table["verdict"]) == ["keep", "crash", "keep"]
+    assert list(table["params.x"]) == [2.5, 1.5, 0.5]
+    assert (table["trial"].dtype, table["score"].dtype, table["comparable"].dtype) == (
+        "int64",
+        "float64",
+        "bool",
+    )
+    assert table["seconds"].mean() == 5.0
+
+
+def test_a_score_that_is_missing_is_not_a_number(tmp_path: Path) -> None:
+    campaign(tmp_path)
+    table = load_history("n")
+
+    assert math.isnan(table["score"][1]) and table["n"][1] == 0
+    assert table["score"].min() == 1.0
+    assert list(table["level"]) == ["provisional", "", "provisional"]
+
+
+def test_a_campaign_without_trials_has_no_rows_and_one_that_has_not_started_is_refused(
+    tmp_path: Path,
+) -> None:
+    ledger = created(tmp_path)
+    with pytest.raises(Refused, match="no results yet"):
+        load_history("n")
+    reconcile(ledger)
+    assert len(load_history("n")) == 0
+
+
+def test_a_description_may_hold_anything(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    path = ledger.path / "results.tsv"
+    write_atomic(path, path.read_text().replace("as a test says", 'a "quoted, NA'))
+
+    assert set(load_history("n")["description"]) == {'a "quoted, NA'}
+
+
+@pytest.mark.parametrize(("last", "trials"), [(None, [0, 1, 2]), (1, [2])])
+def test_status_prints_it_as_csv(
+    tmp_path: Path, last: int | None, trials: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign(tmp_path)
+
+    assert status("n", last=last, csv=True) == 0
+    assert list(pandas.read_csv(io.StringIO(capsys.readouterr().out))["trial"]) == trials
