@@ -23,7 +23,7 @@ from PIL import Image
 from environments.score import Score
 from tasks.deciding.certificate import Certificate
 from tasks.describe import changes, headline, level_of, number
-from tasks.plots.data import POINTS, champions, levels, placed, visible
+from tasks.plots.data import POINTS, champions, estimates, plotted, visible
 from tasks.plots.progress import HEIGHT, MARKS, WIDTH, draw, figure
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind, best
 
@@ -225,7 +225,7 @@ def test_the_line_is_what_is_believed_of_the_champion_and_not_its_lucky_score() 
 
 def test_the_level_of_a_long_history_is_asked_at_some_places_alone() -> None:
     history = search(700, cancels=False)
-    found = levels(history)
+    found = estimates(history)
 
     assert len(found) <= POINTS + 1
     assert (found[0].settle, found[-1].settle) == (0, 700)
@@ -234,7 +234,7 @@ def test_the_level_of_a_long_history_is_asked_at_some_places_alone() -> None:
 def test_a_trial_of_several_runs_stands_at_their_mean_with_its_error_over_runs() -> None:
     first = tried((), 80.0, 86.0)
     again = tried((first,), 90.0, kind="discard", reruns=[(0, 92.0), (1, 96.0)])
-    baseline_, later = placed((first, again))
+    baseline_, later = plotted((first, again))
 
     assert (baseline_.at, baseline_.runs, baseline_.error) == (86.0, 3, pytest.approx(6 / math.sqrt(3)))
     assert (later.at, later.runs, later.error) == (93.0, 2, pytest.approx(3.0))
@@ -314,7 +314,7 @@ def test_every_verdict_has_a_shape_of_its_own() -> None:
 
 
 def test_the_legend_names_only_what_occurs_and_says_what_the_bars_are() -> None:
-    level = ["champion's level", "±1 sd between runs"]
+    level = ["champion estimate", "±1 sd between runs"]
     assert legend(drawn(NIGHTS["two trials"])) == ["kept", *level, "±1 se over 16 episodes"]
     assert legend(drawn(NIGHTS["every trial crashed"])) == ["crashed"]
 
