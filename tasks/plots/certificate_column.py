@@ -47,7 +47,9 @@ def draw_column(
         axes.plot(crashed, [lane] * len(crashed), marker="x", markersize=8, markeredgewidth=1.6, **style)
         if values:
             mean, half, ends = statistics.fmean(values), half_interval(values), [x - 0.45, x + 0.45]
-            axes.fill_between(ends, mean - half, mean + half, color=colour, alpha=0.16, linewidth=0)
+            style = {"color": colour, "alpha": 0.16, "linewidth": 0}
+            label = "95 % interval of a mean" if arm == "baseline" else None
+            axes.fill_between(ends, mean - half, mean + half, label=label, **style)
             axes.plot(ends, [mean, mean], color=colour, linewidth=2.2, zorder=5)
 
 
