@@ -49,5 +49,5 @@ def free_box(anchor: Boxes, size: Boxes, taken: Boxes, frame: Boxes, far: float)
 
 def overlap(box: Boxes, others: Boxes) -> NDArray[np.bool_]:
     """Which of the other boxes come nearer than GAP to `box`."""
-    near = (others[:, :2] < box[2:] + GAP) & (others[:, 2:] > box[:2] - GAP)
-    return np.all(near, axis=1)
+    near: NDArray[np.bool_] = (others[:, :2] < box[2:] + GAP) & (others[:, 2:] > box[:2] - GAP)
+    return np.logical_and.reduce(near, axis=1)  # type: ignore[no-any-return]

@@ -1,33 +1,31 @@
-"""PPO for gymnasium environments: one file, one program, free to edit.
+"""PPO for gymnasium environments: one program, free to edit.
 
-Proximal policy optimisation with a separate actor and critic (tanh MLPs), generalised advantage estimation
-and the clipped objective, for Box observations (flattened) and Discrete or Box actions. `rollout`, `gae` and
-`update` are the algorithm; the rest reads the configuration and keeps to the budget. What it reports are raw
-returns, whatever the learner is shown.
+Proximal policy optimisation with a separate actor and critic (tanh MLPs), generalised advantage estimation and the
+clipped objective, for Box observations (flattened) and Discrete or Box actions. `rollout`, `gae` and `update` are the
+algorithm; reported returns are raw, whatever the learner is shown.
 
     python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/policy.pt
     python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
 
-Training ends when the budget of seconds or of environment steps is spent, or at once on SIGTERM; each way it
-saves the policy and exits 0. A file `cancel` beside config.json, looked for at each report, ends it without a
-policy, with status 42. What it cannot train (an unknown parameter, a Dict observation) exits 2 with the reason
-on stderr. On the CPU, a seed and a budget of steps that binds give the same policy, bit for bit.
+The contract with the engine is in _program.py beside this file, which an edit cannot change: `Budget` (budget.late,
+.fraction, .step), `ProgressFile` (progress.ready(), .due, .report(metrics, returns)), `Moves`, and `main`, which calls
+`train` and `act`.
+
+Training ends when the budget of seconds or environment steps is spent, or at once on SIGTERM; either way it saves the
+policy and exits 0. A file `cancel` beside config.json ends it at the next report without a policy, with status 42. What
+it cannot train (an unknown parameter, a Dict observation) exits 2 with the reason on stderr. On the CPU, a seed and a
+budget of steps that binds give the same policy, bit for bit.
 """
 
 from __future__ import annotations
 
-import gc
-import json
 import math
-import os
-import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -35,16 +33,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-CANCELLED = 42
-"""The exit status of a training that was cancelled."""
-
-
-class Refused(Exception):
-    """The configuration asks for what this program cannot do; the message says what to change."""
-
-
-class Cancelled(Exception):
-    """Whoever started this program no longer wants its result."""
+from _program import Budget, Config, Moves, ProgressFile, Refused, leave, main, parse, use_cuda
 
 
 @dataclass(frozen=True)
@@ -78,52 +67,6 @@ class Params:
     """Standardise observations by their mean and variance so far; `act` uses the last ones, frozen."""
     normalize_rewards: bool = False
     """Divide what the critic learns by the spread of discounted returns so far."""
-
-    @classmethod
-    def parse(cls, given: dict[str, Any]) -> Params:
-        known: dict[str, Any] = {parameter.name: parameter.default for parameter in fields(cls)}
-        for name, value in given.items():
-            if name not in known:
-                raise Refused(f"unknown parameter {name!r}; known are {', '.join(known)}")
-            kind = type(known[name])
-            if type(value) is not kind and not (kind is float and type(value) is int):
-                raise Refused(f"{name} must be of type {kind.__name__}, got {value!r}")
-            low, high = int(kind is int), 1 if name in ("gamma", "gae_lambda") else math.inf
-            if kind is not bool and not (low <= value <= high and math.isfinite(value)):
-                raise Refused(f"{name} must be finite and from {low} to {high}, got {value!r}")
-        return cls(**given)
-
-
-class Budget:
-    """The clock of one training: seconds since it began, and environment steps over all environments."""
-
-    def __init__(self, seconds: float, steps: int) -> None:
-        if not seconds > 0 or steps < 0:
-            raise Refused(f"budget_seconds must be > 0 and budget_steps >= 0, got {seconds} and {steps}")
-        self.seconds, self.steps = seconds, steps
-        self.step, self.stopped, self.began = 0, False, time.monotonic()
-
-    def stop(self, *_: object) -> None:
-        """Spend what is left; takes what a signal handler is given."""
-        self.stopped = True
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.began
-
-    @property
-    def late(self) -> bool:
-        """Whether to drop everything: the time is over, or we were told to stop."""
-        return self.stopped or self.elapsed >= self.seconds
-
-    @property
-    def fraction(self) -> float:
-        """The spent part, in [0, 1], of whichever of seconds and steps goes faster."""
-        by_seconds, by_steps = self.elapsed / self.seconds, self.step / self.steps if self.steps else 0.0
-        # Where steps count, seconds have to lead clearly: they differ from run to run, and a slow start must
-        # not make a run irreproducible that its steps will end.
-        ahead = by_seconds > by_steps + (0.1 if self.steps else 0.0)
-        return min(1.0, by_seconds if ahead else by_steps)
 
 
 @dataclass(frozen=True)
@@ -437,11 +380,11 @@ def update(
 
 
 def learn(
-    lanes: Lanes, agent: Agent, optimizer: torch.optim.Adam, params: Params, budget: Budget, progress: TextIO
+    lanes: Lanes, agent: Agent, optimizer: torch.optim.Adam, params: Params, progress: ProgressFile
 ) -> None:
-    """Roll out and update until the budget is spent; report at most five times a second, and at the end."""
-    metrics: dict[str, float] = {}
-    returns, reported = Moments(1).to(agent.log_std.device), 0.0
+    """Roll out and update until the budget is spent."""
+    budget, metrics = progress.budget, dict[str, float]()
+    returns = Moments(1).to(agent.log_std.device)
     while not budget.late:
         if params.anneal:
             optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - budget.fraction)
@@ -452,99 +395,48 @@ def learn(
             break
         returns.merge(batch.discounted.reshape(-1, 1))
         rewards = batch.rewards
-        if params.normalize_rewards:  # bounded, for what has hardly varied yet would be blown up
+        if params.normalize_rewards:  # clamped, since the spread of few returns is far too small
             rewards = (rewards / returns.spread).clamp(-10.0, 10.0)
         metrics |= update(agent, optimizer, batch, rewards, params, budget)
         # Between updates, never inside one: its ratios have to start at exactly 1.
         agent.moments.merge(batch.raw.flatten(0, 1))
-        if budget.elapsed - reported >= 0.2:
-            reported = budget.elapsed
-            report(lanes, metrics, budget, progress)
-    report(lanes, metrics, budget, progress)
+        if progress.due:
+            progress.report(metrics, lanes.returns)
+    progress.report(metrics, lanes.returns)
 
 
-def report(lanes: Lanes, metrics: dict[str, float], budget: Budget, progress: TextIO) -> None:
-    if lanes.returns:
-        metrics = {"return/mean": math.fsum(lanes.returns) / len(lanes.returns), **metrics}
-    line = {"elapsed": budget.elapsed, "step": budget.step, "step_target": budget.steps or None}
-    progress.write(json.dumps({**line, "metrics": metrics}) + "\n")
-    if Path("cancel").exists():
-        raise Cancelled
-
-
-def train(config: dict[str, Any], budget: Budget) -> None:
-    """Train as config.json says until the budget is spent, and save."""
-    params, out = Params.parse(config["params"]), Path(config["out"])
-    for key in ("resume", "init"):
-        if config.get(key) is not None:
-            raise Refused(f"{key} is {config[key]!r}; this program always starts afresh: leave it null")
-    if 0 < budget.steps < params.num_envs:
-        raise Refused(f"num_envs is {params.num_envs}, more than the {budget.steps} steps of the budget")
+def train(config: Config, progress: ProgressFile) -> None:
+    """Train until the budget is spent, and save."""
+    params = parse(Params, config["params"], most={"gamma": 1, "gae_lambda": 1})
+    if 0 < progress.budget.steps < params.num_envs:
+        raise Refused(
+            f"num_envs is {params.num_envs}, more than the {progress.budget.steps} steps of the budget"
+        )
     torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
     torch.manual_seed(config["seed"])
-    cuda = config["device"] != "cpu" and torch.cuda.is_available()
-    if config["device"] == "cuda" and not cuda:
-        raise Refused("device is 'cuda', and torch finds no such GPU: set it to 'auto' or 'cpu'")
+    device = "cuda" if use_cuda(config) else "cpu"
     lanes = start(config["problem"], params.num_envs, config["seed"])
-    agent = build(lanes, params).to("cuda" if cuda else "cpu")
+    agent = build(lanes, params).to(device)
     # Before the clock starts: the first optimizer of a process makes torch import for about a second.
     optimizer = torch.optim.Adam(agent.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "progress.jsonl").open("a", buffering=1) as progress:
-        progress.write('{"ready": true}\n')
-        budget.began = time.monotonic()
-        learn(lanes, agent, optimizer, params, budget, progress)
-    save(out / "policy.pt", agent, budget.step)
+    progress.ready()
+    learn(lanes, agent, optimizer, params, progress)
+    save(Path(config["out"]) / "policy.pt", agent, progress.budget.step)
     for env in lanes.envs:
         env.close()
 
 
-def act(out: Path) -> None:
-    """Answer moves until stdin is closed: one JSON line each way, then one frame each way per step."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # from here on a stray print, even one from C, is log and cannot garble an answer
+def act(out: Path, moves: Moves) -> None:
+    """Play the saved policy until the judge closes stdin."""
     torch.set_num_threads(1)
     agent = load(out / "policy.pt")  # on the CPU: a frame has few rows, and no GPU may be free by then
-    hello = json.loads(sys.stdin.buffer.readline())
-    lanes, [seen], [taken] = hello["lanes"], hello["observation"], hello["action"]
-    if hello["protocol"] != 2 or math.prod(seen["shape"]) != agent.shape.observations:
-        raise Refused(f"protocol {hello['protocol']} with observation {seen} does not fit {agent.shape}")
-    torch.manual_seed(hello["seed"])
-    mode = torch.tensor(hello["deterministic"]).unsqueeze(-1)
-    answers.write(b'{"ready": true}\n')
-    answers.flush()
-    # The masks `active` and `episode_start`, a byte per lane each, mean nothing to a policy without memory.
-    frame = lanes * (2 + np.dtype(seen["dtype"]).itemsize * agent.shape.observations)
-    while data := sys.stdin.buffer.read(frame):
-        if len(data) < frame:
-            raise EOFError(f"stdin ended after {len(data)} of the {frame} bytes of a frame")
-        observations = np.frombuffer(data, seen["dtype"], offset=2 * lanes).reshape(lanes, -1)
+    seed, deterministic = moves.meet(agent.shape.observations)
+    torch.manual_seed(seed)
+    mode = torch.tensor(deterministic).unsqueeze(-1)
+    for observations in moves:
         with torch.no_grad():
-            actions = agent.playable(agent.choose(agent.read(flat(observations)), mode))
-        answers.write(actions.astype(taken["dtype"]).tobytes())
-        answers.flush()
-
-
-def main(arguments: list[str]) -> int:
-    config = json.loads(Path("config.json").read_text())
-    try:
-        if arguments == ["act"]:
-            act(Path(config["out"]))
-        elif arguments:
-            raise Refused(f"arguments must be none or 'act', got {arguments}")
-        else:
-            budget = Budget(config["budget_seconds"], config["budget_steps"])
-            signal.signal(signal.SIGTERM, budget.stop)
-            train(config, budget)
-    except Refused as refusal:
-        sys.stderr.write(f"{sys.argv[0]}: {refusal}\n")
-        return 2
-    except Cancelled:
-        return CANCELLED
-    return 0
+            moves.answer(agent.playable(agent.choose(agent.read(flat(observations)), mode)))
 
 
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    gc.freeze()  # spares the end a last search for garbage among all that torch is made of: most of a second
-    sys.exit(status)
+    leave(main(sys.argv[1:], train, act))
