@@ -1,7 +1,7 @@
-"""GRPO for language models, by TRL: one file, one program, free to edit.
+"""GRPO for language models, by TRL: one program, free to edit.
 
-Group relative policy optimisation: each question is answered several times, `reward` says what each answer earns, and
-answers that earn more than the others of their group become more likely. `prompt` and `reward`, first below, are the
+Group relative policy optimisation: each question is answered several times, `reward` scores each answer, and answers
+that earn more than the others of their group become more likely. `prompt` and `reward`, first below, are the
 problem; the rest reads the configuration, keeps to the budget and saves.
 
     python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/model
@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from _program import Budget, Config, Failed, ProgressFile, Refused, leave, main, parse, use_cuda
 
-# Loaded where they are needed: by then SIGTERM is heard, and they have been told to report to nobody.
+# Imported where needed: after the SIGTERM handler is set and telemetry is switched off.
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -46,35 +46,35 @@ NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 
 
 def prompt(question: str) -> list[dict[str, str]]:
-    """What the model is asked: messages for its chat template."""
+    """The messages for the model's chat template."""
     return [{"role": "user", "content": question}]
 
 
 def reward(question: str, completion: str, answer: str) -> float:
-    """What one answer earns: 1 if its last number is the right one, else 0. Called once for each that differs."""
+    """The reward of an answer: 1 if its last number is right, else 0. Called once per distinct answer."""
     number = last_number(completion)
     return float(number is not None and number == last_number(answer))
 
 
 def last_number(text: str) -> float | None:
-    """By value, so that 07 is 7 and 1,000 is 1000.0; None where there is none."""
+    """The last number in a text by value, so that 07 is 7 and 1,000 is 1000.0; None without any."""
     numbers = NUMBER.findall(text)
     return float(numbers[-1].replace(",", "")) if numbers else None
 
 
 RECENT = 1000
-"""Answers over which the reward is averaged in a report."""
+"""Latest answers over which reports average the reward."""
 UNMOVED = 20
-"""Steps after which a training whose answers all earned the same is given up."""
+"""Steps after which a training is given up if all answers earned the same."""
 
 
 class Stopped(BaseException):
-    """SIGTERM has come. It passes through whatever was under way, so it is no Exception that might be caught there."""
+    """SIGTERM has come. No Exception, so that no library catches it on its way."""
 
 
 @dataclass(frozen=True)
 class Params:
-    """What may be tuned: `params` in config.json. Counts are >= 1 unless noted, the other numbers >= 0."""
+    """The tunable parameters: `params` in config.json. Integers are >= 1 unless noted, other numbers >= 0."""
 
     model: str = "base"
     learning_rate: float = 1e-5
@@ -83,13 +83,13 @@ class Params:
     group_size: int = 8
     """Answers to each question, at least 2; a step asks batch_size / group_size questions."""
     minibatches: int = 1
-    """Gradient steps per batch. With one, the policy that learns is the one that answered, and nothing is clipped."""
+    """Gradient steps per batch. With one, learning is on-policy and nothing is clipped."""
     micro_batch_size: int = 0
-    """Answers that pass through the model at a time, to save memory; 0: a whole minibatch."""
+    """Answers per pass through the model, to save memory; 0: a whole minibatch."""
     temperature: float = 1.0
-    """Of the answers that are learned from; > 0."""
+    """Sampling temperature in training; > 0."""
     max_completion_length: int = 256
-    """Tokens of an answer, at most."""
+    """Most tokens of an answer."""
     beta: float = 0.0
     """Weight of the KL divergence from the model that training started with."""
     epsilon: float = 0.2
@@ -99,7 +99,7 @@ class Params:
     loss: str = "dapo"
     """How tokens are averaged: "dapo" over the batch, "grpo" over each answer, "dr_grpo" by the longest possible."""
     scale_rewards: str = "group"
-    """What advantages are divided by: the deviation of the rewards in the "group", in the "batch", or "none"."""
+    """Whose standard deviation of rewards advantages are divided by: "group", "batch" or "none"."""
     weight_decay: float = 0.0
     adam_beta2: float = 0.99
     """Less than 1."""
@@ -107,11 +107,11 @@ class Params:
     warmup_steps: int = 5
     """Gradient steps over which the learning rate rises; may be 0."""
     anneal: bool = True
-    """Lower the learning rate linearly to 0 over the budget."""
+    """Decay the learning rate linearly to 0 over the budget."""
     lora_rank: int = 0
-    """Rank of the adapters on all linear layers, which alone are trained; 0: every weight is."""
+    """Rank of LoRA adapters on all linear layers; 0: train every weight."""
     gradient_checkpointing: bool = False
-    """Compute activations twice, to save memory."""
+    """Recompute activations, to save memory."""
 
     @classmethod
     def parse(cls, given: dict[str, Any]) -> Params:
@@ -143,7 +143,7 @@ LEAST = {"group_size": 2, "micro_batch_size": 0, "warmup_steps": 0, "lora_rank":
 
 
 class InterruptibleBudget(Budget):
-    """A budget whose end by SIGTERM breaks into a step, wherever that leaves no half update."""
+    """A budget that SIGTERM may end within a step, while `interruptible`."""
 
     interruptible = False
 
@@ -156,7 +156,7 @@ class InterruptibleBudget(Budget):
 
 @dataclass
 class Rewards:
-    """What the answers earned, batch by batch; each one that differs is scored once."""
+    """The rewards of all answers; each distinct one is scored once."""
 
     score: Callable[[str, str, str], float] = field(default_factory=lambda: lru_cache(2**17)(reward))
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -167,9 +167,9 @@ class Rewards:
     def earned(
         self, completions: Sequence[Any], question: Sequence[str], answer: Sequence[str], **_: object
     ) -> list[float]:
-        """The rewards of a batch, as TRL asks for them: completions are messages, the rest columns of the rows."""
-        said = [completion[0]["content"] for completion in completions]
-        earned = [float(self.score(*one)) for one in zip(question, said, answer, strict=True)]
+        """TRL's reward function: completions are messages, the rest columns of the rows."""
+        replies = [completion[0]["content"] for completion in completions]
+        earned = [float(self.score(*row)) for row in zip(question, replies, answer, strict=True)]
         if not all(map(math.isfinite, earned)):
             raise Failed("diverged: reward() returned a number that is not finite")
         self.recent.extend(earned)
@@ -221,11 +221,11 @@ METRICS = {
     "grad_norm": "gradient/norm",
     "learning_rate": "learning_rate",
 }
-"""What TRL logs, and how it is called in a report."""
+"""TRL's names of metrics, and ours."""
 
 
 def questions(path: Path) -> list[dict[str, Any]]:
-    """The rows of train.jsonl, as TRL takes them."""
+    """The rows of train.jsonl in TRL's form."""
     if not path.is_file():
         raise Refused(f"there are no questions at {path}: prepare the environment first")
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
@@ -238,9 +238,9 @@ def questions(path: Path) -> list[dict[str, Any]]:
 
 
 def alone(local: bool) -> Path:
-    """Keep the libraries from reporting to anybody, and their caches in a folder of ours.
+    """Switch off the libraries' telemetry, and put their caches in a scratch folder; they are offline if `local`.
 
-    Read by them when they are imported, so this comes first. What they would look up is found offline if `local`.
+    Must run before they are imported.
     """
     scratch = Path(tempfile.mkdtemp(prefix="grpo-"))
     for name in ("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "DISABLE_MLFLOW_INTEGRATION"):
@@ -254,19 +254,19 @@ def alone(local: bool) -> Path:
 
 
 def source(name: str, data: Path) -> str:
-    """Where the model is that training starts from: a folder, or a name on the hub."""
-    found = data / "base" if name == "base" else Path(name)
-    if found.is_dir():
-        return str(found.absolute())
+    """The model that training starts from: a folder, or a name on the hub."""
+    folder = data / "base" if name == "base" else Path(name)
+    if folder.is_dir():
+        return str(folder.absolute())
     if name == "base" or name.startswith(("/", ".")):
-        raise Refused(f"model is {name!r}, and there is no folder {found}")
+        raise Refused(f"model is {name!r}, and there is no folder {folder}")
     return name
 
 
 def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
-    """The model to train, its tokenizer, and the number format in which it came.
+    """The model to train, its tokenizer, and its original number format.
 
-    It is trained in 32 bits, for in 16 the small steps of reinforcement learning are rounded away.
+    Training uses 32 bits: in 16, the small steps of reinforcement learning are rounded away.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -282,7 +282,7 @@ def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dty
 
 
 def adapted(model: Any, params: Params) -> Any:
-    """The model with adapters, if so configured: they alone are trained."""
+    """The model with LoRA adapters, if so configured."""
     if not params.lora_rank:
         return model
     from peft import LoraConfig, get_peft_model
@@ -292,7 +292,7 @@ def adapted(model: Any, params: Params) -> Any:
 
 
 def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtype) -> None:
-    """Write out/model, the adapters merged in; never half of it under that name."""
+    """Write out/model with adapters merged in; atomic."""
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
     partial = out / ".model"
@@ -303,7 +303,7 @@ def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtyp
 
 
 def settings(params: Params, budget: Budget, seed: int, cuda: bool, scratch: Path) -> GRPOConfig:
-    """What TRL is told. It generates once per batch, and nothing of it is saved or reported by TRL itself."""
+    """TRL's settings: it generates once per batch, and saves and reports nothing itself."""
     import torch
     from trl import GRPOConfig
 
@@ -324,7 +324,7 @@ def settings(params: Params, budget: Budget, seed: int, cuda: bool, scratch: Pat
 
 
 def schedule(params: Params, budget: Budget) -> Callable[[int], float]:
-    """The learning rate's factor at a gradient step: up in a few of them, then down with the budget."""
+    """The learning rate's factor at a gradient step: a warm-up, then decay with the budget."""
 
     def factor(step: int) -> float:
         rising = min(1.0, (step + 1) / (params.warmup_steps + 1))
@@ -342,14 +342,14 @@ def learner(
     budget: InterruptibleBudget,
     reporter: Reporter,
 ) -> GRPOTrainer:
-    """TRL's trainer, which tells `reporter` of its steps and ends with the budget."""
+    """TRL's trainer, which reports to `reporter` and ends with the budget."""
     import torch
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOTrainer
 
     class Keeper(TrainerCallback):  # type: ignore[misc]
-        """Keeps to the budget, and SIGTERM away from where it would leave half an update."""
+        """Enforces the budget, and holds SIGTERM back during an update."""
 
         def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
             budget.interruptible = False
@@ -359,7 +359,7 @@ def learner(
 
         def on_step_end(self, args: Any, state: Any, control: Any, **__: Any) -> None:
             budget.step = state.global_step // params.minibatches
-            if budget.stopped:  # it came where it was only noted, or somebody swallowed it
+            if budget.stopped:  # SIGTERM came during an update, or a library swallowed Stopped
                 raise Stopped
             control.should_training_stop |= budget.spent
 
@@ -382,7 +382,7 @@ def learner(
 
 
 def moved(reporter: Reporter) -> None:
-    """Give up where nothing can be learned.
+    """Give up if there is nothing to learn.
 
     Raises:
         Failed: all answers so far have earned the same.
@@ -399,7 +399,7 @@ def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter)
 
     Raises:
         Failed: no further step can be made.
-        Cancelled: nobody wants the result.
+        Cancelled: the result is no longer wanted.
     """
     import torch
 

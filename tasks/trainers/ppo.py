@@ -38,7 +38,7 @@ from _program import Budget, Config, Moves, ProgressFile, Refused, leave, main, 
 
 @dataclass(frozen=True)
 class Params:
-    """What may be tuned: `params` in config.json. Counts are >= 1, the other numbers >= 0."""
+    """The tunable parameters: `params` in config.json. Integers are >= 1, other numbers >= 0."""
 
     learning_rate: float = 1e-3
     num_envs: int = 8
@@ -62,16 +62,16 @@ class Params:
     hidden: int = 64
     """Width of the two hidden layers, of actor and critic each."""
     anneal: bool = True
-    """Lower the learning rate linearly to 0 over the budget."""
+    """Decay the learning rate linearly to 0 over the budget."""
     normalize_observations: bool = False
-    """Standardise observations by their mean and variance so far; `act` uses the last ones, frozen."""
+    """Standardise observations by their running mean and variance, which `act` uses frozen."""
     normalize_rewards: bool = False
-    """Divide what the critic learns by the spread of discounted returns so far."""
+    """Divide rewards by the running standard deviation of discounted returns."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What fixes the form of the networks: kept in the checkpoint, so that `act` builds the same ones.
+    """The sizes of the networks, stored in the checkpoint so that `act` builds the same ones.
 
     `observations` counts the numbers of one flattened observation; `actions` those of a Box action, or the
     choices of a Discrete one, whose first is `start`.
@@ -95,7 +95,7 @@ def mlp(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
 
 
 class Moments(nn.Module):
-    """Mean and variance of everything seen so far, of D numbers each."""
+    """Running mean and variance of D numbers."""
 
     mean: Tensor
     variance: Tensor
@@ -109,7 +109,7 @@ class Moments(nn.Module):
 
     @torch.no_grad()
     def merge(self, batch: Tensor) -> None:
-        """Add (B, D) to what was seen."""
+        """Add a batch (B, D)."""
         self.count += len(batch)
         share = len(batch) / self.count.float()
         change = batch.mean(0) - self.mean
@@ -124,7 +124,7 @@ class Moments(nn.Module):
 class Agent(nn.Module):
     """Actor, critic, and moments of observations. B: any batch shape, D: observation, A: Box action.
 
-    `read` comes first; everything else takes observations as it gives them.
+    All methods but `read` take observations as `read` returns them.
     """
 
     low: Tensor
@@ -133,7 +133,7 @@ class Agent(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
-        # A nearly uniform first policy: what it prefers should come from rewards, not from its first weights.
+        # A nearly uniform first policy: preferences should come from rewards, not from initial weights.
         self.actor = mlp(shape.observations, shape.hidden, shape.actions, gain=0.01)
         self.critic = mlp(shape.observations, shape.hidden, 1, gain=1.0)
         box = 0 if shape.discrete else shape.actions
@@ -144,7 +144,7 @@ class Agent(nn.Module):
         self.moments = Moments(shape.observations)
 
     def read(self, observations: Tensor) -> Tensor:
-        """Observations as the networks take them, standardised if so configured."""
+        """Observations for the networks, standardised if so configured."""
         if not self.shape.normalize_observations:
             return observations
         return ((observations - self.moments.mean) / self.moments.spread).clamp(-10.0, 10.0)
@@ -155,9 +155,9 @@ class Agent(nn.Module):
         return values
 
     def choose(self, observations: Tensor, mode: Tensor | None = None) -> Tensor:
-        """Actions as the policy means them, unclipped: (B, D) -> (B) if Discrete, (B, A) if Box.
+        """Unclipped actions, (B, D) -> (B) if Discrete, (B, A) if Box.
 
-        They are sampled; where `mode` (B, 1) is true, the policy's most likely ones.
+        They are sampled; where `mode` (B, 1) is true, the most likely ones are taken.
         """
         output: Tensor = self.actor(observations)
         if self.shape.discrete:
@@ -169,7 +169,7 @@ class Agent(nn.Module):
         return answer.argmax(-1) if self.shape.discrete else answer
 
     def playable(self, actions: Tensor) -> NDArray[Any]:
-        """Those actions as the environment takes them: counted from `start`, or clipped to the bounds."""
+        """Actions for the environment: counted from `start`, or clipped to the bounds."""
         if self.shape.discrete:
             return (actions + self.shape.start).cpu().numpy()
         return actions.double().clamp(self.low, self.high).cpu().numpy()
@@ -186,7 +186,7 @@ class Agent(nn.Module):
 
 
 def save(path: Path, agent: Agent, step: int) -> None:
-    """Write numbers and CPU tensors, readable with `weights_only=True`; never half of them under `path`."""
+    """Write numbers and CPU tensors, readable with `weights_only=True`; atomic."""
     tensors = {name: tensor.cpu() for name, tensor in agent.state_dict().items()}
     partial = path.with_suffix(".partial")
     torch.save({"format": 1, "step": step, **asdict(agent.shape), **tensors}, partial)
@@ -209,21 +209,21 @@ def flat(observations: NDArray[Any]) -> Tensor:
 
 @dataclass
 class Lanes:
-    """N environments side by side, and what is under way in them."""
+    """N environments side by side, and the state of their current episodes."""
 
     envs: list[gym.Env[Any, Any]]
     observations: Tensor
-    """Where every lane stands, (N, D)."""
+    """The latest of every lane, (N, D)."""
     running: NDArray[np.float64]
-    """Raw, undiscounted return of the episode under way, (N)."""
+    """Raw, undiscounted return of the current episode so far, (N)."""
     discounted: NDArray[np.float64]
-    """The same with rewards of the past discounted: its spread is the scale of what the critic learns, (N)."""
+    """The same with past rewards discounted, (N); its spread is the scale of the critic's targets."""
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
     """Raw returns of the latest finished episodes."""
 
 
 def start(problem: dict[str, Any], num_envs: int, seed: int) -> Lanes:
-    """Make the environments and reset each with a seed of its own, which no neighbouring run shares."""
+    """Make the environments, and reset each with its own seed, which no neighbouring run shares."""
     limit = problem.get("max_episode_steps")
     made = (
         gym.make(problem["id"], max_episode_steps=limit, **problem.get("kwargs", {})) for _ in range(num_envs)
@@ -265,19 +265,19 @@ class Rollout:
     values: Tensor
     """The critic's, of `observations`."""
     next_values: Tensor
-    """The critic's, of where each step led: the true last observation, where an episode ended."""
+    """The critic's, of the observation after each step: the true last one, where an episode ended."""
     rewards: Tensor
     discounted: Tensor
-    """Return so far of each episode under way, with the rewards of its past discounted."""
+    """Return so far of each current episode, with past rewards discounted."""
     terminated: Tensor
-    """1.0 where the episode came to its end, so that nothing more is earned."""
+    """1.0 where the episode terminated, so that nothing more is earned."""
     ended: Tensor
-    """1.0 where it came to its end or was cut off, so that the next row belongs to another one."""
+    """1.0 where it terminated or was truncated, so that the next row belongs to another episode."""
 
 
 @torch.no_grad()
 def rollout(lanes: Lanes, agent: Agent, params: Params, steps: int, budget: Budget) -> Rollout | None:
-    """Play so many steps in every lane; None when time ran out on the way."""
+    """Play `steps` steps in every lane; None when the time runs out on the way."""
     device, count = agent.log_std.device, len(lanes.envs)
     raw, read, actions, cut_off = [], [], [], []
     rewards, discounted, terminated, ended = (np.zeros((steps, count), np.float32) for _ in range(4))
@@ -304,7 +304,7 @@ def rollout(lanes: Lanes, agent: Agent, params: Params, steps: int, budget: Budg
             arrived.append(seen)
         lanes.observations = flat(np.stack(arrived))
         budget.step += count
-    # The critic speaks once, of all rows together: far cheaper than once per step.
+    # One call of the critic for all rows is far cheaper than one per step.
     seen, chosen = torch.stack(read), torch.stack(actions)
     values = agent.value(seen)
     next_values = torch.cat([values[1:], agent.value(agent.read(lanes.observations.to(device)))[None]])
@@ -327,19 +327,19 @@ def moves(lanes: Lanes, agent: Agent, actions: Tensor) -> list[Any]:
 def gae(batch: Rollout, rewards: Tensor, gamma: float, gae_lambda: float) -> Tensor:
     """Generalised advantage estimates, (T, N): Schulman et al. 2016, arXiv:1506.02438.
 
-    An episode that was cut off would have gone on, so the critic's word stands for the rest of it; one that
-    terminated earns nothing more. Across either, no advantage flows back out of the next episode.
+    A truncated episode would have gone on, so it is bootstrapped from the critic; a terminated one earns nothing more.
+    No advantage flows back from the next episode.
     """
     errors = (rewards + gamma * (1 - batch.terminated) * batch.next_values - batch.values).cpu().numpy()
     carry = (gamma * gae_lambda * (1 - batch.ended)).cpu().numpy()
     advantages, later = np.empty_like(errors), np.zeros_like(errors[0])
-    for t in reversed(range(len(errors))):  # in numpy: so many small steps, each of them nearly free there
+    for t in reversed(range(len(errors))):  # in numpy, where small steps are nearly free
         advantages[t] = later = errors[t] + carry[t] * later
     return torch.from_numpy(advantages).to(batch.values.device)
 
 
 def minibatches(rows: Sequence[Tensor], params: Params) -> Iterator[tuple[Tensor, ...]]:
-    """Every row (T, N, ...) once per epoch, in a new order each time: (B, ...) of each."""
+    """Minibatches (B, ...) of rows (T, N, ...), reshuffled in each epoch."""
     flattened = [part.flatten(0, 1) for part in rows]
     for _ in range(params.epochs):
         order = torch.randperm(len(flattened[0])).to(flattened[0].device)
@@ -354,7 +354,7 @@ def update(
     params: Params,
     budget: Budget,
 ) -> dict[str, float]:
-    """Improve actor and critic on one rollout; diagnostics of the last gradient step."""
+    """Improve actor and critic on one rollout; returns diagnostics of the last gradient step."""
     advantages = gae(batch, rewards, params.gamma, params.gae_lambda)
     gains = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
     targets = advantages + batch.values
@@ -372,7 +372,7 @@ def update(
         loss = policy_loss + params.value_coef * value_loss - params.entropy * entropy.mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        # One NaN would spread to every weight and waste the rest of the budget: fail here instead.
+        # A NaN would spread to every weight and waste the rest of the budget: fail here instead.
         nn.utils.clip_grad_norm_(agent.parameters(), params.max_grad_norm, error_if_nonfinite=True)
         optimizer.step()
         metrics = {"entropy/mean": entropy.mean().detach(), "kl/mean": (ratio - 1 - change).mean().detach()}

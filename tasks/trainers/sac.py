@@ -41,14 +41,14 @@ from _program import Config, Moves, ProgressFile, Refused, leave, main, parse, u
 
 @dataclass(frozen=True)
 class Params:
-    """What may be tuned: `params` in config.json. Counts are >= 1, the other numbers >= 0."""
+    """The tunable parameters: `params` in config.json. Integers are >= 1, other numbers >= 0."""
 
     learning_rate: float = 1e-3
-    """Of the actor, the critics and the temperature alike."""
+    """Of actor, critics and temperature."""
     batch: int = 128
-    """Transitions per gradient step, drawn from all that are remembered."""
+    """Transitions per gradient step, drawn from the replay memory."""
     tau: float = 0.005
-    """How far the critics' copies, which give the targets, follow at each gradient step; at most 1."""
+    """How far the target critics follow at each gradient step; at most 1."""
     gamma: float = 0.99
     """Discount per step, at most 1."""
     updates_per_step: float = 1.0
@@ -56,14 +56,14 @@ class Params:
     random_steps: int = 1000
     """Steps of uniformly random actions before learning begins."""
     buffer: int = 200_000
-    """Transitions that are remembered; then the oldest make room."""
+    """Size of the replay memory; the oldest transitions are overwritten."""
     hidden: int = 64
     """Width of the two hidden layers, of actor and critics each."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What fixes the form of the actor: kept in the checkpoint, so that `act` builds the same one.
+    """The sizes of the actor, stored in the checkpoint so that `act` builds the same one.
 
     `observations` and `actions` count the numbers of a flattened one.
     """
@@ -112,19 +112,19 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def choose(self, observations: Tensor, mode: Tensor | None = None) -> Tensor:
-        """Sampled actions to play, (B, D) -> (B, A); where `mode`, (B, 1), is true, the middle ones."""
+        """Sampled actions, (B, D) -> (B, A); where `mode` (B, 1) is true, the mean ones."""
         mean, log_std = self.gaussian(observations)
         sampled = mean + log_std.exp() * torch.randn_like(mean)
         return (sampled if mode is None else torch.where(mode, mean, sampled)).tanh()
 
     def playable(self, actions: Tensor) -> NDArray[np.float64]:
-        """Those actions as the environment takes them, stretched from [-1, 1] to the bounds."""
+        """Actions for the environment, scaled from [-1, 1] to the bounds."""
         stretched = self.low + (actions.double() + 1) / 2 * (self.high - self.low)
         return stretched.clamp(self.low, self.high).cpu().numpy()
 
 
 class Critics(nn.Module):
-    """Two critics in one: each layer multiplies both at once, which spares half of the calls."""
+    """Two critics in one: each layer multiplies both at once, which halves the calls."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Critics(nn.Module):
             self.biases.append(nn.Parameter(torch.empty(2, 1, outputs).uniform_(-reach, reach)))
 
     def forward(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """What each critic expects from here on: (B, D) and (B, A) -> (2, B)."""
+        """The value of each critic: (B, D) and (B, A) -> (2, B)."""
         values = torch.cat([observations, actions], -1).expand(2, -1, -1)
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             values = torch.baddbmm(bias, values.relu() if layer else values, weight)
@@ -144,7 +144,7 @@ class Critics(nn.Module):
 
 
 class Memory:
-    """Transitions, the parts of each side by side in one row, so that a draw is a single look-up."""
+    """The replay memory: a transition per row, its parts side by side, so that a draw is a single look-up."""
 
     def __init__(self, capacity: int, policy: Policy) -> None:
         self.parts = [policy.shape.observations, policy.shape.actions, policy.shape.observations, 1, 1]
@@ -152,23 +152,23 @@ class Memory:
         self.written = 0
 
     def add(self, *parts: Tensor) -> None:
-        """Write one transition over the oldest: its parts in order, (1, ...) each."""
+        """Overwrite the oldest transition; parts are (1, ...) each, in order."""
         self.rows[self.written % len(self.rows)] = torch.cat(parts, -1)[0]
         self.written += 1
 
     def draw(self, batch: int) -> tuple[Tensor, ...]:
-        """`batch` rows, each drawn from all: where from (B, D), action (B, A), where to, reward, terminated."""
+        """`batch` random rows: observation (B, D), action (B, A), next observation, reward, terminated."""
         which = torch.randint(min(self.written, len(self.rows)), (batch,)).to(self.rows.device)
         return torch.split(self.rows[which], self.parts, dim=-1)
 
 
 class Learner:
-    """What is learned, and what it is learned with: nothing is known yet, and nothing remembered."""
+    """Policy, critics, targets, temperature and optimizer, untrained, with an empty memory."""
 
     def __init__(self, policy: Policy, params: Params, capacity: int) -> None:
         self.policy, self.memory = policy, Memory(capacity, policy)
         self.critics = Critics(policy.shape).to(policy.low.device)
-        # The copies follow slowly, so that what is learned towards does not run away.
+        # Slowly following copies keep the learning targets stable.
         self.targets = copy.deepcopy(self.critics).requires_grad_(False)
         self.log_temperature = torch.zeros((), device=policy.low.device, requires_grad=True)
         learned = [*policy.parameters(), *self.critics.parameters(), self.log_temperature]
@@ -176,13 +176,13 @@ class Learner:
 
 
 def improve(learner: Learner, params: Params) -> dict[str, float]:
-    """One gradient step for critics, actor and temperature on a draw of memories; its diagnostics."""
+    """One gradient step for critics, actor and temperature on a draw from memory; returns diagnostics."""
     policy, critics, targets = learner.policy, learner.critics, learner.targets
     observations, actions, later, rewards, terminated = learner.memory.draw(params.batch)
     temperature = learner.log_temperature.exp()
     with torch.no_grad():
-        # The lesser of two opinions, because an actor seeks out whatever one critic overrates. An episode that
-        # was cut off would have gone on: only one that terminated earns nothing more.
+        # The lesser of two values, because an actor exploits whatever one critic overestimates. A truncated
+        # episode would have gone on: only a terminated one earns nothing more.
         next_actions, next_logs = policy.sample(later)
         worth = targets(later, next_actions).amin(0) - temperature * next_logs
         goals = rewards[:, 0] + params.gamma * (1 - terminated[:, 0]) * worth
@@ -194,10 +194,10 @@ def improve(learner: Learner, params: Params) -> dict[str, float]:
     heat_loss = temperature * (policy.shape.actions - logs.detach().mean())
 
     learner.optimizer.zero_grad()
-    # Each loss may move its own part only: the actor must not bend the critics to please it.
+    # Each loss moves its own part only: the actor must not change the critics.
     critic_loss.backward(inputs=list(critics.parameters()))
     (actor_loss + heat_loss).backward(inputs=[*policy.net.parameters(), learner.log_temperature])
-    if not math.isfinite(critic_loss.item()):  # it would spread to every weight: fail before it does
+    if not math.isfinite(critic_loss.item()):  # before it spreads to every weight
         raise RuntimeError("the critics' loss is non-finite: lower learning_rate, or scale the rewards")
     learner.optimizer.step()
     with torch.no_grad():
@@ -208,7 +208,7 @@ def improve(learner: Learner, params: Params) -> dict[str, float]:
 
 
 def save(path: Path, policy: Policy, step: int) -> None:
-    """Write numbers and CPU tensors, readable with `weights_only=True`; never half of them under `path`."""
+    """Write numbers and CPU tensors, readable with `weights_only=True`; atomic."""
     tensors = {name: tensor.cpu() for name, tensor in policy.state_dict().items()}
     partial = path.with_suffix(".partial")
     torch.save({"format": 1, "step": step, **asdict(policy.shape), **tensors}, partial)
