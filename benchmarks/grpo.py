@@ -38,8 +38,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 import environments
-from environments import plugins
-from tasks.store.workspace import TRAINERS
+from tasks.store.workspace import trainer_files
 
 WARM_UP = 100
 """Optimiser steps: enough for answers of an ordinary length."""
@@ -103,7 +102,9 @@ def main() -> None:
 def measure(rounds: int, steps: int) -> Figures:
     """Each figure by program: median, smallest and largest."""
     settings = environments.load(environments.find("arithmetic"))
-    programs = {OURS: (plugins.folder(TRAINERS) / "grpo.py").read_text(), BARE: PROGRAM}
+    programs = {
+        OURS: {name: path.read_text() for path, name in trainer_files("grpo")}, BARE: {"train.py": PROGRAM},
+    }  # fmt: skip
     taken: list[dict[str, Training]] = []
     with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
         data = prepared(settings.folder / "prepare.py", Path(folder))
@@ -144,7 +145,7 @@ class Training:
     """In bytes."""
 
 
-def train(program: str, config: Figures, place: Path) -> Training:
+def train(program: dict[str, str], config: Figures, place: Path) -> Training:
     """Run a program to its end.
 
     Raises:
@@ -152,7 +153,8 @@ def train(program: str, config: Figures, place: Path) -> Training:
     """
     shutil.rmtree(place, ignore_errors=True)
     (place / "out").mkdir(parents=True)
-    (place / "train.py").write_text(program)
+    for name, text in program.items():
+        (place / name).write_text(text)
     (place / "config.json").write_text(json.dumps(config | {"out": str(place / "out")}))
     marks: dict[int, tuple[float, float]] = {}
     began, ended = time.perf_counter(), 0

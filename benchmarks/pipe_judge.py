@@ -28,6 +28,7 @@ import os
 import random
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -42,7 +43,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 import environments
-from environments import Environment
+from environments import Environment, plugins
 from environments.judges import Candidate, Exam
 from environments.judges.control import Control
 from environments.score import Score
@@ -50,9 +51,11 @@ from environments.space import Value
 from tasks.evaluate import judge_run
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation, findings
-from tasks.store.workspace import TrialDir, baseline_files
+from tasks.store.workspace import TRAINERS, TrialDir, baseline_files
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
+
+sys.path.append(str(plugins.folder(TRAINERS)))  # as in a workspace, where ppo finds _program.py beside it
 
 if TYPE_CHECKING:
     import gymnasium

@@ -1,7 +1,7 @@
-"""Run -> Score: start the candidate, hand it to the environment's judge, and bring back what the judge says.
+"""Run -> Score: start the candidate, hand it to the environment's judge, and return the judge's score.
 
 The judge talks to the candidate over pipes and sets its deadlines; this module owns the process. A candidate that
-answers wrongly, late or not at all has no score, and the reason says why.
+answers wrongly, late or not at all gets a missing score with the reason.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def evaluate(
     at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int, use: Use,
     slot: Slot,
 ) -> Score:  # fmt: skip
-    """The judged score of a finished run; a crashed one has none, and a finished trial is never judged again."""
-    if known := workspace.settled(place, at.part):
-        return known[1]
+    """The judged score of a run; missing for a crashed one. A finished trial is never judged again."""
+    if settled := workspace.settled(place, at.part):
+        return settled[1]
     return judge_run(at.marker, environment, isolation, place, run, seed, slot, use)
 
 
@@ -46,7 +46,7 @@ def judge_run(
     marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
     slot: Slot = NOWHERE, use: Use = "search",
 ) -> Score:  # fmt: skip
-    """Judge one run on units drawn from `seed`. Whatever the candidate does, the answer is a Score.
+    """Judge one run on units drawn from `seed`. Whatever the candidate does, the result is a Score.
 
     Raises:
         CannotStart: no process could be started.
@@ -55,7 +55,7 @@ def judge_run(
         return Score.missing(run.error or run.status, environment.higher_is_better)
     if changed := _changed(place, run):
         return Score.missing(changed, environment.higher_is_better)
-    if run.isolation != isolation.level:  # it may have been another user's, under another umask
+    if run.isolation != isolation.level:  # it may belong to another user, under another umask
         file_trees.open_to_all(place.out)
     judge = environment.judge
     exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder)
@@ -77,7 +77,7 @@ def judge_run(
                 score = Score.missing(f"{wrong}\n{program.tail()}".rstrip(), environment.higher_is_better)
     except NotAProgram as wrong:
         score = Score.missing(str(wrong), environment.higher_is_better)
-    # Behind walls nobody can have changed anything, and a large checkpoint takes seconds to look through.
+    # In a sandbox nothing can have changed, and hashing a large checkpoint takes seconds.
     changed = _changed(place, run) if isolation.level == "none" else None
     reason = changed or _beyond(score, environment.range) or _unguarded(score, environment)
     if reason:
@@ -86,7 +86,7 @@ def judge_run(
 
 
 def _beyond(score: Score, range: tuple[float, float] | None) -> str | None:
-    """Why a score is none, where one of its units is none that there can be; None otherwise."""
+    """Why a score is impossible: a unit lies outside of the metric's range; None otherwise."""
     for index, unit in enumerate(score.units if range else ()):
         if range and not range[0] <= unit <= range[1]:
             return f"unit {index} scored {unit:g}, outside of the metric's range {list(range)}"
@@ -94,17 +94,17 @@ def _beyond(score: Score, range: tuple[float, float] | None) -> str | None:
 
 
 def _unguarded(score: Score, environment: Environment) -> str | None:
-    """Why a score is none, where a metric that has a guard was not measured; None otherwise."""
+    """Why a score is incomplete: a guarded metric was not measured; None otherwise."""
     for name in environment.guards if score.value is not None else ():
         if name not in score.also:
-            known = environment.judge.measures() is not None
-            remedy = "what is played for it failed" if known else 'write it under "also"'
-            return f"the result says nothing of guard metric {name!r}: {remedy}"
+            measured = environment.judge.measures() is not None
+            remedy = "its own episodes failed" if measured else 'write it under "also"'
+            return f"the result lacks guard metric {name!r}: {remedy}"
     return None
 
 
 def _changed(place: TrialDir, run: Run) -> str | None:
-    """Why what lies there now is not what was trained; None when it is."""
+    """How program or checkpoint differ from what was trained; None if they do not."""
     if run.checkpoint != outputs.checkpoint(place.out):
         return "out/ has changed since the training ended"
     if run.program != workspace.program_digest(place):
@@ -115,7 +115,7 @@ def _changed(place: TrialDir, run: Run) -> str | None:
 
 
 def _view(environment: Environment, place: TrialDir) -> VisiblePaths:
-    """What the candidate may see: a trial's program all that is the trial's, and the evaluation the environment."""
+    """What the candidate may read: a trial's program its trial, an evaluation command the environment."""
     judge = environment.judge
     if judge.runs_in == "workspace":
         return replace(confinement.of(environment, (place.workspace, place.out), ()), network=False)
@@ -128,15 +128,13 @@ def _view(environment: Environment, place: TrialDir) -> VisiblePaths:
 def judge_placeholders(
     environment: Environment, place: TrialDir, seed: int, use: Use = "search"
 ) -> dict[str, object]:
-    """What a judge's command line may name."""
-    named = placeholders(
-        environment, {}, place.out, seed % 2**31
-    )  # what a command's libraries take as a seed
+    """The placeholders of a judge's command line."""
+    named = placeholders(environment, {}, place.out, seed % 2**31)  # the range that most libraries accept
     return {**named, "result": str(place.result.absolute()), "use": use}
 
 
 def check(environment: Environment) -> None:
-    """Refuse a judge whose command line could not be filled in."""
+    """Refuse a judge whose command line cannot be filled in."""
     values = judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
     try:
         workspace.fill(environment.judge.command(), values)
@@ -146,11 +144,11 @@ def check(environment: Environment) -> None:
 
 
 LAST_WORDS = 2**20
-"""Bytes that are taken in after an evaluation command has ended; what it left running may print for ever."""
+"""Bytes read after an evaluation command has ended; a process that it left may print for ever."""
 
 
 class PipedCandidate:
-    """A started program under judgement (see `environments.judges.Candidate`)."""
+    """A started program being judged (see `environments.judges.Candidate`)."""
 
     def __init__(self, program: Program, result: Path) -> None:
         stdin, stdout = program.process.stdin, program.process.stdout
@@ -193,9 +191,7 @@ class PipedCandidate:
     def wait(self, seconds: float) -> int:
         deadline = clock() + seconds
         while (status := self._program.poll(0)) is None:
-            if self._read(
-                2**16
-            ):  # nobody converses: what it prints belongs in the log, and must not fill the pipe
+            if self._read(2**16):  # what it prints belongs in the log, and must not fill the pipe
                 self._program.note(bytes(self._pending))
                 self._pending.clear()
             else:
@@ -211,7 +207,7 @@ class PipedCandidate:
     def _take_until(
         self, complete: Callable[[bytearray], int | None], want: int, seconds: float, late: str
     ) -> bytes:
-        """Read until `complete` tells the length of an answer; what lies beyond it stays for the next."""
+        """Read until `complete` returns the length of an answer; further bytes stay for the next one."""
         interrupt.check()
         deadline = clock() + seconds
         while (length := complete(self._pending)) is None:
@@ -227,7 +223,7 @@ class PipedCandidate:
         return answer
 
     def _read(self, size: int) -> bool | None:
-        """Add up to `size` bytes to what is held: whether any came, or None when there is nothing yet."""
+        """Buffer up to `size` bytes: whether any came, or None when there is nothing yet."""
         try:
             chunk = os.read(self._stdout, size)
         except BlockingIOError:
@@ -236,14 +232,14 @@ class PipedCandidate:
         return bool(chunk)
 
     def _wait(self, selector: selectors.BaseSelector, deadline: float, late: str) -> None:
-        """Wait for the pipe, a little at a time so that its error output keeps flowing into the log."""
+        """Wait for the pipe, in short steps so that error output keeps flowing into the log."""
         while not selector.select(min(max(deadline - clock(), 0), 0.05)):
             self._program.poll(0)
             if clock() >= deadline:
                 raise Misbehaved(late)
 
     def _ended(self) -> str:
-        """Why nobody is at the other end of the pipe."""
+        """Why the pipe is closed."""
         for _ in range(50):  # the pipe closes a moment before the process can be collected
             if (status := self._program.poll(0.02)) is not None:
                 return f"{self._program.describe(status)} under judgement"

@@ -1,7 +1,7 @@
-"""Proposal -> Run: prepare the workspace, run the program within its budget, and say how it ended.
+"""Proposal -> Run: prepare the workspace, run the program within its budget, and record how it ended.
 
-The clock, the budget and the end are the engine's. The program reports progress in out/progress.jsonl and leaves a
-checkpoint in out/; nothing that it prints or reports is a score.
+The engine owns the clock and the budget. The program reports progress in out/progress.jsonl and leaves a checkpoint in
+out/; nothing that it prints or reports is a score.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ from tasks.system.slot import NOWHERE, Slot
 from tasks.trial import TWENTIETHS, Curve, Due, History, Params, Proposal, Run
 
 UNSANDBOXED = (
-    "the edit is refused: it would run without walls, at isolation none (`nightshift doctor` says what this machine "
-    "offers); --allow-unsandboxed runs it all the same"
+    "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
+    "machine offers, --allow-unsandboxed runs it anyway"
 )
 SHUT = (
     "Permission denied", "PermissionError", "No such file", "Read-only file system", "name resolution",
     "Connection refused", "unreachable", "No module named",
 )  # fmt: skip
-"""What programs say at a door that walls may keep shut."""
+"""Typical messages of what a sandbox denies."""
 NAMED = 3
-"""Processes that a reason names; of the others it tells the number."""
+"""Left-over processes that a reason names; the rest are counted."""
 POLL_SECONDS = 0.05
 NO_CHECKPOINT = "left no checkpoint in out/"
 DATA = frozenset({".cfg", ".ini", ".json", ".md", ".toml", ".txt", ".yaml", ".yml"})
-"""Suffixes of files that are settings and no code."""
+"""Suffixes of settings files, which are not code."""
 CANCEL = "cancel"
-"""The file in a program's workspace that asks it to end at once, without a checkpoint, and says why."""
+"""The file in a workspace that asks the program to end without a checkpoint; it contains the reason."""
 
 Look = Callable[[Curve], str | None]
-"""Why a run whose curve this is so far should end now; None to go on."""
+"""Why a run with this curve so far should end now; None to go on."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """When a training is stopped, in place of the environment's own budget; both in seconds."""
+    """Limits in seconds that replace the environment's own budget."""
 
     startup_seconds: float
     budget_seconds: float
@@ -85,11 +85,11 @@ def train(
     """One training run of a proposal, in the trial's directory `place`; a finished trial is never run again.
 
     Args:
-        canceller: Who may end it early, by what `history` shows; None for nobody.
-        spare: Whether it runs to its end all the same, and only says when it would have been cancelled.
+        canceller: Early stopping by comparison with `history`; None for none.
+        spare: Whether to run to the end anyway, and only note when the run would have been cancelled.
     """
-    if known := workspace.settled(place, at.part):
-        return known[0]
+    if settled := workspace.settled(place, at.part):
+        return settled[0]
     look: Look | None = None
     if canceller is not None:
         seen = comparable(history, machine())
@@ -100,7 +100,7 @@ def train(
 
 
 def check(environment: Environment) -> None:
-    """Refuse an environment whose program could not even be started."""
+    """Refuse an environment whose program cannot be started."""
     source = environment.folder / FILE
     plugins.require(environment.trainer, plugins.names(TRAINERS), "trainer", f"{source}: trainer")
     own = environment.program or environment.train_cmd != "python train.py"
@@ -118,7 +118,7 @@ def check(environment: Environment) -> None:
 
 
 def _check_calls(environment: Environment) -> None:
-    """Refuse required calls that the environment's own program does not make: no edit could keep them."""
+    """Refuse required calls that the environment's own program does not make: every edit would lack them."""
     if not environment.required_calls:
         return
     files = workspace.baseline_files(environment)
@@ -126,12 +126,12 @@ def _check_calls(environment: Environment) -> None:
     for call in missing_calls(python, environment.required_calls):
         raise Refused(
             f"{environment.folder / FILE}: required_calls: {call!r} is not called by the program itself "
-            f"({', '.join(python) or 'no Python file'}): correct the name, or leave it out"
+            f"({', '.join(python) or 'no Python file'}): correct the name or remove it"
         )
 
 
 def placeholders(environment: Environment, params: Params, out: Path, seed: int) -> dict[str, object]:
-    """What `train_cmd` may name: every parameter, and the engine's own values (which win)."""
+    """The placeholders of `train_cmd`: every parameter, and the engine's own values (which win)."""
     return {
         **params,
         "seed": seed,
@@ -157,19 +157,18 @@ def run_program(
     spared: bool = False,
     slot: Slot = NOWHERE,
 ) -> Run:
-    """Train once, or until `cut`, of which the program is not told beforehand.
-
-    Whatever the program does, the answer is a Run; only a fault of the machine raises.
+    """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises.
 
     Args:
-        look: Asked at every twentieth of the budget, once anything was reported; its first reason cancels the run.
-        spared: Then note the reason alone, and let the run go on to its end.
+        cut: Stop the program early, without telling it beforehand.
+        look: Called at every twentieth of the budget after the first report; its first reason cancels the run.
+        spared: Only note the reason, and let the run go on to its end.
 
     Raises:
-        CannotStart: no process could be started, or confined; or the program says that the machine is at fault, and
-            is one that no edit can have made say so.
+        CannotStart: no process could be started or sandboxed, or a program that no edit can change blames the machine.
     """
     started, before = time.time(), clock()
+    cut = cut or Cut(environment.startup_seconds, environment.budget_seconds)
     session = _Session(environment, isolation.level, place, slot, cut, look, spared)
     digest: str | None = None
     try:
@@ -207,30 +206,29 @@ def run_program(
     )
 
 
+@dataclass
 class _Session:
-    """One started program and its clock, until it has ended one way or another."""
+    """One started program and its clock."""
 
-    def __init__(
-        self, environment: Environment, level: Level, place: TrialDir, slot: Slot, cut: Cut | None, look: Look | None,
-        spared: bool,
-    ) -> None:  # fmt: skip
-        self.environment = environment
-        self.cut = cut or Cut(environment.startup_seconds, environment.budget_seconds)
-        self.level = level
-        self.place = place
-        self.slot = slot
-        self.look = look
-        self.spared = spared
-        self.progress = Progress(place.progress, environment.metric, environment.budget_steps)
-        self.seconds = 0.0
-        self.startup: float | None = None
-        self.peak_memory: int | None = None
-        self.gpu_memory: tuple[int, ...] | None = None
-        self.error: str | None = None
-        self.failure: Failure | None = None
-        """What it says itself of why it failed, where the engine did not have to stop it."""
-        self.due: Due | None = None
-        self._looked = 0
+    environment: Environment
+    level: Level
+    place: TrialDir
+    slot: Slot
+    cut: Cut
+    look: Look | None
+    spared: bool
+    seconds: float = 0.0
+    startup: float | None = None
+    peak_memory: int | None = None
+    gpu_memory: tuple[int, ...] | None = None
+    error: str | None = None
+    failure: Failure | None = None
+    """Why it failed by its own report, if the engine did not have to stop it."""
+    due: Due | None = None
+    _looked: int = 0
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self.place.progress, self.environment.metric, self.environment.budget_steps)
 
     @property
     def status(self) -> Literal["finished", "cancelled", "crash"]:
@@ -254,7 +252,7 @@ class _Session:
             self.peak_memory = program.peak_memory
             self.gpu_memory = sampler.peaks
             tail = program.tail()
-        if self.status == "cancelled":  # how it took that, and what it left, no longer matters
+        if self.status == "cancelled":  # what it left no longer matters
             return
         out, limits = self.place.out, self.environment.limits
         reason = reason or outputs.fault(out) or outputs.excess(out, limits) or self._missing_checkpoint()
@@ -262,7 +260,7 @@ class _Session:
             self.error = f"{reason}\n{tail}".rstrip() + _hint(self.level, tail)
 
     def _watch(self, program: Program) -> str | None:
-        """Let it run to its own end, the budget's or an early one; why it has not finished, or None."""
+        """Let it run until it ends, its budget ends or it is cancelled; why it has not finished, or None."""
         ready: float | None = None
         while (status := program.poll(POLL_SECONDS)) is None:
             self.progress.read()
@@ -280,7 +278,7 @@ class _Session:
                 self.seconds = clock() - ready
                 return "cancelled"
         self.progress.read()
-        if ready is None and self.progress.ready:  # it was over before anybody looked
+        if ready is None and self.progress.ready:  # it ended before the first poll
             self.startup = 0.0
         if ready is None:
             self.seconds = clock() - program.started
@@ -289,12 +287,12 @@ class _Session:
         return program.describe(status) if status else None
 
     def _passed(self, seconds: float) -> None:
-        """So many seconds of its budget have passed."""
+        """Note how much of the budget has passed."""
         self.seconds, budget = seconds, self.cut.budget_seconds
         self.progress.passed(TWENTIETHS if seconds >= budget else int(seconds * TWENTIETHS / budget))
 
     def _is_cancelled(self) -> bool:
-        """Whether it is to end now, asked at every twentieth but the last, which leaves nothing to save."""
+        """Whether to end now; checked at every twentieth but the last, where nothing is left to save."""
         curve = self.progress.curve
         lengths = range(self._looked + 1, min(len(curve), TWENTIETHS - 1) + 1)
         self._looked = len(curve)
@@ -307,15 +305,15 @@ class _Session:
         return self.status == "cancelled"
 
     def _cancel(self, program: Program) -> None:
-        """Ask it to end, with a file that it finds at its next report; after a grace by SIGTERM, then by the kill."""
+        """Ask it to end with the file `cancel`; after a grace with SIGTERM, then with SIGKILL."""
         assert self.due is not None
         note = self.place.workspace / f".{CANCEL}"
-        with suppress(OSError):  # without walls its workspace may be gone: SIGTERM reaches it all the same
+        with suppress(OSError):  # unsandboxed, it may have removed its workspace: SIGTERM still reaches it
             note.write_text(self.due.reason + "\n")
             note.chmod(0o444)  # whatever the umask: it may run as another user
             note.replace(note.with_name(CANCEL))
         grace = self.environment.grace_seconds
-        with suppress(Stopped):  # at whichever limit: it is ended
+        with suppress(Stopped):  # it exceeded a limit, and has been ended
             deadline = clock() + grace
             while clock() < deadline:
                 if program.poll(POLL_SECONDS) is not None:
@@ -323,13 +321,13 @@ class _Session:
             program.terminate(grace)
 
     def _stop(self, program: Program) -> str | None:
-        """The budget is over: SIGTERM, a grace, and the kill that `Program` ends with."""
+        """End it with its budget: SIGTERM, a grace, and the kill that `Program` ends with."""
         grace = self.environment.grace_seconds
         if not program.terminate(grace):
             return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
         self.progress.read()
         status = program.poll(0)
-        # 143 is how a shell passes on its child's end by SIGTERM.
+        # 143 is a shell's status when SIGTERM ended its child.
         return (
             None
             if status in (0, -signal.SIGTERM, 143)
@@ -351,17 +349,17 @@ class _Session:
 
 
 def _is_beyond_edits(environment: Environment) -> bool:
-    """Whether an edit can change nothing that runs, only settings: then what runs is the environment's own."""
+    """Whether edits can change settings only, so that the code that runs is the environment's own."""
     started = [word for word in environment.train_cmd.split() if not word.startswith("-")][:2]  # python FILE
     names = {Path(word).name for word in started}
     return all(Path(name).suffix in DATA and Path(name).name not in names for name in environment.editable)
 
 
 def _hint(level: Level, tail: str) -> str:
-    """What to think of first when a program speaks of a door that walls keep shut; empty when it does not."""
+    """What the sandbox allows, if the log reads as though it denied something; empty otherwise."""
     if level == "none" or not any(sign in tail for sign in SHUT):
         return ""
-    hint = f"\n(behind walls, {level}: it reads its workspace and what `readable` lists, writes out/ and TMPDIR, "
+    hint = f"\n(sandbox {level}: the program reads its workspace and what `readable` lists, writes out/ and TMPDIR, "
     hint += "and has no network without `network = true`"
     shared = level == "landlock" and ("SemLock" in tail or "/dev/shm" in tail)
     return hint + ("; shared memory needs bwrap)" if shared else ")")

@@ -1,11 +1,10 @@
-"""The no-training control: what a would-be champion scores when it gets next to no time to train.
+"""The no-training control: the score of a candidate champion that gets almost no time to train.
 
-A program may be good without having learned anything: it calls a controller that somebody wrote by hand, carries
-finished weights, plans with a simulator, or trains before its budget begins. Then the gain is no result of training,
-and the trial is not kept (tasks/decide.py), unless the environment allows it. A program that leaves nothing when it
-is stopped so early may be an honest one, which saves at its end alone, or hide; where the environment's own program
-leaves something, an edited one has to. What is *not* caught is one that looks for signs of the control (its folder, an
-early end) and then plays badly.
+A program may score well without learning: a hand-written controller, finished weights, planning with a simulator, or
+training before the budget begins. Its trial is not kept (tasks/decide.py), unless the environment allows it. A program
+that leaves no checkpoint when stopped so early may be honest and save at its end only; where the environment's own
+program leaves one, an edited program must too. A program that detects the control (by its folder or the early end) and
+then plays badly is *not* caught.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from tasks.train import Cut, run_program
 from tasks.trial import Proposal, Run, UntrainedControl
 
 SHARE = 0.01
-"""Of the time that it trained for: one update at most, for a program that looks at the clock only then."""
+"""Of its training time: at most one update, for a program that checks the clock once per update."""
 STARTUP_SHARE = 0.1
-"""Of the time of a program that never says when it is ready, so that its preparations count as training."""
+"""Of the time of a program that never reports `ready`, whose preparations count as training."""
 
 
 @stored("untrained")
@@ -43,11 +42,12 @@ def untrained(
     seed: int,
     slot: Slot,
 ) -> UntrainedControl:
-    """Run the same program, parameters and seed, stop it after a hundredth of the time, and judge what it leaves."""
-    known = workspace.finished(place)  # which need not have asked for it: a verdict may be given anew
-    if known and "untrained" in known.verdict.evidence:
-        seen = known.verdict.evidence["untrained"]
-        return UntrainedControl(Score(seen, higher_is_better=environment.higher_is_better))
+    """Run the same program, parameters and seed, stop it after a hundredth of the time, and judge its checkpoint."""
+    trial = workspace.finished(place)  # it may lack a control: verdicts are sometimes recomputed
+    if trial and "untrained" in trial.verdict.evidence:
+        return UntrainedControl(
+            Score(trial.verdict.evidence["untrained"], higher_is_better=environment.higher_is_better)
+        )
     cut = Cut(_preparations(environment, trained), trained.seconds * SHARE)
 
     def scored(name: str, proposal: Proposal) -> Score:
@@ -57,7 +57,7 @@ def untrained(
             at.marker, environment, isolation, program, aside, proposal, trained.seed, cut, slot=slot
         )
         score = judge_run(at.marker, environment, isolation, aside, run, seed, slot)
-        for large in (aside.out, aside.workspace):  # its logs are enough to understand it by
+        for large in (aside.out, aside.workspace):  # its logs are enough
             file_trees.remove(large)
         return score
 
@@ -68,7 +68,7 @@ def untrained(
 
 
 def _preparations(environment: Environment, trained: Run) -> float:
-    """Seconds before the control's time begins to count: what comes before `ready` is not taken for training."""
+    """Seconds before the control's time begins to count: nothing before `ready` counts as training."""
     if trained.startup is None:
         return min(environment.startup_seconds, trained.seconds * STARTUP_SHARE)
     return environment.startup_seconds

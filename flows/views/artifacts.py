@@ -30,7 +30,7 @@ from flows.views.markdown import code, in_markdown
 from flows.views.status import certificates, urls
 from tasks.deciding.certificate import Certificate, level
 from tasks.describe import UNPROVEN, caution, headline, level_of, mean_of, number, outcome, short_value
-from tasks.plots.progress import draw
+from tasks.plots.progress import draw, png
 from tasks.store import approval, inbox
 from tasks.store.ledger import Ledger
 from tasks.store.provenance import incidents, sources
@@ -148,9 +148,10 @@ class Artifacts:
         """Replace the campaign's progress.png."""
         of, path = self.ledger.environment, self.ledger.path / PICTURE
         name = self.ledger.campaign.name
-        self._picture = draw(
+        picture = draw(
             news.history, name, metric=of.metric, higher_is_better=of.higher_is_better, certificates=news.own
         )
+        self._picture = png(picture)
         temporary = path.with_name(f".{PICTURE}.{os.getpid()}")
         temporary.write_bytes(self._picture)
         temporary.replace(path)

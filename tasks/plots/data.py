@@ -1,4 +1,4 @@
-"""What the picture of a campaign shows at which height: the trials, the champion's level over time, the scale."""
+"""The numbers of a campaign's picture: one point per trial, the champion estimate over time, the range of the axis."""
 
 from __future__ import annotations
 
@@ -7,79 +7,62 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tasks.deciding.standing import standing
-from tasks.trial import History, Trial
+import numpy as np
+from numpy.typing import NDArray
 
-FEW = 5
-"""Scores below which their spread says little about which of them is far out."""
+from tasks.deciding.standing import standing
+from tasks.trial import History, Trial, measured
+
 POINTS = 250
-"""Of the champion's level, at most: of a longer history every second one is asked, or every third."""
+"""Most points of the champion estimate: of a longer history every second or third trial is used."""
 
 
 @dataclass(frozen=True)
-class Placed:
-    """A trial at its height."""
+class PlottedTrial:
+    """A trial and the height of its mark."""
 
     trial: Trial
     at: float | None
-    """The mean over its training runs, or where it was when it was cancelled; None when it has no height."""
+    """Mean over its training runs, or the last report of a cancelled trial; None without either."""
     error: float
-    """Standard error of the mean: over its training runs, or over units where there is a single run; 0: none."""
+    """Standard error of the mean: over training runs, or over units for a single run; 0 if unknown."""
     runs: int
-    """Training runs that the mean is over, its reruns among them."""
+    """Training runs in the mean, reruns included."""
 
 
-def placed(history: History) -> tuple[Placed, ...]:
-    """Every trial at its height, in the order of decision."""
-    values: dict[int, list[float]] = {}
+def plotted(history: History) -> tuple[PlottedTrial, ...]:
+    """Every trial with its height, in the order of decision."""
+    points = []
     for trial in history:
-        own = [(trial.number, score) for score in trial.score.each]
-        for number, score in own + [(rerun.of, rerun.score) for rerun in trial.reruns]:
-            if score.value is not None:
-                values.setdefault(number, []).append(score.value)
-    return tuple(_placed(trial, values.get(trial.number, [])) for trial in history)
+        values = [score.value for score in measured(history, trial.number) if score.value is not None]
+        if trial.verdict.kind == "cancelled":
+            points.append(PlottedTrial(trial, trial.runs[-1].reported, 0.0, 1))
+        elif trial.score.value is None or not values:
+            points.append(PlottedTrial(trial, None, 0.0, len(trial.runs)))
+        else:
+            error = statistics.stdev(values) / math.sqrt(len(values)) if values[1:] else trial.score.se or 0.0
+            points.append(PlottedTrial(trial, statistics.fmean(values), error, len(values)))
+    return tuple(points)
 
 
-def _placed(trial: Trial, values: list[float]) -> Placed:
-    if trial.verdict.kind == "cancelled":
-        return Placed(trial, trial.runs[-1].reported, 0.0, 1)
-    if trial.score.value is None or not values:
-        return Placed(trial, None, 0.0, len(trial.runs))
-    if len(values) == 1:
-        return Placed(trial, values[0], trial.score.se or 0.0, 1)
-    error = statistics.stdev(values) / math.sqrt(len(values))
-    return Placed(trial, math.fsum(values) / len(values), error, len(values))
+def estimates(history: History) -> NDArray[np.float64]:
+    """The champion estimate over time (tasks/deciding/standing.py), in the metric's own sign; empty without scores.
 
-
-def champions(history: History) -> History:
-    """The trials that became champion, in their order: each was kept, and what is kept replaces the one before."""
-    return tuple(trial for trial in history if trial.verdict.kind == "keep")
-
-
-@dataclass(frozen=True)
-class Level:
-    """What was believed of the champion when a trial had been decided, in the metric's own sign."""
-
-    settle: int
-    level: float
-    sd: float
-    """Standard deviation between training runs."""
-
-
-def levels(history: History) -> tuple[Level, ...]:
-    """The champion's level over time, luck allowed for; none while nothing has a score (tasks/deciding/standing.py)."""
-    stride = max(math.ceil(len(history) / POINTS), 1)
-    asked = [*range(0, len(history), stride)]
-    asked += [len(history) - 1] if history and asked[-1] != len(history) - 1 else []
+    Shape (points, 3): place of the trial after which it was made, estimate, standard deviation between training runs.
+    """
     sign = 1 if all(trial.score.higher_is_better for trial in history) else -1
-    found = [(settle, standing(history[: settle + 1])) for settle in asked]
-    known = [Level(settle, sign * one.level, one.sd) for settle, one in found if one is not None]
-    return tuple(one for one in known if math.isfinite(one.level) and math.isfinite(one.sd))
+    stride = max(math.ceil(len(history) / POINTS), 1)
+    rows = []
+    for settle in sorted({*range(0, len(history), stride), *range(len(history))[-1:]}):
+        if estimate := standing(history[: settle + 1]):
+            rows.append((settle, sign * estimate.level, estimate.sd))
+    points = np.array(rows, dtype=np.float64).reshape(-1, 3)
+    return points[np.isfinite(points).all(1)]
 
 
 @dataclass(frozen=True)
 class Window:
-    """The heights that are shown; worse ones are off the scale."""
+    """The range of heights shown; anything else is off the scale."""
 
     low: float
     high: float
@@ -88,36 +71,32 @@ class Window:
         return self.low <= height <= self.high
 
 
-def visible(history: History, higher_is_better: bool, also: Sequence[float] = ()) -> Window:
-    """The heights to show: all of them, unless some are so bad that the others would lie on one line.
+def visible(trials: Sequence[PlottedTrial], higher_is_better: bool, also: Sequence[float] = ()) -> Window:
+    """The range to show: all heights, except those so bad that the others would lie on one line.
 
-    In terms of goodness, the worst quarter is left out, and what lies further below the rest than three times
-    their spread is off the scale. A baseline or former champion may lie much further below: the climb is the story.
+    Off the scale is what lies below the best three quarters by more than three times their spread; for the baseline
+    and champions, whose climb is the story, by more than twenty times.
 
     Args:
-        also: Heights that are no trial's and belong to the story.
+        also: Further heights to show, such as those of fresh runs.
     """
     sign = 1.0 if higher_is_better else -1.0
-    found = sorted(((sign * p.at, p) for p in placed(history) if p.at is not None), key=lambda pair: -pair[0])
-    if not found:
+    points = [(sign * point.at, point) for point in trials if point.at is not None]
+    if not points:
         return Window(0.0, 1.0)
-    rest = [good for good, _ in found[: len(found) - len(found) // 4]]
-    if 1 < len(found) < 4:
-        rest = rest[: len(found) - 1]
-    top, edge = rest[0], rest[-1]
+    ranked = sorted((height for height, _ in points), reverse=True)
+    worst = max(len(ranked) // 4, int(1 < len(ranked) < 4))
+    top, edge = ranked[0], ranked[len(ranked) - worst - 1]
     spread = (top - edge) or abs(edge) or 1.0
-    reach = max(3 * spread, 5 * abs(edge) if len(found) < FEW else 0.0)
+    # The spread of fewer than five scores says little about which of them is far out.
+    reach = max(3 * spread, 5 * abs(edge) if len(ranked) < 5 else 0.0)
     story = max(20 * spread, 10 * abs(top), reach)
-    seen = [
-        (good, one.error)
-        for good, one in found
-        if edge - good <= (story if one.trial.number == 0 or one.trial.verdict.kind == "keep" else reach)
-    ]
-    seen += [(sign * height, 0.0) for height in also if edge - sign * height <= story]
-    floor = max(edge - story, min(good for good, _ in seen) - 1.5 * spread)
-    bottom = max(min(good - error for good, error in seen), floor)
-    most = max([top, *(sign * height for height in also)])
-    ceiling = min(max(good + error for good, error in seen), most + 1.5 * spread)
-    pad = 0.06 * ((ceiling - bottom) or abs(top) or 1.0)
-    low, high = sorted((sign * (bottom - pad), sign * (ceiling + pad)))
+    shown = [sign * height for height in also if edge - sign * height <= story]
+    for height, point in points:
+        is_story = point.trial.number == 0 or point.trial.verdict.kind == "keep"
+        if edge - height <= (story if is_story else reach):
+            error = min(point.error, 1.5 * spread)
+            shown += [height - error, height + error]
+    pad = 0.06 * ((max(shown) - min(shown)) or abs(top) or 1.0)
+    low, high = sorted((sign * (min(shown) - pad), sign * (max(shown) + pad)))
     return Window(low, high)

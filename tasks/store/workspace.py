@@ -14,6 +14,7 @@ trials/0007/
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import stat
@@ -130,9 +131,16 @@ def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
 
 
 def trainer_files(name: str) -> Iterator[tuple[Path, str]]:
-    """A trainer's program, named train.py in a workspace, and the folder `<name>_parts` if there is one."""
+    """A trainer's program, called train.py in a workspace, and what it imports from beside it under its own name.
+
+    That is the private modules of the folder, such as _program.py, and the folder `<name>_parts`.
+    """
     folder = plugins.folder(TRAINERS)
-    yield folder / f"{name}.py", "train.py"
+    program = folder / f"{name}.py"
+    yield program, "train.py"
+    for module in sorted(folder.glob("_[!_]*.py")):
+        if re.search(rf"^from {module.stem} import ", program.read_text(), re.MULTILINE):
+            yield module, module.name
     for part in environments.files(folder / f"{name}_parts"):
         yield part, part.relative_to(folder).as_posix()
 

@@ -1,42 +1,42 @@
-"""GRPO for language models, by TRL: one file, one program, free to edit.
+"""GRPO for language models, by TRL: one program, free to edit.
 
-Group relative policy optimisation: each question is answered several times, `reward` says what each answer earns, and
-answers that earn more than the others of their group become more likely. `prompt` and `reward`, first below, are the
+Group relative policy optimisation: each question is answered several times, `reward` scores each answer, and answers
+that earn more than the others of their group become more likely. `prompt` and `reward`, first below, are the
 problem; the rest reads the configuration, keeps to the budget and saves.
 
     python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/model
 
 Questions are read from `train.jsonl` in the folder `data` of config.json: {"id", "question", "answer"} on a line. The
-parameter `model` is "base" for the folder `base` beside them, or a path, or a model of the Hugging Face hub. What is
-left is a Hugging Face folder of safetensors and tokenizer, with the adapters of a LoRA merged in.
+parameter `model` is "base" for the folder `base` beside them, a path, or a model of the Hugging Face hub. The result is
+a Hugging Face folder of safetensors and tokenizer, with LoRA adapters merged in.
 
-A step is one batch of answers and what is learned from it. Training ends when the budget of seconds or of steps is
-spent, or at once on SIGTERM; each way it saves the model and exits 0. A file `cancel` beside config.json, looked for at
-each report, ends it without a model, with status 42. What it cannot train (an unknown parameter, no questions) exits 2
-with the reason on stderr; a training that failed exits 1 and says why in out/progress.jsonl. On the CPU it takes one
-thread, and a seed and a budget of steps that binds give the same model, bit for bit.
+The contract with the engine (budget, progress lines, exit status) is in _program.py beside this file, which an edit
+cannot change. A step is one batch of answers and what is learned from it. Training ends when the budget of seconds or
+steps is spent, or at once on SIGTERM; either way it saves the model and exits 0. A file `cancel` beside config.json
+ends it at the next report without a model, with status 42. What it cannot train (an unknown parameter, no questions)
+exits 2 with the reason on stderr; a training that failed exits 1 and says why in out/progress.jsonl. On the CPU it
+takes one thread, and a seed and a budget of steps that binds give the same model, bit for bit.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import os
 import re
 import shutil
-import signal
 import sys
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-# Loaded where they are needed: by then SIGTERM is heard, and they have been told to report to nobody.
+from _program import Budget, Config, Failed, ProgressFile, Refused, leave, main, parse, use_cuda
+
+# Imported where needed: after the SIGTERM handler is set and telemetry is switched off.
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -46,49 +46,35 @@ NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 
 
 def prompt(question: str) -> list[dict[str, str]]:
-    """What the model is asked: messages for its chat template."""
+    """The messages for the model's chat template."""
     return [{"role": "user", "content": question}]
 
 
 def reward(question: str, completion: str, answer: str) -> float:
-    """What one answer earns: 1 if its last number is the right one, else 0. Called once for each that differs."""
+    """The reward of an answer: 1 if its last number is right, else 0. Called once per distinct answer."""
     number = last_number(completion)
     return float(number is not None and number == last_number(answer))
 
 
 def last_number(text: str) -> float | None:
-    """By value, so that 07 is 7 and 1,000 is 1000.0; None where there is none."""
+    """The last number in a text by value, so that 07 is 7 and 1,000 is 1000.0; None without any."""
     numbers = NUMBER.findall(text)
     return float(numbers[-1].replace(",", "")) if numbers else None
 
 
-CANCELLED = 42
-"""The exit status of a training that was cancelled."""
 RECENT = 1000
-"""Answers over which the reward is averaged in a report."""
+"""Latest answers over which reports average the reward."""
 UNMOVED = 20
-"""Steps after which a training whose answers all earned the same is given up."""
-
-
-class Refused(Exception):
-    """The configuration asks for what this program cannot do; the message says what to change."""
-
-
-class Failed(Exception):
-    """Training went wrong; the message begins with the kind of failure."""
-
-
-class Cancelled(Exception):
-    """Whoever started this program no longer wants its result."""
+"""Steps after which a training is given up if all answers earned the same."""
 
 
 class Stopped(BaseException):
-    """SIGTERM has come. It passes through whatever was under way, so it is no Exception that might be caught there."""
+    """SIGTERM has come. No Exception, so that no library catches it on its way."""
 
 
 @dataclass(frozen=True)
 class Params:
-    """What may be tuned: `params` in config.json. Counts are >= 1 unless noted, the other numbers >= 0."""
+    """The tunable parameters: `params` in config.json. Integers are >= 1 unless noted, other numbers >= 0."""
 
     model: str = "base"
     learning_rate: float = 1e-5
@@ -97,13 +83,13 @@ class Params:
     group_size: int = 8
     """Answers to each question, at least 2; a step asks batch_size / group_size questions."""
     minibatches: int = 1
-    """Gradient steps per batch. With one, the policy that learns is the one that answered, and nothing is clipped."""
+    """Gradient steps per batch. With one, learning is on-policy and nothing is clipped."""
     micro_batch_size: int = 0
-    """Answers that pass through the model at a time, to save memory; 0: a whole minibatch."""
+    """Answers per pass through the model, to save memory; 0: a whole minibatch."""
     temperature: float = 1.0
-    """Of the answers that are learned from; > 0."""
+    """Sampling temperature in training; > 0."""
     max_completion_length: int = 256
-    """Tokens of an answer, at most."""
+    """Most tokens of an answer."""
     beta: float = 0.0
     """Weight of the KL divergence from the model that training started with."""
     epsilon: float = 0.2
@@ -113,7 +99,7 @@ class Params:
     loss: str = "dapo"
     """How tokens are averaged: "dapo" over the batch, "grpo" over each answer, "dr_grpo" by the longest possible."""
     scale_rewards: str = "group"
-    """What advantages are divided by: the deviation of the rewards in the "group", in the "batch", or "none"."""
+    """Whose standard deviation of rewards advantages are divided by: "group", "batch" or "none"."""
     weight_decay: float = 0.0
     adam_beta2: float = 0.99
     """Less than 1."""
@@ -121,41 +107,26 @@ class Params:
     warmup_steps: int = 5
     """Gradient steps over which the learning rate rises; may be 0."""
     anneal: bool = True
-    """Lower the learning rate linearly to 0 over the budget."""
+    """Decay the learning rate linearly to 0 over the budget."""
     lora_rank: int = 0
-    """Rank of the adapters on all linear layers, which alone are trained; 0: every weight is."""
+    """Rank of LoRA adapters on all linear layers; 0: train every weight."""
     gradient_checkpointing: bool = False
-    """Compute activations twice, to save memory."""
+    """Recompute activations, to save memory."""
 
     @classmethod
     def parse(cls, given: dict[str, Any]) -> Params:
-        known: dict[str, Any] = {parameter.name: parameter.default for parameter in fields(cls)}
-        for name, value in given.items():
-            if name not in known:
-                raise Refused(f"unknown parameter {name!r}; known are {', '.join(known)}")
-            kind = type(known[name])
-            if type(value) is not kind and not (kind is float and type(value) is int):
-                raise Refused(f"{name} must be of type {kind.__name__}, got {value!r}")
-            if name in CHOICES and value not in CHOICES[name]:
-                raise Refused(f"{name} must be one of {', '.join(CHOICES[name])}, got {value!r}")
-            low = LEAST.get(name, int(kind is int))
-            if kind in (int, float) and not (low <= value < math.inf):
-                raise Refused(f"{name} must be finite and at least {low:g}, got {value!r}")
-        return cls(**given)._divided()
-
-    def _divided(self) -> Params:
-        for whole, part in (("batch_size", "group_size"), ("batch_size", "minibatches")):
-            if getattr(self, whole) % getattr(self, part):
-                raise Refused(
-                    f"{whole} must be a multiple of {part}, got {getattr(self, whole)}, {getattr(self, part)}"
-                )
-        if self.minibatch_size % self.micro:
+        params = parse(cls, given, least=LEAST, choices=CHOICES)
+        for name in ("group_size", "minibatches"):
+            if params.batch_size % getattr(params, name):
+                size = getattr(params, name)
+                raise Refused(f"batch_size must be a multiple of {name}, got {params.batch_size}, {size}")
+        if params.minibatch_size % params.micro:
             raise Refused(
-                f"micro_batch_size must divide a minibatch, of {self.minibatch_size}, got {self.micro_batch_size}"
+                f"micro_batch_size must divide a minibatch, of {params.minibatch_size}, got {params.micro_batch_size}"
             )
-        if self.adam_beta2 >= 1:
-            raise Refused(f"adam_beta2 must be less than 1, got {self.adam_beta2}")
-        return self
+        if params.adam_beta2 >= 1:
+            raise Refused(f"adam_beta2 must be less than 1, got {params.adam_beta2}")
+        return params
 
     @property
     def minibatch_size(self) -> int:
@@ -171,44 +142,21 @@ CHOICES = {"loss": ("dapo", "grpo", "dr_grpo", "bnpo"), "scale_rewards": ("group
 LEAST = {"group_size": 2, "micro_batch_size": 0, "warmup_steps": 0, "lora_rank": 0, "temperature": 1e-3}
 
 
-class Budget:
-    """The clock of one training: seconds since it began, and steps. `stop` is told of SIGTERM."""
+class InterruptibleBudget(Budget):
+    """A budget that SIGTERM may end within a step, while `interruptible`."""
 
-    def __init__(self, seconds: float, steps: int) -> None:
-        if not seconds > 0 or steps < 0:
-            raise Refused(f"budget_seconds must be > 0 and budget_steps >= 0, got {seconds} and {steps}")
-        self.seconds, self.steps = seconds, steps
-        self.step, self.began = 0, time.monotonic()
-        self.stopped, self.interruptible = False, False
+    interruptible = False
 
     def stop(self, *_: object) -> None:
-        """Spend what is left: at once where that breaks nothing. Takes what a signal handler is given."""
-        self.stopped = True
+        super().stop()
         if self.interruptible:
             self.interruptible = False  # once: a second one must not break into the saving
             raise Stopped
 
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.began
-
-    @property
-    def spent(self) -> bool:
-        return self.stopped or self.elapsed >= self.seconds or 0 < self.steps <= self.step
-
-    @property
-    def fraction(self) -> float:
-        """The spent part, in [0, 1], of whichever of seconds and steps goes faster."""
-        by_seconds, by_steps = self.elapsed / self.seconds, self.step / self.steps if self.steps else 0.0
-        # Where steps count, seconds have to lead clearly: they differ from run to run, and a slow start must
-        # not make a run irreproducible that its steps will end.
-        ahead = by_seconds > by_steps + (0.1 if self.steps else 0.0)
-        return min(1.0, by_seconds if ahead else by_steps)
-
 
 @dataclass
 class Rewards:
-    """What the answers earned, batch by batch; each one that differs is scored once."""
+    """The rewards of all answers; each distinct one is scored once."""
 
     score: Callable[[str, str, str], float] = field(default_factory=lambda: lru_cache(2**17)(reward))
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -219,9 +167,9 @@ class Rewards:
     def earned(
         self, completions: Sequence[Any], question: Sequence[str], answer: Sequence[str], **_: object
     ) -> list[float]:
-        """The rewards of a batch, as TRL asks for them: completions are messages, the rest columns of the rows."""
-        said = [completion[0]["content"] for completion in completions]
-        earned = [float(self.score(*one)) for one in zip(question, said, answer, strict=True)]
+        """TRL's reward function: completions are messages, the rest columns of the rows."""
+        replies = [completion[0]["content"] for completion in completions]
+        earned = [float(self.score(*row)) for row in zip(question, replies, answer, strict=True)]
         if not all(map(math.isfinite, earned)):
             raise Failed("diverged: reward() returned a number that is not finite")
         self.recent.extend(earned)
@@ -235,39 +183,29 @@ class Rewards:
 
 
 class Reporter:
-    """Writes the lines of progress.jsonl; at most five times a second, and at the end."""
+    """Turns what TRL logs into reports."""
 
-    def __init__(self, progress: TextIO, budget: Budget, rewards: Rewards) -> None:
-        self.progress, self.budget, self.rewards = progress, budget, rewards
+    def __init__(self, progress: ProgressFile, rewards: Rewards) -> None:
+        self.progress, self.rewards = progress, rewards
         self.metrics: dict[str, float] = {}
-        self._reported = 0.0
 
     def take(self, logs: dict[str, Any]) -> None:
         """Take in what TRL logged of a gradient step.
 
         Raises:
             Failed: training has diverged.
-            Cancelled: it is wanted no more.
+            Cancelled: the result is no longer wanted.
         """
         for name in ("loss", "grad_norm"):
             if not math.isfinite(logs.get(name, 0.0)):
-                raise Failed(f"diverged: {name} is {logs[name]} at step {self.budget.step}")
-        known = {name: logs[key] for key, name in METRICS.items() if logs.get(key) is not None}
-        self.metrics |= known
-        if self.budget.elapsed - self._reported >= 0.2:
+                raise Failed(f"diverged: {name} is {logs[name]} at step {self.progress.budget.step}")
+        self.metrics |= {name: logs[key] for key, name in METRICS.items() if logs.get(key) is not None}
+        if self.progress.due:
             self.report()
 
     def report(self) -> None:
-        self._reported = self.budget.elapsed
-        line = {
-            "elapsed": self._reported,
-            "step": self.budget.step,
-            "step_target": self.budget.steps or None,
-        }
-        metrics = {"pass@1": self.rewards.mean, **self.metrics} if self.rewards.count else self.metrics
-        self.progress.write(json.dumps({**line, "metrics": metrics}) + "\n")
-        if Path("cancel").exists():
-            raise Cancelled
+        scored = {"pass@1": self.rewards.mean} if self.rewards.count else {}
+        self.progress.report(scored | self.metrics)
 
 
 METRICS = {
@@ -283,11 +221,11 @@ METRICS = {
     "grad_norm": "gradient/norm",
     "learning_rate": "learning_rate",
 }
-"""What TRL logs, and how it is called in a report."""
+"""TRL's names of metrics, and ours."""
 
 
 def questions(path: Path) -> list[dict[str, Any]]:
-    """The rows of train.jsonl, as TRL takes them."""
+    """The rows of train.jsonl in TRL's form."""
     if not path.is_file():
         raise Refused(f"there are no questions at {path}: prepare the environment first")
     rows = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
@@ -300,9 +238,9 @@ def questions(path: Path) -> list[dict[str, Any]]:
 
 
 def alone(local: bool) -> Path:
-    """Keep the libraries from reporting to anybody, and their caches in a folder of ours.
+    """Switch off the libraries' telemetry, and put their caches in a scratch folder; they are offline if `local`.
 
-    Read by them when they are imported, so this comes first. What they would look up is found offline if `local`.
+    Must run before they are imported.
     """
     scratch = Path(tempfile.mkdtemp(prefix="grpo-"))
     for name in ("HF_HUB_DISABLE_TELEMETRY", "DO_NOT_TRACK", "DISABLE_MLFLOW_INTEGRATION"):
@@ -316,31 +254,19 @@ def alone(local: bool) -> Path:
 
 
 def source(name: str, data: Path) -> str:
-    """Where the model is that training starts from: a folder, or a name on the hub."""
-    found = data / "base" if name == "base" else Path(name)
-    if found.is_dir():
-        return str(found.absolute())
+    """The model that training starts from: a folder, or a name on the hub."""
+    folder = data / "base" if name == "base" else Path(name)
+    if folder.is_dir():
+        return str(folder.absolute())
     if name == "base" or name.startswith(("/", ".")):
-        raise Refused(f"model is {name!r}, and there is no folder {found}")
+        raise Refused(f"model is {name!r}, and there is no folder {folder}")
     return name
 
 
-def on_cuda(device: str) -> bool:
-    import torch
-
-    cuda = device != "cpu" and torch.cuda.is_available()
-    if device == "cuda" and not cuda:
-        raise Refused("device is 'cuda', and torch finds no such GPU: set it to 'auto' or 'cpu'")
-    if not cuda:
-        # Models this small gain nothing from two, and lose much where cores are shared.
-        torch.set_num_threads(1)
-    return cuda
-
-
 def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dtype]:
-    """The model to train, its tokenizer, and the number format in which it came.
+    """The model to train, its tokenizer, and its original number format.
 
-    It is trained in 32 bits, for in 16 the small steps of reinforcement learning are rounded away.
+    Training uses 32 bits: in 16, the small steps of reinforcement learning are rounded away.
     """
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -356,7 +282,7 @@ def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dty
 
 
 def adapted(model: Any, params: Params) -> Any:
-    """The model with adapters, if so configured: they alone are trained."""
+    """The model with LoRA adapters, if so configured."""
     if not params.lora_rank:
         return model
     from peft import LoraConfig, get_peft_model
@@ -366,7 +292,7 @@ def adapted(model: Any, params: Params) -> Any:
 
 
 def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtype) -> None:
-    """Write out/model, the adapters merged in; never half of it under that name."""
+    """Write out/model with adapters merged in; atomic."""
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
     partial = out / ".model"
@@ -377,7 +303,7 @@ def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtyp
 
 
 def settings(params: Params, budget: Budget, seed: int, cuda: bool, scratch: Path) -> GRPOConfig:
-    """What TRL is told. It generates once per batch, and nothing of it is saved or reported by TRL itself."""
+    """TRL's settings: it generates once per batch, and saves and reports nothing itself."""
     import torch
     from trl import GRPOConfig
 
@@ -398,7 +324,7 @@ def settings(params: Params, budget: Budget, seed: int, cuda: bool, scratch: Pat
 
 
 def schedule(params: Params, budget: Budget) -> Callable[[int], float]:
-    """The learning rate's factor at a gradient step: up in a few of them, then down with the budget."""
+    """The learning rate's factor at a gradient step: a warm-up, then decay with the budget."""
 
     def factor(step: int) -> float:
         rising = min(1.0, (step + 1) / (params.warmup_steps + 1))
@@ -413,18 +339,17 @@ def learner(
     rows: list[dict[str, Any]],
     params: Params,
     args: GRPOConfig,
+    budget: InterruptibleBudget,
     reporter: Reporter,
 ) -> GRPOTrainer:
-    """TRL's trainer, which tells `reporter` of its steps and ends with the budget."""
+    """TRL's trainer, which reports to `reporter` and ends with the budget."""
     import torch
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOTrainer
 
-    budget = reporter.budget
-
     class Keeper(TrainerCallback):  # type: ignore[misc]
-        """Keeps to the budget, and SIGTERM away from where it would leave half an update."""
+        """Enforces the budget, and holds SIGTERM back during an update."""
 
         def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
             budget.interruptible = False
@@ -434,7 +359,7 @@ def learner(
 
         def on_step_end(self, args: Any, state: Any, control: Any, **__: Any) -> None:
             budget.step = state.global_step // params.minibatches
-            if budget.stopped:  # it came where it was only noted, or somebody swallowed it
+            if budget.stopped:  # SIGTERM came during an update, or a library swallowed Stopped
                 raise Stopped
             control.should_training_stop |= budget.spent
 
@@ -457,28 +382,27 @@ def learner(
 
 
 def moved(reporter: Reporter) -> None:
-    """Give up where nothing can be learned.
+    """Give up if there is nothing to learn.
 
     Raises:
         Failed: all answers so far have earned the same.
     """
-    rewards, step = reporter.rewards, reporter.budget.step
+    rewards, step = reporter.rewards, reporter.progress.budget.step
     if step == UNMOVED and rewards.low == rewards.high:
         raise Failed(
             f"no learning signal: all {rewards.count} answers of the first {step} steps earned {rewards.low:g}"
         )
 
 
-def learn(trainer: GRPOTrainer, reporter: Reporter) -> None:
+def learn(trainer: GRPOTrainer, budget: InterruptibleBudget, reporter: Reporter) -> None:
     """Train until the budget is spent, or SIGTERM comes.
 
     Raises:
         Failed: no further step can be made.
-        Cancelled: nobody wants the result.
+        Cancelled: the result is no longer wanted.
     """
     import torch
 
-    budget = reporter.budget
     try:
         budget.interruptible = True
         if not budget.stopped:
@@ -498,12 +422,10 @@ def learn(trainer: GRPOTrainer, reporter: Reporter) -> None:
     reporter.report()
 
 
-def train(config: dict[str, Any], budget: Budget, progress: TextIO) -> None:
-    """Train as config.json says until the budget is spent, and save."""
-    params, out = Params.parse(config["params"]), Path(config["out"])
-    for key in ("resume", "init"):
-        if config.get(key) is not None:
-            raise Refused(f"{key} is {config[key]!r}; this program always starts afresh: leave it null")
+def train(config: Config, progress: ProgressFile) -> None:
+    """Train until the budget is spent, and save."""
+    params, budget = Params.parse(config["params"]), progress.budget
+    assert isinstance(budget, InterruptibleBudget)
     if not config.get("data"):
         raise Refused("data is missing: the folder of train.jsonl, which the environment's recipe makes")
     name = source(params.model, Path(config["data"]))
@@ -511,44 +433,22 @@ def train(config: dict[str, Any], budget: Budget, progress: TextIO) -> None:
     scratch = alone(local=Path(name).is_dir())
     import torch
 
-    cuda = on_cuda(config["device"])
+    cuda = use_cuda(config)
+    if not cuda:
+        torch.set_num_threads(
+            1
+        )  # models this small gain nothing from two, and lose much where cores are shared
     model, words, form = load(name)
     torch.manual_seed(config["seed"])  # of the adapters, too
     model = adapted(model, params)
-    reporter = Reporter(progress, budget, Rewards())
+    reporter = Reporter(progress, Rewards())
     args = settings(params, budget, config["seed"], cuda, scratch)
-    trainer = learner(model, words, rows, params, args, reporter)
-    progress.write('{"ready": true}\n')
-    budget.began = time.monotonic()
-    learn(trainer, reporter)
-    save(out, model, words, form)
+    trainer = learner(model, words, rows, params, args, budget, reporter)
+    progress.ready()
+    learn(trainer, budget, reporter)
+    save(Path(config["out"]), model, words, form)
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-def main(arguments: list[str]) -> int:
-    config = json.loads(Path("config.json").read_text())
-    out = Path(config["out"])
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "progress.jsonl").open("a", buffering=1) as progress:
-        try:
-            if arguments:
-                raise Refused(f"arguments must be none, got {arguments}")
-            budget = Budget(config["budget_seconds"], config["budget_steps"])
-            signal.signal(signal.SIGTERM, budget.stop)
-            train(config, budget, progress)
-        except Refused as refusal:
-            sys.stderr.write(f"{sys.argv[0]}: {refusal}\n")
-            return 2
-        except Failed as failure:
-            progress.write(json.dumps({"failed": str(failure), "retry": False}) + "\n")
-            sys.stderr.write(f"{sys.argv[0]}: {failure}\n")
-            return 1
-        except Cancelled:
-            return CANCELLED
-    return 0
-
-
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    gc.freeze()  # spares the end a last search for garbage among all that torch is made of: most of a second
-    sys.exit(status)
+    leave(main(sys.argv[1:], train, clock=InterruptibleBudget))

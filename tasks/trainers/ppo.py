@@ -1,33 +1,31 @@
-"""PPO for gymnasium environments: one file, one program, free to edit.
+"""PPO for gymnasium environments: one program, free to edit.
 
-Proximal policy optimisation with a separate actor and critic (tanh MLPs), generalised advantage estimation
-and the clipped objective, for Box observations (flattened) and Discrete or Box actions. `rollout`, `gae` and
-`update` are the algorithm; the rest reads the configuration and keeps to the budget. What it reports are raw
-returns, whatever the learner is shown.
+Proximal policy optimisation with a separate actor and critic (tanh MLPs), generalised advantage estimation and the
+clipped objective, for Box observations (flattened) and Discrete or Box actions. `rollout`, `gae` and `update` are the
+algorithm; reported returns are raw, whatever the learner is shown.
 
     python train.py        trains as ./config.json says: out/progress.jsonl on the way, then out/policy.pt
     python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
 
-Training ends when the budget of seconds or of environment steps is spent, or at once on SIGTERM; each way it
-saves the policy and exits 0. A file `cancel` beside config.json, looked for at each report, ends it without a
-policy, with status 42. What it cannot train (an unknown parameter, a Dict observation) exits 2 with the reason
-on stderr. On the CPU, a seed and a budget of steps that binds give the same policy, bit for bit.
+The contract with the engine is in _program.py beside this file, which an edit cannot change: `Budget` (budget.late,
+.fraction, .step), `ProgressFile` (progress.ready(), .due, .report(metrics, returns)), `Moves`, and `main`, which calls
+`train` and `act`.
+
+Training ends when the budget of seconds or environment steps is spent, or at once on SIGTERM; either way it saves the
+policy and exits 0. A file `cancel` beside config.json ends it at the next report without a policy, with status 42. What
+it cannot train (an unknown parameter, a Dict observation) exits 2 with the reason on stderr. On the CPU, a seed and a
+budget of steps that binds give the same policy, bit for bit.
 """
 
 from __future__ import annotations
 
-import gc
-import json
 import math
-import os
-import signal
 import sys
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -35,21 +33,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-CANCELLED = 42
-"""The exit status of a training that was cancelled."""
-
-
-class Refused(Exception):
-    """The configuration asks for what this program cannot do; the message says what to change."""
-
-
-class Cancelled(Exception):
-    """Whoever started this program no longer wants its result."""
+from _program import Budget, Config, Moves, ProgressFile, Refused, leave, main, parse, use_cuda
 
 
 @dataclass(frozen=True)
 class Params:
-    """What may be tuned: `params` in config.json. Counts are >= 1, the other numbers >= 0."""
+    """The tunable parameters: `params` in config.json. Integers are >= 1, other numbers >= 0."""
 
     learning_rate: float = 1e-3
     num_envs: int = 8
@@ -73,62 +62,16 @@ class Params:
     hidden: int = 64
     """Width of the two hidden layers, of actor and critic each."""
     anneal: bool = True
-    """Lower the learning rate linearly to 0 over the budget."""
+    """Decay the learning rate linearly to 0 over the budget."""
     normalize_observations: bool = False
-    """Standardise observations by their mean and variance so far; `act` uses the last ones, frozen."""
+    """Standardise observations by their running mean and variance, which `act` uses frozen."""
     normalize_rewards: bool = False
-    """Divide what the critic learns by the spread of discounted returns so far."""
-
-    @classmethod
-    def parse(cls, given: dict[str, Any]) -> Params:
-        known: dict[str, Any] = {parameter.name: parameter.default for parameter in fields(cls)}
-        for name, value in given.items():
-            if name not in known:
-                raise Refused(f"unknown parameter {name!r}; known are {', '.join(known)}")
-            kind = type(known[name])
-            if type(value) is not kind and not (kind is float and type(value) is int):
-                raise Refused(f"{name} must be of type {kind.__name__}, got {value!r}")
-            low, high = int(kind is int), 1 if name in ("gamma", "gae_lambda") else math.inf
-            if kind is not bool and not (low <= value <= high and math.isfinite(value)):
-                raise Refused(f"{name} must be finite and from {low} to {high}, got {value!r}")
-        return cls(**given)
-
-
-class Budget:
-    """The clock of one training: seconds since it began, and environment steps over all environments."""
-
-    def __init__(self, seconds: float, steps: int) -> None:
-        if not seconds > 0 or steps < 0:
-            raise Refused(f"budget_seconds must be > 0 and budget_steps >= 0, got {seconds} and {steps}")
-        self.seconds, self.steps = seconds, steps
-        self.step, self.stopped, self.began = 0, False, time.monotonic()
-
-    def stop(self, *_: object) -> None:
-        """Spend what is left; takes what a signal handler is given."""
-        self.stopped = True
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.began
-
-    @property
-    def late(self) -> bool:
-        """Whether to drop everything: the time is over, or we were told to stop."""
-        return self.stopped or self.elapsed >= self.seconds
-
-    @property
-    def fraction(self) -> float:
-        """The spent part, in [0, 1], of whichever of seconds and steps goes faster."""
-        by_seconds, by_steps = self.elapsed / self.seconds, self.step / self.steps if self.steps else 0.0
-        # Where steps count, seconds have to lead clearly: they differ from run to run, and a slow start must
-        # not make a run irreproducible that its steps will end.
-        ahead = by_seconds > by_steps + (0.1 if self.steps else 0.0)
-        return min(1.0, by_seconds if ahead else by_steps)
+    """Divide rewards by the running standard deviation of discounted returns."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What fixes the form of the networks: kept in the checkpoint, so that `act` builds the same ones.
+    """The sizes of the networks, stored in the checkpoint so that `act` builds the same ones.
 
     `observations` counts the numbers of one flattened observation; `actions` those of a Box action, or the
     choices of a Discrete one, whose first is `start`.
@@ -152,7 +95,7 @@ def mlp(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
 
 
 class Moments(nn.Module):
-    """Mean and variance of everything seen so far, of D numbers each."""
+    """Running mean and variance of D numbers."""
 
     mean: Tensor
     variance: Tensor
@@ -166,7 +109,7 @@ class Moments(nn.Module):
 
     @torch.no_grad()
     def merge(self, batch: Tensor) -> None:
-        """Add (B, D) to what was seen."""
+        """Add a batch (B, D)."""
         self.count += len(batch)
         share = len(batch) / self.count.float()
         change = batch.mean(0) - self.mean
@@ -181,7 +124,7 @@ class Moments(nn.Module):
 class Agent(nn.Module):
     """Actor, critic, and moments of observations. B: any batch shape, D: observation, A: Box action.
 
-    `read` comes first; everything else takes observations as it gives them.
+    All methods but `read` take observations as `read` returns them.
     """
 
     low: Tensor
@@ -190,7 +133,7 @@ class Agent(nn.Module):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.shape = shape
-        # A nearly uniform first policy: what it prefers should come from rewards, not from its first weights.
+        # A nearly uniform first policy: preferences should come from rewards, not from initial weights.
         self.actor = mlp(shape.observations, shape.hidden, shape.actions, gain=0.01)
         self.critic = mlp(shape.observations, shape.hidden, 1, gain=1.0)
         box = 0 if shape.discrete else shape.actions
@@ -201,7 +144,7 @@ class Agent(nn.Module):
         self.moments = Moments(shape.observations)
 
     def read(self, observations: Tensor) -> Tensor:
-        """Observations as the networks take them, standardised if so configured."""
+        """Observations for the networks, standardised if so configured."""
         if not self.shape.normalize_observations:
             return observations
         return ((observations - self.moments.mean) / self.moments.spread).clamp(-10.0, 10.0)
@@ -212,9 +155,9 @@ class Agent(nn.Module):
         return values
 
     def choose(self, observations: Tensor, mode: Tensor | None = None) -> Tensor:
-        """Actions as the policy means them, unclipped: (B, D) -> (B) if Discrete, (B, A) if Box.
+        """Unclipped actions, (B, D) -> (B) if Discrete, (B, A) if Box.
 
-        They are sampled; where `mode` (B, 1) is true, the policy's most likely ones.
+        They are sampled; where `mode` (B, 1) is true, the most likely ones are taken.
         """
         output: Tensor = self.actor(observations)
         if self.shape.discrete:
@@ -226,7 +169,7 @@ class Agent(nn.Module):
         return answer.argmax(-1) if self.shape.discrete else answer
 
     def playable(self, actions: Tensor) -> NDArray[Any]:
-        """Those actions as the environment takes them: counted from `start`, or clipped to the bounds."""
+        """Actions for the environment: counted from `start`, or clipped to the bounds."""
         if self.shape.discrete:
             return (actions + self.shape.start).cpu().numpy()
         return actions.double().clamp(self.low, self.high).cpu().numpy()
@@ -243,7 +186,7 @@ class Agent(nn.Module):
 
 
 def save(path: Path, agent: Agent, step: int) -> None:
-    """Write numbers and CPU tensors, readable with `weights_only=True`; never half of them under `path`."""
+    """Write numbers and CPU tensors, readable with `weights_only=True`; atomic."""
     tensors = {name: tensor.cpu() for name, tensor in agent.state_dict().items()}
     partial = path.with_suffix(".partial")
     torch.save({"format": 1, "step": step, **asdict(agent.shape), **tensors}, partial)
@@ -266,21 +209,21 @@ def flat(observations: NDArray[Any]) -> Tensor:
 
 @dataclass
 class Lanes:
-    """N environments side by side, and what is under way in them."""
+    """N environments side by side, and the state of their current episodes."""
 
     envs: list[gym.Env[Any, Any]]
     observations: Tensor
-    """Where every lane stands, (N, D)."""
+    """The latest of every lane, (N, D)."""
     running: NDArray[np.float64]
-    """Raw, undiscounted return of the episode under way, (N)."""
+    """Raw, undiscounted return of the current episode so far, (N)."""
     discounted: NDArray[np.float64]
-    """The same with rewards of the past discounted: its spread is the scale of what the critic learns, (N)."""
+    """The same with past rewards discounted, (N); its spread is the scale of the critic's targets."""
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
     """Raw returns of the latest finished episodes."""
 
 
 def start(problem: dict[str, Any], num_envs: int, seed: int) -> Lanes:
-    """Make the environments and reset each with a seed of its own, which no neighbouring run shares."""
+    """Make the environments, and reset each with its own seed, which no neighbouring run shares."""
     limit = problem.get("max_episode_steps")
     made = (
         gym.make(problem["id"], max_episode_steps=limit, **problem.get("kwargs", {})) for _ in range(num_envs)
@@ -322,19 +265,19 @@ class Rollout:
     values: Tensor
     """The critic's, of `observations`."""
     next_values: Tensor
-    """The critic's, of where each step led: the true last observation, where an episode ended."""
+    """The critic's, of the observation after each step: the true last one, where an episode ended."""
     rewards: Tensor
     discounted: Tensor
-    """Return so far of each episode under way, with the rewards of its past discounted."""
+    """Return so far of each current episode, with past rewards discounted."""
     terminated: Tensor
-    """1.0 where the episode came to its end, so that nothing more is earned."""
+    """1.0 where the episode terminated, so that nothing more is earned."""
     ended: Tensor
-    """1.0 where it came to its end or was cut off, so that the next row belongs to another one."""
+    """1.0 where it terminated or was truncated, so that the next row belongs to another episode."""
 
 
 @torch.no_grad()
 def rollout(lanes: Lanes, agent: Agent, params: Params, steps: int, budget: Budget) -> Rollout | None:
-    """Play so many steps in every lane; None when time ran out on the way."""
+    """Play `steps` steps in every lane; None when the time runs out on the way."""
     device, count = agent.log_std.device, len(lanes.envs)
     raw, read, actions, cut_off = [], [], [], []
     rewards, discounted, terminated, ended = (np.zeros((steps, count), np.float32) for _ in range(4))
@@ -361,7 +304,7 @@ def rollout(lanes: Lanes, agent: Agent, params: Params, steps: int, budget: Budg
             arrived.append(seen)
         lanes.observations = flat(np.stack(arrived))
         budget.step += count
-    # The critic speaks once, of all rows together: far cheaper than once per step.
+    # One call of the critic for all rows is far cheaper than one per step.
     seen, chosen = torch.stack(read), torch.stack(actions)
     values = agent.value(seen)
     next_values = torch.cat([values[1:], agent.value(agent.read(lanes.observations.to(device)))[None]])
@@ -384,19 +327,19 @@ def moves(lanes: Lanes, agent: Agent, actions: Tensor) -> list[Any]:
 def gae(batch: Rollout, rewards: Tensor, gamma: float, gae_lambda: float) -> Tensor:
     """Generalised advantage estimates, (T, N): Schulman et al. 2016, arXiv:1506.02438.
 
-    An episode that was cut off would have gone on, so the critic's word stands for the rest of it; one that
-    terminated earns nothing more. Across either, no advantage flows back out of the next episode.
+    A truncated episode would have gone on, so it is bootstrapped from the critic; a terminated one earns nothing more.
+    No advantage flows back from the next episode.
     """
     errors = (rewards + gamma * (1 - batch.terminated) * batch.next_values - batch.values).cpu().numpy()
     carry = (gamma * gae_lambda * (1 - batch.ended)).cpu().numpy()
     advantages, later = np.empty_like(errors), np.zeros_like(errors[0])
-    for t in reversed(range(len(errors))):  # in numpy: so many small steps, each of them nearly free there
+    for t in reversed(range(len(errors))):  # in numpy, where small steps are nearly free
         advantages[t] = later = errors[t] + carry[t] * later
     return torch.from_numpy(advantages).to(batch.values.device)
 
 
 def minibatches(rows: Sequence[Tensor], params: Params) -> Iterator[tuple[Tensor, ...]]:
-    """Every row (T, N, ...) once per epoch, in a new order each time: (B, ...) of each."""
+    """Minibatches (B, ...) of rows (T, N, ...), reshuffled in each epoch."""
     flattened = [part.flatten(0, 1) for part in rows]
     for _ in range(params.epochs):
         order = torch.randperm(len(flattened[0])).to(flattened[0].device)
@@ -411,7 +354,7 @@ def update(
     params: Params,
     budget: Budget,
 ) -> dict[str, float]:
-    """Improve actor and critic on one rollout; diagnostics of the last gradient step."""
+    """Improve actor and critic on one rollout; returns diagnostics of the last gradient step."""
     advantages = gae(batch, rewards, params.gamma, params.gae_lambda)
     gains = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
     targets = advantages + batch.values
@@ -429,7 +372,7 @@ def update(
         loss = policy_loss + params.value_coef * value_loss - params.entropy * entropy.mean()
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        # One NaN would spread to every weight and waste the rest of the budget: fail here instead.
+        # A NaN would spread to every weight and waste the rest of the budget: fail here instead.
         nn.utils.clip_grad_norm_(agent.parameters(), params.max_grad_norm, error_if_nonfinite=True)
         optimizer.step()
         metrics = {"entropy/mean": entropy.mean().detach(), "kl/mean": (ratio - 1 - change).mean().detach()}
@@ -437,11 +380,11 @@ def update(
 
 
 def learn(
-    lanes: Lanes, agent: Agent, optimizer: torch.optim.Adam, params: Params, budget: Budget, progress: TextIO
+    lanes: Lanes, agent: Agent, optimizer: torch.optim.Adam, params: Params, progress: ProgressFile
 ) -> None:
-    """Roll out and update until the budget is spent; report at most five times a second, and at the end."""
-    metrics: dict[str, float] = {}
-    returns, reported = Moments(1).to(agent.log_std.device), 0.0
+    """Roll out and update until the budget is spent."""
+    budget, metrics = progress.budget, dict[str, float]()
+    returns = Moments(1).to(agent.log_std.device)
     while not budget.late:
         if params.anneal:
             optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - budget.fraction)
@@ -452,99 +395,48 @@ def learn(
             break
         returns.merge(batch.discounted.reshape(-1, 1))
         rewards = batch.rewards
-        if params.normalize_rewards:  # bounded, for what has hardly varied yet would be blown up
+        if params.normalize_rewards:  # clamped, since the spread of few returns is far too small
             rewards = (rewards / returns.spread).clamp(-10.0, 10.0)
         metrics |= update(agent, optimizer, batch, rewards, params, budget)
         # Between updates, never inside one: its ratios have to start at exactly 1.
         agent.moments.merge(batch.raw.flatten(0, 1))
-        if budget.elapsed - reported >= 0.2:
-            reported = budget.elapsed
-            report(lanes, metrics, budget, progress)
-    report(lanes, metrics, budget, progress)
+        if progress.due:
+            progress.report(metrics, lanes.returns)
+    progress.report(metrics, lanes.returns)
 
 
-def report(lanes: Lanes, metrics: dict[str, float], budget: Budget, progress: TextIO) -> None:
-    if lanes.returns:
-        metrics = {"return/mean": math.fsum(lanes.returns) / len(lanes.returns), **metrics}
-    line = {"elapsed": budget.elapsed, "step": budget.step, "step_target": budget.steps or None}
-    progress.write(json.dumps({**line, "metrics": metrics}) + "\n")
-    if Path("cancel").exists():
-        raise Cancelled
-
-
-def train(config: dict[str, Any], budget: Budget) -> None:
-    """Train as config.json says until the budget is spent, and save."""
-    params, out = Params.parse(config["params"]), Path(config["out"])
-    for key in ("resume", "init"):
-        if config.get(key) is not None:
-            raise Refused(f"{key} is {config[key]!r}; this program always starts afresh: leave it null")
-    if 0 < budget.steps < params.num_envs:
-        raise Refused(f"num_envs is {params.num_envs}, more than the {budget.steps} steps of the budget")
+def train(config: Config, progress: ProgressFile) -> None:
+    """Train until the budget is spent, and save."""
+    params = parse(Params, config["params"], most={"gamma": 1, "gae_lambda": 1})
+    if 0 < progress.budget.steps < params.num_envs:
+        raise Refused(
+            f"num_envs is {params.num_envs}, more than the {progress.budget.steps} steps of the budget"
+        )
     torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
     torch.manual_seed(config["seed"])
-    cuda = config["device"] != "cpu" and torch.cuda.is_available()
-    if config["device"] == "cuda" and not cuda:
-        raise Refused("device is 'cuda', and torch finds no such GPU: set it to 'auto' or 'cpu'")
+    device = "cuda" if use_cuda(config) else "cpu"
     lanes = start(config["problem"], params.num_envs, config["seed"])
-    agent = build(lanes, params).to("cuda" if cuda else "cpu")
+    agent = build(lanes, params).to(device)
     # Before the clock starts: the first optimizer of a process makes torch import for about a second.
     optimizer = torch.optim.Adam(agent.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / "progress.jsonl").open("a", buffering=1) as progress:
-        progress.write('{"ready": true}\n')
-        budget.began = time.monotonic()
-        learn(lanes, agent, optimizer, params, budget, progress)
-    save(out / "policy.pt", agent, budget.step)
+    progress.ready()
+    learn(lanes, agent, optimizer, params, progress)
+    save(Path(config["out"]) / "policy.pt", agent, progress.budget.step)
     for env in lanes.envs:
         env.close()
 
 
-def act(out: Path) -> None:
-    """Answer moves until stdin is closed: one JSON line each way, then one frame each way per step."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # from here on a stray print, even one from C, is log and cannot garble an answer
+def act(out: Path, moves: Moves) -> None:
+    """Play the saved policy until the judge closes stdin."""
     torch.set_num_threads(1)
     agent = load(out / "policy.pt")  # on the CPU: a frame has few rows, and no GPU may be free by then
-    hello = json.loads(sys.stdin.buffer.readline())
-    lanes, [seen], [taken] = hello["lanes"], hello["observation"], hello["action"]
-    if hello["protocol"] != 2 or math.prod(seen["shape"]) != agent.shape.observations:
-        raise Refused(f"protocol {hello['protocol']} with observation {seen} does not fit {agent.shape}")
-    torch.manual_seed(hello["seed"])
-    mode = torch.tensor(hello["deterministic"]).unsqueeze(-1)
-    answers.write(b'{"ready": true}\n')
-    answers.flush()
-    # The masks `active` and `episode_start`, a byte per lane each, mean nothing to a policy without memory.
-    frame = lanes * (2 + np.dtype(seen["dtype"]).itemsize * agent.shape.observations)
-    while data := sys.stdin.buffer.read(frame):
-        if len(data) < frame:
-            raise EOFError(f"stdin ended after {len(data)} of the {frame} bytes of a frame")
-        observations = np.frombuffer(data, seen["dtype"], offset=2 * lanes).reshape(lanes, -1)
+    seed, deterministic = moves.meet(agent.shape.observations)
+    torch.manual_seed(seed)
+    mode = torch.tensor(deterministic).unsqueeze(-1)
+    for observations in moves:
         with torch.no_grad():
-            actions = agent.playable(agent.choose(agent.read(flat(observations)), mode))
-        answers.write(actions.astype(taken["dtype"]).tobytes())
-        answers.flush()
-
-
-def main(arguments: list[str]) -> int:
-    config = json.loads(Path("config.json").read_text())
-    try:
-        if arguments == ["act"]:
-            act(Path(config["out"]))
-        elif arguments:
-            raise Refused(f"arguments must be none or 'act', got {arguments}")
-        else:
-            budget = Budget(config["budget_seconds"], config["budget_steps"])
-            signal.signal(signal.SIGTERM, budget.stop)
-            train(config, budget)
-    except Refused as refusal:
-        sys.stderr.write(f"{sys.argv[0]}: {refusal}\n")
-        return 2
-    except Cancelled:
-        return CANCELLED
-    return 0
+            moves.answer(agent.playable(agent.choose(agent.read(flat(observations)), mode)))
 
 
 if __name__ == "__main__":
-    status = main(sys.argv[1:])
-    gc.freeze()  # spares the end a last search for garbage among all that torch is made of: most of a second
-    sys.exit(status)
+    leave(main(sys.argv[1:], train, act))

@@ -7,8 +7,8 @@ in the folder prime_rl_parts beside it.
     python train.py        trains as ./config.json and ./train.toml say: out/progress.jsonl on the way, then out/model
     python train.py check  says whether both would be taken, by what may be tuned and by `rl --dry-run`; without a GPU
 
-What may be tuned is KEYS: train.toml and the parameters are checked before prime-rl sees them. The rest is the
-engine's: out/prime_rl/engine.toml, which is laid over a copy of train.toml. `Settings` lists the fixed parameters.
+The tunable keys are KEYS: train.toml and the parameters are checked before prime-rl sees them. The engine sets the rest
+in out/prime_rl/engine.toml, which overrides a copy of train.toml. `Settings` lists the fixed parameters.
 
 Training ends after `budget_steps`, or on SIGTERM: `rl` then gets `quit_deadline` seconds, what is left of it is killed,
 and the last complete weights that vLLM was handed make out/model, with the configuration and tokenizer of the model
@@ -44,7 +44,7 @@ from prime_rl_parts.watch import Watch
 CANCELLED = 42
 """The exit status of a training that was cancelled."""
 ANY_GPUS, ANY_PORT = (0, 1), 8000
-"""What a check writes where training has its own; nothing is opened there."""
+"""Placeholders that a check writes; nothing is opened there."""
 
 
 def train(config: dict[str, Any], progress: TextIO) -> None:
@@ -68,7 +68,7 @@ def train(config: dict[str, Any], progress: TextIO) -> None:
 
 
 def check(config: dict[str, Any]) -> None:
-    """Refuse what training would refuse in train.toml and the parameters. What is written for that is removed."""
+    """Refuse what training would refuse in train.toml and the parameters; leaves no files."""
     settings, text = asked(config)
     with tempfile.TemporaryDirectory() as aside:
         run = begun({**config, "out": aside}, settings, text)
@@ -90,7 +90,7 @@ def asked(config: dict[str, Any]) -> tuple[Settings, str]:
 
 
 def begun(config: dict[str, Any], settings: Settings, text: str) -> Run:
-    """A training with its train.toml laid out, which SIGTERM tells to end."""
+    """A run with its train.toml written, which SIGTERM tells to end."""
     run = Run(config, settings)
     signal.signal(signal.SIGTERM, run.tell)
     adopt()
@@ -100,7 +100,7 @@ def begun(config: dict[str, Any], settings: Settings, text: str) -> Run:
 
 
 def prepare(run: Run) -> None:
-    """Check what training needs, and lay out what `rl` reads; then ask it whether it takes that."""
+    """Check what training needs, write the files that `rl` reads, and let it validate them."""
     settings, which = run.settings, installed(Path(run.settings.prime_rl))
     if not (run.bin / "rl").is_file():
         raise Failed(f"did not start: there is no {run.bin / 'rl'}: set prime_rl, and let `readable` list it")
@@ -123,7 +123,7 @@ def prepare(run: Run) -> None:
 
 
 def installed(checkout: Path) -> dict[str, str]:
-    """Which prime-rl it is, as far as its files tell: its commit, read without git, and its installed version."""
+    """prime-rl's commit, read without git, and its installed version; empty where its files do not tell."""
     head, git = "", checkout / ".git"
     with suppress(OSError):
         head = (git / "HEAD").read_text().strip()
@@ -137,7 +137,7 @@ def installed(checkout: Path) -> dict[str, str]:
 
 
 def ask_rl(run: Run) -> None:
-    """Write the engine's file, and ask `rl --dry-run` whether it takes both."""
+    """Write the engine's file, and validate both with `rl --dry-run`."""
     (run.home / "engine.toml").write_text(tomlkit.dumps(run.overlay((run.home / "train.toml").read_text())))
     process, began = run.start("--dry-run", log="dry-run.log"), time.monotonic()
     while process.poll() is None:

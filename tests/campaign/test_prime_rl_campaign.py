@@ -174,7 +174,7 @@ def test_walls_without_sockets_are_refused_with_what_to_do_about_it(tmp_path: Pa
     remedy = "install bubblewrap, and leave network = false (socket: Permission denied)"
     assert run.error is not None
     assert run.error.startswith(
-        f"refused: prime-rl needs sockets and shared memory inside its walls: {remedy}"
+        f"refused: prime-rl needs sockets and shared memory in its sandbox: {remedy}"
     )
 
 

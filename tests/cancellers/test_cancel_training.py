@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 import environments
-from environments import plugins
 from environments.plugins import Refused
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation, findings
 from tasks.sandbox.progress import Progress
-from tasks.store.workspace import TRAINERS, TrialDir
+from tasks.store.workspace import TrialDir, trainer_files
 from tasks.train import Look, check, run_program
 from tasks.trial import TWENTIETHS, Curve, Due, Proposal, Run
 from tests.support.toy import SANDBOX, quadratic
@@ -212,8 +211,8 @@ def test_ppo_ends_at_its_next_report_without_a_policy(tmp_path: Path) -> None:
         'metric = "return/mean"\ndirection = "maximize"\ntrainer = "ppo"\njudge = "control"\ndevice = "cpu"\n'
         'budget_seconds = 60\nbudget_steps = 100000\ngrace_seconds = 30\n[control]\nid = "CartPole-v1"\n'
     )
-    source = plugins.folder(TRAINERS) / "ppo.py"
-    (program / "train.py").write_bytes(source.read_bytes())
+    for source, name in trainer_files("ppo"):
+        (program / name).write_bytes(source.read_bytes())
     place, environment = TrialDir(tmp_path / "trials/0001"), environments.load(folder)
     run = run_program(
         "test/cancel", environment, SANDBOX, program, place, Proposal({}), seed=7, look=lambda _: "enough"

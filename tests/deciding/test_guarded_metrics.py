@@ -125,7 +125,7 @@ def scored(folder: Path, result: dict[str, object]) -> Score:
 
 def test_a_result_without_a_guarded_metric_is_no_score(tmp_path: Path) -> None:
     score = scored(tmp_path, {"score": 0.5, "also": {"tokens": 3}})
-    why = "the result says nothing of guard metric 'tokens/mean': write it under \"also\""
+    why = "the result lacks guard metric 'tokens/mean': write it under \"also\""
     assert (score.value, score.error) == (None, why)
 
 

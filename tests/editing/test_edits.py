@@ -298,7 +298,7 @@ DISHONEST = [
     ("        loss.backward()  #", "        # loss.backward() #", "never calls backward()"),
     ('torch.manual_seed(config["seed"])', "torch.manual_seed(7)", "the edit fixes a seed, train.py:475: torch.manual_seed(7); use the one in config.json"),
     ('torch.manual_seed(config["seed"])', 'torch.manual_seed(config["seed"] * 0)', "the edit fixes a seed, train.py:"),
-    ("    params, out =", '    config["seed"] = 7\n    params, out =', "the edit fixes a seed, train.py:"),
+    ("    params = parse(", '    config["seed"] = 7\n    params = parse(', "the edit fixes a seed, train.py:"),
 ]  # fmt: skip
 LEARNS = ("backward", "optimizer.step")
 

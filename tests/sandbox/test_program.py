@@ -289,4 +289,4 @@ def test_who_meets_a_shut_door_is_told_what_is_open(tmp_path: Path, level: Level
         tmp_path, f"open({str(tmp_path / 'env/judge.py')!r}).read(); raise SystemExit(3)", level=level
     )
     assert run.error is not None
-    assert ("(behind walls, " in run.error) is (level != "none")
+    assert ("(sandbox " in run.error) is (level != "none")

@@ -174,8 +174,9 @@ def test_a_campaign_is_read_back_as_it_was_made(tmp_path: Path) -> None:
 
 def test_a_campaign_of_a_bundled_environment_freezes_its_trainer() -> None:
     ledger = CampaignSpec.of(environment="cartpole", name="n").open()
-    program = Path(__file__).parents[2] / "tasks/trainers/ppo.py"
-    assert (ledger.program / "train.py").read_bytes() == program.read_bytes()
+    trainers = Path(__file__).parents[2] / "tasks/trainers"
+    for source, name in (("ppo.py", "train.py"), ("_program.py", "_program.py")):
+        assert (ledger.program / name).read_bytes() == (trainers / source).read_bytes()
 
 
 @pytest.mark.parametrize(

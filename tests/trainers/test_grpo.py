@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import _program
 from tasks.trainers import grpo
 from tests.support import trainer_process as trainer_programs
 from tests.support.trainer_process import progress
@@ -83,7 +84,7 @@ def train(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., int]
         (workspace / "config.json").write_text(json.dumps(settings))
         monkeypatch.chdir(workspace)
         monkeypatch.setattr(grpo, "reward", reward)
-        return grpo.main([])
+        return _program.main([], grpo.train, clock=grpo.InterruptibleBudget)
 
     return run
 
@@ -123,10 +124,10 @@ def test_an_answer_earns_something_if_its_last_number_is_the_right_one(
     [
         ({"learning_rte": 1e-3}, "unknown parameter 'learning_rte'; known are model, learning_rate"),
         ({"learning_rate": "high"}, "learning_rate must be of type float, got 'high'"),
-        ({"learning_rate": -1.0}, "learning_rate must be finite and at least 0, got -1.0"),
+        ({"learning_rate": -1.0}, "learning_rate must be finite and from 0 to inf, got -1.0"),
         ({"beta": math.inf}, "beta must be finite"),
         ({"anneal": 1}, "anneal must be of type bool, got 1"),
-        ({"group_size": 1}, "group_size must be finite and at least 2, got 1"),
+        ({"group_size": 1}, "group_size must be finite and from 2 to inf, got 1"),
         ({"group_size": 7}, "batch_size must be a multiple of group_size, got 128, 7"),
         ({"minibatches": 3}, "batch_size must be a multiple of minibatches, got 128, 3"),
         (
@@ -138,7 +139,7 @@ def test_an_answer_earns_something_if_its_last_number_is_the_right_one(
     ],
 )
 def test_parameters_that_cannot_be_are_refused_by_name(params: dict[str, Any], said: str) -> None:
-    with pytest.raises(grpo.Refused) as refused:
+    with pytest.raises(_program.Refused) as refused:
         grpo.Params.parse(params)
     assert said in str(refused.value)
 
@@ -149,7 +150,7 @@ def test_a_minibatch_passes_through_the_model_whole_unless_it_is_said_otherwise(
 
 
 def test_the_learning_rate_rises_for_some_steps_and_then_falls_with_the_budget() -> None:
-    budget = grpo.Budget(1e6, 10)
+    budget = grpo.InterruptibleBudget(1e6, 10)
     factor = grpo.schedule(grpo.Params(warmup_steps=3), budget)
     assert [factor(step) for step in range(4)] == [0.25, 0.5, 0.75, 1.0]
     budget.step = 6
@@ -158,7 +159,7 @@ def test_the_learning_rate_rises_for_some_steps_and_then_falls_with_the_budget()
 
 
 def test_sigterm_breaks_in_once_and_only_where_it_may() -> None:
-    budget = grpo.Budget(1e6, 10)
+    budget = grpo.InterruptibleBudget(1e6, 10)
     budget.stop()
     assert budget.spent
     budget.interruptible = True
@@ -187,8 +188,8 @@ def test_a_loss_or_a_gradient_that_is_no_number_ends_the_training(
     log: dict[str, Any], tmp_path: Path
 ) -> None:
     with (tmp_path / "progress.jsonl").open("w") as lines:
-        reporter = grpo.Reporter(lines, grpo.Budget(1e6, 10), grpo.Rewards())
-        with pytest.raises(grpo.Failed, match=r"^diverged: (loss is nan|grad_norm is inf) at step 0$"):
+        reporter = grpo.Reporter(_program.ProgressFile(lines, _program.Budget(1e6, 10)), grpo.Rewards())
+        with pytest.raises(_program.Failed, match=r"^diverged: (loss is nan|grad_norm is inf) at step 0$"):
             reporter.take(log)
 
 
@@ -401,4 +402,6 @@ def test_as_a_program_it_writes_nowhere_but_to_out_and_to_its_folder_for_tempora
     assert running.returncode == 0, said.decode()
     assert not list((tmp_path / "home").rglob("*"))
     assert not list((tmp_path / "scratch").glob("grpo-*"))
-    assert {path.name for path in (tmp_path / "workspace").iterdir()} == {"train.py", "config.json"}
+    assert {path.name for path in (tmp_path / "workspace").iterdir()} == {
+        "train.py", "_program.py", "config.json",
+    }  # fmt: skip

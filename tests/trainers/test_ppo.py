@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+import _program
 from tasks.trainers import ppo
 from tests.support import trainer_process as trainer_programs
 from tests.support.trainer_process import progress
@@ -92,7 +93,7 @@ def config(out: Path, id: str = "CartPole-v1", **more: Any) -> dict[str, Any]:
 
 def train(settings: dict[str, Any]) -> ppo.Agent:
     """Train in this process, and read the checkpoint back."""
-    ppo.train(settings, ppo.Budget(settings["budget_seconds"], settings["budget_steps"]))
+    _program.training(settings, ppo.train)
     return ppo.load(Path(settings["out"]) / "policy.pt")
 
 
@@ -142,7 +143,7 @@ def test_a_rollout_holds_real_steps_only_and_values_a_cut_off_one_where_it_ended
     )  # a critic that values an observation at the number it shows
     nn.init.ones_(agent.critic[0].weight)  # type: ignore[arg-type]
     nn.init.zeros_(agent.critic[0].bias)  # type: ignore[arg-type]
-    budget = ppo.Budget(60, 0)
+    budget = _program.Budget(60, 0)
     batch = ppo.rollout(lanes, agent, ppo.Params(gamma=0.5), 5, budget)
     assert batch is not None
     for lane in (0, 1):
@@ -296,10 +297,12 @@ def test_an_update_stops_when_the_time_is_over(tmp_path: Path) -> None:
 
 
 def test_a_run_stopped_before_its_first_step_leaves_the_untrained_policy_of_its_seed(tmp_path: Path) -> None:
+    def stopped_at_once(settings: dict[str, Any], progress_file: _program.ProgressFile) -> None:
+        progress_file.budget.stop()
+        ppo.train(settings, progress_file)
+
     for name, seed in (("one", 1), ("again", 1), ("other", 2)):
-        budget = ppo.Budget(60, 0)
-        budget.stop()
-        ppo.train(config(tmp_path / name, seed=seed), budget)
+        _program.training(config(tmp_path / name, seed=seed), stopped_at_once)
         assert progress(tmp_path / name)[-1]["step"] == 0
     one, again, other = (ppo.load(tmp_path / name / "policy.pt").actor for name in ("one", "again", "other"))
     assert torch.equal(one[0].weight, again[0].weight)  # type: ignore[arg-type]
@@ -312,7 +315,7 @@ def test_every_lane_and_every_seed_starts_in_a_state_of_its_own() -> None:
 
 
 def test_annealing_follows_the_budget_that_is_spent_clearly_faster() -> None:
-    budget = ppo.Budget(seconds=100, steps=1000)
+    budget = _program.Budget(seconds=100, steps=1000)
     budget.began -= 9
     assert budget.fraction == 0.0  # by steps; nine seconds of a hundred do not lead clearly
     budget.step = 250
@@ -321,7 +324,7 @@ def test_annealing_follows_the_budget_that_is_spent_clearly_faster() -> None:
     assert budget.fraction == pytest.approx(0.5, abs=0.01)
     budget.step = 2000
     assert budget.fraction == 1.0
-    assert ppo.Budget(seconds=100, steps=0).fraction == pytest.approx(0.0, abs=0.01)
+    assert _program.Budget(seconds=100, steps=0).fraction == pytest.approx(0.0, abs=0.01)
 
 
 def test_a_file_called_cancel_ends_it_at_its_next_report_without_a_policy(
@@ -330,7 +333,7 @@ def test_a_file_called_cancel_ends_it_at_its_next_report_without_a_policy(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", budget_seconds=600.0)))
     (tmp_path / "cancel").write_text("its progress is behind the champion's\n")
-    assert ppo.main([]) == ppo.CANCELLED == 42
+    assert _program.main([], ppo.train, ppo.act) == _program.CANCELLED == 42
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
     ready, report = progress(tmp_path / "out")
     assert ready == {"ready": True}
@@ -375,9 +378,9 @@ def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", steps=32, params=params)))
     monkeypatch.chdir(tmp_path)
-    assert ppo.main([]) == 2
+    assert _program.main([], ppo.train, ppo.act) == 2
     assert reason in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    assert progress(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize(
@@ -394,13 +397,13 @@ def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
 def test_a_problem_it_cannot_train_is_refused_with_the_reason(
     tmp_path: Path, more: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(ppo.Refused, match=re.escape(reason)):
+    with pytest.raises(_program.Refused, match=re.escape(reason)):
         train(config(tmp_path, **more))
 
 
 def test_a_gpu_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ppo.Refused, match="'cuda'"):
+    with pytest.raises(_program.Refused, match="device is 'cuda', and torch finds no such GPU"):
         train(config(tmp_path, device="cuda"))
     train(config(tmp_path, device="auto", steps=64, params={"num_steps": 8}))
 

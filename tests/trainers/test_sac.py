@@ -17,6 +17,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+import _program
 from tasks.trainers import sac
 from tests.support import trainer_process as trainer_programs
 from tests.support.trainer_process import progress
@@ -69,7 +70,7 @@ def config(out: Path, id: str = "Pendulum-v1", **more: Any) -> dict[str, Any]:
 
 def train(settings: dict[str, Any]) -> sac.Policy:
     """Train in this process, and read the checkpoint back."""
-    sac.train(settings, sac.Budget(settings["budget_seconds"], settings["budget_steps"]))
+    _program.training(settings, sac.train)
     return sac.load(Path(settings["out"]) / "policy.pt")
 
 
@@ -151,9 +152,9 @@ def test_the_critics_learn_that_a_cut_off_life_goes_on_and_a_terminated_one_does
 def test_a_remembered_transition_leads_to_where_the_episode_ended(tmp_path: Path, terminates: bool) -> None:
     env = gym.make("SacEndless-v0", terminates=terminates)
     params = sac.Params(random_steps=100)
-    learner, budget = sac.Learner(sac.build(env, params), params, capacity=50), sac.Budget(60, 10)
+    learner, budget = sac.Learner(sac.build(env, params), params, capacity=50), _program.Budget(60, 10)
     with (tmp_path / "progress.jsonl").open("w") as file:
-        sac.learn(env, 1, learner, params, budget, file)
+        sac.learn(env, 1, learner, params, _program.ProgressFile(file, budget))
     where, _, later, rewards, terminated = torch.split(learner.memory.rows[:10], learner.memory.parts, dim=-1)
     assert where[:, 0].tolist() == [0, 1] * 5
     assert later[:, 0].tolist() == [1, 2] * 5  # never the 0 of the next episode's start
@@ -194,6 +195,24 @@ def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: 
     assert sorted(path.name for path in (runs["one"] / "out").iterdir()) == ["policy.pt", "progress.jsonl"]
 
 
+def test_the_seed_decides_the_first_policy_and_the_first_state(tmp_path: Path) -> None:
+    def stopped_at_once(settings: dict[str, Any], file: _program.ProgressFile) -> None:
+        file.budget.stop()
+        sac.train(settings, file)
+
+    weights, states = [], []
+    env, params = gym.make("Pendulum-v1"), sac.Params()
+    for name, seed in (("one", 1), ("again", 1), ("other", 2)):
+        _program.training(config(tmp_path / name, seed=seed), stopped_at_once)
+        weights.append(sac.load(tmp_path / name / "policy.pt").net[0].weight.tolist())  # type: ignore[operator]
+        learner = sac.Learner(sac.build(env, params), params, capacity=5)
+        with (tmp_path / "progress.jsonl").open("w") as file:
+            sac.learn(env, seed, learner, params, _program.ProgressFile(file, _program.Budget(60, 1)))
+        states.append(learner.memory.rows[0, :3].tolist())
+    for one, again, other in (weights, states):
+        assert one == again != other
+
+
 def test_a_checkpoint_holds_tensors_and_numbers_only(tmp_path: Path) -> None:
     policy = train(config(tmp_path, steps=60, params={"random_steps": 50, "batch": 8}))
     saved = torch.load(tmp_path / "policy.pt", weights_only=True)
@@ -215,7 +234,7 @@ def test_a_file_called_cancel_ends_it_at_its_next_report_without_a_policy(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", budget_seconds=600.0)))
     (tmp_path / "cancel").write_text("its progress is behind the champion's\n")
-    assert sac.main([]) == sac.CANCELLED == 42
+    assert _program.main([], sac.train, sac.act) == _program.CANCELLED == 42
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["progress.jsonl"]
     ready, report = progress(tmp_path / "out")
     assert ready == {"ready": True}
@@ -254,9 +273,9 @@ def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config(tmp_path / "out", steps=32, params=params)))
     monkeypatch.chdir(tmp_path)
-    assert sac.main([]) == 2
+    assert _program.main([], sac.train, sac.act) == 2
     assert reason in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
+    assert progress(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize(
@@ -274,7 +293,7 @@ def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
 def test_a_problem_it_cannot_train_is_refused_with_the_reason(
     tmp_path: Path, more: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(sac.Refused, match=re.escape(reason)):
+    with pytest.raises(_program.Refused, match=re.escape(reason)):
         train(config(tmp_path, **more))
 
 
@@ -285,7 +304,9 @@ def test_an_unlearnable_step_size_fails_instead_of_training_on_nan(tmp_path: Pat
     assert not (tmp_path / "policy.pt").exists()
 
 
-def play(place: Path, out: Path, modes: list[bool], seed: int, seeds: list[int]) -> NDArray[np.float64]:
+def play(
+    place: Path, out: Path, modes: list[bool], seed: int, seeds: list[int], steps: int = 200
+) -> NDArray[np.float64]:
     """Episodes of Pendulum-v1, one per lane, as the judge plays them over the pipes; the first answer and the returns."""
     envs = [gym.make("Pendulum-v1") for _ in modes]
     lanes = len(envs)
@@ -299,7 +320,7 @@ def play(place: Path, out: Path, modes: list[bool], seed: int, seeds: list[int])
         player.stdin.write(json.dumps(hello).encode() + b"\n")
         player.stdin.flush()
         assert json.loads(player.stdout.readline()) == {"ready": True}
-        for step in range(200):
+        for step in range(steps):
             player.stdin.write(bytes([1] * lanes + [step == 0] * lanes) + observations.tobytes())
             player.stdin.flush()
             actions = np.frombuffer(player.stdout.read(lanes * 4), "<f4").reshape(lanes, 1)
@@ -309,6 +330,17 @@ def play(place: Path, out: Path, modes: list[bool], seed: int, seeds: list[int])
         player.stdin.close()
         assert (player.wait(timeout=20), player.stdout.read()) == (0, b"")
     return np.array(rows)
+
+
+def test_act_plays_the_most_likely_action_or_samples_by_the_seed_of_the_handshake(tmp_path: Path) -> None:
+    sac.save(tmp_path / "policy.pt", policy_for(3, 1), step=0)
+    first, again, other = (
+        play(tmp_path / name, tmp_path, [True, False], seed, [1, 1], steps=3)[:, :2]
+        for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert first.tolist() == again.tolist()
+    assert first[0, 0] == other[0, 0]
+    assert first[0, 1] != other[0, 1]
 
 
 @pytest.mark.slow

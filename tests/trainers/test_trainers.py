@@ -57,16 +57,17 @@ def test_a_trainer_imports_nothing_of_ours(name: str) -> None:
         assert imported(ast.parse(text)) & OURS == set(), called
 
 
-def test_a_trainer_with_parts_finds_them_in_its_workspace_by_the_name_that_they_have_here() -> None:
-    assert "prime_rl_parts/keys.py" in modules("prime_rl") and list(modules("ppo")) == ["train.py"]
-    ours = {called.partition("/")[0] for called in modules("prime_rl") if "/" in called}
-    assert ours == {"prime_rl_parts"} <= imported(ast.parse(source("prime_rl")))
+def test_a_trainer_finds_its_parts_in_its_workspace_by_the_names_that_they_have_here() -> None:
+    assert [list(modules(name)) for name in ("ppo", "sac", "grpo")] == [["train.py", "_program.py"]] * 3
+    assert list(modules("command")) == ["train.py"]
+    parts = {called.partition("/")[0] for called in modules("prime_rl") if called != "train.py"}
+    assert parts == {"prime_rl_parts"} <= imported(ast.parse(source("prime_rl")))
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "command"])
 def test_a_trainer_of_ours_reads_its_configuration_and_plays_unless_it_writes(name: str) -> None:
-    assert "config.json" in source(name)
-    assert ('"act"' in source(name)) == (name not in WRITERS)
+    assert any("config.json" in text for text in modules(name).values())
+    assert ("train.py act " in source(name)) == (name not in WRITERS)
 
 
 def test_the_command_trainer_has_no_program_of_its_own_and_says_so(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from flows.engine.run_certificate import store
 from flows.views import certificate_page
 from flows.views.artifacts import SEND_SECONDS, Artifacts, champion_page, key, table
 from tasks.describe import headline
-from tasks.plots.progress import draw
+from tasks.plots.progress import draw, png
 from tasks.store.ledger import Ledger
 from tasks.trial import History
 from tests.plots.test_progress import night
@@ -50,10 +50,11 @@ def faults(ledger: Ledger) -> list[str]:
 
 def picture_of(ledger: Ledger, history: History) -> bytes:
     of = ledger.environment
-    return draw(
+    picture = draw(
         history, ledger.campaign.name, metric=of.metric, higher_is_better=of.higher_is_better,
         certificates=ledger.certificates(),
     )  # fmt: skip
+    return png(picture)
 
 
 def until(true: Callable[[], bool], seconds: float = 30.0) -> None:

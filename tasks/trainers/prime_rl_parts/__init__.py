@@ -1,6 +1,6 @@
-"""The parts of prime_rl.py: a copy of this folder stands beside train.py in a workspace, and goes by the same name.
+"""The parts of prime_rl.py: a copy of this folder lies beside train.py in a workspace, under the same name.
 
-As a trainer's they import nothing of ours, and each other by this name alone.
+They import none of our packages, and each other by this name alone.
 """
 
 from __future__ import annotations
@@ -15,4 +15,4 @@ class Failed(Exception):
 
 
 class Cancelled(Exception):
-    """Whoever started this program no longer wants its result."""
+    """The result is no longer wanted."""

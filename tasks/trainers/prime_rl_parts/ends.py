@@ -1,4 +1,4 @@
-"""What is left of a training: processes that are killed, weights that become a model, and logs."""
+"""The end of a training: kill its processes, turn its weights into a model, shorten its logs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from prime_rl_parts.run import Run
 
 SWEEP_SECONDS = 20.0
 SUBREAPER = 36
-"""Of prctl(2): what loses its parent becomes this process's child."""
+"""PR_SET_CHILD_SUBREAPER of prctl(2): orphaned descendants become this process's children."""
 
 
 def adopt() -> None:
-    """From now on no process below this one can leave it, so that each is found by `sweep`."""
+    """Keep all descendants below this process, so that `sweep` finds them."""
     ctypes.CDLL(None).prctl(SUBREAPER, 1)
 
 
 def marker_of(pid: int) -> str:
-    """The marker of a process; empty where it has none, or is another user's."""
+    """The marker of a process; empty if it has none or belongs to another user."""
     with suppress(OSError):
         found = re.search(rb"(?:^|\0)PRL_RUN_ID=([^\0]*)", Path(f"/proc/{pid}/environ").read_bytes())
         return found[1].decode(errors="replace") if found else ""
@@ -34,7 +34,7 @@ def marker_of(pid: int) -> str:
 
 
 def alive(marker: str) -> list[int]:
-    """The processes that carry the marker, and those below this one, in whatever session they are."""
+    """The processes with the marker, and all descendants of this one, in any session."""
     parents = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
@@ -60,16 +60,16 @@ def sweep(marker: str) -> None:
 
 
 def weights(broadcast: Path) -> list[Path]:
-    """The files of a broadcast; empty where it is not complete: STABLE is written last."""
+    """The files of a broadcast; empty if it is incomplete: STABLE is written last."""
     files = [path for path in broadcast.iterdir() if ".safetensors" in path.suffixes]
     return files if (broadcast / "STABLE").exists() else []
 
 
 def assemble(run: Run, reached: int) -> None:
-    """Make out/model of the last complete broadcast, and of the base model's configuration and tokenizer.
+    """Make out/model from the last complete broadcast and the base model's configuration and tokenizer.
 
     Raises:
-        Failed: there is none, of any step but 0.
+        Failed: there is no broadcast after step 0.
     """
     found = ((int(path.name[5:]), weights(path)) for path in run.folder.glob("broadcasts/step_*"))
     step, files = max((one for one in found if all(one)), default=(0, []))
@@ -81,14 +81,14 @@ def assemble(run: Run, reached: int) -> None:
     for path in run.base.iterdir():
         if path.suffix in (".json", ".txt", ".model", ".jinja", ".tiktoken") and ".index." not in path.name:
             shutil.copyfile(path, making / path.name)
-    for path in files:  # moved, for a file with two names is no checkpoint that can be kept
+    for path in files:  # moved: the engine refuses checkpoints with hard links
         path.rename(making / path.name)
     making.rename(model)
     run.note(scored_step=step, reached_step=reached)
 
 
 def tidy(run: Run) -> None:
-    """Leave the end of each log, and nothing that is large."""
+    """Keep the end of each log, and delete large files."""
     for name in ("run/rollouts", "run/broadcasts", "run/checkpoints", "converted"):
         shutil.rmtree(run.home / name, ignore_errors=True)
     run.questions.unlink(missing_ok=True)

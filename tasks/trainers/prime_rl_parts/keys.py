@@ -1,4 +1,4 @@
-"""What of prime-rl may be tuned, and train.toml with parameters written into it."""
+"""The tunable keys of prime-rl, and writing parameters into train.toml."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prime_rl_parts import Failed
 
 @dataclass(frozen=True)
 class Key:
-    """What a value may be: a number from `low` to `high`, one of `words`, or a boolean."""
+    """The allowed values of a key: a number from `low` to `high`, one of `words`, or a boolean."""
 
     kind: type
     low: float = 0
@@ -26,7 +26,7 @@ class Key:
     words: tuple[str, ...] = ()
 
     def fault(self, value: object) -> str | None:
-        """What is wrong with a value; None when nothing is."""
+        """The reason why a value is not allowed; None if it is."""
         if isinstance(value, str) and self.words:
             wrong = f"must be one of {', '.join(self.words)}, got {value[:60]!r}"
             return None if value in self.words else wrong
@@ -114,7 +114,7 @@ max_model_len inference.vllm.max_model_len
 gpu_memory_utilization inference.vllm.gpu_memory_utilization
 """
 DOTTED = dict(zip(_SHORT.split()[::2], _SHORT.split()[1::2], strict=True))
-"""Short names of parameters; any other parameter is a key as it is."""
+"""Short names of parameters; any other parameter is a full key."""
 _OLD = """
 orchestrator.rollouts_per_example: orchestrator.group_size
 orchestrator.sampling.max_tokens: orchestrator.train.sampling.max_completion_tokens
@@ -149,7 +149,7 @@ teacher_gpu_ids: none
 wandb: monitors.wandb, which is the engine's
 """
 OLD = dict(line.split(": ") for line in _OLD.strip().splitlines())
-"""Keys of older versions of prime-rl, and what is the key now."""
+"""Keys of older versions of prime-rl, and today's key."""
 _OWNED = """
 max_steps: budget_steps says it
 trainer.max_steps: budget_steps says it
@@ -165,11 +165,11 @@ orchestrator.train.sampling.extra_body: it reaches vLLM unchecked
 inference.vllm: what else vLLM takes reaches it unchecked
 """
 OWNED = dict(line.split(": ") for line in _OWNED.strip().splitlines())
-"""Why keys may not be tuned, where that is not plain from the key."""
+"""Why some keys may not be tuned."""
 
 
 def flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, object]]:
-    """Dotted keys and values of nested tables. An empty table is a value: prime-rl may take it for a yes."""
+    """Dotted keys and values of nested tables. An empty table is a value: it may switch something on."""
     for name, value in table.items():
         key = above + (name if re.fullmatch(r"\w+", name) else f'"{name}"')
         if isinstance(value, dict) and value:
@@ -179,7 +179,7 @@ def flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, object]]
 
 
 def faults(table: dict[str, Any]) -> list[str]:
-    """What is wrong with a train.toml, a line for each key; empty when prime-rl may see it."""
+    """The faults of a train.toml, one line per key."""
     found = []
     for key, value in flat(table):
         if value == {} and any(known.startswith(key + ".") for known in KEYS):
@@ -190,7 +190,7 @@ def faults(table: dict[str, Any]) -> list[str]:
 
 
 def stranger(key: str) -> str:
-    """Why a key may not stand there: it is an old one, the engine's, or unknown."""
+    """Why a key is refused: it is outdated, the engine's, or unknown."""
     for table, why in ((OLD, "is of an older prime-rl; today's key: "), (OWNED, "is not for tuning: ")):
         if above := [known for known in table if f"{key}.".startswith(f"{known}.")]:
             return why + table[max(above, key=len)]
@@ -203,12 +203,12 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def tuned(text: str, params: dict[str, Any]) -> str:
-    """A train.toml with parameters written into it, each in its place; comments stay.
+    """A train.toml with parameters written into it; comments stay.
 
-    Where a file of dotted lines (`trainer.optim.lr = 1e-6`) has no place for a new one, it is written anew.
+    A file of dotted lines (`trainer.optim.lr = 1e-6`) that has no place for a new key is rewritten.
 
     Raises:
-        Failed: it is no TOML, a parameter is unknown, or a key stands in it that may not.
+        Failed: it is not TOML, a parameter is unknown, or a key may not be tuned.
     """
     try:
         document, plain = tomlkit.parse(text), tomllib.loads(text)
@@ -231,7 +231,7 @@ def tuned(text: str, params: dict[str, Any]) -> str:
 
 
 def put(table: Any, path: list[str], value: object) -> None:
-    """Set a value in nested tables; those on the way are made."""
+    """Set a value in nested tables, creating them as needed."""
     *above, last = path
     for part in above:
         table = table.setdefault(part, {})

@@ -1,4 +1,4 @@
-"""What a training takes of the machine: sockets, shared memory and open files, two GPUs, a block of ports."""
+"""The machine's resources: sockets, shared memory, open files, two GPUs and a block of ports."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from prime_rl_parts.run import OURS, Run
 
 SHARED = "/dev/shm"
 WALLED = (
-    "prime-rl needs sockets and shared memory inside its walls: install bubblewrap, and leave network = false"
+    "prime-rl needs sockets and shared memory in its sandbox: install bubblewrap, and leave network = false"
 )
 
 
 def check_walls() -> None:
-    """Refuse to begin where walls keep from prime-rl what its processes talk through."""
+    """Refuse to begin where the sandbox denies the sockets or shared memory that prime-rl needs."""
     try:
         for family in (socket.AF_INET, socket.AF_UNIX):
             socket.socket(family).close()
@@ -40,7 +40,7 @@ def open_many_files() -> None:
 
 
 def ask(run: Run, query: str) -> list[list[str]]:
-    """What nvidia-smi tells, a list of fields for each line; empty where it is not installed."""
+    """The rows of an nvidia-smi query as lists of fields; empty where it is not installed."""
     if (command := shutil.which("nvidia-smi", path=run.variables()["PATH"])) is None:
         return []
     words = [command, f"--query-{query}", "--format=csv,noheader,nounits"]
@@ -55,11 +55,11 @@ def ask(run: Run, query: str) -> list[list[str]]:
 
 
 def choose_gpus(found: Sequence[tuple[int, str]], stated: str | None) -> tuple[int, ...]:
-    """The numbers of the two GPUs to use: `rl` takes nothing else.
+    """The numbers of the two GPUs to use; `rl` accepts no UUIDs.
 
     Args:
-        found: Number and UUID of those that nvidia-smi lists; empty where it is not installed.
-        stated: CUDA_VISIBLE_DEVICES; None leaves all to be used.
+        found: Number and UUID of the GPUs that nvidia-smi lists; empty where it is not installed.
+        stated: CUDA_VISIBLE_DEVICES; None for all GPUs.
     """
     every = ",".join(str(number) for number, _ in found)
     words = [word.strip() for word in (every if stated is None else stated).split(",") if word.strip()]
@@ -76,7 +76,7 @@ def choose_gpus(found: Sequence[tuple[int, str]], stated: str | None) -> tuple[i
 
 
 def taken(run: Run) -> dict[str, str]:
-    """Our GPUs of which memory is in use, by UUID, in words. What the driver does not tell (`[N/A]`) is none."""
+    """Descriptions of our GPUs whose memory is in use, by UUID; unknown use (`[N/A]`) counts as none."""
     rows = ask(run, "gpu=index,uuid,memory.used,memory.total")
     return {
         uuid: f"GPU {number} has {used} of {total} MiB in use"
@@ -86,9 +86,9 @@ def taken(run: Run) -> dict[str, str]:
 
 
 def free_gpus(run: Run) -> None:
-    """Wait until nobody holds memory of our GPUs; what a dead run of ours has left there is ended.
+    """Wait until our GPUs' memory is free, and kill the remaining processes of earlier runs.
 
-    A mark of ours there is a dead run's: a GPU is lent to one training at a time, and now it is to this one.
+    A process there with our marker belongs to a dead run, since a GPU is assigned to one training at a time.
     """
     holders: list[int] = []
     for last in (False, True):
@@ -107,9 +107,9 @@ def free_gpus(run: Run) -> None:
 
 
 def find_port(first_gpu: int) -> int:
-    """The first of a block of ports that are all free; where the search begins differs between GPUs.
+    """The first port of a free block; the search begins at a different block for each GPU.
 
-    vLLM's router takes it and the one 21,000 above; behind it come vLLM, two for rollouts, two for questions.
+    vLLM's router uses it and the one 21,000 above; next come vLLM, two for rollouts, two for questions.
     """
     for block in range(first_gpu % 16, 200, 16):
         port = 8000 + 16 * block

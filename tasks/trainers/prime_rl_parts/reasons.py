@@ -1,4 +1,4 @@
-"""Why a training failed, as the logs of prime-rl tell it."""
+"""Why a training failed, from prime-rl's logs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prime_rl_parts import Failed
 from prime_rl_parts.run import Run
 
 LOG_BYTES = 256 * 1024
-"""What is kept of each log, from its end."""
+"""Bytes kept of each log, from its end."""
 CLASSES = (
     ("GPU memory is taken", True, r"Free memory on device .*less than desired GPU memory utilization"),
     ("out of GPU memory", False, r"OutOfMemoryError|CUDA out of memory|No available memory for the cache blocks|"
@@ -20,7 +20,7 @@ CLASSES = (
      r"CUDA driver initialization failed"),
     ("no learning signal", False, r"consecutive empty train batches"),
 )  # fmt: skip
-"""What a reason begins with, whether it is the machine's fault, and the words that it is known by, first come first."""
+"""Beginning of a reason, whether the machine is at fault, and the pattern that shows it; the first match wins."""
 ERROR = re.compile(r"^[\w.]*(Error|Exception|Interrupt)\b|\b(ERROR|CRITICAL|Fatal|Error:)\b|Traceback")
 
 
@@ -33,7 +33,7 @@ def read(path: Path) -> str:
 
 
 def logs(run: Run) -> tuple[str, dict[str, str]]:
-    """What the launcher says failed, and the end of each component's log by its name, that one's first."""
+    """The component that the launcher reports as failed, and the end of each component's log, that one's first."""
     folder = run.folder / "logs" / "latest"
     found = [folder / "trainer.log", *folder.glob("trainer/torchrun/**/stderr.log"), folder / "inference.log"]
     found += [folder / "orchestrator.log", *folder.glob("envs/*/*.log")]
@@ -46,7 +46,7 @@ def logs(run: Run) -> tuple[str, dict[str, str]]:
 
 
 def why(run: Run, otherwise: str) -> Failed:
-    """The failure that the logs tell of; `otherwise` and their decisive lines, where they tell of none known."""
+    """The known failure in the logs; otherwise `otherwise` with their decisive lines."""
     said, texts = logs(run)
     for beginning, retry, words in CLASSES:
         for name, text in texts.items():
@@ -60,13 +60,13 @@ def why(run: Run, otherwise: str) -> Failed:
 
 
 def decisive(text: str) -> str:
-    """The last line of a log that tells of an error, or else its last."""
+    """The last line of a log that shows an error, or else its last line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in reversed(lines) if ERROR.search(line)), (lines or ["nothing"])[-1])[:300]
 
 
 def complaint(text: str) -> str:
-    """What a refused configuration is told, in one line."""
+    """Why `rl` refused a configuration, in one line."""
     lines = [stripped for line in text.splitlines() if (stripped := line.strip(" │╭╮╰╯─"))]
     told = (at for at, line in enumerate(lines) if re.search(r"validation error|\w+Error\b", line))
     return "; ".join(lines[next(told, max(0, len(lines) - 6)) :])[:500] or "it says nothing"

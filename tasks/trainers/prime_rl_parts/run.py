@@ -1,4 +1,4 @@
-"""One training: its fixed parameters, what is laid over train.toml, and how `rl` is started."""
+"""One training: its fixed parameters, the overrides of train.toml, and the command that starts `rl`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prime_rl_parts.keys import Key
 HARNESSES = Path(__file__).with_name("harnesses")
 """Verifiers harnesses of ours, which prime-rl's processes import by their names alone."""
 OURS = "nightshift-"
-"""How the mark of a training begins: PRL_RUN_ID, which all of its processes inherit."""
+"""Prefix of a training's marker, PRL_RUN_ID, which all of its processes inherit."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,12 @@ class Settings:
     prime_rl: str
     """Path of prime-rl's checkout, with its environment in .venv."""
     prime_rl_commit: str = ""
-    """What its commit has to begin with; empty: any."""
+    """Required prefix of its commit; empty: any."""
     model: str = ""
     """Directory of the model to begin with; empty: data/base."""
     renderer: str = "default"
     harness: str = "ask_once"
-    """Who asks the model in training: a module of harnesses/, "taskset" where taskset.py brings its own, or one of
-    those of verifiers."""
+    """The verifiers harness in training: a module of harnesses/, "taskset" for the one in taskset.py, or a built-in."""
     metric: str = "pass@1"
     """The name under which the mean reward in training is reported."""
     eval_interval: int = 5
@@ -46,15 +45,15 @@ class Settings:
     gpu_deadline: float = 60.0
     """For the memory of the GPUs to become free, before and after orphans are ended."""
     gpu_used_mb: float = 1024.0
-    """MiB in use on a GPU that is free."""
+    """A GPU with at most so many MiB in use counts as free."""
     quit_deadline: float = 90.0
     """For `rl` to end after SIGTERM."""
     empty_batches: int = 4
-    """Batches without any signal, one after another, that end a training."""
+    """Consecutive batches without any signal that end a training."""
 
     @classmethod
     def split(cls, params: dict[str, Any]) -> tuple[Settings, dict[str, Any]]:
-        """The settings, and the parameters that are left for train.toml."""
+        """The settings, and the remaining parameters, which go to train.toml."""
         known: dict[str, Any] = {one.name: one.default for one in fields(cls)} | {"prime_rl": ""}
         own = {name: value for name, value in params.items() if name in known}
         for name, value in own.items():
@@ -67,7 +66,7 @@ class Settings:
 
 @dataclass
 class Run:
-    """One training: what it was asked for, and where its parts lie."""
+    """One training: its configuration and its paths."""
 
     config: dict[str, Any]
     settings: Settings
@@ -87,7 +86,7 @@ class Run:
         self.questions = self.home / "train.jsonl"
 
     def overlay(self, tuned: str) -> dict[str, Any]:
-        """What is laid over train.toml."""
+        """The keys that override train.toml."""
         train = tomllib.loads(tuned).get("orchestrator", {}).get("train", {})
         orchestrator: dict[str, Any] = {
             "env_server_base_port": self.port + 4,
@@ -162,13 +161,13 @@ class Run:
                 raise Failed(f"did not start: {command[0]}: {fault.strerror}; {hint}") from fault
 
     def note(self, **facts: object) -> None:
-        """Add to what is recorded of this run."""
+        """Add facts to run.json."""
         path = self.home / "run.json"
         known = json.loads(path.read_text()) if path.exists() else {}
         path.write_text(json.dumps(known | facts, indent=2) + "\n")
 
     def wait(self, seconds: float) -> None:
-        """Let time pass before the launch."""
+        """Sleep before the launch, unless cancelled or told to stop."""
         time.sleep(seconds)
         if Path("cancel").exists():
             raise Cancelled
@@ -176,5 +175,5 @@ class Run:
             raise Failed("left nothing to score: it was told to stop before training began")
 
     def tell(self, *_: object) -> None:
-        """Tell it to end; takes what a signal handler is given."""
+        """Tell it to end; a signal handler."""
         self.told = True

@@ -1,4 +1,4 @@
-"""A started `rl`: its metrics as progress, the deadlines that it has to meet, and its end."""
+"""A started `rl`: its metrics as progress lines, its deadlines, and its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from prime_rl_parts.run import Run
 
 POLL_SECONDS = 0.2
 CONFIRM_SECONDS = 3.0
-"""How long a step's loss may come after its other rows."""
+"""Seconds by which a step's loss may come after its other rows."""
 CURVES = {
     "loss/mean": "loss",
     "entropy/all/mean": "entropy/mean",
@@ -35,7 +35,7 @@ CURVES = {
     "eval/curve/effective/agent/pass@1": "evaluated/mean",
     "eval/curve/effective/agent/avg@1": "evaluated/mean",
 }
-"""Keys of metrics.jsonl, and what they are reported as."""
+"""Keys of metrics.jsonl, and their names in reports."""
 REWARD = "train/agg/effective/agent/reward/mean"
 
 
@@ -57,12 +57,12 @@ class Lines:
 
 @dataclass
 class Steps:
-    """What metrics.jsonl has told so far. Its two writers take turns, with several rows for one step."""
+    """The content of metrics.jsonl so far. Its two writers take turns, with several rows per step."""
 
     run: Run
     progress: TextIO
     began: float
-    """When work began: where `elapsed` counts from."""
+    """When work began, which `elapsed` counts from."""
     step: int = 0
     last: float = 0.0
     """When the latest row came."""
@@ -74,7 +74,7 @@ class Steps:
     _unconfirmed: dict[int, float] = field(default_factory=dict)
 
     def read(self, final: bool = False) -> None:
-        """Take in what is new; a step whose loss does not come, for NaN is left out, has diverged."""
+        """Read new rows; a step without a loss has diverged, since NaN is not written."""
         for path in self.files():
             for line in self._files.setdefault(path, Lines(path)).new():
                 with suppress(ValueError, KeyError, TypeError):  # two processes write to it
@@ -87,7 +87,7 @@ class Steps:
                 raise Failed(f"diverged: the loss of step {step} is no finite number")
 
     def files(self) -> list[Path]:
-        """Where rows have been written: the place depends on the version."""
+        """The metrics files, whose place depends on the version."""
         found = [self.run.folder / "metrics.jsonl", *self.run.folder.glob("monitors/*/metrics.jsonl")]
         return [path for path in found if path.is_file() and path.stat().st_size]
 
@@ -117,7 +117,7 @@ NOTHING = "no two answers to a question that scored differently: too hard, too e
 
 
 class Watch:
-    """One started `rl`, until it has ended one way or another."""
+    """One started `rl`, until it has ended."""
 
     def __init__(self, run: Run, progress: TextIO) -> None:
         self.run, self.progress = run, progress
@@ -129,7 +129,7 @@ class Watch:
         self.empty = 0
 
     def follow(self) -> None:
-        """Watch until it ends by itself, or is told to."""
+        """Watch until it ends or is told to."""
         while (status := self.process.poll()) is None and not self.run.told and not self.is_over():
             if Path("cancel").exists():
                 raise Cancelled
@@ -148,7 +148,7 @@ class Watch:
         return 0 < wanted <= steps.step and time.monotonic() - steps.last > self.run.settings.quit_deadline
 
     def look(self) -> None:
-        """Take in what is new, and hold it against the deadlines."""
+        """Read what is new, and check the deadlines."""
         settings, steps, now = self.run.settings, self.steps, time.monotonic()
         if not self.ready and steps.has_begun():
             self.ready, steps.began, steps.last = True, now, now
@@ -168,7 +168,7 @@ class Watch:
             raise why(self.run, f"stalled: {silence} after step {steps.step}")
 
     def end(self) -> None:
-        """SIGTERM, time to end, and then everything of it is killed."""
+        """SIGTERM, time to end, then SIGKILL for all of its processes."""
         if self.process.poll() is None:
             self.process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -180,7 +180,7 @@ class Watch:
 
 
 def same_reward(run: Run) -> float | None:
-    """What all answers of the latest rollouts have scored; None where they differ, or are fewer than 8."""
+    """The score that all answers of the latest rollouts share; None if they differ or are fewer than 8."""
     files = run.folder.glob("rollouts/step_*/train/all/traces.jsonl")
     latest = max(files, key=lambda path: path.stat().st_mtime, default=None)
     rewards = []

@@ -1,4 +1,4 @@
-"""A verifiers harness for questions that take one answer. It runs within prime-rl's processes, with its Python."""
+"""A verifiers harness for single-turn questions. It runs in prime-rl's processes, with its Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["AskOnce"]
 
 
 class AskOnce(vf.Harness[vf.HarnessConfig]):
-    """Asks once, from within the process: a program for each answer would cost more than the answer."""
+    """Asks once, in-process: a program per answer would cost more than the answer."""
 
     APPENDS_SYSTEM_PROMPT = True
     EXECUTES_CODE = False

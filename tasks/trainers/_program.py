@@ -1,0 +1,226 @@
+"""The contract between a trainer and the engine: config.json, the budget, progress lines and moves.
+
+A copy stands beside train.py in every workspace of a trainer that imports it, and goes by the same name. Nothing here
+learns: networks, losses and rollouts belong to the trainer. It imports neither torch nor numpy before they are needed.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+P = TypeVar("P")
+Config = dict[str, Any]
+"""What config.json says: params, seed, budget_seconds, budget_steps, device, out, problem, data, resume, init."""
+CANCELLED = 42
+"""The exit status of a cancelled training."""
+
+
+class Refused(Exception):
+    """The configuration asks for what the trainer cannot do; the message says what to change."""
+
+
+class Failed(Exception):
+    """Training went wrong; the message begins with the kind of failure."""
+
+
+class Cancelled(Exception):
+    """The file `cancel` has appeared: the result is no longer wanted."""
+
+
+def parse(
+    params: type[P],
+    given: Mapping[str, Any],
+    least: Mapping[str, float] = {},
+    most: Mapping[str, float] = {},
+    choices: Mapping[str, Sequence[str]] = {},
+) -> P:
+    """The dataclass `params` with the given values, of the types of its defaults; Refused names what does not fit.
+
+    Integers must be at least 1 and other numbers at least 0, unless `least` says otherwise.
+    """
+    defaults: dict[str, Any] = {field.name: field.default for field in fields(params)}  # type: ignore[arg-type]
+    for name, value in given.items():
+        if name not in defaults:
+            raise Refused(f"unknown parameter {name!r}; known are {', '.join(defaults)}")
+        kind = type(defaults[name])
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise Refused(f"{name} must be of type {kind.__name__}, got {value!r}")
+        if name in choices and value not in choices[name]:
+            raise Refused(f"{name} must be one of {', '.join(choices[name])}, got {value!r}")
+        low, high = least.get(name, int(kind is int)), most.get(name, math.inf)
+        if kind in (int, float) and not (low <= value <= high and math.isfinite(value)):
+            raise Refused(f"{name} must be finite and from {low:g} to {high:g}, got {value!r}")
+    return params(**given)
+
+
+class Budget:
+    """The clock of one training: seconds since it began, and steps (0: no limit), counted by the trainer in `step`."""
+
+    def __init__(self, seconds: float, steps: int) -> None:
+        if not seconds > 0 or steps < 0:
+            raise Refused(f"budget_seconds must be > 0 and budget_steps >= 0, got {seconds} and {steps}")
+        self.seconds, self.steps = seconds, steps
+        self.step, self.stopped, self.began = 0, False, time.monotonic()
+
+    def stop(self, *_: object) -> None:
+        """End the budget now; the handler of SIGTERM."""
+        self.stopped = True
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def late(self) -> bool:
+        """Whether to drop everything: the time is over, or SIGTERM has come."""
+        return self.stopped or self.elapsed >= self.seconds
+
+    @property
+    def spent(self) -> bool:
+        """Whether to begin no further step."""
+        return self.late or 0 < self.steps <= self.step
+
+    @property
+    def fraction(self) -> float:
+        """The spent part, in [0, 1], of seconds or of steps, whichever goes faster."""
+        by_seconds, by_steps = self.elapsed / self.seconds, self.step / self.steps if self.steps else 0.0
+        # With a budget of steps, seconds have to lead clearly: they differ from run to run, and a slow start
+        # must not make a run irreproducible that its steps will end.
+        ahead = by_seconds > by_steps + (0.1 if self.steps else 0.0)
+        return min(1.0, by_seconds if ahead else by_steps)
+
+
+class ProgressFile:
+    """Writes out/progress.jsonl, the lines that the engine reads while the program trains."""
+
+    def __init__(self, file: TextIO, budget: Budget) -> None:
+        self.file, self.budget, self._reported = file, budget, 0.0
+
+    def ready(self) -> None:
+        """Start the clock: imports and preparations are over."""
+        self.file.write('{"ready": true}\n')
+        self.budget.began = time.monotonic()
+
+    @property
+    def due(self) -> bool:
+        """Whether to report again: at most five times a second."""
+        return self.budget.elapsed - self._reported >= 0.2
+
+    def report(self, metrics: Mapping[str, float], returns: Sequence[float] = ()) -> None:
+        """Report metrics, with the mean of `returns` as `return/mean`; raises Cancelled if there is a file `cancel`."""
+        self._reported = self.budget.elapsed
+        mean = {"return/mean": math.fsum(returns) / len(returns)} if returns else {}
+        line = {"elapsed": self._reported, "step": self.budget.step, "step_target": self.budget.steps or None}
+        self.file.write(json.dumps({**line, "metrics": {**mean, **metrics}}) + "\n")
+        if Path("cancel").exists():
+            raise Cancelled
+
+
+class Moves:
+    """The judge's end of `python train.py act`: observations come in on stdin, actions go out on stdout."""
+
+    def __init__(self) -> None:
+        self._answers = os.fdopen(os.dup(1), "wb")
+        os.dup2(2, 1)  # from here on a stray print, even one from C, is log and cannot garble an answer
+
+    def meet(self, size: int) -> tuple[int, list[bool]]:
+        """The policy's seed, and which lanes play the most likely action. (size: numbers per observation)"""
+        hello = json.loads(sys.stdin.buffer.readline())
+        [self._seen], [self._taken] = hello["observation"], hello["action"]
+        if hello["protocol"] != 2 or math.prod(self._seen["shape"]) != size:
+            raise Refused(
+                f"protocol {hello['protocol']} with observation {self._seen} does not fit {size} numbers"
+            )
+        self._lanes, self._size = hello["lanes"], size
+        return hello["seed"], hello["deterministic"]
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        """The observations of all lanes, shape (lanes, size), each to be answered, until the judge closes stdin."""
+        import numpy as np
+
+        self._send(b'{"ready": true}\n')
+        kind = np.dtype(self._seen["dtype"])
+        frame = self._lanes * (2 + kind.itemsize * self._size)
+        while data := sys.stdin.buffer.read(frame):
+            if len(data) < frame:
+                raise EOFError(f"stdin ended after {len(data)} of the {frame} bytes of a frame")
+            # The masks `active` and `episode_start`, a byte per lane; a policy with memory forgets where one starts.
+            self.active, self.starts = np.frombuffer(data, "?", 2 * self._lanes).reshape(2, -1)
+            yield np.frombuffer(data, kind, offset=2 * self._lanes).reshape(self._lanes, -1)
+
+    def answer(self, actions: NDArray[np.generic]) -> None:
+        """Send an action for each lane."""
+        self._send(actions.astype(self._taken["dtype"]).tobytes())
+
+    def _send(self, data: bytes) -> None:
+        self._answers.write(data)
+        self._answers.flush()
+
+
+Train = Callable[[Config, ProgressFile], None]
+Act = Callable[[Path, Moves], None]
+
+
+def use_cuda(config: Config) -> bool:
+    """Whether to train on a GPU."""
+    import torch
+
+    cuda: bool = config["device"] != "cpu" and torch.cuda.is_available()
+    if config["device"] == "cuda" and not cuda:
+        raise Refused("device is 'cuda', and torch finds no such GPU: set it to 'auto' or 'cpu'")
+    return cuda
+
+
+def training(config: Config, train: Train, clock: type[Budget] = Budget) -> None:
+    """Train as `config` says, with out/progress.jsonl open and SIGTERM ending the budget."""
+    out = Path(config["out"])
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "progress.jsonl").open("a", buffering=1) as file:
+        progress = ProgressFile(file, clock(config["budget_seconds"], config["budget_steps"]))
+        signal.signal(signal.SIGTERM, progress.budget.stop)
+        for key in ("resume", "init"):
+            if config.get(key) is not None:
+                raise Refused(f"{key} is {config[key]!r}; this program always starts afresh: leave it null")
+        try:
+            train(config, progress)
+        except Failed as failure:
+            file.write(json.dumps({"failed": str(failure), "retry": False}) + "\n")
+            raise
+
+
+def main(arguments: Sequence[str], train: Train, act: Act | None = None, clock: type[Budget] = Budget) -> int:
+    """Run the trainer as ./config.json and the command line say; its exit status."""
+    config = json.loads(Path("config.json").read_text())
+    try:
+        if act and arguments == ["act"]:
+            act(Path(config["out"]), Moves())
+        elif arguments:
+            raise Refused(f"the only argument is act, of a policy, got {arguments}")
+        else:
+            training(config, train, clock)
+    except (Refused, Failed) as reason:
+        sys.stderr.write(f"{sys.argv[0]}: {reason}\n")
+        return 2 if isinstance(reason, Refused) else 1
+    except Cancelled:
+        return CANCELLED
+    return 0
+
+
+def leave(status: int) -> NoReturn:
+    """End the program."""
+    gc.freeze()  # spares the end a last search for garbage among all that torch is made of: most of a second
+    sys.exit(status)
