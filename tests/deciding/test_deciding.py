@@ -33,8 +33,7 @@ from tasks.trial import (
     VerdictKind,
     measured,
 )
-from tests.proposers.test_proposers import undemanding
-from tests.support.histories import scored, tried
+from tests.support.histories import scored, tried, undemanding
 
 RULES = "tasks.rules"
 NAMES = plugins.names(RULES)

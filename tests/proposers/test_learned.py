@@ -23,7 +23,7 @@ from tasks.proposers._policy import (
 from tasks.proposers.learned import CRASH, Learned, campaigns, rewards
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Verdict
-from tests.proposers.test_proposers import decided
+from tests.support.histories import decided
 
 LINE: Space = {"x": Float(low=0.0, high=1.0, default=0.5)}
 PAIR: Space = {

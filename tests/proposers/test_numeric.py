@@ -22,8 +22,8 @@ from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal
-from tests.proposers.test_proposers import decided
-from tests.proposers.test_tpe import (
+from tests.support.histories import decided
+from tests.support.spaces import (
     PLANE,
     SWITCHES,
     cancelled,

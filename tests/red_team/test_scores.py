@@ -24,7 +24,7 @@ from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
-from tests.proposers.test_proposers import undemanding
+from tests.support.histories import undemanding
 from tests.support.red_team import JUDGE, WALLS, WORKING, Assault, Ground, attack
 
 HONEST = 1.0

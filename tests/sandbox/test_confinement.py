@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import venv
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import environments
-from environments.limits import Limits
 from tasks.sandbox import confinement, seccomp
 from tasks.sandbox.confinement import NOBODY, Level, View
-from tasks.sandbox.isolation import findings
-from tasks.sandbox.program import Program
+from tests.support.sandboxed import WALLS, answers
 from tests.support.toy import QUADRATIC, quadratic
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-WALLS: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
 ROOT, SOMEBODY = 0, 1000
 BINDS = ("--ro-bind", "--bind", "--dev-bind")
 SYSTEM_GPU = [
@@ -31,39 +26,6 @@ SYSTEM_GPU = [
     if path.exists()
 ]
 """Devices that are no GPU's, but are as absent as one behind walls."""
-
-
-def run(
-    place: Path,
-    level: Level,
-    code: str,
-    *,
-    view: View | None = None,
-    limits: Limits | None = None,
-) -> tuple[str, str]:
-    """Run Python code at a level, in `place`/workspace, which is all that it is given beside `place`/out; how it
-    ended in words, and what it printed last."""
-    workspace, out = place / "workspace", place / "out"
-    for folder in (workspace, out):
-        folder.mkdir(exist_ok=True)
-    confinement.give(out, level)
-    (workspace / "code.py").write_text(code)
-    view = view or View((), ())
-    given = View((workspace, *view.readable), (out, *view.writable), view.network, view.gpu)
-    with Program(
-        ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker="test/walls", level=level,
-        view=given, limits=limits or Limits(),
-    ) as program:  # fmt: skip
-        while (status := program.poll(0.02)) is None:
-            pass
-        return program.describe(status), program.tail()
-
-
-def answers(place: Path, level: Level, code: str, **more: Any) -> Any:
-    """What the code prints as JSON in its last line."""
-    ended, tail = run(place, level, code, **more)
-    assert ended == "exited with status 0", tail
-    return json.loads((place / "log").read_text().splitlines()[-1])
 
 
 def command(monkeypatch: pytest.MonkeyPatch, view: View, user: int = SOMEBODY) -> list[str]:

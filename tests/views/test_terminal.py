@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
 
 from environments import Environment
 from flows.views import live_view, tables, terminal
@@ -18,8 +15,9 @@ from flows.views.curves import Curve, Point
 from flows.views.live_model import Certifying, Night, Scene, UnderWay
 from flows.views.live_view import bar, moment, picture, spark
 from tasks.trial import History, Params, Proposal, Trial
-from tests.store.test_ledger import created
 from tests.support.histories import tried
+from tests.support.ledgers import created
+from tests.support.terminals import printed
 
 WIDTHS = (20, 60, 80, 100, 160)
 EVIL = "red [bold red]alert[/] \x1b[2J\x1b]0;title\x07 \u202egnp.exe\r\nsecond line \x9b31m"
@@ -65,18 +63,6 @@ def scene(
 
 def lines(scene: Scene | str, width: int = 100, height: int = 30) -> list[str]:
     return picture(scene, width, height).plain.splitlines()
-
-
-def printed(
-    what: RenderableType | Callable[[Console], None], width: int = 80, encoding: str = "utf-8"
-) -> str:
-    """What a file gets."""
-    buffer = io.BytesIO()
-    console = Console(
-        file=io.TextIOWrapper(buffer, encoding, write_through=True), width=width, highlight=False
-    )
-    what(console) if callable(what) else console.print(what)
-    return buffer.getvalue().decode(encoding)
 
 
 def test_a_picture_says_what_is_tried_and_why_and_how_it_stands_against_the_champion(
