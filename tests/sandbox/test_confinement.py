@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 import venv
 from collections.abc import Iterator
@@ -151,13 +152,14 @@ def test_what_is_closed_last_stays_closed(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @pytest.mark.parametrize("level", WALLS)
 def test_a_program_may_read_its_folders_and_write_into_one_of_them(tmp_path: Path, level: Level) -> None:
+    shared = f"/tmp/nightshift-{secrets.token_hex(8)}"  # a name that nobody has
     code = (
         "import json, os, sys\n"
         "def can(path, mode):\n"
         "    try: open(path, mode).close()\n"
         "    except OSError: return False\n"
         "    return True\n"
-        "paths = ['code.py', sys.argv[1] + '/a', 'new', '/tmp/new', os.__file__, '/etc/passwd', '../new', '/dev/null']\n"
+        f"paths = ['code.py', sys.argv[1] + '/a', 'new', '{shared}', os.__file__, '/etc/passwd', '../new', '/dev/null']\n"
         "print(json.dumps([[can(path, mode) for mode in 'ra'] for path in paths]))\n"
     )
     seen = answers(tmp_path, level, code)
