@@ -18,7 +18,7 @@ from tasks.editing.edits import EditFailed
 from tasks.proposers import Proposer
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposing.brief import Brief, Refusal, Suggestion, Unavailable, Unusable
-from tasks.proposing.validation import Desk
+from tasks.proposing.validation import ProposalChecks
 from tasks.store import inbox, workspace
 from tasks.store.seeds import derive
 from tasks.system.clock import clock
@@ -35,7 +35,7 @@ INBOX = "inbox"
 
 
 @stored("propose")
-def propose(at: At, desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
+def propose(at: At, desk: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
     """The next proposal, or why there is none. A stored proposal is never remade."""
     stored_at = desk.place.proposal
     if stored_at.is_file():
@@ -56,7 +56,7 @@ class Nothing:
     """Who was asked and failed, and why; empty when everything has been tried."""
 
 
-def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
+def next_proposal(desk: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
     """The baseline for an empty history, else the proposer's suggestion, or the fallback's.
 
     Raises:
@@ -81,7 +81,7 @@ def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Bri
     )
 
 
-def from_inbox(desk: Desk, brief: Brief) -> Proposal | None:
+def from_inbox(desk: ProposalChecks, brief: Brief) -> Proposal | None:
     """The first valid proposal of the inbox; invalid ones before it are refused with their reasons."""
     for name, idea in desk.ideas if brief.history else ():
         suggestion = Suggestion(idea.params, idea.rationale, idea.files, proposer=INBOX)
@@ -101,7 +101,7 @@ class GivenUp:
         self.usage = sum((one.usage for one in refusals), extra.usage if extra else NOTHING_BOUGHT)
 
 
-def ask(desk: Desk, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | None:
+def ask(desk: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | None:
     """One proposer's proposal for one trial; None if it has nothing left to try."""
     refusals: tuple[Refusal, ...] = ()
     for seed in _seeds(brief.seed, TURNS if proposer.asks else DRAWS):
@@ -129,7 +129,7 @@ def ask(desk: Desk, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | No
     return GivenUp(f"turned down {len(refusals)} times, the last time: {refusals[-1].reason}", refusals)
 
 
-def _checked(desk: Desk, brief: Brief, suggestion: Suggestion) -> Proposal | Refusal:
+def _checked(desk: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal | Refusal:
     """The suggestion as a proposal, or why it cannot be tried."""
     said = suggestion.text, suggestion.proposer, suggestion.usage
     try:
@@ -140,7 +140,7 @@ def _checked(desk: Desk, brief: Brief, suggestion: Suggestion) -> Proposal | Ref
     return Refusal(reason, *said) if reason else proposal
 
 
-def proposal_of(desk: Desk, brief: Brief, suggestion: Suggestion) -> Proposal:
+def proposal_of(desk: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal:
     """The suggestion with everything that a trial needs.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
@@ -17,6 +18,7 @@ from tests.support import servers
 
 # Prefect and MLflow read these when they are imported, which test modules may do before any fixture runs.
 _PREFECT_HOME = tempfile.TemporaryDirectory(prefix="nightshift-tests-")
+atexit.register(_PREFECT_HOME.cleanup)
 for _name in ("PREFECT_API_URL", "PREFECT_API_KEY", "PREFECT_PROFILE", "MLFLOW_TRACKING_URI"):
     os.environ.pop(_name, None)
 os.environ.update(
@@ -28,6 +30,33 @@ os.environ.update(
 # A shell starts what runs in its background deaf to Ctrl-C, and the programs under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+LONGEST_FIRST = (
+    "campaign/", "judges/test_text_judge", "cli/test_cli", "engine/", "red_team/", "proposers/", "trainers/", "cli/",
+)  # fmt: skip
+"""Files begin in this order: a long one that begins last would run alone at the end."""
+ONE_WORKER = {
+    "litellm": ("llm/test_chat", "llm/test_account", "proposers/test_llm_proposers", "proposers/test_hybrid"),
+    "torch": ("trainers/test_ppo", "trainers/test_sac", "trainers/test_grpo", "proposers/test_numeric"),
+}
+"""Files that need the same heavy package: one worker imports it for all of them, under `--dist loadgroup`."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each worker whole files, for the sake of what a module makes once, and the longest first."""
+    files = {item.path: item.path.relative_to(Path(__file__).parent).as_posix() for item in items}
+
+    def turn(item: pytest.Item) -> int:
+        ranks = (rank for rank, start in enumerate(LONGEST_FIRST) if files[item.path].startswith(start))
+        return next(ranks, len(LONGEST_FIRST))
+
+    items.sort(key=turn)
+    for item in items:
+        name = files[item.path].removesuffix(".py")
+        group = next((group for group, names in ONE_WORKER.items() if name in names), name)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)

@@ -25,7 +25,7 @@ from flows.spec.time_budget import time_for_the_certificate
 from tasks.checkpoint import kept, whole
 from tasks.propose import Nothing, load, propose
 from tasks.proposing.brief import Brief, Pending, RejectedProposal, RemainingBudget
-from tasks.proposing.validation import Desk, champions_files, problem_of
+from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.store import inbox
 from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
@@ -103,7 +103,7 @@ def _end(nothing: Nothing) -> Stop:
 def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial) -> Proposal:
     """The proposal of a finished trial, as a cached task."""
     at, place = ledger.at(trial.number, attempt=1), ledger.place(trial.number, attempt=1)
-    desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker)
+    desk = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker)
     brief = Brief(ledger.environment.space, history)
     nobody = whole(load(spec.advanced.fallback, {}))  # a stored proposal asks no proposer again
     found = kept(propose, ledger.results)(at, whole(desk), nobody, nobody, whole(brief))
@@ -129,7 +129,7 @@ def proposed(
     rejected = tuple(
         RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
     )
-    desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals(ledger))
+    desk = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals(ledger))
     brief = Brief(
         ledger.environment.space,
         history,

@@ -31,7 +31,7 @@ PROMPTS = "prompts"
 
 
 @dataclass(frozen=True)
-class Desk:
+class ProposalChecks:
     """Where the proposals of one trial are worked out."""
 
     environment: Environment

@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from tasks.system import orphans
+from tests.support.mlflow_records import mlflow_runs
 from tests.support.noisy import DRAW, noisy
 from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status
 
@@ -32,18 +33,6 @@ def ledger(home: Path, name: str) -> list[tuple[str, ...]]:
 def rows(server: str, flow_run_id: str) -> list[dict[str, Any]]:
     chosen = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
     found: list[dict[str, Any]] = httpx.post(f"{server}/task_runs/filter", json=chosen, timeout=30).json()
-    return found
-
-
-def mlflow_runs(home: Path, campaign: str) -> dict[str, Any]:
-    """MLflow's runs of a campaign by trial, its own as `campaign`; two of one trial are a failure."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{home}/mlflow.db")
-    (experiment,) = [e for e in client.search_experiments() if e.name.startswith("nightshift/")]
-    runs = client.search_runs([experiment.experiment_id], f"tags.campaign = '{campaign}'")
-    found = {run.data.tags.get("trial", "campaign"): run for run in runs}
-    assert len(found) == len(runs)
     return found
 
 

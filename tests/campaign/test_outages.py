@@ -33,10 +33,10 @@ from tasks.store.life import Life
 from tasks.system.files import write_atomic
 from tasks.tracking.outbox import Outbox
 from tasks.trial import History, Proposal
-from tests.store.test_ledger import created
+from tests.support.fake_tracker import Shelf
 from tests.support.histories import tried
+from tests.support.ledgers import created
 from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
-from tests.tracking.test_outbox import Shelf
 
 NOBODY = "http://127.0.0.1:9/api"
 

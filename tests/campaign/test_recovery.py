@@ -26,7 +26,7 @@ from flows.engine.recovery import DEATHS, Presence, check_progress
 from flows.server import automations, connect, postgres, systemd, zombies
 from flows.server.api import Api
 from tasks.system.daemon import Daemon, Note, identity
-from tests.store.test_ledger import created
+from tests.support.ledgers import created
 from tests.support.toy import nightshift, quadratic, slow, start, status
 
 CHECKOUT = Path(__file__).parents[2]

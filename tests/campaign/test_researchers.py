@@ -14,8 +14,8 @@ import pytest
 
 from flows.views.status import document
 from tasks.store.ledger import Ledger
-from tests.campaign.test_campaign import mlflow_runs
 from tests.support.fake_llm import Asked, FakeLLM, Reply
+from tests.support.mlflow_records import mlflow_runs
 from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, status
 
 KEY = "sk-of-a-test-0123456789"

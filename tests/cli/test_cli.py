@@ -23,8 +23,8 @@ from flows.cli.running import detached
 from flows.spec.campaign_spec import CampaignSpec, checked_environment
 from tasks.record import reconcile, settle
 from tasks.store.ledger import Ledger, free_name
-from tests.proposers.test_proposers import decided
-from tests.store.test_ledger import created
+from tests.support.histories import decided
+from tests.support.ledgers import created
 from tests.support.toy import GREEDY, command, environment, nightshift, quadratic, slow, start, status
 
 VERBS = (

@@ -30,8 +30,9 @@ from tasks.sandbox.isolation import Finding
 from tasks.system.commands import Unanswered, ask, command_of
 from tasks.system.daemon import Daemon, Note, identity
 from tasks.system.orphans import MARKER
+from tests.support.fake_nvidia_smi import nvidia_smi, told
+from tests.support.terminals import terminal
 from tests.support.toy import nightshift
-from tests.views.test_live_view import terminal
 
 CHECKOUT = Path(__file__).parents[2]
 NAMES = [
@@ -80,23 +81,6 @@ def api() -> Iterator[tuple[str, dict[str, tuple[int, object]]]]:
         yield f"http://127.0.0.1:{server.server_port}/api", answers
         server.shutdown()
         thread.join()
-
-
-def nvidia_smi(folder: Path, script: str) -> str:
-    """Put such a command first on the path; the path."""
-    folder.mkdir(exist_ok=True)
-    command = folder / "nvidia-smi"
-    command.write_text(f"#!/bin/sh\n{script}")
-    command.chmod(0o755)
-    return f"{folder}:{os.environ['PATH']}"
-
-
-def told(gpu_lines: str, process_lines: str = "") -> str:
-    """A script that answers the two questions."""
-    return (
-        f"case $1 in\n--query-gpu=*) cat <<'END'\n{gpu_lines}\nEND\n;;\n"
-        f"--query-compute-apps=*) cat <<'END'\n{process_lines}\nEND\n;;\nesac\n"
-    )
 
 
 def by_name(output: str) -> dict[str, dict[str, Any]]:

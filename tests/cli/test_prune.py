@@ -18,8 +18,8 @@ from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
 from tasks.tracking.outbox import Outbox
 from tasks.trial import History
-from tests.store.test_ledger import created
 from tests.support.histories import certified, tried
+from tests.support.ledgers import created
 from tests.support.toy import GREEDY, nightshift, quadratic, status
 
 BLOCK = 64 * 1024

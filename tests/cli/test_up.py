@@ -19,7 +19,7 @@ import pytest
 
 from flows.views.status import urls
 from tasks.system.daemon import Daemon, Note, identity, page_of
-from tests.store.test_ledger import created
+from tests.support.ledgers import created
 from tests.support.toy import nightshift, quadratic, slow, start, status
 
 CHECKOUT = Path(__file__).parents[2]

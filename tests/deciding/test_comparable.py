@@ -33,8 +33,8 @@ from tasks.store import ledger as ledgers
 from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict, best, machine_of, measured
-from tests.store.test_ledger import created
 from tests.support.histories import scored, tried
+from tests.support.ledgers import created
 from tests.support.toy import nightshift, quadratic, status
 
 BEFORE, NOW = "linux-x86_64-8cpu", "linux-x86_64-64cpu-2x-nvidia-a100"

@@ -34,8 +34,7 @@ from tasks.trial import (
     VerdictKind,
     measured,
 )
-from tests.proposers.test_proposers import undemanding
-from tests.support.histories import scored, tried
+from tests.support.histories import scored, tried, undemanding
 
 RULES = "tasks.rules"
 NAMES = plugins.names(RULES)
@@ -93,10 +92,6 @@ def verdict_of(wanted: Wanted) -> Verdict:
 
 
 # Every rule
-
-
-def test_these_are_the_rules() -> None:
-    assert set(NAMES) >= {"certify", "greedy", "race"}
 
 
 @pytest.mark.parametrize("name", NAMES)

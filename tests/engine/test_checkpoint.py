@@ -22,7 +22,7 @@ from tasks.propose import propose
 from tasks.store.seeds import Purpose, derive
 from tasks.train import train
 from tasks.trial import History
-from tests.proposers.test_proposers import decided
+from tests.support.histories import decided
 from tests.support.toy import QUADRATIC, quadratic
 
 AT = At("abc123", "0011223344556677", 7)

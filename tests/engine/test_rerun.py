@@ -39,9 +39,9 @@ from tasks.system.files import write_atomic
 from tasks.tracking.outbox import Outbox
 from tasks.train import run_program
 from tasks.trial import History, Params, Proposal, Trial, Verdict
-from tests.engine.test_run_certificate import bench, prefect_at
 from tests.support.histories import tried
 from tests.support.noisy import noisy
+from tests.support.runners import bench, prefect_at
 from tests.support.toy import QUADRATIC, SANDBOX, nightshift, quadratic, start, status
 
 LUCK = 80.0

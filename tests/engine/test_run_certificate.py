@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 import time
-import tomllib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,12 +17,10 @@ from environments.plugins import Refused
 from flows import certify
 from flows.engine import run_certificate
 from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_certify, path_of, store, why_not
-from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import document
 from tasks.deciding.ablation import Ablation, Removed, parts
 from tasks.deciding.certificate import ALPHA, Certificate
-from tasks.machine.slots import Slots
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir, finished
@@ -33,17 +28,12 @@ from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
 from tests.support.histories import certified, scored, tried
 from tests.support.noisy import BETTER, DRAW, campaign, noisy, settled
+from tests.support.runners import bench, prefect_at
 from tests.support.toy import nightshift, quadratic, start, status
 
 BASELINE = tried((), 0.1, -0.2, 0.4)
 GOOD: History = (BASELINE, tried((BASELINE,), 60.0))
 """A baseline and a champion that is far better."""
-
-
-def bench(ledger: Ledger, history: History | None = None) -> Runner:
-    """Of a campaign as it stands on disk, or with trials that only memory has."""
-    spec = CampaignSpec.of(**tomllib.loads((ledger.path / "spec.toml").read_text()))
-    return Runner(spec, ledger, ledger.history() if history is None else history, Slots(ledger.path))
 
 
 def night(folder: Path, name: str = "night", **asked: Any) -> Ledger:
@@ -77,15 +67,6 @@ def until(folder: Path, pattern: str, seconds: float = 60) -> None:
     while not list(folder.glob(pattern)):
         assert time.monotonic() < deadline, f"no {folder / pattern}"
         time.sleep(0.02)
-
-
-@contextlib.contextmanager
-def prefect_at(url: str) -> Iterator[None]:
-    """Where the tasks of a bench without a flow are run."""
-    from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
-
-    with temporary_settings({PREFECT_API_URL: url, PREFECT_LOGGING_TO_API_ENABLED: False}):
-        yield
 
 
 # Whether there is something to look at

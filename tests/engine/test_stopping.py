@@ -20,7 +20,7 @@ from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.time_budget import besides_training, time_for_a_trial, time_for_the_certificate
 from tasks.trial import History, Rerun
-from tests.proposers.test_proposers import decided
+from tests.support.histories import decided
 from tests.support.toy import QUADRATIC, quadratic
 
 HOUR = 3600.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -14,33 +13,13 @@ from hypothesis import strategies as st
 
 import environments
 from environments.plugins import Refused
-from environments.space import LARGEST_INT, Choice, Float, Int, Value
+from environments.space import Choice, Float, Int, Value
+from tests.support.spaces import float_ranges, int_ranges
 from tests.support.toy import QUADRATIC, quadratic
 
 SPACE = QUADRATIC[QUADRATIC.index("[space.x]") :]
 always = settings(derandomize=True, deadline=None, max_examples=150)
 seeds = st.integers(0, 2**32)
-Number = TypeVar("Number", int, float)
-
-
-def two(numbers: st.SearchStrategy[Number]) -> st.SearchStrategy[list[Number]]:
-    """Two different numbers, the smaller one first."""
-    return st.lists(numbers, min_size=2, max_size=2, unique=True).map(sorted)
-
-
-any_float = st.floats(-1e300, 1e300)
-above_zero = st.floats(1e-300, 1e300)
-any_int = st.integers(-LARGEST_INT, LARGEST_INT)
-above_zero_int = st.integers(1, LARGEST_INT)
-
-float_ranges = st.one_of(
-    two(any_float).map(lambda ends: Float(low=ends[0], high=ends[1], default=ends[0])),
-    two(above_zero).map(lambda ends: Float(low=ends[0], high=ends[1], log=True, default=ends[1])),
-)
-int_ranges = st.one_of(
-    two(any_int).map(lambda ends: Int(low=ends[0], high=ends[1], default=ends[0])),
-    two(above_zero_int).map(lambda ends: Int(low=ends[0], high=ends[1], log=True, default=ends[1])),
-)
 
 
 @always

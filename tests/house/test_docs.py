@@ -19,6 +19,7 @@ from tasks.proposers import Proposer
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal
+from tests.support.histories import history_of
 from tests.support.proposals import next_proposal
 from tests.support.toy import GREEDY, SANDBOX, nightshift
 
@@ -91,10 +92,6 @@ def test_the_example_proposer_is_a_proposer(tmp_path: Path, monkeypatch: pytest.
     assert plugins.names("example_proposers") == ("nudge",)
     proposer = plugins.load("example_proposers", "nudge", Proposer)()  # type: ignore[type-abstract]
     cartpole = environments.load(environments.find("cartpole"))
-    from tests.proposers.test_proposers import (
-        history_of,  # the conformance suite's own history, crashes included
-    )
-
     history = history_of(cartpole, 3)
     proposal = next_proposal(cartpole, proposer, history, seed=5)
     assert proposal == next_proposal(cartpole, proposer, history, seed=5)

@@ -32,7 +32,7 @@ from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
 from tasks.system import interrupt, orphans
 from tasks.system.slot import NOWHERE, VISIBLE, Slot
-from tests.cli.test_doctor import nvidia_smi, told
+from tests.support.fake_nvidia_smi import nvidia_smi, told
 from tests.support.toy import FIT, GREEDY, nightshift, quadratic, start
 
 CHECKOUT = Path(__file__).resolve().parents[2]

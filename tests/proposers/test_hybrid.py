@@ -14,8 +14,8 @@ from tasks.propose import load
 from tasks.proposers.hybrid import Hybrid
 from tasks.proposing.brief import Unavailable, Unusable
 from tasks.trial import History, VerdictKind
-from tests.proposers.test_proposers import decided
 from tests.support.fake_llm import FakeLLM, Reply
+from tests.support.histories import decided
 from tests.support.proposals import brief_of
 from tests.support.toy import FIT, quadratic
 

@@ -16,7 +16,7 @@ from tasks.proposers.learned import CRASH, Encoding, Learned, Policy, SearchStat
 from tasks.proposing.brief import Brief, Refusal, RemainingBudget
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Verdict
-from tests.proposers.test_proposers import decided
+from tests.support.histories import decided
 
 LINE: Space = {"x": Float(low=0.0, high=1.0, default=0.5)}
 PAIR: Space = {

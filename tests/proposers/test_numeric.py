@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
-from tasks.proposers import _axes, cmaes, gp
-from tasks.proposers._numeric import Numeric, Observations
+from tasks.proposers import _axes, gp
+from tasks.proposers._numeric import Numeric
 from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.gp import Gp
 from tasks.proposers.random_search import RandomSearch
@@ -23,8 +23,8 @@ from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief, Refusal
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal
-from tests.proposers.test_proposers import decided
-from tests.proposers.test_tpe import (
+from tests.support.histories import decided
+from tests.support.spaces import (
     PLANE,
     SWITCHES,
     cancelled,
@@ -134,20 +134,17 @@ def test_whoever_proposed_a_trial_and_whatever_its_program_was_it_counts() -> No
     history = walked(RandomSearch(), PLANE, 12, seed=1)
     edit = dataclasses.replace(history[5].proposal, edit="--- a\n+++ b\n", proposer="llm_diff")
     edited = (*history[:5], dataclasses.replace(history[5], proposal=edit), *history[6:])
-    mean = cmaes._told(Observations.of(PLANE, history, {}), None, 0).mean
-    assert cmaes._told(Observations.of(PLANE, edited, {}), None, 0).mean.tolist() == mean.tolist()
-    assert (
-        cmaes._told(Observations.of(PLANE, (*history[:5], *history[6:]), {}), None, 0).mean.tolist()
-        != mean.tolist()
-    )
+    asked = propose(Cmaes(), PLANE, history)
+    assert propose(Cmaes(), PLANE, edited) == asked
+    assert propose(Cmaes(), PLANE, (*history[:5], *history[6:])) != asked
 
 
 def test_cma_es_learns_generation_by_generation_in_the_order_of_decisions() -> None:
     history = walked(RandomSearch(), PLANE, 14, seed=2)
-    told = [cmaes._told(Observations.of(PLANE, history[:count], {}), 5, 0) for count in (4, 5, 9, 10, 15)]
-    assert [search.generation for search in told] == [0, 1, 1, 2, 3]
-    assert told[0].mean.tolist() == [0.5, 0.5]
-    assert told[1].mean.tolist() == told[2].mean.tolist() != told[3].mean.tolist()
+    four, five, nine, ten = (
+        propose(Cmaes(population=5, startup=1), PLANE, history[:count]) for count in (4, 5, 9, 10)
+    )
+    assert four != five == nine != ten
 
 
 def test_cma_es_moves_away_from_crashes_and_from_what_was_cancelled() -> None:
@@ -158,7 +155,8 @@ def test_cma_es_moves_away_from_crashes_and_from_what_was_cancelled() -> None:
             params = {"x": -0.8 if left else 0.8, "y": 0.1}
             trial = decided(history, None if left else 0.0, params)
             history += (cancelled(trial, 3.0, 99.0) if left and bad == "cancelled" else trial,)
-        assert cmaes._told(Observations.of(PLANE, history, {}), 6, 0).mean[0] > 0.6
+        asked = [propose(Cmaes(population=6), PLANE, history, seed) for seed in range(20)]
+        assert np.mean([float(params["x"]) for params in asked]) > 0.2
 
 
 def test_a_choice_without_an_order_is_drawn_as_often_as_it_did_well() -> None:

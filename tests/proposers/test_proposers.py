@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import subprocess
@@ -15,16 +14,12 @@ from pydantic import TypeAdapter
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
-from environments.score import Score
 from tasks import propose
-from tasks.decide import weigh
-from tasks.deciding.values import JudgedTrial
 from tasks.propose import PROPOSERS
 from tasks.proposers import Proposer
-from tasks.proposing.brief import Brief, Pending
-from tasks.rules.greedy import Greedy
-from tasks.store.seeds import derive
-from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
+from tasks.proposing.brief import Pending
+from tasks.trial import History, Proposal
+from tests.support.histories import decided, history_of
 from tests.support.proposals import next_proposal
 from tests.support.toy import QUADRATIC, quadratic
 
@@ -53,53 +48,6 @@ type = "choice"
 values = ["tanh", "relu", true, 1]
 default = "tanh"
 """
-
-
-@functools.cache
-def undemanding() -> Environment:
-    """An environment without guards, in which nothing has to be learned."""
-    return environments.load(environments.find("cartpole"), {"allow_untrained": True})
-
-
-def decided(
-    history: History,
-    score: float | None,
-    params: Params,
-    *,
-    seconds: float = 5.0,
-    wall: float = 6.0,
-    higher_is_better: bool = True,
-) -> Trial:
-    """The trial after `history` as the engine decides it under rule greedy: a run with a score, or a crash."""
-    number = len(history)
-    run = Run(
-        f"trials/{number:04d}", number, seconds, "finished", started=1e9 + 10 * number, wall_seconds=seconds
-    )
-    judged = (
-        Score.missing("exited with status 3", higher_is_better)
-        if score is None
-        else Score.of([score], higher_is_better)
-    )
-    proposal = Proposal(params, rationale="as a test says", parent=0 if number else None, seen=number)
-    verdict = weigh(history, undemanding(), Greedy(), JudgedTrial(number, proposal, (run,), judged))
-    assert isinstance(verdict, Verdict)
-    return Trial(number, 1, number, proposal, (run,), judged, verdict, wall)
-
-
-def history_of(environment: Environment, trials: int) -> History:
-    """A baseline and so many trials after it: the second and every third crashed, the last repeats the first."""
-    history: History = (decided((), 1.0, environment.defaults),)
-    random_search = propose.load("random_search", {})
-    for number in range(1, trials + 1):
-        suggestion = random_search.propose(
-            Brief(environment.space, history, {}, derive(5, "propose", number, 1))
-        )
-        assert suggestion is not None
-        params = environment.complete(suggestion.params)
-        if number == trials > 1:
-            params = history[1].proposal.params
-        history += (decided(history, None if number % 3 == 2 else number % 5, params),)
-    return history
 
 
 def mixed(tmp_path: Path) -> Environment:

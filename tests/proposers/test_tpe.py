@@ -21,40 +21,30 @@ from scipy.stats import qmc
 
 import environments
 from environments.space import Choice, Float, Int, Space
-from tasks.proposers import _axes, _optuna, tpe
+from tasks.proposers import _optuna, tpe
 from tasks.proposers._numeric import Observations
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
-from tasks.proposing.brief import Brief, Suggestion
+from tasks.proposing.brief import Brief
 from tasks.sandbox.progress import Progress
 from tasks.store import workspace
 from tasks.store.seeds import derive
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
-from tasks.trial import History, Params, Proposal, Run, Trial, Verdict
-from tests.environments.test_space import float_ranges, int_ranges
-from tests.proposers.test_proposers import decided
+from tasks.trial import History, Params, Proposal, Run, Trial
+from tests.support.histories import decided
+from tests.support.spaces import (
+    PLANE,
+    SWITCHES,
+    cancelled,
+    check,
+    defaults,
+    distance,
+    scores,
+    spaces,
+    started,
+)
 from tests.support.toy import SANDBOX, quadratic
-
-PLANE: Space = {
-    "x": Float(low=-1.0, high=1.0, default=-0.9),
-    "y": Float(low=1e-4, high=1.0, log=True, default=0.9),
-}
-SWITCHES: Space = {
-    "act": Choice(values=("tanh", "relu", True, 1), default="tanh"),
-    "layers": Int(low=1, high=3, default=2),
-    "fixed": Choice(values=(7,), default=7),
-}
-
-
-def defaults(space: Space) -> Params:
-    return {name: parameter.default for name, parameter in space.items()}
-
-
-def started(space: Space, score: float | None = 1.0, seed: int = 0, higher: bool = True) -> History:
-    """A history of the baseline alone, trained with this seed."""
-    trial = decided((), score, defaults(space), higher_is_better=higher)
-    return (dataclasses.replace(trial, runs=(dataclasses.replace(trial.runs[0], seed=seed),)),)
 
 
 def ask(space: Space, history: History, pending: dict[int, Proposal] | None = None, **options: Any) -> Params:
@@ -63,13 +53,6 @@ def ask(space: Space, history: History, pending: dict[int, Proposal] | None = No
     suggestion = Tpe(**options).propose(Brief(space, history, pending or {}, seed))
     assert suggestion is not None
     return suggestion.params
-
-
-def cancelled(trial: Trial, seconds: float, reported: float | None) -> Trial:
-    """The trial as it would stand if it had been stopped early."""
-    run = dataclasses.replace(trial.runs[0], status="cancelled", seconds=seconds, reported=reported)
-    score = dataclasses.replace(trial.score, value=None, error="cancelled")
-    return dataclasses.replace(trial, runs=(run,), score=score, verdict=Verdict("cancelled", "stopped early"))
 
 
 def study_of(space: Space, history: History, pending: dict[int, Proposal] | None = None) -> optuna.Study:
@@ -133,11 +116,6 @@ def test_the_design_goes_on_while_nothing_has_a_score() -> None:
     suggestion = Tpe(startup=2).propose(Brief(PLANE, history, {}, seed=1))
     assert suggestion and suggestion.rationale == "Sobol point 6, as no trial has a score yet"
     assert len({repr(trial.proposal.params) for trial in history}) == 6
-
-
-def distance(params: Params) -> float:
-    """A bowl with its bottom at x = 0.3, y = 0.01."""
-    return float((float(params["x"]) - 0.3) ** 2 + (np.log10(float(params["y"])) / 2 + 1) ** 2)
 
 
 def climb(proposer: Tpe | RandomSearch, seed: int, higher: bool) -> float:
@@ -310,14 +288,6 @@ def test_another_process_gives_the_same_answers() -> None:
     assert json.loads(done.stdout) == answers()
 
 
-choices = st.one_of(
-    st.lists(st.sampled_from([True, 1, "a", "b", 2.5, False, "1"]), min_size=1, max_size=5, unique_by=repr),
-    st.lists(st.integers(-9, 9) | st.floats(-9, 9), min_size=1, max_size=5, unique=True),
-).map(lambda values: Choice(values=tuple(values), default=values[-1]))
-spaces = st.dictionaries(st.sampled_from("abcd"), st.one_of(float_ranges, int_ranges, choices), max_size=4)
-scores = st.one_of(st.none(), st.just("cancelled"), st.floats(-1e100, 1e100))
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Optuna, in spaces of 10^14
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(
@@ -344,15 +314,6 @@ def test_whatever_happened_a_proposal_is_new_and_lies_in_the_space(
     if last is not None:
         check(space, history, last)
         assert defaults(space) | last.params != pending[99].params or True in pending[99].params.values()
-
-
-def check(space: Space, history: History, suggestion: Suggestion) -> None:
-    for name, value in suggestion.params.items():
-        own = space[name].check(value)
-        assert (own, type(own)) == (value, type(value))
-    axes = _axes.varied(space)
-    point = _axes.point_of(axes, suggestion.params)
-    assert point not in {_axes.point_of(axes, trial.proposal.params) for trial in history}
 
 
 def test_a_run_remembers_the_last_value_that_was_reported_of_the_metric(tmp_path: Path) -> None:

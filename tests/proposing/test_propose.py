@@ -21,7 +21,7 @@ from tasks.store import inbox
 from tasks.store.inbox import InboxProposal
 from tasks.store.workspace import TrialDir
 from tasks.trial import History, Proposal, Usage, best
-from tests.proposers.test_proposers import decided
+from tests.support.histories import decided
 from tests.support.proposals import brief_of, desk_of
 from tests.support.toy import FIT, QUADRATIC, quadratic
 

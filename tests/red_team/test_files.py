@@ -102,7 +102,8 @@ attempt("delete own config", lambda: os.unlink("config.json"))
 attempt("change own program", lambda: write(own, "a"))
 attempt("let itself change it", lambda: (os.chmod(own, 0o777), write(own, "a")))
 attempt("a device", lambda: os.mknod(OUT / "memory", 0o666 | stat.S_IFCHR, os.makedev(1, 1)))
-for path in ("/etc/red-team", "/usr/bin/red-team", "/var/tmp/red-team", TARGETS["python"]):
+name = "red-team-" + os.urandom(8).hex()
+for path in ("/etc/" + name, "/usr/bin/" + name, "/var/tmp/" + name, TARGETS["python"]):
     attempt("add " + path, lambda: os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)))
 model()
 """

@@ -24,7 +24,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.trial import Run
-from tests.support.red_team import WALLS, WORKING
+from tests.support.red_team import STRONGEST_AND_NONE, WALLS, WORKING
 from tests.support.red_team_policy import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, trained
 
 
@@ -93,7 +93,7 @@ ANSWERS = [
 ]
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 @pytest.mark.parametrize(("what", "act", "reason"), ANSWERS, ids=[what for what, _, _ in ANSWERS])
 def test_red_team_an_answer_that_is_none_is_a_crash_that_says_so(
     tmp_path: Path, level: Level, what: str, act: str, reason: str
@@ -138,7 +138,7 @@ LATE: list[tuple[str, str, str, dict[str, Value]]] = [
 ]
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 @pytest.mark.parametrize(("what", "act", "reason", "settings"), LATE, ids=[what for what, *_ in LATE])
 def test_red_team_an_answer_that_does_not_come_is_not_waited_for(
     tmp_path: Path, level: Level, what: str, act: str, reason: str, settings: dict[str, Value]
@@ -151,7 +151,7 @@ def test_red_team_an_answer_that_does_not_come_is_not_waited_for(
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf"])
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path, level: Level, number: str) -> None:
     """NaN would survive every comparison, and infinity buys an infinite return where the environment lets it."""
     act = f"say(READY)\nos.read(0, 14 * lanes)\nsay(struct.pack('<4f', 0, 0, float('{number}'), 0))\ntime.sleep(60)"
@@ -171,7 +171,7 @@ FLOODS = [
 ]
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 @pytest.mark.parametrize(("what", "act", "reason"), FLOODS, ids=[what for what, _, _ in FLOODS])
 def test_red_team_an_endless_answer_does_not_fill_the_engine(
     tmp_path: Path, level: Level, what: str, act: str, reason: str
@@ -186,7 +186,7 @@ def test_red_team_an_endless_answer_does_not_fill_the_engine(
     assert grown < 16 * MIB and climbed < 16 * MIB, (grown, climbed)
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_two_processes_at_one_pipe_gain_nothing(tmp_path: Path, level: Level, honest: Score) -> None:
     """Parent and child both read frames and answer them, in whatever order they get at the pipe."""
     act = "say(READY)\ntell('forked', pid=os.fork())\nplay()"
@@ -195,7 +195,7 @@ def test_red_team_two_processes_at_one_pipe_gain_nothing(tmp_path: Path, level: 
     assert found.score.units == honest.units or (found.score.value is None and found.score.error)
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_a_process_left_behind_is_gone_and_scores_nothing(
     tmp_path: Path, level: Level, honest: Score
 ) -> None:
@@ -215,7 +215,7 @@ def test_red_team_a_process_left_behind_is_gone_and_scores_nothing(
     ]
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_what_kills_its_parent_scores_as_it_plays_or_not_at_all(
     tmp_path: Path, level: Level, honest: Score
 ) -> None:
@@ -239,7 +239,7 @@ KEEPER = (
 )
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 @pytest.mark.parametrize("line", KEEPER)
 def test_red_team_nobody_speaks_for_the_keeper(
     tmp_path: Path, level: Level, line: str, honest: Score
@@ -329,7 +329,7 @@ def test_red_team_what_was_not_trained_is_not_judged(
     assert not place.judge_log.exists(), "the program was started"
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(
     tmp_path: Path, level: Level, honest: Score
 ) -> None:
@@ -346,7 +346,7 @@ def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_a_program_under_judgement_sees_observations_and_nothing_else(
     tmp_path: Path, level: Level
 ) -> None:
@@ -370,7 +370,7 @@ def test_red_team_a_program_under_judgement_sees_observations_and_nothing_else(
     assert found.told["config"]["seed"] == TRAINING_SEED
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_a_checkpoint_that_changes_while_it_is_judged_has_no_score(
     tmp_path: Path, level: Level
 ) -> None:

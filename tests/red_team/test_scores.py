@@ -24,8 +24,8 @@ from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
-from tests.proposers.test_proposers import undemanding
-from tests.support.red_team import JUDGE, WALLS, WORKING, Assault, Ground, attack
+from tests.support.histories import undemanding
+from tests.support.red_team import JUDGE, STRONGEST_AND_NONE, WALLS, WORKING, Assault, Ground, attack
 
 HONEST = 1.0
 """The score of the model that `model(2.0)` leaves; the lowest, 0, is the best."""
@@ -55,7 +55,7 @@ def refused(assault: Assault, reason: str, history: History = ()) -> None:
 # What it says
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_a_score_that_is_printed_is_no_score(tmp_path: Path, level: Level) -> None:
     """It prints scores in every form that somebody may have thought of parsing."""
     prints = (
@@ -66,7 +66,7 @@ def test_red_team_a_score_that_is_printed_is_no_score(tmp_path: Path, level: Lev
     assert assault.judge().value == HONEST
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_a_progress_that_is_made_up_decides_nothing(tmp_path: Path, level: Level) -> None:
     """It reports the best loss there can be; the decision and the champion go by the judge alone."""
     reports = (
@@ -89,7 +89,7 @@ def test_red_team_a_progress_that_is_made_up_decides_nothing(tmp_path: Path, lev
 # What it leaves for the judge
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_a_result_that_training_wrote_is_not_read(tmp_path: Path, level: Level) -> None:
     """It leaves result.json, and every other file that says `score`, wherever it can write."""
     writes = """
@@ -113,7 +113,7 @@ def test_red_team_a_result_that_training_wrote_is_not_read(tmp_path: Path, level
         )
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_a_result_that_training_wrote_is_gone_when_the_judge_says_nothing(
     tmp_path: Path, level: Level
 ) -> None:
@@ -156,7 +156,7 @@ for name in {HOOKS!r}:
 """
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_import_hooks_in_its_folders_are_not_loaded_by_the_judge(
     tmp_path: Path, level: Level
 ) -> None:
@@ -247,7 +247,7 @@ CHECKPOINTS = [
 ]
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 @pytest.mark.parametrize(("what", "leave", "reason"), CHECKPOINTS, ids=[what for what, _, _ in CHECKPOINTS])
 def test_red_team_a_checkpoint_that_is_not_its_own_is_a_crash(
     tmp_path: Path, level: Level, what: str, leave: str, reason: str
@@ -264,7 +264,7 @@ def test_red_team_a_checkpoint_that_is_not_its_own_is_a_crash(
     assert ground.secret in ground.canaries["checkpoint"].read_text()
 
 
-@pytest.mark.parametrize("level", WORKING)
+@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_what_waits_to_swap_the_checkpoint_is_dead_by_then(tmp_path: Path, level: Level) -> None:
     """A daemon of the training waits until that has ended, and then keeps putting a better model in its place."""
     swaps = """

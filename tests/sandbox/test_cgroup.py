@@ -15,7 +15,7 @@ from tasks.sandbox import cgroup
 from tasks.sandbox.cgroup import STEM, Cgroups
 from tasks.sandbox.confinement import NOBODY, Level
 from tasks.sandbox.isolation import findings
-from tests.sandbox.test_confinement import run
+from tests.support.sandboxed import run
 
 GROUPS = cgroup.find()
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import os
+import secrets
 import sys
 import venv
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import environments
-from environments.limits import Limits
 from tasks.sandbox import confinement, seccomp
 from tasks.sandbox.confinement import NOBODY, Level, VisiblePaths
-from tasks.sandbox.isolation import findings
-from tasks.sandbox.program import Program
+from tests.support.sandboxed import WALLS, answers
 from tests.support.toy import QUADRATIC, quadratic
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-WALLS: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
 ROOT, SOMEBODY = 0, 1000
 BINDS = ("--ro-bind", "--bind", "--dev-bind")
 SYSTEM_GPU = [
@@ -31,39 +27,6 @@ SYSTEM_GPU = [
     if path.exists()
 ]
 """Devices that are no GPU's, but are as absent as one behind walls."""
-
-
-def run(
-    place: Path,
-    level: Level,
-    code: str,
-    *,
-    view: VisiblePaths | None = None,
-    limits: Limits | None = None,
-) -> tuple[str, str]:
-    """Run Python code at a level, in `place`/workspace, which is all that it is given beside `place`/out; how it
-    ended in words, and what it printed last."""
-    workspace, out = place / "workspace", place / "out"
-    for folder in (workspace, out):
-        folder.mkdir(exist_ok=True)
-    confinement.give(out, level)
-    (workspace / "code.py").write_text(code)
-    view = view or VisiblePaths((), ())
-    given = VisiblePaths((workspace, *view.readable), (out, *view.writable), view.network, view.gpu)
-    with Program(
-        ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker="test/walls", level=level,
-        view=given, limits=limits or Limits(),
-    ) as program:  # fmt: skip
-        while (status := program.poll(0.02)) is None:
-            pass
-        return program.describe(status), program.tail()
-
-
-def answers(place: Path, level: Level, code: str, **more: Any) -> Any:
-    """What the code prints as JSON in its last line."""
-    ended, tail = run(place, level, code, **more)
-    assert ended == "exited with status 0", tail
-    return json.loads((place / "log").read_text().splitlines()[-1])
 
 
 def command(monkeypatch: pytest.MonkeyPatch, view: VisiblePaths, user: int = SOMEBODY) -> list[str]:
@@ -189,13 +152,14 @@ def test_what_is_closed_last_stays_closed(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 @pytest.mark.parametrize("level", WALLS)
 def test_a_program_may_read_its_folders_and_write_into_one_of_them(tmp_path: Path, level: Level) -> None:
+    shared = f"/tmp/nightshift-{secrets.token_hex(8)}"  # a name that nobody has
     code = (
         "import json, os, sys\n"
         "def can(path, mode):\n"
         "    try: open(path, mode).close()\n"
         "    except OSError: return False\n"
         "    return True\n"
-        "paths = ['code.py', sys.argv[1] + '/a', 'new', '/tmp/new', os.__file__, '/etc/passwd', '../new', '/dev/null']\n"
+        f"paths = ['code.py', sys.argv[1] + '/a', 'new', '{shared}', os.__file__, '/etc/passwd', '../new', '/dev/null']\n"
         "print(json.dumps([[can(path, mode) for mode in 'ra'] for path in paths]))\n"
     )
     seen = answers(tmp_path, level, code)

@@ -16,7 +16,7 @@ from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import Program
-from tests.sandbox.test_confinement import WALLS, answers
+from tests.support.sandboxed import WALLS, answers
 
 CHECKOUT = Path(__file__).parents[2]
 DOCKER = (

@@ -15,8 +15,8 @@ from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
-from tests.sandbox.test_confinement import WALLS, answers
-from tests.sandbox.test_supervisor import NAP, SLEEP, alive, wait_for
+from tests.support.processes import NAP, SLEEP, alive, wait_for
+from tests.support.sandboxed import WALLS, answers
 
 
 def program(folder: Path, level: Level, *command: str) -> Program:
@@ -115,7 +115,7 @@ def test_data_that_only_root_can_read_is_refused_before_anything_runs(tmp_path: 
 
 def test_what_judges_draw_cannot_be_worked_out_from_a_training_seed(tmp_path: Path) -> None:
     """Two campaigns of one seed train alike, and are judged on other draws."""
-    from tests.store.test_ledger import created
+    from tests.support.ledgers import created
 
     one, two = created(tmp_path, "one", seed=3), created(tmp_path, "two", seed=3)
 

@@ -13,7 +13,7 @@ import pytest
 
 from tasks.sandbox import confinement, seccomp
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tests.sandbox.test_confinement import WALLS, answers
+from tests.support.sandboxed import WALLS, answers
 
 SOURCE = Path(seccomp.__file__).read_text()
 TABLE = {

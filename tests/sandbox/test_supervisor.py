@@ -11,8 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,10 @@ from tasks.sandbox.child_environment import child_environment
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import CannotStart, Program, Stopped
+from tests.support.processes import NAP, SLEEP, alive, wait_for
 
 KEEPER = [sys.executable, "-I", "-S", "-B", supervisor.__file__]
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
-LONG = 1_000_000 + os.getpid()
-"""Seconds that nobody else sleeps: how the processes of these tests are told from all others."""
-SLEEP, NAP = f"sleep {LONG}", f"time.sleep({LONG})"
 SHELL = shutil.which("sh") or "/bin/sh"
 
 CHAIN = f"""
@@ -97,24 +94,6 @@ def kept(plan: dict[str, Any], cwd: Path | None = None) -> Iterator[Kept]:
 
 def sh(script: str, **more: Any) -> dict[str, Any]:
     return plan(SHELL, "-c", script, **more)
-
-
-def alive(words: str) -> list[int]:
-    """The processes whose command line has these words, keepers aside: theirs holds the whole plan."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            line = process.cmdline()
-            if words in " ".join(line) and supervisor.__file__ not in line:
-                found.append(process.pid)
-    return found
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 def pid_file(path: Path) -> int:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,14 +22,9 @@ from tasks.store.ledger import FREEZE_LIMIT, Ledger, campaigns, check_name, free
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.trial import History
-from tests.proposers.test_proposers import decided
+from tests.support.histories import decided
+from tests.support.ledgers import created
 from tests.support.toy import FIT, JUDGE, quadratic
-
-
-def created(tmp_path: Path, name: str = "n", **parameters: Any) -> Ledger:
-    """A new campaign in the quadratic environment."""
-    folder = quadratic(tmp_path / "quad")
-    return CampaignSpec.of(environment=str(folder), name=name, **parameters).open()
 
 
 @pytest.mark.parametrize("name", ["a", "0", "cartpole-1", "a.b_c-d", "a" * 64, "night..2"])

@@ -23,7 +23,7 @@ from tasks.store import life
 from tasks.store.ledger import Ledger
 from tasks.store.life import Life
 from tasks.system import orphans
-from tests.store.test_ledger import created
+from tests.support.ledgers import created
 
 HOLD = """\
 import subprocess, sys, time

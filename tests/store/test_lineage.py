@@ -12,7 +12,7 @@ import pytest
 from tasks.store import lineage
 from tasks.store.workspace import TrialDir
 from tasks.trial import History, Trial
-from tests.proposers.test_proposers import decided
+from tests.support.histories import decided
 
 PROGRAM = ("train.py", "lib/net.py")
 

@@ -20,9 +20,9 @@ from tasks.store.workspace import TrialDir
 from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles, Unreachable
 from tasks.tracking.trial_run import trial_note
 from tasks.trial import Verdict
-from tests.store.test_ledger import created
-from tests.tracking.test_outbox import Shelf, outbox_of, settled
-from tests.tracking.test_tracking import artifacts_of, client_of, make_files, make_trial, runs_of
+from tests.support.fake_tracker import Shelf, outbox_of, settled
+from tests.support.ledgers import created
+from tests.support.mlflow_records import artifacts_of, client_of, make_files, make_trial, runs_of
 
 KEY = "sk-canary-0123456789"
 

@@ -26,9 +26,9 @@ from tasks.tracking.outbox import Outbox, unsent, waiting
 from tasks.tracking.registry import model_name
 from tasks.tracking.trial_run import trial_scalars, trial_tags, trial_times
 from tasks.trial import Due, History, Rerun, Run, Trial, Verdict
-from tests.store.test_ledger import created
-from tests.tracking.test_outbox import Shelf, night, notes, outbox_of
-from tests.tracking.test_tracking import (
+from tests.support.fake_tracker import Shelf, night, notes, outbox_of
+from tests.support.ledgers import created
+from tests.support.mlflow_records import (
     BEGIN,
     artifacts_of,
     client_of,

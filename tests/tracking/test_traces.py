@@ -20,12 +20,12 @@ from tasks.tracking.client import CampaignRecord, Mlflow, RecordRejected, TrialF
 from tasks.tracking.outbox import Outbox, is_traced, waiting
 from tasks.tracking.traces import KEY, questions, span_of
 from tasks.trial import History, Trial, Usage
-from tests.store.test_ledger import created
 from tests.support.fake_llm import Asked as Request
 from tests.support.fake_llm import FakeLLM, Reply
+from tests.support.fake_tracker import Shelf, notes, outbox_of, settled
+from tests.support.ledgers import created
+from tests.support.mlflow_records import client_of, make_files, make_trial, runs_of
 from tests.support.toy import GREEDY, nightshift, quadratic, status
-from tests.tracking.test_outbox import Shelf, notes, outbox_of, settled
-from tests.tracking.test_tracking import client_of, make_files, make_trial, runs_of
 
 if TYPE_CHECKING:
     from mlflow.entities import Trace

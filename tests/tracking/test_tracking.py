@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from pydantic import SecretStr
 
 from environments.plugins import Refused
-from environments.score import Score
 from tasks.tracking.client import (
     LIGHT,
     CampaignRecord,
@@ -33,14 +32,19 @@ from tasks.tracking.client import (
 )
 from tasks.tracking.trial_run import trial_tags
 from tasks.tracking.views import trials_view
-from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind
+from tasks.trial import History, VerdictKind
+from tests.support.mlflow_records import (
+    BEGIN,
+    artifacts_of,
+    client_of,
+    make_files,
+    make_trial,
+    points_of,
+    runs_of,
+)
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
-    from mlflow.entities import Run as MlflowRun
-
-BEGIN = 1_700_000_000.0
-PARAMS: Params = {"learning_rate": 0.0003, "clip": 0.2, "lanes": 8, "orthogonal": True, "activation": "tanh"}
+    pass
 
 
 @pytest.fixture(scope="module")
@@ -71,58 +75,6 @@ def campaign(request: pytest.FixtureRequest) -> CampaignRecord:
         created=BEGIN,
         spec={"proposer": "tpe", "trials": "20"},
     )
-
-
-def make_trial(number: int = 7, kind: VerdictKind = "keep", value: float | None = 312.5) -> Trial:
-    """A trial of one run that started at BEGIN + 100, trained 12 s and took 15 s in all."""
-    score = Score(value, (value,), 1.5, 1) if value is not None else Score.missing("no checkpoint", True)
-    run = Run("trials/0007", 1, 12.0, "finished", peak_memory=2**30, started=BEGIN + 100, wall_seconds=15.0)
-    level: Literal["provisional"] | None = "provisional" if kind == "keep" else None
-    proposal = Proposal(PARAMS, rationale="a smaller step", proposer="tpe")
-    return Trial(number, 1, number, proposal, (run,), score, Verdict(kind, "beats 300 by 12.5", level))
-
-
-def make_files(tmp_path: Path, reports: int = 50, metrics: int = 4) -> TrialFiles:
-    """A trial's directory with `metrics` curves of `reports` points each."""
-    out, workspace = tmp_path / "out", tmp_path / "workspace"
-    out.mkdir()
-    workspace.mkdir()
-    (workspace / "config.json").write_text('{"seed": 1}')
-    (tmp_path / "log.txt").write_text("ready\ndone\n")
-    (tmp_path / "diff.patch").write_text("--- a\n+++ b\n")
-    (out / "policy.pt").write_bytes(b"weights")
-    lines = [{"ready": True}] + [
-        {"elapsed": i / 10, "step": 100 * i, "metrics": {f"m/{k}": i + k / 10 for k in range(metrics)}}
-        for i in range(reports)
-    ]
-    (out / "progress.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return TrialFiles(tmp_path, commit="abc123")
-
-
-def client_of(tracker: Mlflow) -> MlflowClient:
-    from mlflow import MlflowClient
-
-    return MlflowClient(tracker.uri)
-
-
-def runs_of(tracker: Mlflow, campaign: CampaignRecord, kind: str = "trial") -> list[MlflowRun]:
-    client = client_of(tracker)
-    experiment = client.get_experiment_by_name(f"nightshift/{campaign.environment}")
-    assert experiment is not None
-    only = f"tags.kind = '{kind}' and tags.campaign_id = '{campaign.campaign_id}'"
-    return list(client.search_runs([experiment.experiment_id], only))
-
-
-def artifacts_of(tracker: Mlflow, run_id: str, folder: str | None = None) -> set[str]:
-    return {entry.path for entry in client_of(tracker).list_artifacts(run_id, folder)}
-
-
-def points_of(tracker: Mlflow, run: MlflowRun) -> dict[str, list[tuple[int, int, float]]]:
-    client = client_of(tracker)
-    histories = {key: client.get_metric_history(run.info.run_id, key) for key in run.data.metrics}
-    return {
-        key: sorted((p.step, p.timestamp, p.value) for p in history) for key, history in histories.items()
-    }
 
 
 # A trial in the store

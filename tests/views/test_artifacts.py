@@ -20,9 +20,9 @@ from tasks.describe import headline
 from tasks.plots.progress import draw, png
 from tasks.store.ledger import Ledger
 from tasks.trial import History
-from tests.plots.test_progress import night
-from tests.store.test_ledger import created
 from tests.support.histories import certified
+from tests.support.ledgers import created
+from tests.support.outcomes import night
 from tests.support.toy import nightshift, quadratic, status
 
 NOBODY = "http://127.0.0.1:9/api"

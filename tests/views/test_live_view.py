@@ -6,12 +6,9 @@ import dataclasses
 import io
 import json
 import os
-import pty
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,8 +23,9 @@ from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import Due, History, Proposal
-from tests.store.test_ledger import created
 from tests.support.histories import tried
+from tests.support.ledgers import created
+from tests.support.terminals import terminal
 
 METRIC = "loss"
 
@@ -487,28 +485,6 @@ def test_a_directory_that_goes_away_does_not_end_the_watch(tmp_path: Path) -> No
         shutil.rmtree(ledger.path)
         assert watch.look() == "its directory is gone"
     assert "Traceback" not in output.getvalue()
-
-
-@contextmanager
-def terminal(width: int, height: int = 20) -> Iterator[tuple[Console, list[bytes]]]:
-    """A console on a real pseudo-terminal, and what was written to it."""
-    reader, writer = pty.openpty()
-    written: list[bytes] = []
-
-    def drain() -> None:
-        while True:
-            try:
-                written.append(os.read(reader, 65_536))
-            except OSError:  # its other end is closed
-                return
-
-    thread = threading.Thread(target=drain)
-    with os.fdopen(writer, "w") as file:
-        thread.start()
-        environment = {"TERM": "xterm-256color", "COLUMNS": str(width), "LINES": str(height)}
-        yield Console(file=file, width=width, height=height, _environ=environment), written
-    thread.join()
-    os.close(reader)
 
 
 def test_on_a_terminal_the_picture_is_drawn_below_the_lines_and_gone_in_the_end(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import Due, History
-from tests.store.test_ledger import created
 from tests.support.histories import certified, scored, search, tried
-from tests.views.test_terminal import printed
+from tests.support.ledgers import created
+from tests.support.terminals import printed
 
 PASSED = certified(2, [190, 205, 182], [84, 70, 95])
 FAILED = certified(2, [120, 85, 99], [84, 70, 95])

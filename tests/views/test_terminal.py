@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import io
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
 
 from environments import Environment
 from flows.views import live_view as live
@@ -21,8 +19,9 @@ from flows.views.live_model import CampaignProgress, Certifying, LiveModel, Unde
 from flows.views.live_view import live_view, moment, spark
 from tasks.describe import UNPROVEN
 from tasks.trial import History, Params, Proposal, Trial
-from tests.store.test_ledger import created
 from tests.support.histories import tried
+from tests.support.ledgers import created
+from tests.support.terminals import printed
 
 WIDTHS = (20, 60, 80, 100, 160)
 EVIL = "red [bold red]alert[/] \x1b[2J\x1b]0;title\x07 \u202egnp.exe\r\nsecond line \x9b31m"
@@ -72,23 +71,6 @@ def lines(model: LiveModel | str, width: int = 100, height: int = 30) -> list[st
     return [
         line.rstrip() for line in printed(live_view(model, width, height), width, screen=True).splitlines()
     ]
-
-
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def printed(what: RenderableType | Callable[[Console], Any], width: int = 80, screen: bool = False) -> str:
-    """The text that a file gets, or a screen without colour."""
-    file = Screen() if screen else io.StringIO()
-    console = Console(
-        file=file, width=width, color_system=None, force_terminal=screen, _environ={"TERM": "xterm"}
-    )
-    shown = what(console) if callable(what) else what
-    if shown is not None:
-        terminal.put(console, shown)
-    return file.getvalue()
 
 
 def test_a_picture_says_what_is_tried_and_why_and_how_it_stands_against_the_champion(

@@ -1,0 +1,48 @@
+"""Python code run at a level of the sandbox, and what it answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from environments.limits import Limits
+from tasks.sandbox import confinement
+from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.isolation import findings
+from tasks.sandbox.program import Program
+
+WALLS: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
+
+
+def run(
+    place: Path,
+    level: Level,
+    code: str,
+    *,
+    view: VisiblePaths | None = None,
+    limits: Limits | None = None,
+) -> tuple[str, str]:
+    """Run Python code at a level, in `place`/workspace, which is all that it is given beside `place`/out; how it
+    ended in words, and what it printed last."""
+    workspace, out = place / "workspace", place / "out"
+    for folder in (workspace, out):
+        folder.mkdir(exist_ok=True)
+    confinement.give(out, level)
+    (workspace / "code.py").write_text(code)
+    view = view or VisiblePaths((), ())
+    given = VisiblePaths((workspace, *view.readable), (out, *view.writable), view.network, view.gpu)
+    with Program(
+        ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker="test/walls", level=level,
+        view=given, limits=limits or Limits(),
+    ) as program:  # fmt: skip
+        while (status := program.poll(0.02)) is None:
+            pass
+        return program.describe(status), program.tail()
+
+
+def answers(place: Path, level: Level, code: str, **more: Any) -> Any:
+    """What the code prints as JSON in its last line."""
+    ended, tail = run(place, level, code, **more)
+    assert ended == "exited with status 0", tail
+    return json.loads((place / "log").read_text().splitlines()[-1])

@@ -1,0 +1,54 @@
+"""Consoles on pseudo-terminals and files, and what was written to them."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console, RenderableType
+
+from flows.views.terminal import put
+
+
+@contextmanager
+def terminal(width: int, height: int = 20) -> Iterator[tuple[Console, list[bytes]]]:
+    """A console on a real pseudo-terminal, and what was written to it."""
+    reader, writer = pty.openpty()
+    written: list[bytes] = []
+
+    def drain() -> None:
+        while True:
+            try:
+                written.append(os.read(reader, 65_536))
+            except OSError:  # its other end is closed
+                return
+
+    thread = threading.Thread(target=drain)
+    with os.fdopen(writer, "w") as file:
+        thread.start()
+        environment = {"TERM": "xterm-256color", "COLUMNS": str(width), "LINES": str(height)}
+        yield Console(file=file, width=width, height=height, _environ=environment), written
+    thread.join()
+    os.close(reader)
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def printed(what: RenderableType | Callable[[Console], Any], width: int = 80, screen: bool = False) -> str:
+    """The text that a file gets, or a screen without colour."""
+    file = Screen() if screen else io.StringIO()
+    console = Console(
+        file=file, width=width, color_system=None, force_terminal=screen, _environ={"TERM": "xterm"}
+    )
+    shown = what(console) if callable(what) else what
+    if shown is not None:
+        put(console, shown)
+    return file.getvalue()
