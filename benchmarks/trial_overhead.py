@@ -154,7 +154,7 @@ def run_campaign(watch: Stopwatch, url: str, problem: str, name: str, to: str | 
     watch.laps = []
     with Watch(name, Console(quiet=True)):
         end = campaign(problem, name, rule="greedy", trials=trials, tracking=to, seed=0, return_state=True)
-    connect.drain()
+    connect.drain(url)
     connect.wait_for_rows(url, str(end.state_details.flow_run_id))
     if not end.is_completed() or len(watch.laps) != trials + 1:
         raise RuntimeError(f"{name}: timed {len(watch.laps)} of {trials + 1} trials; {end!r}")

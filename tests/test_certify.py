@@ -20,7 +20,7 @@ from toy import nightshift, quadratic, start, status
 
 import environments
 from environments.plugins import Refused
-from flows import certify
+from flows.cli.deciding.certify import certify as certify_command
 from flows.engine import run_certificate
 from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_certify, path_of, store, why_not
 from flows.engine.runner import Bench
@@ -275,7 +275,7 @@ def test_a_campaign_without_a_certificate_gets_one_later_once_and_stops_between_
 def test_fewer_than_two_runs_of_each_arm_are_refused(tmp_path: Path) -> None:
     campaign(noisy(tmp_path / "noisy"))
     with pytest.raises(Refused, match="--runs 1: give 2 to 100 runs of each arm"):
-        certify.prove("night", None, 1, None, False)
+        certify_command("night", None, 1, None, False)
 
 
 # Elsewhere
@@ -286,7 +286,7 @@ def test_fewer_than_two_runs_of_each_arm_are_refused(tmp_path: Path) -> None:
     [
         ("noisy", "--on noisy: that is the campaign's own environment: leave --on out"),
         ("cartpole", "--on cartpole: it trains with 'ppo', the campaign with 'command'"),
-        ("other", "--on other: other has a program of its own, which is made for it alone"),
+        ("other", "--on other: other has a program of its own"),
     ],
 )
 def test_where_a_champion_cannot_be_taken_is_refused(tmp_path: Path, on: str, words: str) -> None:
@@ -294,7 +294,7 @@ def test_where_a_champion_cannot_be_taken_is_refused(tmp_path: Path, on: str, wo
     noisy(tmp_path / "other")
     asked = on if on in environments.bundled() else str(tmp_path / on)
     with pytest.raises(Refused) as refused:
-        certify.prove("night", asked, None, None, False)
+        certify_command("night", asked, None, None, False)
     assert str(refused.value).startswith(words)
     assert not (ledger.path / f"certificates/on-{on}").exists()
 

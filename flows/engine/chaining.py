@@ -2,7 +2,7 @@
 
 A run that has done its share ends as Completed, under the name Continued, without a certificate and without an `end`
 in the ledger; the next one takes the campaign up as after any other death. From the terminal the command calls the
-flow once more (flows/cli/running/foreground.py); a run of a deployment schedules the next run of that deployment.
+flow once more (flows/cli/running/flow_run.py); a run of a deployment schedules the next run of that deployment.
 
 That it hands over is noted first, so a run that is killed on the way and resumed does not go on itself: it schedules
 the next run again, under the same key, which makes no second one.

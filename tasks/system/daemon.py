@@ -1,7 +1,6 @@
-"""A program that outlives the command that started it, such as a server: noted in a file, ended by its number.
+"""A program that outlives the command that started it, such as a server: noted in a file, ended by its process id.
 
-The note holds the process's number and when it began, since after a reboot the same number is somebody else's.
-What is noted and not alive counts as not there.
+The note also identifies the process by its start, since after a reboot another process may have the same id.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pwd
 import secrets
 import shutil
 import signal
@@ -31,30 +29,30 @@ START_ATTEMPTS = 3
 END_SECONDS = 15.0
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 START_TICK = 19
-"""Where /proc/PID/stat says when a process began, counted after its name."""
+"""Index of the process's start time in /proc/PID/stat, counted after its name."""
 PORTS = 100
-"""How many are tried from the first on."""
+"""How many ports are tried."""
 LOG_BYTES = 10 * 2**20
-"""Beyond this a log is set aside as <name>.log.1, over the one before."""
+"""A longer log is moved to <name>.log.1, over the one before."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """What is noted of a program that was started."""
+    """The record of a program that was started."""
 
     url: str
-    """Where it answers; of a worker, whom it asks."""
+    """Where it answers; of a worker, the server that it asks."""
     pid: int
     started: float
-    """Unix time, in seconds: for people."""
+    """Unix time, in seconds; for display."""
     identity: str = ""
-    """What tells its process from every other one that ever had its number."""
+    """Tells its process from every other one that ever had its id (`identity`)."""
     auth: bool = False
-    """Whether it asks who we are."""
+    """Whether it asks for a login."""
     stays: bool = False
-    """Whether it goes on when the last that used it has left: `nightshift up` started it."""
+    """Whether it goes on when its last user has left, as one started by `nightshift up` does."""
     database: str = ""
-    """What it keeps its data in, where that is not a file of its own: the kind alone, never the address."""
+    """The kind of its database, never the address; empty for a file of its own."""
 
     @property
     def is_alive(self) -> bool:
@@ -67,19 +65,19 @@ class Note:
 
 
 def identity(pid: int) -> str:
-    """The boot that a process lives in, and the tick at which it began: both stay when somebody sets the clock.
+    """The boot and the tick at which a process began. Setting the clock changes neither.
 
     Raises:
         OSError, psutil.NoSuchProcess: there is no such process.
     """
-    if not BOOT.exists():  # not Linux: the clock will have to do
+    if not BOOT.exists():  # not Linux
         return f"{psutil.Process(pid).create_time():.1f}"
     after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return f"{BOOT.read_text().strip()} {after_name[START_TICK]}"
 
 
 class Daemon:
-    """One such program: its note, its log, and how to start and to end it."""
+    """A program with its note and its log."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name = name
@@ -92,7 +90,7 @@ class Daemon:
         return note if note and note.is_alive else None
 
     def died(self) -> Note | None:
-        """The note, if its process is gone without having been ended: killed, or the machine went down."""
+        """The note, if its process is gone without having been ended: killed, or the machine stopped."""
         note = self._read()
         return note if note and not note.is_alive else None
 
@@ -105,14 +103,8 @@ class Daemon:
         auth: bool = False,
         stays: bool = False,
         database: str = "",
-        user: str | None = None,
-        groups: tuple[int, ...] = (),
     ) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own, and note it before it does anything.
-
-        Args:
-            user: Whom it runs as, if that is somebody else; with further `groups` that it belongs to.
-        """
+        """Start it in a session of its own, and note it."""
         self.trim()
         with self.log.open("ab") as output:
             process = subprocess.Popen(
@@ -123,15 +115,12 @@ class Daemon:
                 stderr=output,
                 env=dict(environment),
                 start_new_session=True,
-                user=user,
-                group=None if user is None else pwd.getpwnam(user).pw_gid,
-                extra_groups=None if user is None else groups,
             )
         self.write(Note(url, process.pid, time.time(), identity(process.pid), auth, stays, database))
         return process
 
     def trim(self) -> None:
-        """Set its log aside once it is long. It may be running: it appends, so what is cut off is not missed."""
+        """Rotate its log once that is long. The program may be running: it appends."""
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             shutil.copyfile(self.log, self.log.with_name(f"{self.log.name}.1"))
             os.truncate(self.log, 0)
@@ -142,19 +131,19 @@ class Daemon:
         temporary.replace(self._note)
 
     def keep(self, stays: bool = True) -> None:
-        """Have it go on when its last user has left, or no longer."""
+        """Set whether it goes on when its last user has left."""
         if note := self._read():
             self.write(replace(note, stays=stays))
 
-    def end(self, number: signal.Signals = signal.SIGTERM) -> bool:
-        """End it with all of its processes, asked by that signal first; whether it was running."""
+    def end(self) -> bool:
+        """End it with all of its processes, by SIGTERM and then SIGKILL; whether it was running."""
         note = self.living()
         if note:
             family: list[psutil.Process] = []
-            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it ends just now
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it has just ended
                 family = [psutil.Process(note.pid)]
                 family += family[0].children(recursive=True)
-                os.killpg(note.pid, number)
+                os.killpg(note.pid, signal.SIGTERM)
             deadline = time.monotonic() + END_SECONDS
             while any(map(_runs, family)) and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -177,14 +166,14 @@ class Daemon:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Whether a process has not ended; one that nobody has asked for its status yet has."""
+    """Whether a process has not ended; a zombie has."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 def page_of(home: Path, name: str) -> str | None:
-    """Where one of the programs of a home answers, if it runs."""
+    """The address of one of a home's programs; None where it does not run."""
     note = Daemon(home / ".prefect", name).living()
     return note.url if note else None
 
@@ -197,10 +186,10 @@ def serve(
 ) -> str:
     """Start a server on the first free port and wait until it answers; its address.
 
-    Another may take the port while ours is starting, and would answer in its place: then on the next.
+    If another program takes the port meanwhile, the next one is tried.
 
     Raises:
-        Refused: it did not come up.
+        Refused: it did not start.
     """
     for _ in range(START_ATTEMPTS):
         port = free_port(first_port)
@@ -208,11 +197,11 @@ def serve(
         process = launch(port)
         try:
             comes_up = _comes_up(process, port, url)
-        except BaseException:  # interrupted: nobody would end it later
+        except BaseException:  # interrupted: nothing would end it later
             daemon.end()
             raise
         if comes_up:
-            process.returncode = 0  # whoever ends it does so by its number; this object need not wait for it
+            process.returncode = 0  # it outlives this command, which must not wait for it
             return url
         status = process.poll()
         daemon.end()
@@ -220,7 +209,7 @@ def serve(
             raise Refused(f"{daemon.name} did not answer within {START_SECONDS:.0f} s; see {daemon.log}")
         if _is_free(port):
             raise Refused(f"{daemon.name} ended with status {status} while starting; see {daemon.log}")
-    raise Refused(f"others took every port while {daemon.name} was starting: try again")
+    raise Refused(f"other programs took every port while {daemon.name} was starting: try again")
 
 
 def address(port: int, path: str = "") -> str:
@@ -228,7 +217,7 @@ def address(port: int, path: str = "") -> str:
 
 
 def answers(url: str, seconds: float = 5.0) -> bool:
-    """Whether a server says within `seconds` that it is well."""
+    """Whether a server's /health answers 200 within `seconds`."""
     try:
         return httpx.get(f"{url}/health", timeout=seconds).status_code == 200
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):
@@ -236,15 +225,15 @@ def answers(url: str, seconds: float = 5.0) -> bool:
 
 
 def free_port(first: int) -> int:
-    """The first port from `first` on that nobody listens on."""
+    """The first free port, from `first` on."""
     for port in range(first, first + PORTS):
         if _is_free(port):
             return port
-    raise Refused(f"no free port in {first}..{first + PORTS - 1} on {HOST}: end what listens there")
+    raise Refused(f"no free port in {first}..{first + PORTS - 1} on {HOST}: end a program that listens there")
 
 
 def _comes_up(process: subprocess.Popen[bytes], port: int, url: str) -> bool:
-    """Wait until the server itself answers; whether it did, before it ended or START_SECONDS had passed."""
+    """Whether the server itself answers within START_SECONDS."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         if answers(url, seconds=1.0) and _listens(process.pid, port):
@@ -254,13 +243,13 @@ def _comes_up(process: subprocess.Popen[bytes], port: int, url: str) -> bool:
 
 
 def _listens(pid: int, port: int) -> bool:
-    """Whether a process, or one below it, is who listens on a port."""
+    """Whether a process, or one below it, listens on a port."""
     try:
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        sockets = [one for process in family for one in process.net_connections("tcp")]
-    except psutil.Error:  # one of them ended just now
+        sockets = [socket for process in family for socket in process.net_connections("tcp")]
+    except psutil.Error:  # one of them has just ended
         return False
-    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
+    return any(socket.status == psutil.CONN_LISTEN and socket.laddr.port == port for socket in sockets)
 
 
 def _is_free(port: int) -> bool:

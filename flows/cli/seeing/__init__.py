@@ -1,0 +1,1 @@
+"""Verbs that show campaigns: status, watch, logs."""
