@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -48,14 +47,8 @@ def calibrate(
     from flows.server.connect import settle_in
 
     settle_in(home())
-    from tasks.sandbox.program import CannotStart
-
-    try:
-        session = prepare(environment, runs, settings, seed, isolation)
-        made = session.measure(quiet=as_json)
-    except CannotStart as fault:
-        print(f"nightshift: {fault}", file=sys.stderr)
-        return 1
+    session = prepare(environment, runs, settings, seed, isolation)
+    made = session.measure(quiet=as_json)
     if error := made.runs[-1].score.error:
         if as_json:
             failure = {"environment": made.environment, "error": error, "directory": str(session.folder)}
@@ -109,11 +102,7 @@ class Session:
     """Of the runs to come."""
 
     def measure(self, quiet: bool = False) -> Calibration:
-        """Run the baseline under each seed, until a run crashes; these runs as a calibration.
-
-        Raises:
-            CannotStart: no process could be started.
-        """
+        """Run the baseline under each seed, until a run crashes; these runs as a calibration."""
         done: list[Measured] = []
         earlier = [measured.run for measured in self.known]
         for planned, run, score in self.stage.measure_all(self._plan(), earlier):

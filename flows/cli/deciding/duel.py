@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import secrets
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
@@ -66,11 +65,7 @@ class Duel:
     """Of the training seeds and of the order, not of the judge's units."""
 
     def run(self, quiet: bool = False) -> dict[str, object]:
-        """Run both arms and compare them; the content of duel.json.
-
-        Raises:
-            CannotStart: no process could be started.
-        """
+        """Run both arms and compare them; the content of duel.json."""
         done: list[tuple[PlannedRun, Run, Score]] = []
         for planned, run, score in self.stage.measure_all(self._plan()):
             done.append((planned, run, score))
@@ -102,9 +97,7 @@ class Duel:
             "a": {**asdict(self.a), "score": _mean(a)}, "b": {**asdict(self.b), "score": _mean(b)},
             "environment": problem.name, "metric": problem.metric, "direction": problem.direction,
             "seed": self.seed, "runs": runs,
-            "gain": comparison.gain if comparison else None,
-            "low": comparison.low if comparison else None,
-            "high": comparison.high if comparison else None,
+            **{key: getattr(comparison, key, None) for key in ("gain", "low", "high")},
             "p": two_sided(comparison) if comparison else None,
             "words": in_words(comparison, a, b) if over else "not over yet",
             "directory": str(self.stage.root),
@@ -126,19 +119,13 @@ def duel(
     from flows.server.connect import settle_in
 
     settle_in(home())
-    from tasks.sandbox.program import CannotStart
-
     ready = prepare(sides, on, runs, settings, seed, isolation, allow_unsandboxed)
     if not as_json:
         for label, arm in (("A", ready.a), ("B", ready.b)):
             print(f"{label}: {terminal.clean(arm.named)}{' (edited program)' if arm.edited else ''}")
         problem = ready.stage.environment
         print(f"{ready.runs} fresh runs of each in {problem.name}, of {problem.budget_seconds:g} s at most")
-    try:
-        document = ready.run(quiet=as_json)
-    except CannotStart as fault:
-        print(f"nightshift: {fault}", file=sys.stderr)
-        return 1
+    document = ready.run(quiet=as_json)
     if as_json:
         terminal.print_json(document)
     else:

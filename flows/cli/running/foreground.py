@@ -79,10 +79,10 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     console.print(f"[bold]{spec.name}[/]: {spec.proposer} in {spec.environment}, {limits}")
     if spec.isolation.level == "none":
         console.print("trials run as you, without a sandbox: `nightshift doctor` says why", style="yellow")
-    from flows.campaign import campaign
-
-    given = {field: getattr(spec, field) for field in type(spec).model_fields}
     try:
+        from flows.campaign import campaign
+
+        given = {field: getattr(spec, field) for field in type(spec).model_fields}
         return run_and_show(campaign, given, api, as_json, f"nightshift resume {spec.name}")
     finally:
         with contextlib.suppress(OSError):  # a reserved name that was never used: its directory is empty

@@ -81,21 +81,25 @@ class Stage:
             siblings: Earlier runs of the same arm.
 
         Raises:
-            CannotStart: no process could be started.
+            ChildProcessError: no process could be started.
             SlotHeld: a process of somebody else uses the slots of this machine.
         """
         from tasks.deciding.run_checks import believed
         from tasks.evaluate import judge_run
+        from tasks.sandbox.program import CannotStart
         from tasks.train import run_program
 
         problem, sandbox, place = self.environment, self.isolation, planned.place
-        with self.slots.hold(lambda reason: _print_aside(f"waiting: {reason}")) as slot:
-            run = run_program(
-                self.marker, problem, sandbox, planned.program, place, planned.proposal, planned.seed, slot=slot
-            )  # fmt: skip
-            run = replace(run, dir=place.path.relative_to(self.root).as_posix())
-            run = believed(problem, (), planned.proposal, run, self.root, siblings)
-            return run, judge_run(self.marker, problem, sandbox, place, run, planned.units, slot)
+        try:
+            with self.slots.hold(lambda reason: _print_aside(f"waiting: {reason}")) as slot:
+                run = run_program(
+                    self.marker, problem, sandbox, planned.program, place, planned.proposal, planned.seed, slot=slot
+                )  # fmt: skip
+                run = replace(run, dir=place.path.relative_to(self.root).as_posix())
+                run = believed(problem, (), planned.proposal, run, self.root, siblings)
+                return run, judge_run(self.marker, problem, sandbox, place, run, planned.units, slot)
+        except CannotStart as fault:
+            raise ChildProcessError(str(fault)) from fault
 
     def facts(self, run: Run, score: Score) -> dict[str, object]:
         """A run in a JSON document."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import sys
 from pathlib import Path
 
 from environments.plugins import Refused
@@ -36,7 +35,6 @@ def attempt(
 
     settle_in(home())
     from flows.spec.campaign_spec import checked_environment
-    from tasks.sandbox.program import CannotStart
 
     if ledger:
         if settings:
@@ -52,12 +50,8 @@ def attempt(
     seed = secrets.randbelow(2**31) if seed is None else seed
     stage = single_run.stage(problem, isolation, allow_unsandboxed, edit is not None, folder.parent, "try")
     place = TrialDir(folder / "trial")
-    try:
-        planned = single_run.PlannedRun("try", 1, program, place, proposal, seed, secrets.randbelow(2**63))
-        run, score = stage.measure(planned)
-    except CannotStart as fault:
-        print(f"nightshift: {fault}", file=sys.stderr)
-        return 1
+    planned = single_run.PlannedRun("try", 1, program, place, proposal, seed, secrets.randbelow(2**63))
+    run, score = stage.measure(planned)
     champion = best(ledger.history()) if ledger else None
     if as_json:
         terminal.print_json(
