@@ -1,1 +1,1 @@
-"""Verbs that show campaigns: status, watch, logs."""
+"""`nightshift list`, `status`, `watch` and `logs`: look at campaigns."""
