@@ -47,17 +47,17 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         outcomes = []
         with Showcase(ledger, run.id) as showcase:
-            for bench in benches(ledger, on):
-                make_ready(ledger, spec.launch, bench.elsewhere)
+            for runner in runners(ledger, on):
+                make_ready(ledger, spec.launch, runner.elsewhere)
                 certificate = run_certificate.certify(
-                    bench, runs or spec.certificate_runs(bench.environment) or 3
+                    runner, runs or spec.certificate_runs(runner.environment) or 3
                 )
                 showcase.show(history)
-                if certificate is None or not run_certificate.also_ablate(bench, certificate):
+                if certificate is None or not run_certificate.also_ablate(runner, certificate):
                     outcomes.append("asked to stop")
                     break
                 outcome = "passed" if certificate.passed else certificate.reason
-                outcomes.append(f"{bench.environment.name}: {outcome}")
+                outcomes.append(f"{runner.environment.name}: {outcome}")
         due = stopping.stop(spec, ledger.environment, history, life.spent, asked=False)
         end = due or stopping.Stop("stopped", "certified before its trials were done")
         state = before.get("state", end.state)
@@ -66,7 +66,7 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
     return Completed(message="; ".join(outcomes), data=name)
 
 
-def benches(ledger: Ledger, on: list[str]) -> list[Bench]:
+def runners(ledger: Ledger, on: list[str]) -> list[Bench]:
     """The runners of a certificate: one for each environment in `on`, or one for the campaign's own.
 
     Raises:

@@ -333,7 +333,7 @@ def test_a_champion_is_run_in_another_environment_which_says_what_carries_over_a
     short(there, seconds=2)
     changed = nightshift("certify", "night", "--on", str(there), server=server)
     assert changed.returncode == 2
-    assert "is not what the first look in there froze" in changed.stderr
+    assert "there has changed since the first certificate" in changed.stderr
 
 
 # The champion without each of its changes

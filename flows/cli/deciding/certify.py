@@ -6,8 +6,8 @@ from pathlib import Path
 
 import environments
 from environments.plugins import Refused
-from flows.certify import benches, check_fits
 from flows.certify import certify as certify_flow
+from flows.certify import check_fits, runners
 from flows.cli.running.flow_run import run_and_show
 from flows.engine import run_certificate
 from flows.server import connect
@@ -36,8 +36,8 @@ def certify(name: str, on: str | None, runs: int | None, server: str | None, as_
         check_fits(ledger.environment, checked_environment(reference, {}))
     if reason := run_certificate.no_champion(ledger.history()):
         raise Refused(f"campaign {name!r} cannot be certified: {reason}")
-    for bench in benches(ledger, elsewhere):
-        if reason := run_certificate.nothing_to_certify(bench):
+    for runner in runners(ledger, elsewhere):
+        if reason := run_certificate.nothing_to_certify(runner):
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     api = connect.stated_server(server, home())
     parameters = {"name": name, "on": elsewhere, "runs": runs}
