@@ -78,7 +78,10 @@ def _trained(
     """One training and its judgement."""
     place = TrialDir(single_run.next_in(stage.root / "tries") / "trial")
     train, search = derive(repetition, "train", number, 1), derive(repetition, "search", number, 1)
-    return stage.measure(stage.root / "program", place, Proposal(params), train, search)
+    planned = single_run.PlannedRun(
+        "try", number, stage.root / "program", place, Proposal(params), train, search
+    )
+    return stage.measure(planned)
 
 
 def _truth(stage: single_run.Stage, params: Params, repetition: int) -> float:

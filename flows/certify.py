@@ -1,11 +1,9 @@
-"""The flow `certify`: certify a campaign's champion later, again, or in other environments."""
+"""The flow that certifies a campaign's champion later, again, or in other environments."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import sys
-from pathlib import Path
 from typing import Annotated
 
 from prefect import State, flow, runtime
@@ -15,126 +13,101 @@ from pydantic import Field
 import environments
 from environments import Environment
 from environments.plugins import Refused
-from flows.cli.running.foreground import report, run_flow
 from flows.engine import run_certificate, stopping
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import crash_the_dead
 from flows.engine.redecide import finish_pending
 from flows.engine.runner import Runner
-from flows.server import connect
 from flows.spec.campaign_spec import CampaignSpec, checked_environment
-from flows.views import terminal
 from flows.views.artifacts import Artifacts
-from flows.views.follow import CampaignWatch
 from flows.views.status import ended, stored_spec
 from tasks.recipes import preparing
 from tasks.record import reconcile
 from tasks.sandbox import outputs
-from tasks.store import life as lives
 from tasks.store.ledger import Ledger, freeze
 from tasks.store.life import Life
-from tasks.system.home import home
 from tasks.tracking.outbox import Outbox
 
-On = Annotated[list[str], Field(description="Other environments to run in; none: the campaign's own.")]
+On = Annotated[list[str], Field(description="Other environments to certify in; none: the campaign's own.")]
 Runs = Annotated[
-    int | None, Field(ge=2, le=100, description="Fresh runs of each arm; none: as a campaign's end has.")
+    int | None, Field(ge=2, le=100, description="Fresh runs of each arm; none: as at the end of a campaign.")
 ]
 
 
 @flow(name="certify", flow_run_name="{name}", persist_result=True, result_serializer="json")
 def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B006 (Prefect shows the default)
-    """Retrain a campaign's champion and its baseline, and compare them."""
+    """Compare fresh runs of a campaign's champion with fresh runs of its baseline."""
     ledger, run = Ledger.open(name), runtime.flow_run
-    spec = _spec(ledger)
+    spec = CampaignSpec.of(**stored_spec(ledger))
     before = ended(ledger)
     with Life(ledger, flow_run_id=run.id, page=run.ui_url) as life:
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
         history = finish_pending(spec, ledger, spec.slots(ledger.environment), reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, history)
-        words = []
+        outcomes = []
         with Artifacts(ledger, run.id) as showcase:
-            for runner in _benches(spec, ledger, on):
+            for runner in runners(ledger, on):
                 ensure_prepared(ledger, spec.launch, runner.elsewhere)
-                made = run_certificate.certify(runner, runs or spec.certificate_runs(runner.environment) or 3)
+                certificate = run_certificate.certify(
+                    runner, runs or spec.certificate_runs(runner.environment) or 3
+                )
                 showcase.show(history)
-                if made is None or not run_certificate.also_ablate(runner, made):
-                    words.append("asked to stop")
+                if certificate is None or not run_certificate.also_ablate(runner, certificate):
+                    outcomes.append("asked to stop")
                     break
-                words.append(f"{runner.environment.name}: {'passed' if made.passed else made.reason}")
-        found = stopping.stop(spec, ledger.environment, history, life.spent, asked=False)
-        over = found or stopping.Stop("stopped", "certified before its trials were done")
-        state = before.get("state", over.state)
+                outcome = "passed" if certificate.passed else certificate.reason
+                outcomes.append(f"{runner.environment.name}: {outcome}")
+        due = stopping.stop(spec, ledger.environment, history, life.spent, asked=False)
+        end = due or stopping.Stop("stopped", "certified before its trials were done")
+        state = before.get("state", end.state)
         outbox.close(state)
-        ledger.event("end", state=state, reason=before.get("reason", over.reason))
-    return Completed(message="; ".join(words), data=name)
+        ledger.event("end", state=state, reason=before.get("reason", end.reason))
+    return Completed(message="; ".join(outcomes), data=name)
 
 
-def prove(name: str, on: str | None, runs: int | None, server: str | None, as_json: bool) -> int:
-    """Certify a campaign from the terminal; the command's exit code."""
-    ledger = Ledger.open(name)
-    if lives.is_running(ledger):
-        raise Refused(
-            f"campaign {name!r} is running ({lives.describe(ledger)}): its end takes a certificate by itself"
-        )
-    if runs is not None and not 2 <= runs <= 100:
-        raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
-    elsewhere = [_lasting(one) for one in on.split(",") if one] if on else []
-    ledger.verify()
-    for one in elsewhere:
-        _check_fits(ledger.environment, checked_environment(one, {}))
-    if reason := run_certificate.no_champion(ledger.history()):
-        raise Refused(f"campaign {name!r} cannot be certified: {reason}")
-    for runner in _benches(_spec(ledger), ledger, elsewhere):
-        if reason := run_certificate.nothing_to_certify(runner):
-            raise Refused(f"campaign {name!r} cannot be certified: {reason}")
-    api = connect.stated_server(server, home())
-    console = terminal.console(as_json)
-    try:
-        with CampaignWatch(name, console), connect.prefect_server(api, home()) as url:
-            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
-            run_flow(certify, {"name": name, "on": elsewhere, "runs": runs}, url, console)
-    except KeyboardInterrupt:
-        print(
-            f"\nnightshift: interrupted; no finished run is lost: nightshift certify {name}", file=sys.stderr
-        )
-        return 130
-    return report(Ledger.open(name), as_json)
+def runners(ledger: Ledger, on: list[str]) -> list[Runner]:
+    """The runners of a certificate: one for each environment in `on`, or one for the campaign's own.
 
-
-def _benches(spec: CampaignSpec, ledger: Ledger, on: list[str]) -> list[Runner]:
-    """Where the champion is to be looked at."""
+    Raises:
+        Refused: an environment does not fit, or has changed since it was first certified in.
+    """
+    spec = CampaignSpec.of(**stored_spec(ledger))
     history, slots = ledger.history(), spec.slots(ledger.environment)
-    if not on:
-        return [Runner(spec, ledger, history, slots)]
-    return [Runner(spec, ledger, history, slots, _frozen(ledger, checked_environment(one, {}))) for one in on]
+    others = [_frozen(ledger, checked_environment(reference, {})) for reference in on]
+    return [Runner(spec, ledger, history, slots, other) for other in others] or [
+        Runner(spec, ledger, history, slots)
+    ]
 
 
-def _check_fits(own: Environment, environment: Environment) -> None:
-    """Refuse an environment in which a campaign's champion cannot be run, or has been all the time."""
-    if environment.name == own.name:
-        raise Refused(f"--on {environment.name}: that is the campaign's own environment: leave --on out")
-    if environment.trainer != own.trainer:
+def check_fits(campaign: Environment, other: Environment) -> None:
+    """Refuse an environment in which a campaign's champion cannot run, or which is the campaign's own.
+
+    Raises:
+        Refused: with the reason.
+    """
+    where = f"--on {other.name}"
+    if other.name == campaign.name:
+        raise Refused(f"{where}: that is the campaign's own environment: leave --on out")
+    if other.trainer != campaign.trainer:
         raise Refused(
-            f"--on {environment.name}: it trains with {environment.trainer!r}, the campaign with {own.trainer!r}: "
+            f"{where}: it trains with {other.trainer!r}, the campaign with {campaign.trainer!r}: "
             "name an environment with the same trainer"
         )
-    if environment.program or own.program:
-        whose = environment.name if environment.program else own.name
+    if other.program or campaign.program:
+        owner = other.name if other.program else campaign.name
         raise Refused(
-            f"--on {environment.name}: {whose} has a program of its own, which is made for it alone: only champions of "
-            "a trainer's program can be run elsewhere"
+            f"{where}: {owner} has a program of its own: only a champion of a trainer's program can run elsewhere"
         )
 
 
 def _frozen(ledger: Ledger, environment: Environment) -> Environment:
-    """Another environment, frozen in the campaign's directory at the first look.
+    """Another environment, frozen in the campaign's directory when it is first certified in.
 
     Raises:
-        Refused: it does not fit, or has changed since the first look in it.
+        Refused: it does not fit, or has changed since.
     """
-    _check_fits(ledger.environment, environment)
+    check_fits(ledger.environment, environment)
     path = ledger.path / "certificates" / f"on-{environment.name}"
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     freeze(environment, fresh)
@@ -143,17 +116,8 @@ def _frozen(ledger: Ledger, environment: Environment) -> Environment:
             fresh.rename(path)
         elif outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
             raise Refused(
-                f"{environment.folder} is not what the first look in {environment.name} froze: {path}"
+                f"{environment.folder} has changed since the first certificate in it: it froze {path}"
             )
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)
-
-
-def _spec(ledger: Ledger) -> CampaignSpec:
-    return CampaignSpec.of(**stored_spec(ledger))
-
-
-def _lasting(reference: str) -> str:
-    """An environment's reference that means the same from any directory."""
-    return reference if reference in environments.bundled() else str(Path(reference).expanduser().resolve())

@@ -1,8 +1,7 @@
-"""The flow `rerun`: run one trial of a campaign again, and recompute later verdicts (flows/engine/redecide.py)."""
+"""The flow that runs a trial of an ended campaign again and recomputes later verdicts (flows/engine/redecide.py)."""
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 from prefect import State, flow, runtime
@@ -10,33 +9,27 @@ from prefect.states import Completed, Failed
 from pydantic import Field
 
 from environments.plugins import Refused
-from flows.cli.running.foreground import report, run_flow
 from flows.engine import run_certificate, stopping
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
 from flows.engine.redecide import finish_pending
 from flows.engine.runner import Runner
-from flows.server import connect
 from flows.spec.campaign_spec import CampaignSpec
-from flows.views import terminal
 from flows.views.artifacts import Artifacts
-from flows.views.follow import CampaignWatch
 from flows.views.status import stored_spec
 from tasks.record import reconcile
 from tasks.store import attempts
-from tasks.store import life as lives
 from tasks.store.ledger import Ledger, machine
 from tasks.store.life import Life
-from tasks.system.home import home
 from tasks.tracking.outbox import Outbox
-from tasks.trial import History, Trial, is_from
+from tasks.trial import History, is_from
 
-Number = Annotated[int, Field(ge=0, description="Of the trial; it must be finished.")]
+Number = Annotated[int, Field(ge=0, description="Number of a finished trial.")]
 
 
 @flow(name="rerun", flow_run_name="{name} {trial}", persist_result=True, result_serializer="json")
 def rerun(name: str, trial: Number) -> State[str]:
-    """Train, judge and decide a trial of a campaign again, and recompute every later verdict."""
+    """Run a trial of a campaign again, and recompute every later verdict."""
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = CampaignSpec.of(**stored_spec(ledger))
     wait_for_the_other(ledger, run.id)
@@ -65,59 +58,33 @@ def rerun(name: str, trial: Number) -> State[str]:
     return Failed(message=message) if end.state == "failed" else Completed(message=message, data=name)
 
 
-def run_again(name: str, number: int, server: str | None, as_json: bool) -> int:
-    """Run a trial again from the terminal; the command's exit code."""
-    ledger = Ledger.open(name)
-    if lives.is_running(ledger):
-        raise Refused(
-            f"campaign {name!r} is running ({lives.describe(ledger)}): wait for its end, or `nightshift stop {name}`"
-        )
-    check(ledger, ledger.history(), number)
-    ledger.verify()
-    api = connect.stated_server(server, home())
-    console = terminal.console(as_json)
-    try:
-        with CampaignWatch(name, console), connect.prefect_server(api, home()) as url:
-            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
-            run_flow(rerun, {"name": name, "trial": number}, url, console)
-    except KeyboardInterrupt:
-        print(
-            f"\nnightshift: interrupted; nothing finished is lost: nightshift rerun {name} {number} goes on",
-            file=sys.stderr,
-        )
-        return 130
-    return report(Ledger.open(name), as_json)
-
-
 def check(ledger: Ledger, finished: History, number: int) -> None:
-    """Refuse a trial that cannot be run again."""
-    name, numbers = ledger.campaign.name, sorted(trial.number for trial in finished)
-    if number in numbers:
-        _check_machine(ledger, next(trial for trial in finished if trial.number == number))
+    """Refuse a trial that cannot be run again.
+
+    Raises:
+        Refused: it is not finished, or ran on another machine, where it was compared with others
+            (tasks/deciding/comparable.py).
+    """
+    name, trials = ledger.campaign.name, {trial.number: trial for trial in finished}
+    if number in trials:
+        runs = trials[number].runs
+        ran_on, here = runs[-1].machine if runs else "", machine()
+        if stored_spec(ledger).get("launch", "here") == "here" and not is_from(ran_on, here):
+            raise Refused(
+                f"trial {number} of campaign {name!r} ran on {ran_on}, and this machine is {here}: scores of "
+                "different machines are not compared, so run it again there"
+            )
         return
     if number >= 0 and ledger.place(number).path.is_dir():
         raise Refused(
             f"trial {number} of campaign {name!r} is not finished: nightshift resume {name} goes on with it"
         )
-    has = f"it has {numbers[0]} to {numbers[-1]}" if numbers else "none is finished yet"
+    has = f"it has {min(trials)} to {max(trials)}" if trials else "none is finished yet"
     raise Refused(f"campaign {name!r} has no trial {number}: {has}")
 
 
-def _check_machine(ledger: Ledger, trial: Trial) -> None:
-    """Refuse a trial of another machine: later verdicts compare with scores of that machine."""
-    was, here = trial.runs[-1].machine if trial.runs else "", machine()
-    if stored_spec(ledger).get("launch", "here") == "here" and not is_from(was, here):
-        raise Refused(
-            f"trial {trial.number} of campaign {ledger.campaign.name!r} ran on {was}, and this machine is {here}: "
-            "its score is compared with others of there, so run it again there"
-        )
-
-
 def _begin(ledger: Ledger, finished: History, number: int, flow_run_id: str | None) -> None:
-    """Begin another attempt at a trial, unless this request has begun it.
-
-    A request that was interrupted continues, as does a retried flow run.
-    """
+    """Begin another attempt at a trial, unless one has begun for this flow run or for a rerun that was cut off."""
     check(ledger, finished, number)
     mine = cut_off = False
     for event in ledger.events():
@@ -132,16 +99,16 @@ def _begin(ledger: Ledger, finished: History, number: int, flow_run_id: str | No
 
 
 def _end(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> stopping.Stop:
-    """The campaign's state after the rerun: as before, unless it had failed or been interrupted, or fails now."""
-    found = stopping.stop(spec, ledger.environment, history, spent, asked=False)
-    before = _before(ledger)
-    if before.get("state") in ("finished", "stopped") and not (found and found.state == "failed"):
+    """The campaign's end after the rerun: as before, unless it had failed or been cut off, or fails now."""
+    due = stopping.stop(spec, ledger.environment, history, spent, asked=False)
+    before = _end_before(ledger)
+    if before.get("state") in ("finished", "stopped") and not (due and due.state == "failed"):
         return stopping.Stop(before["state"], before["reason"])
-    return found or stopping.Stop("stopped", "a trial was run again before the others were done")
+    return due or stopping.Stop("stopped", "a trial was run again before the others were done")
 
 
-def _before(ledger: Ledger) -> dict[str, Any]:
-    """How the campaign ended before reruns were asked for; empty if it was interrupted."""
+def _end_before(ledger: Ledger) -> dict[str, Any]:
+    """The last `end` of the campaign before its reruns; empty where it was cut off."""
     last: dict[str, Any] = {}
     for event in ledger.events():
         if event["event"] == "life" and "rerun" not in event:

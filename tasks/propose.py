@@ -35,7 +35,9 @@ INBOX = "inbox"
 
 
 @stored("propose")
-def propose(at: At, desk: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
+def propose(
+    at: At, desk: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
+) -> Proposal | Nothing:
     """The next proposal, or why there is none. A stored proposal is never remade."""
     stored_at = desk.place.proposal
     if stored_at.is_file():
@@ -56,7 +58,9 @@ class Nothing:
     """Who was asked and failed, and why; empty when everything has been tried."""
 
 
-def next_proposal(desk: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
+def next_proposal(
+    desk: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
+) -> Proposal | Nothing:
     """The baseline for an empty history, else the proposer's suggestion, or the fallback's.
 
     Raises:

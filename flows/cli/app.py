@@ -87,17 +87,18 @@ def resume(
 @app.command
 def watch(campaign: str | None = None) -> int:
     """Show CAMPAIGN (the newest) while it runs, wherever it was started. Ctrl-C ends the watching, not the campaign."""
-    from flows.cli.running import foreground
+    from flows.cli.seeing.status import newest
+    from flows.cli.seeing.watch import watch
 
-    return foreground.watch(campaign or foreground.newest())
+    return watch(campaign or newest())
 
 
 @app.command
 def stop(campaign: str, *, now: Annotated[bool, Parameter("--now", negative="")] = False) -> int:
     """Have CAMPAIGN end after the trial under way, or at once with --now. It can be resumed."""
-    from flows.cli.running import foreground
+    from flows.cli.running.stop import stop
 
-    return foreground.stop(campaign, now)
+    return stop(campaign, now)
 
 
 @app.command(name="try")
@@ -130,9 +131,9 @@ def rerun(campaign: str, trial: int, *, server: Server = None, json: Json = Fals
     from tasks.system.home import home
 
     settle_in(home())
-    from flows import rerun as reruns
+    from flows.cli.running.rerun import rerun
 
-    return reruns.run_again(campaign, trial, server, json)
+    return rerun(campaign, trial, server, json)
 
 
 @app.command
@@ -147,14 +148,14 @@ def certify(
     json: Json = False,
 ) -> int:
     """Train CAMPAIGN's champion (the newest's) and its baseline afresh, and say what that proves."""
-    from flows.cli.running import foreground
+    from flows.cli.seeing.status import newest
     from flows.server.connect import settle_in
     from tasks.system.home import home
 
     settle_in(home())
-    from flows import certify
+    from flows.cli.deciding.certify import certify
 
-    return certify.prove(campaign or foreground.newest(), on, runs, server, json)
+    return certify(campaign or newest(), on, runs, server, json)
 
 
 @app.command
@@ -248,30 +249,12 @@ def list_(*, json: Json = False) -> int:
 
 
 @app.command
-def status(
-    campaign: str | None = None,
-    *,
-    last: int | None = None,
-    json: Json = False,
-    csv: Annotated[bool, Parameter("--csv", negative="", help="Print the trials as CSV.")] = False,
-) -> int:
-    """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials."""
-    from flows.cli.running import foreground
-    from flows.views import overview, terminal
-    from flows.views.status import document
-    from tasks.store.history import load_history
+def status(campaign: str | None = None, *, last: int | None = None, json: Json = False) -> int:
+    """How CAMPAIGN (the newest) stands: state, champion against baseline, its trials."""
+    from flows.cli.seeing.status import newest, print_status
     from tasks.store.ledger import Ledger
 
-    ledger = Ledger.open(campaign or foreground.newest())
-    if csv:
-        trials = load_history(ledger.campaign.name)
-        print((trials.tail(last) if last else trials).to_csv(index=False), end="")
-        return FINISHED
-    found = document(ledger)
-    if json:
-        terminal.print_json(found)
-    else:
-        overview.show(found, ledger.path, terminal.console(), last)
+    print_status(Ledger.open(campaign or newest()), json, last)
     return FINISHED
 
 
@@ -288,9 +271,9 @@ def logs(
     ] = False,
 ) -> int:
     """What TRIAL (the newest) of CAMPAIGN printed, in training and under judgement."""
-    from flows.cli.running import foreground
+    from flows.cli.seeing.logs import print_logs
 
-    return foreground.print_logs(campaign, trial, follow, attempt)
+    return print_logs(campaign, trial, follow, attempt)
 
 
 @app.command
@@ -326,25 +309,15 @@ def up(
     auth: Annotated[
         bool, Parameter("--auth", negative="--no-auth", help="Have the Prefect server ask for a password.")
     ] = True,
-    production: Annotated[
-        bool, Parameter("--production", negative="", help="Keep the server's data in PostgreSQL.")
-    ] = False,
     database: Annotated[
         str | None,
-        Parameter("--database", help="Its address, postgresql+asyncpg://...; else one of our own."),
+        Parameter("--database", help="Keep the server's data in PostgreSQL, at postgresql+asyncpg://..."),
     ] = None,
-    systemd: Annotated[
-        bool, Parameter("--systemd", negative="", help="Only write units that do this at every start.")
-    ] = False,
 ) -> int:
-    """Start Prefect's server, a worker and MLflow's pages on this machine, or say that they run; they stay."""
-    if systemd:
-        from flows.server import systemd as units
-
-        return units.write(auth, production, database)
+    """Start the Prefect server, a worker and the MLflow UI on this machine. They stay until `nightshift down`."""
     from flows.cli.machine import up
 
-    return up.up(auth, production, database)
+    return up.up(auth, database)
 
 
 @app.command

@@ -2,7 +2,7 @@
 
 A flow run that has done its chunk ends as Completed, named Continued, without a certificate and without an `end`
 event. The next flow run resumes the campaign. From the terminal, the command calls the flow again
-(flows/cli/running/foreground.py); a run of a deployment schedules the next run of that deployment.
+(flows/cli/running/flow_run.py); a run of a deployment schedules the next run of that deployment.
 
 The hand-over is recorded first. A run that is killed during it and resumed schedules the next run again, under the
 same idempotency key, which creates no second one.

@@ -129,7 +129,9 @@ def proposed(
     rejected = tuple(
         RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
     )
-    desk = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals(ledger))
+    desk = ProposalChecks(
+        ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals(ledger)
+    )
     brief = Brief(
         ledger.environment.space,
         history,

@@ -1,4 +1,4 @@
-"""A question to a Prefect server's API by a command that does not load Prefect for it."""
+"""A client of a Prefect server's API for commands that need not import Prefect."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from typing import Any
 import httpx
 
 ANSWER_SECONDS = 20.0
-BUSY_SECONDS = 90.0
-"""How long a server is asked again that says it is busy, as one on SQLite does while it stores what it was told."""
+PATIENCE_SECONDS = 90.0
+"""How long a busy server is asked again; on SQLite it is busy while it stores events."""
 BUSY = 503
 
 
 class Api:
-    """A Prefect server's API, used as a `with` block."""
+    """A Prefect server's API, used as a `with` block.
 
-    def __init__(self, url: str, auth: tuple[str, str] | None) -> None:
+    Args:
+        patience: How long a server that is busy or silent is asked again, in seconds.
+    """
+
+    def __init__(self, url: str, auth: tuple[str, str] | None, patience: float = PATIENCE_SECONDS) -> None:
         self._client = httpx.Client(base_url=url, auth=auth, timeout=ANSWER_SECONDS)
+        self._patience = patience
 
     def __enter__(self) -> Api:
         return self
@@ -26,12 +31,12 @@ class Api:
         self._client.close()
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """What it answers, from JSON; None where it says nothing.
+        """The answer, parsed from JSON; None where it is empty.
 
         Raises:
-            httpx.HTTPError: it does not answer, stays busy, or refuses.
+            httpx.HTTPError: the server does not answer, stays busy, or refuses.
         """
-        deadline = time.monotonic() + BUSY_SECONDS
+        deadline = time.monotonic() + self._patience
         while True:
             try:
                 answer = self._client.request(method, path, json=body)

@@ -1,7 +1,7 @@
-"""What the Prefect server does by itself when a run falls silent or crashes: automations.yaml, put there and kept.
+"""Prefect automations that mark silent runs Crashed and resume crashed runs: automations.yaml, kept on the server.
 
-Prefect stores as many automations of one name as it is sent, and every change forgets which runs were being waited
-for. So each carries a digest of what the file says as a tag, and only what differs is written.
+Prefect stores several automations of one name, and an update forgets which runs it was waiting for. So each carries a
+digest of its definition as a tag, and only those that differ are written.
 """
 
 from __future__ import annotations
@@ -16,47 +16,49 @@ from tasks.system.home import CHECKOUT
 
 FILE = CHECKOUT / "automations.yaml"
 SILENT, RESUME = "nightshift-silent", "nightshift-resume"
-"""Silence is a crash; a crash is resumed."""
+"""Names of automations: a silent run is marked Crashed; a crashed run is resumed."""
 DIGEST = "digest-"
-"""What the tag begins with."""
+"""Prefix of the tag."""
 
 
 def wanted(periods: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
     """The automations of the file, as Prefect's API takes them.
 
     Args:
-        periods: Seconds in place of what the file says, by the automation's name.
+        periods: Seconds in place of the file's, by the automation's name.
     """
     import yaml  # type: ignore[import-untyped]  # comes with Prefect
 
-    found: list[dict[str, Any]] = yaml.safe_load(FILE.read_text())["automations"]
-    for one in found:
-        one["trigger"]["within"] = (periods or {}).get(one["name"], one["trigger"]["within"])
-        text = json.dumps(one, sort_keys=True)
-        one["tags"] = ["nightshift", DIGEST + hashlib.sha256(text.encode()).hexdigest()[:12]]
-    return found
+    automations: list[dict[str, Any]] = yaml.safe_load(FILE.read_text())["automations"]
+    for automation in automations:
+        trigger = automation["trigger"]
+        trigger["within"] = (periods or {}).get(automation["name"], trigger["within"])
+        text = json.dumps(automation, sort_keys=True)
+        automation["tags"] = ["nightshift", DIGEST + hashlib.sha256(text.encode()).hexdigest()[:12]]
+    return automations
 
 
 def put(url: str, auth: tuple[str, str] | None, periods: Mapping[str, float] | None = None) -> list[str]:
-    """Make the automations on a server, or bring them up to date; the names of those that were written.
+    """Create or update the automations on a server; the names of those that were written.
 
-    What a person has switched off stays off. Of several with one name the first is kept.
+    One that was switched off stays off. Of several with one name the first is kept.
 
     Raises:
         httpx.HTTPError: the server does not answer, or refuses one.
     """
     written = []
     with Api(url, auth) as api:
-        for one in wanted(periods):
-            chosen = {"automations": {"name": {"any_": [one["name"]]}}}
-            known = api.ask("POST", "/automations/filter", chosen)
-            for double in known[1:]:
-                api.ask("DELETE", f"/automations/{double['id']}")
-            if known and set(one["tags"]) <= set(known[0].get("tags", [])):
+        for automation in wanted(periods):
+            name = automation["name"]
+            stored = api.ask("POST", "/automations/filter", {"automations": {"name": {"any_": [name]}}})
+            for duplicate in stored[1:]:
+                api.ask("DELETE", f"/automations/{duplicate['id']}")
+            if stored and set(automation["tags"]) <= set(stored[0].get("tags", [])):
                 continue
-            if known:
-                api.ask("PUT", f"/automations/{known[0]['id']}", {**one, "enabled": known[0]["enabled"]})
+            if stored:
+                enabled = {"enabled": stored[0]["enabled"]}
+                api.ask("PUT", f"/automations/{stored[0]['id']}", automation | enabled)
             else:
-                api.ask("POST", "/automations/", one)
-            written.append(one["name"])
+                api.ask("POST", "/automations/", automation)
+            written.append(name)
     return written

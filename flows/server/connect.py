@@ -1,9 +1,8 @@
-"""Which Prefect server a command talks to, and the one of our own when there is none.
+"""The Prefect server that a command uses: found, or started for as long as it is needed.
 
-In order: the address stated on the command line; PREFECT_API_URL; the live one of this home, which `nightshift up`
-started or another campaign; one of our own on the first free port, for as long as somebody here uses it. A profile
-in the user's home is never read: `settle_in` gives Prefect a home of ours, and has to be called before Prefect is
-imported.
+In order: --server; PREFECT_API_URL; the running server of this home, started by `nightshift up` or by another
+campaign; a new one on the first free port, stopped when its last user leaves. A Prefect profile is never read:
+`settle_in` gives Prefect its home inside ours, and must be called before Prefect is imported.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import secrets
 import subprocess
 import sys
@@ -25,155 +23,160 @@ from typing import IO, Any
 import httpx
 
 from environments.plugins import Refused
+from flows.server.api import Api
 from tasks.system.daemon import HOST, Daemon, Note, address, answers, serve
 
 FIRST_PORT = 4200
 PATIENCE_SECONDS = 20.0
-"""How long a server of ours may be silent, as it is when it is busy, before it counts as stuck."""
+"""How long our own server may be silent, as it is when busy, before it counts as stuck."""
 ROWS_SECONDS = 60.0
+"""How long stored task runs are waited for."""
 QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
     "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
-    # How often a run says that it lives, in seconds; automations.yaml counts on it.
+    # In seconds; the periods of automations.yaml assume it.
     "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
 }
 PRODUCTION = {
-    # Left alone it forgets events after a week and keeps runs for ever; so runs go too, after 90 days.
+    # Remove events after a week, which is the default, and flow runs after 90 days.
     "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
-    # Seconds: a page over many nights takes longer than the ten that it would be given.
+    # Seconds: a page over many campaigns takes longer than the default of ten.
     "PREFECT_SERVER_DATABASE_TIMEOUT": "30",
     "PREFECT_SERVER_DATABASE_CONNECTION_TIMEOUT": "15",
 }
-"""What a server on PostgreSQL is started with."""
+"""Settings of a server on PostgreSQL."""
 LOOK_SECONDS = 1.0
-"""Between two looks at whether the server still lives."""
+"""Between two checks that the server is alive."""
 REVIVALS = 5
-"""How often one command starts a server anew that has died."""
+"""How often one command restarts a server that died."""
 
 
 def settle_in(home: Path) -> None:
-    """Give Prefect its home inside ours, without analytics and without a profile."""
+    """Give Prefect a home inside ours, without analytics and without a profile.
+
+    Raises:
+        RuntimeError: Prefect is imported already, so it has read its settings.
+    """
     if "prefect" in sys.modules:
-        raise RuntimeError("settle_in() comes before the first import of prefect: it reads its settings then")
+        raise RuntimeError("prefect is imported already: call settle_in() before its first import")
     directory = home / ".prefect"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ.update(QUIET, PREFECT_HOME=str(directory))
     os.environ.pop("PREFECT_PROFILE", None)
-    # The terminal has lines of its own, and the server has every log.
+    # The terminal shows our own lines; the server stores every log.
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")  # each event that is lost, in full
+    os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")  # else every lost event is printed
 
 
-def stated_server(stated: str | None, home: Path) -> str | None:
-    """The API that the command line or PREFECT_API_URL names, if one does.
+def stated_server(option: str | None, home: Path) -> str | None:
+    """The API named by --server or PREFECT_API_URL; None where neither is given.
 
     Raises:
-        Refused: nothing answers there, or it does not let us in.
+        Refused: nothing answers there, it is no Prefect API, or it asks for a login that we do not have.
     """
-    where = "--server" if stated else "PREFECT_API_URL"
-    url = (stated or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
+    source = "--server" if option else "PREFECT_API_URL"
+    url = (option or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
     if not url:
         return None
+    where = f"{source} = {url}"
     if not answers(url):
-        raise Refused(
-            f"{where} = {url}: no Prefect server answers there. Start it, or leave it out to use our own"
-        )
+        raise Refused(f"{where}: no Prefect server answers there. Start it, or leave it out to use our own")
     try:
-        status = httpx.get(
-            f"{url}/admin/version", auth=credentials(url, home), timeout=PATIENCE_SECONDS
-        ).status_code
-    except httpx.HTTPError as silent:
-        raise Refused(f"{where} = {url}: it answered, and then not any more: {silent}") from silent
-    if status not in (200, 401):
-        raise Refused(f"{where} = {url}: this is no Prefect API (a Prefect server's address ends in /api)")
-    if status == 401:
+        with Api(url, credentials(url, home), patience=0) as api:
+            api.ask("GET", "/admin/version")
+    except (httpx.HTTPStatusError, ValueError) as failure:
+        if isinstance(failure, httpx.HTTPStatusError) and failure.response.status_code == 401:
+            raise Refused(
+                f"{where}: it asks for a login: set PREFECT_API_AUTH_STRING to its user:password"
+            ) from failure
         raise Refused(
-            f"{where} = {url}: this Prefect server asks who you are: set PREFECT_API_AUTH_STRING to its user:password"
-        )
+            f"{where}: this is no Prefect API (a Prefect server's address ends in /api)"
+        ) from failure
+    except httpx.HTTPError as silent:
+        raise Refused(f"{where}: it stopped answering: {silent}") from silent
     return url
 
 
 @contextlib.contextmanager
 def prefect_server(stated: str | None, home: Path) -> Iterator[str]:
-    """Have Prefect in this process talk to the stated API, or else to one of our own; its address.
+    """Connect Prefect in this process to the stated API, or to our own server; its address.
 
     Raises:
         Refused: our own server did not start.
     """
     with contextlib.ExitStack() as stack:
-        note = daemon(home / ".prefect").living()
-        # Our own is used as our own, however it was named: it does not end while somebody is counted as its user.
-        ours = note is not None and stated is not None and _same(stated, note.url)
-        url = stated if stated and not ours else stack.enter_context(_shared(home / ".prefect"))
+        # Our own server is shared even when it was named, so that it does not end while this command uses it.
+        ours = stated is None or _own(stated, home) is not None
+        url = stack.enter_context(_shared(home / ".prefect")) if ours else str(stated)
         stack.enter_context(used(url, home))
         yield url
 
 
 @contextlib.contextmanager
 def used(url: str, home: Path) -> Iterator[None]:
-    """Have Prefect in this process talk to `url`, as who we are there."""
+    """Connect Prefect in this process to `url`, with the login for it."""
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
-    known: dict[Any, Any] = {PREFECT_API_URL: url}
-    if secret := auth_string(url, home):
-        known[PREFECT_API_AUTH_STRING] = secret
-    with temporary_settings(known):
+    settings: dict[Any, Any] = {PREFECT_API_URL: url}
+    if login := auth_string(url, home):
+        settings[PREFECT_API_AUTH_STRING] = login
+    with temporary_settings(settings):
         yield
 
 
-def _same(one: str, other: str) -> bool:
-    """Whether two addresses of this machine mean the same."""
-    return one.replace("//localhost:", f"//{HOST}:") == other
+def _own(url: str, home: Path) -> Note | None:
+    """The note of our own running server, if `url` is its address."""
+    note = daemon(home / ".prefect").living()
+    return note if note and url.replace("//localhost:", f"//{HOST}:") == note.url else None
 
 
 def auth_string(url: str, home: Path) -> str | None:
-    """The `user:password` for a server: of ours the one in its file, else what PREFECT_API_AUTH_STRING says."""
-    note = daemon(home / ".prefect").living()
-    if note and _same(url, note.url):
+    """The `user:password` for a server: of our own from its file, else PREFECT_API_AUTH_STRING."""
+    if note := _own(url, home):
         return auth_file(home).read_text().strip() if note.auth else None
     return os.environ.get("PREFECT_API_AUTH_STRING")
 
 
 def auth_file(home: Path) -> Path:
-    """Where the `user:password` of our own server is; the file is private, and made when first needed."""
+    """The private file with the `user:password` of our own server."""
     return home / ".prefect/auth"
 
 
 def make_auth(home: Path) -> str:
-    """The `user:password` of our own server, drawn once and then kept."""
+    """The `user:password` of our own server, generated once and then kept."""
     path = auth_file(home)
     if not path.exists() or not path.read_text().strip():
         temporary = path.with_name(f"auth.{secrets.token_hex(4)}")
         private = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(private, "w") as file:
             file.write(f"nightshift:{secrets.token_urlsafe(18)}\n")
-        temporary.replace(path)  # whole or not at all: an empty password would let everybody in
+        temporary.replace(path)  # atomic: an empty password would admit everyone
     return path.read_text().strip()
 
 
 def credentials(url: str, home: Path) -> tuple[str, str] | None:
-    """User and password for a server, if it has any."""
+    """User and password for a server; None without."""
     user, _, password = (auth_string(url, home) or "").partition(":")
     return (user, password) if user else None
 
 
 def drain(url: str) -> None:
-    """Send what this process still has to tell the server: logs, and the events that task runs are stored from.
+    """Send the logs and task-run events that this process still holds; drop them where no server answers.
 
-    Where no server answers any more that is dropped: each event would be tried for seconds, one after another, and
-    the interpreter waits for the last of them before it ends.
+    Otherwise each event would be retried for seconds, one after another, before the interpreter exits.
     """
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
     if not answers(url, PATIENCE_SECONDS):
         services: list[Any] = [EventsWorker, APILogWorker]
-        for waiting in [one._queue for service in services for one in tuple(service._instances.values())]:
-            with waiting.mutex:
-                waiting.queue.clear()
+        for service in services:
+            for instance in tuple(service._instances.values()):
+                with instance._queue.mutex:
+                    instance._queue.queue.clear()
     EventsWorker.drain_all(timeout=30)
     APILogWorker.drain_all(timeout=10)
 
@@ -183,18 +186,18 @@ def wait_for_rows(
 ) -> bool:
     """Wait until the server has stored every task run of a flow run; whether it did within so many seconds.
 
-    Task runs arrive as events, some time after they have happened; a server that is stopped before loses them. They
-    are all there when none is under way and no more have come for a moment.
+    Task runs arrive as events, with a delay; a server that is stopped earlier loses them. They are complete when
+    none is under way and their number has not changed for a second.
     """
     deadline, before, since = time.monotonic() + seconds, -1, time.monotonic()
-    chosen = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
-    open_states = {"task_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}}}
-    with httpx.Client(auth=auth, timeout=10) as client:
+    of_run = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
+    unfinished = {"task_runs": {"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}}}
+    with Api(url, auth, patience=0) as api:
         while time.monotonic() < deadline:
             try:
-                count = client.post(f"{url}/task_runs/count", json=chosen).json()
-                under_way = client.post(f"{url}/task_runs/count", json=chosen | open_states).json()
-            except (httpx.HTTPError, ValueError):  # away, or something else answers in its place
+                count = api.ask("POST", "/task_runs/count", of_run)
+                under_way = api.ask("POST", "/task_runs/count", of_run | unfinished)
+            except (httpx.HTTPError, ValueError):  # the server is away, or something else has its port
                 count, under_way = -1, -1
             if count != before or under_way:
                 before, since = count, time.monotonic()
@@ -205,9 +208,9 @@ def wait_for_rows(
 
 
 def was_started_anew(url: str, home: Path, since: float) -> bool:
-    """Whether a server is ours and began after that moment (Unix time), which another one had the address of."""
-    note = daemon(home / ".prefect").living()
-    return note is not None and _same(url, note.url) and note.started > since
+    """Whether our own server was restarted at this address after that moment (Unix time)."""
+    note = _own(url, home)
+    return note is not None and note.started > since
 
 
 def daemon(directory: Path) -> Daemon:
@@ -217,7 +220,7 @@ def daemon(directory: Path) -> Daemon:
 
 @contextlib.contextmanager
 def _shared(directory: Path) -> Iterator[str]:
-    """Our own server: started by the first that needs it, stopped by the last that leaves, unless it stays."""
+    """Our own server: started by its first user, stopped by its last, unless it stays."""
     with (directory / "users.lock").open("a") as users:
         with exclusively(directory / "start.lock"):
             note = healthy(directory)
@@ -233,16 +236,13 @@ def _shared(directory: Path) -> Iterator[str]:
 
 
 def stop_unused(directory: Path) -> bool:
-    """End our own server if nobody uses it and it need not stay; whether it was ended.
-
-    Whoever calls this holds start.lock.
-    """
+    """End our own server if it is unused and not to stay; whether it was ended. The caller holds start.lock."""
     note = daemon(directory).living()
     return not in_use(directory) and not (note and note.stays) and daemon(directory).end()
 
 
 def in_use(directory: Path) -> bool:
-    """Whether a command of this home uses our own server now."""
+    """Whether a command of this home uses our own server."""
     with (directory / "users.lock").open("a") as users:
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -253,14 +253,14 @@ def in_use(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def exclusively(path: Path) -> Iterator[IO[str]]:
-    """Hold a lock that one process of this machine can hold at a time."""
+    """Hold an exclusive lock between the processes of this machine."""
     with path.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield lock
 
 
 def healthy(directory: Path) -> Note | None:
-    """Our own server, if it lives and answers; one that lives but is mute is ended."""
+    """Our own server, if it answers; one that runs without answering is ended."""
     note = daemon(directory).living()
     if note and not answers(note.url, PATIENCE_SECONDS):
         daemon(directory).end()
@@ -271,18 +271,19 @@ def healthy(directory: Path) -> Note | None:
 def start(
     directory: Path, *, auth: str | None = None, stays: bool = False, database: str | None = None
 ) -> str:
-    """Start our own server and wait until it answers; its address. With `auth` it lets in who says that.
+    """Start our own server and wait until it answers; its address.
 
-    One that died is started where it was, if that is still free: its runs and pages know no other address.
+    A server that died is started on its old port if that is free: its runs and open pages use that address.
 
     Args:
-        database: The address of its PostgreSQL; None: a file of its own.
+        auth: The `user:password` it asks for; None: no login.
+        database: The address of a PostgreSQL database; None: SQLite.
 
     Raises:
-        Refused: it did not come up.
+        Refused: it did not start.
     """
     server = daemon(directory)
-    died = server.died()
+    dead = server.died()
 
     def launch(port: int) -> subprocess.Popen[bytes]:
         url = address(port, "/api")
@@ -296,20 +297,11 @@ def start(
             database="postgresql" if database else "",
         )
 
-    return serve(server, (died and port_of(died.url)) or FIRST_PORT, launch, "/api")
-
-
-def port_of(url: str) -> int | None:
-    """The port in an address, if it names one."""
-    found = re.search(r":(\d+)(?:/|$)", url)
-    return int(found[1]) if found else None
+    return serve(server, (dead and httpx.URL(dead.url).port) or FIRST_PORT, launch, "/api")
 
 
 class Guardian:
-    """Start our own server anew where it died, if it dies while a `with` block uses it.
-
-    What a run told it in the meantime may be lost; what a run does is not.
-    """
+    """Restart our own server if it dies inside a `with` block. Prefect may lose events sent meanwhile."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -331,35 +323,34 @@ class Guardian:
                     return
             try:
                 revive(self._directory)
-            except (Refused, OSError) as why:  # its log says more; the campaign goes on without it
+            except (Refused, OSError) as why:  # the campaign goes on without it
                 with daemon(self._directory).log.open("a") as log:
-                    log.write(f"nightshift: the server died and did not come up again: {why}\n")
+                    log.write(f"nightshift: the server died and was not restarted: {why}\n")
                 return
 
 
 def revive(directory: Path) -> None:
-    """Start our own server as it was, if it died and nobody has started it meanwhile.
+    """Start our own server as it was, if it is still dead.
 
     Raises:
-        Refused: it did not come up, or is on PostgreSQL, which `nightshift up` starts along with it.
+        Refused: it did not start, or its data are in PostgreSQL, whose address is not stored.
     """
     with exclusively(directory / "start.lock"):
         note = daemon(directory).died()
         if note is None:
             return
         if note.database:
-            raise Refused("its database is a program too: `nightshift up --production` starts both")
+            raise Refused("its data are in PostgreSQL: run `nightshift up --database URL`")
         auth = auth_file(directory.parent).read_text().strip() if note.auth else None
         start(directory, auth=auth, stays=note.stays)
 
 
 def _environment(url: str, auth: str | None, database: str | None) -> dict[str, str]:
-    """What a server of ours is started with: nothing of what is said about another one."""
-    said = ("PREFECT_API", "PREFECT_SERVER_API_AUTH", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(said)}
-    # Left out, its pages ask port 4200, whatever port they come from.
-    environment["PREFECT_SERVER_UI_API_URL"] = url
-    environment["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "WARNING"  # into its log, which no terminal shows
+    """The environment variables of our own server; variables about another server are left out."""
+    foreign = ("PREFECT_API", "PREFECT_SERVER_API_AUTH", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    environment["PREFECT_SERVER_UI_API_URL"] = url  # by default its pages ask port 4200
+    environment["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "WARNING"  # into its log
     if auth is not None:
         environment["PREFECT_SERVER_API_AUTH_STRING"] = auth
     if database is not None:

@@ -1,8 +1,8 @@
-"""The start-up sweep: runs that died, and of which the Prefect server or its automations have not heard.
+"""Dead flow runs that the Prefect server or its automations have missed: marked Crashed, or resumed.
 
-A run that nobody reports as dead stays `Running` for ever: after a reboot, or when its worker and its server were
-killed along with it. Marked Crashed, it is resumed (automations.yaml). And one whose crash was reported while a server
-was only just starting may stay Crashed: the server's automations listen a moment later than its API.
+A run whose death nobody reports stays `Running`: after a reboot, or when its worker and server were killed with it.
+Marked Crashed, it is resumed (automations.yaml). A crash that is reported while the server starts may go unnoticed,
+since its automations listen a moment later than its API.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tasks.store.life import is_running
 
 UNDER_WAY = ("RUNNING", "CANCELLING")
 BEGIN_SECONDS = 300.0
-"""How long a run that is Running may take until it holds its campaign, and has said so in the ledger."""
+"""How long a run may be Running before the ledger notes that it holds its campaign."""
 RESUME_SECONDS = 60.0
-"""How long the automations have for a run that has crashed, which takes them a second."""
+"""How long the automations have to resume a crashed run, which takes them a second."""
 FORGET_SECONDS = 24 * 3600.0
-"""A run that crashed longer ago is left to people."""
+"""A run that crashed longer ago is not resumed."""
 RESUMED = "autoresume"
 """The tag of runs that are to be resumed."""
-MESSAGE = "its process is gone, as after a reboot or a kill; found when Nightshift looked"
+MESSAGE = "its process is gone, as after a reboot or a kill"
 Life = Mapping[str, Any]
-"""What the ledger notes when a life begins: `time`, `pid`, `host` and `flow_run_id`."""
+"""An event of the ledger: `time`, `pid`, `host` and `flow_run_id`."""
 
 
 def sweep(url: str, auth: tuple[str, str] | None) -> list[str]:
@@ -52,7 +52,7 @@ def sweep(url: str, auth: tuple[str, str] | None) -> list[str]:
 
 
 def resume_forgotten(url: str, auth: tuple[str, str] | None) -> list[str]:
-    """Have runs of this home's campaigns resumed that are to be, crashed, and were not; their names.
+    """Resume crashed runs of this home's campaigns that the automations have missed; their names.
 
     Raises:
         httpx.HTTPError: the server does not answer.
@@ -67,21 +67,21 @@ def resume_forgotten(url: str, auth: tuple[str, str] | None) -> list[str]:
             if run["id"] in lives and RESUME_SECONDS < time.time() - _since(run) < FORGET_SECONDS
         ]
         for run in forgotten:
-            state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "it had crashed unheard"}
+            state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "its crash had been missed"}
             api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
     return [str(run["name"]) for run in forgotten]
 
 
 def _unfinished() -> set[str]:
-    """The runs with which campaigns of this home were under way when they were cut off."""
-    found = (Ledger.open(name) for name in campaigns())
-    cut_off = [ledger for ledger in found if not is_running(ledger) and ended(ledger) == {}]
+    """The last flow runs of this home's campaigns that were cut off."""
+    ledgers = (Ledger.open(name) for name in campaigns())
+    cut_off = [ledger for ledger in ledgers if not is_running(ledger) and ended(ledger) == {}]
     lives = [[event for event in ledger.events() if event["event"] == "life"] for ledger in cut_off]
-    return {str(mine[-1].get("flow_run_id")) for mine in lives if mine}
+    return {str(events[-1].get("flow_run_id")) for events in lives if events}
 
 
 def is_dead(life: Life, since: float) -> bool:
-    """Whether the last life of a run, which the server shows as under way since then (Unix time), is over for sure."""
+    """Whether the last life of a run, shown as under way since then (Unix time), is certainly over."""
     if life.get("host") != platform.node():
         return False
     if since > life["time"] and time.time() - since < BEGIN_SECONDS:  # another life may be about to begin
@@ -94,7 +94,7 @@ def is_dead(life: Life, since: float) -> bool:
 
 
 def _lives() -> dict[str, Life]:
-    """The last life of every run that this home's campaigns know of, by the run's id."""
+    """The last life of every flow run of this home's campaigns, by the run's id."""
     ledgers = [Ledger.open(name) for name in campaigns()]
     return {
         event["flow_run_id"]: event

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pwd
 import secrets
 import shutil
 import signal
@@ -44,7 +43,7 @@ class Note:
     """Address of a server; of a worker, that of its server."""
     pid: int
     started: float
-    """Unix time, in seconds: for people."""
+    """Unix time, in seconds; for display."""
     identity: str = ""
     """Tells its process from every other that ever had its pid."""
     auth: bool = False
@@ -91,8 +90,6 @@ class Daemon:
         auth: bool = False,
         stays: bool = False,
         database: str = "",
-        user: str | None = None,
-        groups: tuple[int, ...] = (),
     ) -> subprocess.Popen[bytes]:
         """Start it in a new session, and record it at once.
 
@@ -109,9 +106,6 @@ class Daemon:
                 stderr=output,
                 env=dict(environment),
                 start_new_session=True,
-                user=user,
-                group=None if user is None else pwd.getpwnam(user).pw_gid,
-                extra_groups=None if user is None else groups,
             )
         self.write(Note(url, process.pid, time.time(), identity(process.pid), auth, stays, database))
         return process
@@ -137,10 +131,10 @@ class Daemon:
         note = self.living()
         if note:
             family: list[psutil.Process] = []
-            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it ends just now
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # it has just ended
                 family = [psutil.Process(note.pid)]
                 family += family[0].children(recursive=True)
-                os.killpg(note.pid, number)
+                os.killpg(note.pid, signal.SIGTERM)
             deadline = time.monotonic() + END_SECONDS
             while any(map(_runs, family)) and time.monotonic() < deadline:
                 time.sleep(0.05)
@@ -186,7 +180,7 @@ def serve(
     If another program takes the port meanwhile, the next port is tried.
 
     Raises:
-        Refused: it did not come up.
+        Refused: it did not start.
     """
     for _ in range(START_ATTEMPTS):
         port = free_port(first_port)
@@ -194,7 +188,7 @@ def serve(
         process = launch(port)
         try:
             comes_up = _comes_up(process, port, url)
-        except BaseException:  # interrupted: nobody would end it later
+        except BaseException:  # interrupted: nothing would end it later
             daemon.end()
             raise
         if comes_up:
@@ -245,10 +239,10 @@ def _listens(pid: int, port: int) -> bool:
     """Whether a process or one of its children listens on a port."""
     try:
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        sockets = [one for process in family for one in process.net_connections("tcp")]
-    except psutil.Error:  # one of them ended just now
+        sockets = [socket for process in family for socket in process.net_connections("tcp")]
+    except psutil.Error:  # one of them has just ended
         return False
-    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in sockets)
+    return any(socket.status == psutil.CONN_LISTEN and socket.laddr.port == port for socket in sockets)
 
 
 def _is_free(port: int) -> bool:

@@ -80,7 +80,7 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
         done = nightshift("reject", "ask", "--comment", "too far out")
         assert done.returncode == 0 and "trial 1 is rejected" in done.stdout, done.stderr
         assert (
-            "does not wait any more: rejected by a person: too far out"
+            "is not pending any more: rejected by a person: too far out"
             in nightshift("approve", "ask", "1").stderr
         )
         second = until("ask", "the next waits", lambda d: [one["trial"] for one in d["waiting"]] == [2])

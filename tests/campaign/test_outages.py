@@ -84,7 +84,7 @@ def test_sync_sends_what_waits_and_the_end_of_the_campaign(
 def test_sync_leaves_a_running_campaign_to_itself(ledger: Ledger, shelf: Shelf) -> None:
     decided(ledger, 1)
     with Life(ledger):
-        with pytest.raises(Refused, match="by itself"):
+        with pytest.raises(Refused, match="sends its records itself"):
             sync.sync("n", as_json=False)
         assert sync.sync(None, as_json=False) == 0
     assert shelf.sent == []

@@ -173,9 +173,7 @@ def test_walls_without_sockets_are_refused_with_what_to_do_about_it(tmp_path: Pa
     run = train(tmp_path, prepared(tmp_path, folder), "landlock")
     remedy = "install bubblewrap, and leave network = false (socket: Permission denied)"
     assert run.error is not None
-    assert run.error.startswith(
-        f"refused: prime-rl needs sockets and shared memory in its sandbox: {remedy}"
-    )
+    assert run.error.startswith(f"refused: prime-rl needs sockets and shared memory in its sandbox: {remedy}")
 
 
 def test_a_training_by_the_stand_in_is_a_model_that_is_judged(tmp_path: Path) -> None:

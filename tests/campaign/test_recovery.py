@@ -6,24 +6,21 @@ import json
 import os
 import platform
 import signal
-import stat
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from configparser import ConfigParser
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.running import foreground
+from flows.cli.running import flow_run
 from flows.engine import recovery
 from flows.engine.recovery import DEATHS, Presence, check_progress
-from flows.server import automations, connect, postgres, systemd, zombies
+from flows.server import automations, connect, zombies
+from flows.server import postgres as database
 from flows.server.api import Api
 from tasks.system.daemon import Daemon, Note, identity
 from tests.support.ledgers import created
@@ -208,14 +205,14 @@ def test_a_second_process_of_a_run_waits_for_the_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["sqlite:///x", "postgresql://u:p@h/d", "nonsense"])
-def test_a_database_that_is_no_postgresql_is_refused(url: str, tmp_path: Path) -> None:
+def test_a_database_that_is_no_postgresql_is_refused(url: str) -> None:
     with pytest.raises(Refused, match=r"--database must begin with postgresql\+asyncpg://"):
-        postgres.address(tmp_path, url)
+        database.stated(url)
 
 
-def test_a_database_that_does_not_answer_is_refused_without_a_word_of_its_password(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="does not let us in there") as refused:
-        postgres.address(tmp_path, "postgresql+asyncpg://me:hunter2@127.0.0.1:9/prefect")
+def test_a_database_that_does_not_answer_is_refused_without_a_word_of_its_password() -> None:
+    with pytest.raises(Refused, match="--database: cannot connect") as refused:
+        database.stated("postgresql+asyncpg://me:hunter2@127.0.0.1:9/prefect")
     assert "hunter2" not in str(refused.value)
 
 
@@ -223,16 +220,6 @@ def test_up_with_a_database_that_cannot_be_used_starts_nothing(home: Path) -> No
     done = nightshift("up", "--database", "mysql://x")
     assert (done.returncode, done.stderr.count("--database must begin with")) == (2, 1)
     assert [path.name for path in (home / ".prefect").glob("*.json")] == []
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="who is not root runs PostgreSQL as himself")
-def test_root_whose_home_nobody_else_can_pass_is_told_what_to_do_about_postgresql(tmp_path: Path) -> None:
-    directory = tmp_path / "runs/.prefect"
-    directory.mkdir(mode=0o700, parents=True)
-    tmp_path.chmod(0o700)
-    with pytest.raises(Refused, match="root"):
-        postgres._runs_as(directory)
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700, "what is refused changes nothing"
 
 
 def test_a_log_is_set_aside_when_it_is_long_while_its_program_goes_on(
@@ -258,30 +245,7 @@ def test_a_note_whose_process_was_killed_is_of_one_that_died(tmp_path: Path) -> 
     assert daemon.died() is None
     daemon.write(Note(note.url, note.pid, note.started, "another boot 1"))
     died = daemon.died()
-    assert died is not None and connect.port_of(died.url) == 4217
-
-
-def test_the_units_start_this_installation_with_this_home_and_are_read_by_systemd(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setenv(postgres.VARIABLE, "postgresql+asyncpg://me:hunter2@db/prefect")
-    assert systemd.write(auth=True, on_postgres=False, database=None) == 0
-    folder = tmp_path / "config/systemd/user"
-    read = ConfigParser(interpolation=None, delimiters=("=",))
-    read.optionxform = str  # type: ignore[assignment,method-assign]
-    read.read([folder / systemd.SERVICE, folder / systemd.TIMER])
-    assert read["Service"]["ExecStart"] == f'"{sys.executable}" -P -m flows.cli up --production'
-    assert read["Service"]["Environment"] == f'"NIGHTSHIFT_HOME={home}"'
-    assert (read["Service"]["KillMode"], read["Install"]["WantedBy"]) == ("process", "timers.target")
-    secret = Path(read["Service"]["EnvironmentFile"].removeprefix("-"))
-    assert "hunter2" in secret.read_text() and stat.S_IMODE(secret.stat().st_mode) == 0o600
-    assert "hunter2" not in (folder / systemd.SERVICE).read_text()
-
-
-def test_a_home_that_a_unit_cannot_name_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Refused, match="systemd"):
-        systemd.service(True, False, Path('/srv/"quoted"'), tmp_path / "env")
+    assert died is not None and died.url == note.url
 
 
 def test_the_compose_file_has_a_server_that_waits_for_its_database() -> None:
@@ -290,16 +254,17 @@ def test_the_compose_file_has_a_server_that_waits_for_its_database() -> None:
     services = yaml.safe_load((CHECKOUT / "docker/compose.yaml").read_text())["services"]
     assert services["server"]["depends_on"]["database"]["condition"] == "service_healthy"
     settings = services["server"]["environment"]
-    assert settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"].startswith(postgres.SCHEME)
+    assert settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"].startswith(database.SCHEME)
     leases = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
     assert {**connect.PRODUCTION, leases: connect.QUIET[leases]}.items() <= settings.items()
 
 
 def test_what_interrupted_a_campaign_that_had_not_begun_says_so(home: Path, tmp_path: Path) -> None:
-    assert foreground._how_to_go_on("night") == "nothing had begun yet"
+    again = "nightshift resume night"
+    assert flow_run._how_to_go_on("night", again) == "nothing had begun yet"
     created(tmp_path)
     (name,) = (path.name for path in home.iterdir() if (path / "campaign.json").exists())
-    assert foreground._how_to_go_on(name) == f"nothing finished is lost: nightshift resume {name}"
+    assert again in flow_run._how_to_go_on(name, again)
 
 
 @pytest.mark.slow
@@ -322,57 +287,16 @@ def test_a_server_that_is_killed_in_the_middle_is_started_again_and_the_campaign
     assert not (home / ".prefect/server.json").exists(), "it is ended with the last that used it"
 
 
-@pytest.fixture
-def open_home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home in a folder that everybody can pass, as PostgreSQL needs it where we are root."""
-    with tempfile.TemporaryDirectory(prefix="nightshift-") as folder:
-        Path(folder).chmod(0o711)
-        path = Path(folder) / "runs"
-        monkeypatch.setenv("NIGHTSHIFT_HOME", str(path))
-        try:
-            yield path
-        finally:
-            nightshift("down", "--now")
-
-
-postgresql = pytest.mark.skipif(not list(postgres._folders()), reason="PostgreSQL is not installed here")
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@postgresql
-def test_a_postgresql_that_was_killed_comes_back_where_it_was_and_is_our_own(open_home: Path) -> None:
-    directory = open_home / ".prefect"
-    directory.mkdir(mode=0o700, parents=True)
-    cluster = postgres.Cluster(directory)
-    try:
-        url = postgres.address(directory, None)
-        note = cluster.daemon.living()
-        assert note and "nightshift" not in note.url, "who asks what runs is told no password"
-        assert stat.S_IMODE((directory / "postgres.password").stat().st_mode) == 0o600
-        environment = Path(f"/proc/{note.pid}/environ").read_bytes()
-        assert b"PYTEST" not in environment, "what the tests run with is not passed on"
-        os.kill(note.pid, signal.SIGKILL)
-        wait_until(lambda: cluster.daemon.died())
-        wait_until(lambda: not any(postgres._works_in(one, cluster.data) for one in psutil.process_iter()))
-        assert postgres.address(directory, None) == url
-        postgres.check(url, "the same")
-        with pytest.raises(Refused, match="InvalidPasswordError"):
-            postgres.check(url.replace("@", "x@"), "another password")
-    finally:
-        assert cluster.end()
-    assert not cluster.end()
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@postgresql
-def test_whatever_is_killed_in_production_the_night_comes_to_its_end_without_a_person(
-    open_home: Path, tmp_path: Path
+def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_a_person(
+    home: Path,
+    tmp_path: Path,
+    postgres: str,
 ) -> None:
     """One story for all of it, since each start takes some ten seconds and more."""
-    directory = open_home / ".prefect"
-    up = nightshift("up", "--production")
+    directory = home / ".prefect"
+    up = nightshift("up", "--database", postgres)
     assert up.returncode == 0 and "on PostgreSQL" in up.stdout, up.stdout + up.stderr
     server, worker = Daemon(directory, "server").living(), Daemon(directory, "worker").living()
     assert server and worker
@@ -395,26 +319,24 @@ def test_whatever_is_killed_in_production_the_night_comes_to_its_end_without_a_p
 
     deployment = told("GET", "/deployments/name/campaign/cartpole-random")["id"]
     run = told("POST", f"/deployments/{deployment}/create_flow_run", parameters=parameters)["id"]
-    wait_until(lambda: list(open_home.glob("*/trials/0001/log.txt")))
-    (name,) = [path.name for path in open_home.iterdir() if path.name.startswith("cartpole-random-")]
-    first = (open_home / name / "trials/0000/trial.json").read_text()
+    wait_until(lambda: list(home.glob("*/trials/0001/log.txt")))
+    (name,) = [path.name for path in home.iterdir() if path.name.startswith("cartpole-random-")]
+    first = (home / name / "trials/0000/trial.json").read_text()
 
     os.kill(worker.pid, signal.SIGKILL)  # first, so that nobody reports what follows
-    os.kill(json.loads((open_home / name / "lock").read_text())["pid"], signal.SIGKILL)
+    os.kill(json.loads((home / name / "lock").read_text())["pid"], signal.SIGKILL)
     wait_until(lambda: told("GET", f"/flow_runs/{run}")["state_name"] == "AwaitingRetry")
 
     os.kill(server.pid, signal.SIGKILL)
-    again = nightshift("up", "--production")
+    again = nightshift("up", "--database", postgres)
     assert again.returncode == 0, again.stderr
     living = Daemon(directory, "server").living()
     assert living and living.url == server.url, "runs and pages know no other address"
     wait_until(lambda: told("GET", f"/flow_runs/{run}")["state_type"] == "COMPLETED")
     document = status(name)
     assert document["state"] == "finished" and len(document["trials"]) == 5
-    assert (open_home / name / "trials/0000/trial.json").read_text() == first
-    done = nightshift("down")
-    assert done.returncode == 0 and "postgres" in done.stdout, done.stderr
-    assert (directory / "postgres/PG_VERSION").exists(), "its data stay"
+    assert (home / name / "trials/0000/trial.json").read_text() == first
+    assert nightshift("down").returncode == 0
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 240) -> None:

@@ -43,7 +43,7 @@ def stored(*values: float, digest: str = "d", on: str = "m") -> Calibration:
 def run(folder: Path, runs: int = 3, seed: int | None = None) -> tuple[Calibration, calibrate.Session]:
     """A calibration as the command makes it."""
     session = calibrate.prepare(str(folder), runs, [], seed, "auto")
-    return session.calibration(session.measure(quiet=True)), session
+    return session.measure(quiet=True), session
 
 
 def test_noise_between_runs_is_their_standard_deviation_with_its_chi_square_interval() -> None:
@@ -69,7 +69,7 @@ def test_of_single_units_nobody_can_tell_what_they_explain() -> None:
     ]
     found = findings(runs)
     assert (found.unit_se, found.unit_share) == (None, None)
-    assert "a run has a single one" in " ".join(calibrate.in_words(found, "reward"))
+    assert "each run has a single one" in " ".join(calibrate.in_words(found, "reward"))
 
 
 def test_gains_are_told_with_the_runs_that_they_need_and_arms_with_what_they_show() -> None:

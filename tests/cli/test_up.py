@@ -218,10 +218,10 @@ def test_the_catalogue_is_deployed_refuses_what_the_form_refuses_and_runs_when_i
     found = {one["name"]: one for one in ask(server, "/deployments/filter", running)}
     assert set(found) == {
         "lunar-lander-demo", "lunar-lander-nightly", "bipedal-walker-nightly", "cartpole-random", "gymnasium",
-        "certify",
+        "gsm8k-nightly", "certify", "rerun",
     }  # fmt: skip
     schedules = {name: one["schedules"] for name, one in found.items() if one["schedules"]}
-    assert set(schedules) == {"lunar-lander-nightly", "bipedal-walker-nightly"}
+    assert set(schedules) == {"lunar-lander-nightly", "bipedal-walker-nightly", "gsm8k-nightly"}
     assert not any(schedule["active"] for several in schedules.values() for schedule in several)
 
     made = f"{server.url}/deployments/{found['cartpole-random']['id']}/create_flow_run"

@@ -22,6 +22,7 @@ from rich.console import Console
 
 from environments.plugins import Refused
 from flows import rerun
+from flows.cli.running.rerun import rerun as rerun_command
 from flows.engine.campaign_state import CampaignState
 from flows.engine.next_trial import undone
 from flows.engine.redecide import finish_pending
@@ -159,7 +160,7 @@ def test_only_a_finished_trial_can_be_run_again(tmp_path: Path, number: int, wor
     write_atomic(ledger.place(0).trial, workspace.TRIAL.dump_json(first).decode())
     ledger.place(1).workspace.mkdir(parents=True)
     with pytest.raises(Refused) as refused:
-        rerun.run_again("night", number, None, False)
+        rerun_command("night", number, None, False)
     assert str(refused.value) == words
     assert not (ledger.path / "attempts.json").exists()
 
@@ -168,8 +169,10 @@ def test_a_campaign_that_runs_is_left_alone(tmp_path: Path) -> None:
     ledger = CampaignSpec.of(environment=str(noisy(tmp_path / "noisy")), name="night").open()
     with lock_path(ledger).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(Refused, match=r"'night' is running .*nightshift stop"):
-            rerun.run_again("night", 0, None, False)
+        with pytest.raises(
+            Refused, match=r"campaign 'night' is running .*: wait for its end, or `nightshift stop"
+        ):
+            rerun_command("night", 0, None, False)
 
 
 def test_one_request_makes_one_attempt_however_often_it_is_retried(tmp_path: Path) -> None:

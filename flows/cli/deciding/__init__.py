@@ -1,1 +1,1 @@
-"""Verbs that compare: calibrate, duel, propose, approve, reject."""
+"""Verbs that compare and decide: certify, calibrate, duel, propose, approve, reject."""

@@ -1,4 +1,4 @@
-"""What the two sides of a duel name: parameters and a program, given outright, in a file, or by a campaign."""
+"""The two sides of a duel: parameters and a program, given outright, in a file, or by a campaign."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from environments import Environment, plugins
 from environments.plugins import Refused
-from flows.cli.running import single_run
+from flows.cli.arguments import parse_params, read_diff, read_text
 from flows.cli.set_option import overrides_only
 from tasks.editing.edits import EditFailed, apply_edit
 from tasks.sandbox import outputs
@@ -25,39 +25,34 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Side:
-    """One side as it was named."""
+    """A side as it was named on the command line."""
 
     text: str
     params: Params = field(default_factory=dict)
-    """Laid over the baseline's."""
+    """Over the baseline's."""
     edit: str | None = None
     """Of the baseline's program."""
     ledger: Ledger | None = None
     """The campaign that it comes from."""
     trial: Trial | None = None
-    """Whose program and parameters it is; None for a baseline."""
+    """The trial with its program and parameters; None for a baseline."""
 
 
 def parse(text: str) -> Side:
-    """What a side names.
+    """The side that a text names.
 
     Raises:
-        Refused: nothing that there is.
+        Refused: there is no such side.
     """
     suffix = Path(text).suffix
     if text == "baseline":
         return Side(text)
     if text.lstrip().startswith("{"):
-        return Side(text, single_run.parse_params(text, "parameters"))
+        return Side(text, parse_params(text, "parameters"))
     if suffix == ".json":
-        content = single_run.read_text(Path(text), "parameters in")
-        return Side(text, single_run.parse_params(content, f"{text}:"))
+        return Side(text, parse_params(read_text(Path(text), "parameters in"), f"{text}:"))
     if suffix in (".diff", ".patch"):
-        return Side(text, edit=single_run.read_diff(Path(text), "the edit"))
-    return _of_campaign(text)
-
-
-def _of_campaign(text: str) -> Side:
+        return Side(text, edit=read_diff(Path(text), "the edit"))
     name, _, which = text.partition("/")
     if name not in campaigns():
         try:
@@ -74,35 +69,27 @@ def _of_campaign(text: str) -> Side:
 def _trial(ledger: Ledger, which: str) -> Trial:
     history, name = ledger.history(), ledger.campaign.name
     if which == "champion":
-        champion = best(history)
-        if champion is None:
-            raise Refused(
-                f"campaign {name!r} has no champion, for no trial has a score: name {name}/baseline"
-            )
-        return champion
+        if champion := best(history):
+            return champion
+        raise Refused(f"campaign {name!r} has no champion, for no trial has a score: name {name}/baseline")
     if not which.isdigit():
         raise Refused(
             f"{name}/{which}: give {name}/champion, {name}/baseline, or the number of a trial: {name}/0"
         )
-    found = next((trial for trial in history if trial.number == int(which)), None)
-    if found is None:
-        there = f"it has {_span(history)}" if history else "it has none yet"
-        raise Refused(f"campaign {name!r} has no finished trial {which}: {there}")
-    return found
-
-
-def _span(history: Sequence[Trial]) -> str:
-    numbers = sorted(trial.number for trial in history)
-    return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"only {numbers[0]}"
+    trials = {trial.number: trial for trial in history}
+    if int(which) not in trials:
+        some = f"it has {min(trials)} to {max(trials)}" if trials else "it has none yet"
+        raise Refused(f"campaign {name!r} has no finished trial {which}: {some}")
+    return trials[int(which)]
 
 
 def environment_of(
     sides: Sequence[Side], on: str | None, settings: list[str]
 ) -> tuple[Environment, Path | None]:
-    """Where a duel takes place, and its baseline's program where a campaign has frozen that.
+    """The environment of a duel, and its baseline program if a campaign has frozen that.
 
     Raises:
-        Refused: nothing says where, or two campaigns say different things.
+        Refused: no environment is named, or the campaigns' environments differ.
     """
     from flows.spec.campaign_spec import checked_environment
 
@@ -110,26 +97,23 @@ def environment_of(
         return checked_environment(on, overrides_only(settings)), None
     ledgers = [side.ledger for side in sides if side.ledger]
     if not ledgers:
-        raise Refused("neither side names a campaign, so nothing says where they meet: give --on ENVIRONMENT")
+        raise Refused("neither side names a campaign, so there is no environment: give --on ENVIRONMENT")
     if settings:
         raise Refused("--set needs --on ENVIRONMENT: the environment of a campaign is frozen")
     for ledger in ledgers:
         ledger.verify()
-    first, last = ledgers[0], ledgers[-1]
-    if _digest(first) != _digest(last):
+    digests = {calibration.digest(ledger.path, ledger.environment) for ledger in ledgers}
+    if len(digests) > 1:
+        names = " and ".join(repr(ledger.campaign.name) for ledger in ledgers)
         raise Refused(
-            f"campaigns {first.campaign.name!r} and {last.campaign.name!r} have different environments, so their "
-            "scores mean different things: say with --on ENVIRONMENT in which one they are to meet"
+            f"campaigns {names} have different environments, so their scores cannot be compared: "
+            "choose one with --on ENVIRONMENT"
         )
-    return first.environment, first.program
-
-
-def _digest(ledger: Ledger) -> str:
-    return calibration.digest(ledger.path, ledger.environment)
+    return ledgers[0].environment, ledgers[0].program
 
 
 def lay_out(side: Side, environment: Environment, baseline: Path, target: Path) -> bool:
-    """Write a side's program into the folder `target`; whether it is an edited one.
+    """Write a side's program into the folder `target`; whether it differs from its baseline's.
 
     Args:
         baseline: The program of the environment in which it is to run.
@@ -144,7 +128,7 @@ def lay_out(side: Side, environment: Environment, baseline: Path, target: Path) 
         shutil.copytree(source, target)
     if side.edit:
         for path in target.rglob("*"):
-            path.chmod(path.stat().st_mode | 0o200)  # what is frozen is read-only
+            path.chmod(path.stat().st_mode | 0o200)  # frozen files are read-only
         try:
             apply_edit(target, side.edit, environment)
         except EditFailed as failed:
@@ -153,21 +137,21 @@ def lay_out(side: Side, environment: Environment, baseline: Path, target: Path) 
 
 
 def _copy_of_trial(ledger: Ledger, trial: Trial, target: Path) -> None:
-    """Copy the program that a trial ran. Its workspace holds it to the byte; its commit has been cleared of secrets."""
+    """Copy a trial's program from its workspace: the commit in the lineage has secrets removed."""
     from tasks.train import CANCEL
 
-    place, ran = ledger.place_of(trial), trial.runs[0]
-    what = f"{ledger.campaign.name}/{trial.number}"
-    if ran.program is None:
-        why = (ran.error or "it never ran").splitlines()[0]
-        raise Refused(f"{what} has no program ({why}): name another trial")
+    place, run = ledger.place_of(trial), trial.runs[0]
+    name = f"{ledger.campaign.name}/{trial.number}"
+    if run.program is None:
+        why = (run.error or "it never ran").splitlines()[0]
+        raise Refused(f"{name} has no program ({why}): name another trial")
     if place.workspace.is_dir():
-        ours = {place.config.name, CANCEL}  # what we put beside the program
+        ours = {place.config.name, CANCEL}  # added by us beside the program
         shutil.copytree(
             place.workspace,
             target,
             symlinks=True,
-            ignore=lambda at, _: ours if Path(at) == place.workspace else set(),
+            ignore=lambda folder, _: ours if Path(folder) == place.workspace else set(),
         )
-    if not target.is_dir() or outputs.digest(target) != ran.program:
-        raise Refused(f"{place.workspace} no longer holds the program that {what} ran: name another trial")
+    if not target.is_dir() or outputs.digest(target) != run.program:
+        raise Refused(f"{place.workspace} no longer holds the program that {name} ran: name another trial")

@@ -1,8 +1,8 @@
-"""`nightshift prune`: free the disk of what a campaign no longer needs, and keep all that says what happened.
+"""`nightshift prune`: free the disk space that a campaign no longer needs.
 
-Of a trial that is decided, checkpoints, programs and scratch go; its records, logs, diff and curve stay, and its
-program stays in lineage.git. Kept whole are the baseline, the champion, what passed a certificate, and what MLflow has
-not taken yet. What is not decided is not touched, so a campaign can be resumed as if nothing had happened.
+Of a decided trial, checkpoints, programs and scratch files are removed; its records, logs, diff and curve stay, and
+its program stays in lineage.git. Kept whole are the baseline, the champion, certified trials, and those that wait for
+MLflow. Undecided trials are not touched, so the campaign can be resumed.
 """
 
 from __future__ import annotations
@@ -28,56 +28,55 @@ from tasks.tracking.trial_run import metric_key
 from tasks.trial import History, Trial, baseline, best
 
 STAYS = {"out": "progress.jsonl", "workspace": "config.json", "judged": "result.json"}
-"""The folders of a run that are emptied, and the one file in each that stays."""
+"""The folders of a run that are emptied, with the one file in each that stays."""
 SCRATCH = ("log.txt.tmp", "judge.txt.tmp", ".outgoing")
-"""What a kill may have left of a run."""
+"""Files that a killed run may have left."""
 Keep = Literal["champions", "kept"]
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was removed of one campaign, or would be."""
+    """What was removed of a campaign, or would be."""
 
     campaign: str
     bytes: int
-    """As the disk counts them."""
+    """Disk usage."""
     runs: int
-    """Directories of runs of which something was removed."""
+    """Run directories of which something was removed."""
     kept: tuple[int, ...]
     """Trials that stay whole."""
     unsent: tuple[int, ...]
-    """Those of them that stay because MLflow has not taken them."""
+    """Those that stay because they wait for MLflow."""
 
     def words(self, dry: bool) -> str:
         runs = f"{self.runs} run{'' if self.runs == 1 else 's'}"
         kept = ", ".join(str(number) for number in self.kept) or "none"
-        told = (
-            f"{self.campaign}: {'would free' if dry else 'freed'} {size(self.bytes)} of {runs}; whole: {kept}"
+        freed = f"{'would free' if dry else 'freed'} {size(self.bytes)} of {runs}"
+        unsent = (
+            f" ({len(self.unsent)} wait for MLflow: nightshift sync {self.campaign})" if self.unsent else ""
         )
-        if self.unsent:
-            told += f" ({len(self.unsent)} wait for MLflow: nightshift sync {self.campaign})"
-        return told
+        return f"{self.campaign}: {freed}; whole: {kept}{unsent}"
 
 
 def prune(name: str | None, keep: Keep, dry: bool, as_json: bool) -> int:
-    """Free the disk of one campaign, or of every one that nobody runs.
+    """Free the disk space of one campaign, or of all that are not running.
 
     Args:
-        keep: What stays whole: the champions alone, or every trial that was kept.
+        keep: Which trials stay whole: the champions alone, or all that were kept.
 
     Raises:
         Refused: the campaign is running.
     """
-    ledgers = [Ledger.open(one) for one in ([name] if name else campaigns())]
+    ledgers = [Ledger.open(campaign) for campaign in ([name] if name else campaigns())]
     idle = [ledger for ledger in ledgers if name or not life.is_running(ledger)]
-    done = [free(ledger, keep, dry) for ledger in idle]
+    results = [free(ledger, keep, dry) for ledger in idle]
     if as_json:
-        terminal.print_json([asdict(one) for one in done])
+        terminal.print_json([asdict(pruned) for pruned in results])
         return 0
-    for one in done:
-        print(one.words(dry))
-    if len(done) > 1:
-        print(f"{'would free' if dry else 'freed'} {size(sum(one.bytes for one in done))} in all")
+    for pruned in results:
+        print(pruned.words(dry))
+    if len(results) > 1:
+        print(f"{'would free' if dry else 'freed'} {size(sum(pruned.bytes for pruned in results))} in all")
     for ledger in ledgers:
         if ledger not in idle:
             print(f"{ledger.campaign.name}: left alone, it is running")
@@ -87,7 +86,7 @@ def prune(name: str | None, keep: Keep, dry: bool, as_json: bool) -> int:
 
 
 def free(ledger: Ledger, keep: Keep, dry: bool) -> Pruned:
-    """Remove what one campaign no longer needs, or with `dry` only reckon it."""
+    """Remove what a campaign no longer needs; with `dry`, only count it."""
     with left_alone(ledger):
         history = ledger.history()
         unsent = _unsent(ledger, history)
@@ -97,50 +96,51 @@ def free(ledger: Ledger, keep: Keep, dry: bool) -> Pruned:
         total = runs = 0
         for trial in history:
             for folder in _runs(ledger, trial, trial.number in kept):
-                if taken := _remove(folder, dry):
-                    total, runs = total + taken, runs + 1
+                freed = _empty(folder, dry)
+                total, runs = total + freed, runs + bool(freed)
             if trial.number not in kept:
-                total += _uploaded(ledger, trial, dry)
-        for folder in _proofs(ledger):
-            if taken := _remove(folder, dry):
-                total, runs = total + taken, runs + 1
+                total += _remove_artifact(ledger, trial, dry)
+        for folder in _fresh_runs(ledger):
+            freed = _empty(folder, dry)
+            total, runs = total + freed, runs + bool(freed)
         if runs and not dry:
             ledger.event("pruned", runs=runs, bytes=total, kept=sorted(kept))
     return Pruned(ledger.campaign.name, total, runs, tuple(sorted(kept)), tuple(sorted(unsent)))
 
 
 def _best(ledger: Ledger, history: History) -> set[int]:
-    """The baseline, the champion, and what passed a certificate."""
-    found = {trial.number for trial in (baseline(history), best(history)) if trial is not None}
-    return found | {one.champion for one in ledger.certificates() if one.passed and not one.elsewhere}
+    """The baseline, the champion, and certified trials."""
+    numbers = {trial.number for trial in (baseline(history), best(history)) if trial is not None}
+    passed = [certificate for certificate in ledger.certificates() if certificate.passed]
+    return numbers | {certificate.champion for certificate in passed if not certificate.elsewhere}
 
 
 def _unsent(ledger: Ledger, history: History) -> set[int]:
-    """The trials whose records MLflow has not taken: a checkpoint may go along."""
+    """The trials that wait for MLflow: their checkpoints may be uploaded too."""
     traces = wants_traces(ledger)
     return {t.number for t in history if not is_tracked(ledger, t) or (traces and not is_traced(ledger, t))}
 
 
 def _runs(ledger: Ledger, trial: Trial, whole: bool) -> Iterator[Path]:
-    """The directories of a trial's runs, as far as they were decided on; of one that stays whole not its own."""
+    """The directories of a trial's decided runs; of one that stays `whole`, those outside of its current attempt."""
     current, stem = ledger.place_of(trial).path.name, f"{trial.number:04d}"
-    own = {current, *(f"{current}-run-{seed}" for seed in range(2, len(trial.runs) + 1))}
+    attempt = {current, *(f"{current}-run-{seed}" for seed in range(2, len(trial.runs) + 1))}
     for path in sorted(ledger.trials.glob(f"{stem}*")):
-        which, _, part = path.name.partition("-")
-        is_its = which.partition(".")[0] == stem and settled(TrialDir(path), part) is not None
-        if is_its and not (whole and path.name in own):
+        name, _, part = path.name.partition("-")
+        decided = name.partition(".")[0] == stem and settled(TrialDir(path), part) is not None
+        if decided and not (whole and path.name in attempt):
             yield path
 
 
-def _proofs(ledger: Ledger) -> Iterator[Path]:
-    """The directories of fresh runs that a certificate, or an ablation, was made of; not of one that is under way."""
+def _fresh_runs(ledger: Ledger) -> Iterator[Path]:
+    """The directories of runs of certificates and ablations that are complete."""
     for kind in ("certificates", "ablations"):
-        for made in sorted((ledger.path / kind).glob("*.json")):
-            yield from (path for path in sorted(made.parent.glob(f"{made.stem}-*")) if path.is_dir())
+        for result in sorted((ledger.path / kind).glob("*.json")):
+            yield from (path for path in sorted(result.parent.glob(f"{result.stem}-*")) if path.is_dir())
 
 
-def _remove(folder: Path, dry: bool) -> int:
-    """Empty one run's directory of what is large; the bytes that gives back."""
+def _empty(folder: Path, dry: bool) -> int:
+    """Remove the large files of a run; the bytes freed."""
     doomed = [folder / name for name in SCRATCH if os.path.lexists(folder / name)]
     for name, stays in STAYS.items():
         inside = folder / name
@@ -153,27 +153,27 @@ def _remove(folder: Path, dry: bool) -> int:
                 for entry in entries
                 if entry.name != stays or not entry.is_file(follow_symlinks=False)
             ]
-    taken = sum(_size(path) for path in doomed)
+    freed = sum(_size(path) for path in doomed)
     for path in () if dry else doomed:
         file_trees.remove(path)
-    return taken
+    return freed
 
 
-def _uploaded(ledger: Ledger, trial: Trial, dry: bool) -> int:
-    """Remove a trial's checkpoint from the artifacts that MLflow keeps in this home; a server's are its own."""
+def _remove_artifact(ledger: Ledger, trial: Trial, dry: bool) -> int:
+    """Remove a trial's checkpoint from MLflow's artifacts in this home, not from a server's; the bytes freed."""
     receipt = ledger.place_of(trial).path / "tracked.json"
     run = json.loads(receipt.read_text())["run_id"] if receipt.is_file() else ""
     copy = home() / "artifacts" / metric_key(ledger.environment.name) / run / "artifacts" / "out"
     if not run.isalnum() or not copy.is_dir():
         return 0
-    taken = _size(copy)
+    freed = _size(copy)
     if not dry:
         file_trees.remove(copy)
-    return taken
+    return freed
 
 
 def _size(path: Path) -> int:
-    """What a tree takes up on the disk, in bytes; no link is followed."""
+    """Disk usage of a tree, in bytes; links are not followed."""
     status = path.lstat()
     if not stat.S_ISDIR(status.st_mode):
         return status.st_blocks * 512
@@ -182,7 +182,7 @@ def _size(path: Path) -> int:
 
 
 def size(count: int) -> str:
-    """Bytes in the unit that a person would use."""
+    """Bytes as GiB, MiB or KiB."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20)):
         if count >= factor:
             return f"{count / factor:.1f} {unit}"

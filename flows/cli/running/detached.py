@@ -1,4 +1,4 @@
-"""A campaign without a terminal: `nightshift run` in a session of its own, its lines in the campaign's console.log."""
+"""`nightshift run --detach`: a campaign without a terminal, in a session of its own; it logs to its console.log."""
 
 from __future__ import annotations
 
@@ -8,23 +8,31 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from flows.cli.running.foreground import STDIN
-from flows.spec.campaign_spec import CampaignSpec
 from flows.views import terminal
 from tasks.store import life
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
 
+if TYPE_CHECKING:
+    from flows.spec.campaign_spec import CampaignSpec
+
+STDIN = "/dev/stdin"
+"""The spec.toml of a detached campaign: its parent writes it."""
+
 
 def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
-    """Have another process run the campaign, and wait until it has begun; the command's exit code.
+    """Start a process that runs the campaign, and return once it holds the campaign's lock.
 
-    That is 0 once the campaign's lock is held there; else what the other process ended with, and its words on stderr.
+    Returns:
+        0; or the exit code of a process that ended before, whose output is copied to stderr.
     """
-    log = _log(spec.name)
-    said_before = log.stat().st_size if log.exists() else 0
-    # -P: a folder called `flows` where the command happens to be started is not ours.
+    # The campaign's directory must be empty when it is made, so a new campaign's log begins beside it.
+    exists = Ledger.exists(spec.name)
+    log = home() / spec.name / "console.log" if exists else home() / f".{spec.name}.{os.getpid()}.log"
+    size_before = log.stat().st_size if log.exists() else 0
+    # -P: keeps a folder called `flows` in the working directory from being imported.
     command = [sys.executable, "-P", "-m", "flows.cli", "run", STDIN, *(["--server", api] if api else [])]
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -34,56 +42,50 @@ def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
     process.stdin.write(spec.toml().encode())
     process.stdin.close()
     try:
-        while process.poll() is None and not _runs(spec.name, process.pid):
+        while process.poll() is None and not _is_run_by(spec.name, process.pid):
             time.sleep(0.1)
     except KeyboardInterrupt:
         process.terminate()
         process.wait()
         raise
     if process.returncode:
-        _give_up(spec.name, log, said_before)
+        _report_failure(spec.name, log, size_before)
         return process.returncode
-    process.returncode = 0  # it goes on without us
+    process.returncode = 0  # it outlives this command, which must not wait for it
     log.rename(home() / spec.name / "console.log")
-    _tell(spec.name, process.pid, as_json)
+    _print_next_steps(spec.name, process.pid, as_json)
     return 0
 
 
-def _log(name: str) -> Path:
-    """Where its lines go: beside the campaign's directory until that is made, which must be empty for it."""
-    return home() / name / "console.log" if Ledger.exists(name) else home() / f".{name}.{os.getpid()}.log"
-
-
-def _runs(name: str, pid: int) -> bool:
-    """Whether this process holds the campaign."""
+def _is_run_by(name: str, pid: int) -> bool:
     if not Ledger.exists(name):
         return False
     ledger = Ledger.open(name)
     return life.is_running(ledger) and life.holder(ledger).get("pid") == pid
 
 
-def _give_up(name: str, log: Path, said_before: int) -> None:
-    """Pass on what the other process said, and leave nothing of a campaign that never was."""
+def _report_failure(name: str, log: Path, size_before: int) -> None:
+    """Copy the process's output to stderr, and remove what it left if there is no campaign."""
     with log.open("rb") as file:
-        file.seek(said_before)
+        file.seek(size_before)
         sys.stderr.write(file.read().decode(errors="replace"))
     if not Ledger.exists(name):
         log.unlink()
-        with contextlib.suppress(OSError):  # somebody else's files are there, or it is gone already
+        with contextlib.suppress(OSError):  # it is gone already, or holds other files
             (home() / name).rmdir()
 
 
-def _tell(name: str, pid: int, as_json: bool) -> None:
+def _print_next_steps(name: str, pid: int, as_json: bool) -> None:
     if as_json:
         terminal.print_json({"campaign": name, "pid": pid})
         return
     here = terminal.binaries()
-    print(f"{name} runs by itself now (process {pid}), whatever becomes of this terminal")
+    print(f"{name} runs in the background (process {pid})")
     steps = {
         "watch": f"{here}nightshift watch {name}",
-        "how it is": f"{here}nightshift status {name}",
-        "its lines": terminal.short(home() / name / "console.log"),
-        "end it": f"{here}nightshift stop {name}",
+        "status": f"{here}nightshift status {name}",
+        "output": terminal.short(home() / name / "console.log"),
+        "stop": f"{here}nightshift stop {name}",
     }
     for label, text in steps.items():
-        print(f"  {label:<10} {text}")
+        print(f"  {label:<8} {text}")

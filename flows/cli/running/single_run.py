@@ -1,12 +1,12 @@
-"""Single runs outside of any campaign: what `try`, `duel` and `calibrate` share. No Prefect run, no MLflow."""
+"""Training runs outside of any campaign, without Prefect and MLflow: shared by `try`, `duel` and `calibrate`."""
 
 from __future__ import annotations
 
-import json
+import contextlib
 import secrets
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score
+from tasks.describe import number
 from tasks.recipes.preparing import check_gpus, hold_to, laid, prepare
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
 from tasks.system.home import home
-from tasks.trial import Params, Proposal, Run
+from tasks.trial import Proposal, Run
 
 if TYPE_CHECKING:
     from tasks.machine.slots import Slots
@@ -27,91 +28,128 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class PlannedRun:
+    """A run that is to be made."""
+
+    arm: str
+    """Runs of one arm have the same program and parameters."""
+    number: int
+    """Within its arm, from 1."""
+    program: Path
+    """The folder with the program's files."""
+    place: TrialDir
+    proposal: Proposal
+    seed: int
+    """Of the training."""
+    units: int
+    """Seed of the judge's units."""
+
+
+@dataclass(frozen=True)
 class Stage:
-    """Where single runs take place: a frozen environment, and the walls."""
+    """A frozen environment with a sandbox and slots: all that a run needs."""
 
     environment: Environment
     isolation: Isolation
     root: Path
-    """What the directory of each run is relative to."""
+    """The directories of runs are relative to it."""
     marker: str
-    """What its processes are found by."""
+    """Identifies its processes."""
     slots: Slots
 
-    def measure(
-        self,
-        program: Path,
-        place: TrialDir,
-        proposal: Proposal,
-        seed: int,
-        units: int,
-        siblings: Sequence[Run] = (),
-    ) -> tuple[Run, Score]:
-        """Train once, and judge what comes of it, as soon as a slot is free; what cannot be what it says is a crash.
+    def measure_all(
+        self, plan: Iterable[PlannedRun], earlier: Sequence[Run] = ()
+    ) -> Iterator[tuple[PlannedRun, Run, Score]]:
+        """Make runs one after another; a signal interrupts between two of them.
 
         Args:
-            program: The folder with the files of the program.
-            units: What the judge's units are drawn from.
-            siblings: Other runs of the same proposal.
+            earlier: Runs that exist already, where there is only one arm.
+        """
+        runs: dict[str, list[Run]] = {}
+        with interrupt.deferred():
+            for planned in plan:
+                interrupt.check()
+                siblings = runs.setdefault(planned.arm, [*earlier])
+                run, score = self.measure(planned, siblings)
+                siblings.append(run)
+                yield planned, run, score
+
+    def measure(self, planned: PlannedRun, siblings: Sequence[Run] = ()) -> tuple[Run, Score]:
+        """Train once as soon as a slot is free, and judge the result; an implausible run is a crash.
+
+        Args:
+            siblings: Earlier runs of the same arm.
 
         Raises:
-            CannotStart: no process could be started.
-            SlotHeld: somebody else's process uses the slots of this machine.
+            ChildProcessError: no process could be started.
+            SlotHeld: a process of somebody else uses the slots of this machine.
         """
         from tasks.deciding.run_checks import believed
         from tasks.evaluate import judge_run
+        from tasks.sandbox.program import CannotStart
         from tasks.train import run_program
 
-        problem, walls = self.environment, self.isolation
-        with self.slots.hold(_say) as slot:
-            run = run_program(self.marker, problem, walls, program, place, proposal, seed, slot=slot)
-            run = replace(run, dir=place.path.relative_to(self.root).as_posix())
-            run = believed(problem, (), proposal, run, self.root, siblings)
-            return run, judge_run(self.marker, problem, walls, place, run, units, slot)
+        problem, sandbox, place = self.environment, self.isolation, planned.place
+        try:
+            with self.slots.hold(lambda reason: _print_aside(f"waiting: {reason}")) as slot:
+                run = run_program(
+                    self.marker, problem, sandbox, planned.program, place, planned.proposal, planned.seed, slot=slot
+                )  # fmt: skip
+                run = replace(run, dir=place.path.relative_to(self.root).as_posix())
+                run = believed(problem, (), planned.proposal, run, self.root, siblings)
+                return run, judge_run(self.marker, problem, sandbox, place, run, planned.units, slot)
+        except CannotStart as fault:
+            raise ChildProcessError(str(fault)) from fault
+
+    def facts(self, run: Run, score: Score) -> dict[str, object]:
+        """A run in a JSON document."""
+        return {
+            "seed": run.seed, "score": score.value, "se": score.se, "n": score.n, "seconds": run.seconds,
+            "error": score.error, "directory": str(self.root / run.dir),
+        }  # fmt: skip
 
 
 def stage(
-    environment: Environment, walls: str, allow_unsandboxed: bool, edited: bool, root: Path, verb: str
+    environment: Environment, isolation: str, allow_unsandboxed: bool, edited: bool, root: Path, verb: str
 ) -> Stage:
-    """The place for runs of a frozen environment, which is prepared here unless it is already.
+    """The stage for runs of a frozen environment, whose recipe is run first if that is still to do.
+
+    Args:
+        isolation: The sandbox level, or `auto`.
+        edited: Whether a program is an edited one.
 
     Raises:
-        Refused: walls that this machine does not offer, an edited program that would run without any, a GPU that
-            does not answer, or a recipe that fails.
+        Refused: this machine does not offer that sandbox, an edited program would run without any, a GPU does not
+            answer, or the recipe fails.
     """
     from tasks.machine.slot_layout import here
     from tasks.sandbox.confinement import listed
     from tasks.sandbox.isolation import Isolation, check_given, choose
     from tasks.train import UNSANDBOXED
 
-    isolation = Isolation(choose(walls), allow_unsandboxed)
-    check_given(isolation.level, home(), listed(environment))
-    if edited and not isolation.may_run("an edit"):
+    chosen = Isolation(choose(isolation), allow_unsandboxed)
+    check_given(chosen.level, home(), listed(environment))
+    if edited and not chosen.may_run("an edit"):
         raise Refused(UNSANDBOXED)
     slots = here(home(), environment)
     if environment.prepare:
         check_gpus(environment, home())
         with interrupt.deferred():
-            prepare(environment, home(), _tell)
+            prepare(environment, home(), _print_aside)
         hold_to(environment)
-    return Stage(environment, isolation, root, f"{verb}-{secrets.token_hex(4)}", slots)
+    return Stage(environment, chosen, root, f"{verb}-{secrets.token_hex(4)}", slots)
 
 
-def _tell(words: str) -> None:
-    """What goes on before the first run, where it is not in the way of what is printed for programs."""
-    print(words, file=sys.stderr)
-
-
-def _say(words: str) -> None:
-    """That something is waited for, where it is not in the way of what is printed for programs."""
-    print(f"waiting: {words}", file=sys.stderr)
+def _print_aside(text: str) -> None:
+    """Print on stderr: stdout may be read by a program."""
+    print(text, file=sys.stderr)
 
 
 def frozen(environment: Environment, folder: Path, program: Path | None = None) -> Environment:
-    """The environment as it stands now, copied into a folder, its baseline program beside it.
+    """A copy of the environment in a folder, with its baseline program beside it.
 
     Args:
-        program: The baseline program where a campaign has frozen it; None: the environment's own.
+        program: The baseline program that a campaign has frozen; None: the environment's own.
     """
     freeze(environment, folder)
     if program:
@@ -121,7 +159,7 @@ def frozen(environment: Environment, folder: Path, program: Path | None = None) 
 
 
 def next_in(folder: Path) -> Path:
-    """The next numbered directory of a folder, made here, so that two at once get two."""
+    """Make the next numbered directory of a folder; two processes get two."""
     folder.mkdir(parents=True, exist_ok=True)
     number = 1 + max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=0)
     while True:
@@ -133,34 +171,25 @@ def next_in(folder: Path) -> Path:
             return folder / f"{number:04d}"
 
 
-def parse_params(text: str, what: str) -> Params:
-    """Parameters as JSON; `what` is what a refusal calls them."""
+@contextlib.contextmanager
+def removed_if_refused(folder: Path) -> Iterator[None]:
+    """Remove a folder if the block is refused."""
     try:
-        params = json.loads(text)
-    except ValueError as wrong:
-        raise Refused(f"{what} {text!r} is not JSON: {wrong}") from wrong
-    if not isinstance(params, dict) or not all(isinstance(v, int | float | str) for v in params.values()):
-        raise Refused(
-            f'{what} {text!r}: give a JSON object of numbers, texts and booleans, such as {{"lr": 0.001}}'
-        )
-    return params
+        yield
+    except Refused:
+        file_trees.remove(folder)
+        raise
 
 
-def read_text(path: Path, what: str) -> str:
-    """A file that was named on the command line; `what` is what a refusal calls it."""
-    try:
-        return path.read_text()
-    except OSError as wrong:
-        raise Refused(f"{what} {path}: {wrong.strerror}") from wrong
-    except UnicodeDecodeError as wrong:
-        raise Refused(f"{what} {path} is not text: {wrong}") from wrong
+def score_text(score: Score) -> str:
+    """A score with its standard error, or the first line of why there is none."""
+    if score.value is None:
+        return f"crash: {first_line(score)}"
+    return number(score.value) + (f" (se {number(score.se)} over {score.n})" if score.se is not None else "")
 
 
-def read_diff(path: Path, what: str) -> str:
-    """An edit that was named on the command line."""
-    text = read_text(path, what)
-    if not text.strip():
-        raise Refused(
-            f"{what} {path} is empty: give a unified diff, as `diff -u a/train.py b/train.py` writes it"
-        )
-    return text
+def first_line(score: Score) -> str:
+    """Why there is no score, in a line that is safe to print."""
+    from flows.views.terminal import clean
+
+    return clean((score.error or "no score").partition("\n")[0])

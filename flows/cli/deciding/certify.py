@@ -1,0 +1,49 @@
+"""`nightshift certify`: certify a campaign's champion later, again, or in other environments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import environments
+from environments.plugins import Refused
+from flows.certify import certify as certify_flow
+from flows.certify import check_fits, runners
+from flows.cli.running.flow_run import run_and_show
+from flows.engine import run_certificate
+from flows.server import connect
+from flows.spec.campaign_spec import checked_environment
+from tasks.store import life
+from tasks.store.ledger import Ledger
+from tasks.system.home import home
+
+
+def certify(name: str, on: str | None, runs: int | None, server: str | None, as_json: bool) -> int:
+    """Certify a campaign's champion; the command's exit code.
+
+    Raises:
+        Refused: the campaign is running, or there is nothing to certify.
+    """
+    ledger = Ledger.open(name)
+    if life.is_running(ledger):
+        raise Refused(
+            f"campaign {name!r} is running ({life.describe(ledger)}): it ends with a certificate of its own"
+        )
+    if runs is not None and not 2 <= runs <= 100:
+        raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
+    elsewhere = [_lasting(reference) for reference in on.split(",") if reference] if on else []
+    ledger.verify()
+    for reference in elsewhere:
+        check_fits(ledger.environment, checked_environment(reference, {}))
+    if reason := run_certificate.no_champion(ledger.history()):
+        raise Refused(f"campaign {name!r} cannot be certified: {reason}")
+    for runner in runners(ledger, elsewhere):
+        if reason := run_certificate.nothing_to_certify(runner):
+            raise Refused(f"campaign {name!r} cannot be certified: {reason}")
+    api = connect.stated_server(server, home())
+    parameters = {"name": name, "on": elsewhere, "runs": runs}
+    return run_and_show(certify_flow, parameters, api, as_json, f"nightshift certify {name}")
+
+
+def _lasting(reference: str) -> str:
+    """A bundled environment's name, or an absolute path."""
+    return reference if reference in environments.bundled() else str(Path(reference).expanduser().resolve())

@@ -1,0 +1,97 @@
+"""A flow of a campaign, run from the terminal: shown while it runs, and complete at the Prefect server afterwards."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import httpx
+from rich.console import Console
+
+from flows.cli.seeing.status import print_status
+from flows.engine.chaining import goes_on
+from flows.server import connect
+from flows.views import terminal
+from flows.views.follow import CampaignWatch
+from flows.views.status import ended
+from tasks.sandbox.program import CannotStart
+from tasks.store.ledger import Ledger
+from tasks.system.home import home
+
+LEDGER = "the ledger has everything"
+UNREACHED = "Failed to reach API"
+"""Prefect's message for a server that died before it was told of a run."""
+LOST_ROWS_SECONDS = 10.0
+"""How long rows are waited for at a restarted server, which has lost some of them."""
+
+
+def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json: bool, again: str) -> int:
+    """Run a flow of a campaign, and the flow runs that continue it, and print its status; the exit code.
+
+    Args:
+        parameters: Of the flow, the campaign's `name` among them.
+        api: The stated Prefect server; None: our own.
+        again: The command that goes on after an interruption.
+    """
+    name = parameters["name"]
+    console = terminal.console(as_json)
+    try:
+        with CampaignWatch(name, console), connect.prefect_server(api, home()) as url:
+            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
+            while run_flow(flow, parameters, url, console):
+                console.print("goes on in another flow run", style="dim")
+    except KeyboardInterrupt:
+        print(f"\nnightshift: interrupted; {_how_to_go_on(name, again)}", file=sys.stderr)
+        return 130
+    except (OSError, httpx.TransportError, CannotStart) as fault:  # the machine's: no space, no server
+        print(f"nightshift: {fault}\n{_how_to_go_on(name, again)}", file=sys.stderr)
+        return 1
+    if not as_json:
+        print()
+    return print_status(Ledger.open(name), as_json)
+
+
+def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) -> bool:
+    """Run a flow of a campaign, and wait until the server has stored all of its task runs.
+
+    Returns:
+        Whether another flow run is to continue it (flows/engine/chaining.py).
+    """
+    name, began = parameters["name"], time.time()
+    try:
+        ending = flow(**parameters, return_state=True)
+    except httpx.TransportError:
+        if not _ended_since(name, began):
+            raise
+        ending = None
+    except RuntimeError as unreached:
+        if UNREACHED in str(unreached):
+            raise ConnectionError(str(unreached)) from unreached
+        raise
+    finally:
+        connect.drain(url)
+    if ending is None:
+        console.print(f"the Prefect server is gone, its pages lack the end; {LEDGER}", style="yellow")
+        return False
+    if ending.is_crashed() or (ending.is_failed() and not _ended_since(name, 0.0)):
+        ending.result()  # raises what ended the flow, which is not a campaign that failed
+    if goes_on(ending):  # its rows are stored before those of the next run, which are waited for
+        return True
+    restarted = connect.was_started_anew(url, home(), began)
+    seconds = LOST_ROWS_SECONDS if restarted else connect.ROWS_SECONDS
+    run, login = str(ending.state_details.flow_run_id), connect.credentials(url, home())
+    if not connect.wait_for_rows(url, run, login, seconds):
+        why = "died, was restarted, and lacks some task runs" if restarted else "lacks some task runs"
+        console.print(f"the Prefect server {why}; {LEDGER}", style="yellow")
+    return False
+
+
+def _ended_since(name: str, moment: float) -> bool:
+    """Whether the campaign has ended, in whatever state, after that moment (Unix time)."""
+    end = ended(Ledger.open(name)) if Ledger.exists(name) else {}
+    return bool(end) and end["time"] >= moment
+
+
+def _how_to_go_on(name: str, again: str) -> str:
+    return f"nothing finished is lost: {again}" if Ledger.exists(name) else "nothing had begun yet"

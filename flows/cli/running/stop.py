@@ -1,0 +1,41 @@
+"""`nightshift stop`: end a running campaign, which can be resumed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import time
+
+from environments.plugins import Refused
+from flows.views.status import state
+from tasks.store import life
+from tasks.store.ledger import Ledger
+
+END_SECONDS = 60.0
+"""How long `--now` waits for the campaign's process to end."""
+
+
+def stop(name: str, now: bool) -> int:
+    """Stop a campaign after the current trial; with `now`, interrupt it and wait for its end."""
+    ledger = Ledger.open(name)
+    if not life.is_running(ledger):
+        raise Refused(f"campaign {name!r} is not running (it is {state(ledger)})")
+    if not now:
+        (ledger.path / "stop").touch()
+        print(f"{name} stops after the current trial")
+        return 0
+    holder = life.holder(ledger)
+    if holder["host"] != platform.node():
+        raise Refused(
+            f"campaign {name!r} runs on {holder['host']}: run `nightshift stop {name} --now` there, "
+            "or leave out --now"
+        )
+    os.kill(holder["pid"], signal.SIGTERM)
+    deadline = time.monotonic() + END_SECONDS
+    while life.is_running(ledger):
+        if time.monotonic() > deadline:
+            raise Refused(f"process {holder['pid']} still runs {name!r} {END_SECONDS:.0f} s after SIGTERM")
+        time.sleep(0.1)
+    print(f"{name} is stopped; nightshift resume {name}")
+    return 0

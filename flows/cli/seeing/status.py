@@ -1,0 +1,43 @@
+"""`nightshift status`: a campaign's state, champion and trials."""
+
+from __future__ import annotations
+
+from environments.plugins import Refused
+from flows.views import overview, terminal
+from flows.views.status import document
+from tasks.store.ledger import Ledger, campaigns
+from tasks.system.home import home
+
+
+def print_csv(ledger: Ledger, last: int | None = None) -> int:
+    """Print a campaign's trials as CSV; the exit code."""
+    from tasks.store.history import load_history
+
+    trials = load_history(ledger.campaign.name)
+    print((trials.tail(last) if last else trials).to_csv(index=False), end="")
+    return 0
+
+
+def print_status(ledger: Ledger, as_json: bool, last: int | None = None) -> int:
+    """Print a campaign's status; the exit code: 1 if the campaign failed, else 0.
+
+    Args:
+        last: How many trials are shown; None: all of them.
+    """
+    status = document(ledger)
+    if as_json:
+        terminal.print_json(status)
+    else:
+        overview.show(status, ledger.path, terminal.console(), last)
+    return 1 if status["state"] == "failed" else 0
+
+
+def newest() -> str:
+    """The name of the newest campaign.
+
+    Raises:
+        Refused: there is none.
+    """
+    if not campaigns():
+        raise Refused(f"there is no campaign in {home()} yet: begin one with `nightshift run cartpole`")
+    return campaigns()[-1]
