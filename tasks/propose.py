@@ -1,8 +1,7 @@
-"""Brief -> Proposal: the baseline first, then what the proposer says, checked before it costs any compute.
+"""Brief -> Proposal: the baseline first, then the proposer's suggestion, checked before it costs any compute.
 
-    propose   asks the proposer, has what it suggests checked, and asks again with the reason when that fails
-    desk      what there is to check by: parameters, what was tried before, and a run of seconds
-    (tasks/proposing/validation.py)
+    propose   asks the proposer, checks its suggestion, and asks again with the reason when a check fails
+    checks    parameters, duplicates, and a run of seconds (tasks/proposing/validation.py)
 
 A proposer that asks somebody outside (a language model, a coding agent) may come back with nothing that can be tried.
 Then another proposer takes the turn, and the proposal says so: which it was that could not, and why.
@@ -21,7 +20,7 @@ from tasks.editing.edits import EditFailed
 from tasks.proposers import Proposer
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposing.brief import Brief, Refusal, Suggestion, Unavailable, Unusable
-from tasks.proposing.validation import Desk
+from tasks.proposing.validation import ProposalChecks
 from tasks.store import inbox, workspace
 from tasks.store.seeds import derive
 from tasks.system.clock import clock
@@ -38,13 +37,15 @@ INBOX = "inbox"
 
 
 @stored("propose")
-def propose(at: At, desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
+def propose(
+    at: At, checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
+) -> Proposal | Nothing:
     """The next proposal, or why there is none. A proposal once stored is never remade."""
-    stored_at = desk.place.proposal
+    stored_at = checks.place.proposal
     if stored_at.is_file():
         return workspace.PROPOSAL.validate_json(stored_at.read_bytes())
     began = clock()
-    proposal = from_inbox(desk, brief) or next_proposal(desk, proposer, fallback, brief)
+    proposal = from_inbox(checks, brief) or next_proposal(checks, proposer, fallback, brief)
     if isinstance(proposal, Proposal):
         proposal = replace(proposal, seconds=round(clock() - began, 3))
         write_atomic(stored_at, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
@@ -59,21 +60,23 @@ class Nothing:
     """Who was asked and could not propose, and why; empty when everything has been tried."""
 
 
-def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
+def next_proposal(
+    checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
+) -> Proposal | Nothing:
     """The baseline for an empty history, else what the proposer suggests, or the fallback where it cannot.
 
     Raises:
         Refused: a proposer that asks nobody suggested a parameter or a value outside the space.
     """
     if not brief.history:
-        return Proposal(desk.environment.defaults, rationale="the environment's own program and parameters")
-    answer = ask(desk, proposer, brief)
+        return Proposal(checks.environment.defaults, rationale="the environment's own program and parameters")
+    answer = ask(checks, proposer, brief)
     if not isinstance(answer, GivenUp):
         return answer or Nothing()
     instead = f"{name_of(proposer)}: {answer.reason}"
-    other = ask(desk, fallback, brief)
+    other = ask(checks, fallback, brief)
     if isinstance(other, GivenUp):  # it has closed in on one point: elsewhere there is more
-        other = ask(desk, RandomSearch(), brief)
+        other = ask(checks, RandomSearch(), brief)
     if other is None or isinstance(other, GivenUp):
         return Nothing(instead if proposer.asks else "")
     return replace(
@@ -84,14 +87,14 @@ def next_proposal(desk: Desk, proposer: Proposer, fallback: Proposer, brief: Bri
     )
 
 
-def from_inbox(desk: Desk, brief: Brief) -> Proposal | None:
+def from_inbox(checks: ProposalChecks, brief: Brief) -> Proposal | None:
     """The first idea of the inbox that can be tried; those before it are refused, each with its reason."""
-    for name, idea in desk.ideas if brief.history else ():
+    for name, idea in checks.inbox_proposals if brief.history else ():
         suggestion = Suggestion(idea.params, idea.rationale, idea.files, proposer=INBOX)
-        found = _checked(desk, brief, suggestion)
+        found = _checked(checks, brief, suggestion)
         if isinstance(found, Proposal):
             return replace(found, inbox=name)
-        inbox.refuse(desk.place.path.parents[1], name, found.reason)
+        inbox.refuse(checks.place.path.parents[1], name, found.reason)
     return None
 
 
@@ -104,7 +107,7 @@ class GivenUp:
         self.usage = sum((one.usage for one in refusals), extra.usage if extra else NOTHING_BOUGHT)
 
 
-def ask(desk: Desk, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | None:
+def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | None:
     """One proposer's proposal for one trial; None when it has nothing left to try."""
     refusals: tuple[Refusal, ...] = ()
     for seed in _seeds(brief.seed, TURNS if proposer.asks else DRAWS):
@@ -124,34 +127,34 @@ def ask(desk: Desk, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | No
             return None
         named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
         if not proposer.asks:
-            desk.environment.complete(named.params)  # what it knows of the space it has from us
-        found = _checked(desk, told, named)
+            checks.environment.complete(named.params)  # what it knows of the space it has from us
+        found = _checked(checks, told, named)
         if isinstance(found, Proposal):
             return found
         refusals += (found,)
     return GivenUp(f"turned down {len(refusals)} times, the last time: {refusals[-1].reason}", refusals)
 
 
-def _checked(desk: Desk, brief: Brief, suggestion: Suggestion) -> Proposal | Refusal:
+def _checked(checks: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal | Refusal:
     """The suggestion as a proposal, or why it cannot be tried."""
     said = suggestion.text, suggestion.proposer, suggestion.usage
     try:
-        proposal = proposal_of(desk, brief, suggestion)
-        reason = desk.fault(brief, proposal)
+        proposal = proposal_of(checks, brief, suggestion)
+        reason = checks.fault(brief, proposal)
     except (Refused, EditFailed) as wrong:
         return Refusal(str(wrong), *said)
     return Refusal(reason, *said) if reason else proposal
 
 
-def proposal_of(desk: Desk, brief: Brief, suggestion: Suggestion) -> Proposal:
+def proposal_of(checks: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal:
     """The suggestion with everything that a trial needs to know.
 
     Raises:
         Refused: a parameter or a value outside the space, a file that may not be changed.
     """
-    edit, parent = desk.program_of(brief, suggestion)
+    edit, parent = checks.program_of(brief, suggestion)
     return Proposal(
-        params=desk.environment.complete(suggestion.params),
+        params=checks.environment.complete(suggestion.params),
         edit=edit,
         rationale=suggestion.rationale,
         parent=parent,

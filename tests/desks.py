@@ -12,16 +12,16 @@ from tasks import propose
 from tasks.proposers import Proposer
 from tasks.proposers.tpe import Tpe
 from tasks.proposing.brief import Brief
-from tasks.proposing.validation import Desk, champions_files, problem_of
+from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.store.workspace import TrialDir
 from tasks.trial import History, Proposal
 
 NOWHERE = TrialDir(Path("/nonexistent/trials/0001"))
 
 
-def desk_of(environment: Environment, place: TrialDir = NOWHERE) -> Desk:
+def desk_of(environment: Environment, place: TrialDir = NOWHERE) -> ProposalChecks:
     """A desk whose baseline program is what lies in the environment's folder."""
-    return Desk(environment, SANDBOX, environment.folder, place, "a-test/0001/1")
+    return ProposalChecks(environment, SANDBOX, environment.folder, place, "a-test/0001/1")
 
 
 def brief_of(

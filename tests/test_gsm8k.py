@@ -234,7 +234,9 @@ def test_gsm8k_math_is_gsm8k_with_a_second_dataset_also_when_it_is_frozen(tmp_pa
     frozen = environments.load(tmp_path / "environment", HERE, "gsm8k_math")
     assert frozen.model_dump(exclude={"folder"}) == both.model_dump(exclude={"folder"})
     other = loaded("gsm8k_math", **{"prepare.settings.math": "/data/math"})
-    assert other.prepare and other.prepare.settings["math"] == "/data/math", "what is set stands above the variant"
+    assert other.prepare and other.prepare.settings["math"] == "/data/math", (
+        "what is set stands above the variant"
+    )
 
 
 def test_a_campaign_of_gsm8k_math_keeps_its_name() -> None:

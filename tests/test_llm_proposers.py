@@ -73,7 +73,7 @@ def a_history() -> History:
 
 def a_brief(*refusals: Refusal, desk: Path | None = None, history: History | None = None) -> Brief:
     history = a_history() if history is None else history
-    return Brief(SPACE, history, seed=5, refusals=refusals, problem=PROBLEM, files=PROGRAM, desk=desk)
+    return Brief(SPACE, history, seed=5, refusals=refusals, problem=PROBLEM, files=PROGRAM, traces=desk)
 
 
 def asking(server: FakeLLM, name: str = "llm", **options: Any) -> Proposer:

@@ -126,7 +126,8 @@ def test_whoever_proposed_a_trial_and_whatever_its_program_was_it_counts() -> No
     mean = cmaes._told(Observations.of(PLANE, history, {}), None, 0).mean
     assert cmaes._told(Observations.of(PLANE, edited, {}), None, 0).mean.tolist() == mean.tolist()
     assert (
-        cmaes._told(Observations.of(PLANE, (*history[:5], *history[6:]), {}), None, 0).mean.tolist() != mean.tolist()
+        cmaes._told(Observations.of(PLANE, (*history[:5], *history[6:]), {}), None, 0).mean.tolist()
+        != mean.tolist()
     )
 
 

@@ -72,7 +72,7 @@ def asked(
     """What the engine makes of these answers, one for each turn."""
     environment = problem(tmp_path)
     place = TrialDir(tmp_path / "night/trials/0001")
-    desk = replace(desk_of(environment, place), ideas=ideas)
+    desk = replace(desk_of(environment, place), inbox_proposals=ideas)
     brief = brief_of(environment, history or started(environment), seed=3)
     idea = propose.from_inbox(desk, brief)
     found = idea or propose.next_proposal(desk, Scripted(answers=answers), Tpe(), brief)
@@ -240,7 +240,7 @@ def test_an_idea_that_cannot_be_tried_is_refused_with_its_reason_and_the_next_is
 ) -> None:
     ideas = (("0001", InboxProposal({"x": 2.5})), ("0002", InboxProposal({"x": 0.5}, {"fit.py": EDITED})))
     (tmp_path / "night/inbox").mkdir(parents=True)
-    proposal = asked(tmp_path, says(1.0), ideas=ideas)
+    proposal = asked(tmp_path, says(1.0), inbox_proposals=ideas)
     assert proposal is not None and proposal.inbox == "0002" and proposal.edit is not None
     assert inbox.refused(tmp_path / "night")["0001"].startswith("the same as trial 0")
 

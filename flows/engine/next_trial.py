@@ -25,7 +25,7 @@ from flows.spec.time_budget import time_for_the_certificate
 from tasks.checkpoint import kept, whole
 from tasks.propose import Nothing, load, propose
 from tasks.proposing.brief import Brief, Pending, RejectedProposal, RemainingBudget
-from tasks.proposing.validation import Desk, champions_files, problem_of
+from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.store import inbox
 from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
@@ -102,10 +102,10 @@ def _end(nothing: Nothing) -> Stop:
 def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial) -> Proposal:
     """The proposal of a finished trial, as a task that is read from its file."""
     at, place = ledger.at(trial.number, attempt=1), ledger.place(trial.number, attempt=1)  # made once
-    desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker)
+    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker)
     brief = Brief(ledger.environment.space, history)
     nobody = whole(load(spec.advanced.fallback, {}))  # what is stored is not asked for again
-    found = kept(propose, ledger.results)(at, whole(desk), nobody, nobody, whole(brief))
+    found = kept(propose, ledger.results)(at, whole(checks), nobody, nobody, whole(brief))
     assert isinstance(found, Proposal), "a trial that is finished was proposed"
     return found
 
@@ -128,7 +128,7 @@ def proposed(
     rejected = tuple(
         RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
     )
-    desk = Desk(ledger.environment, spec.isolation, ledger.program, place, at.marker, ideas(ledger))
+    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker, ideas(ledger))
     brief = Brief(
         ledger.environment.space,
         history,
@@ -139,9 +139,9 @@ def proposed(
         earlier=lessons(ledger.path),
         left=_left(place, left(spec, ledger, history, spent)),
         rejected=rejected,
-        desk=place.path,
+        traces=place.path,
     )
-    found = kept(propose, ledger.results)(at, whole(desk), whole(proposer), whole(fallback), whole(brief))
+    found = kept(propose, ledger.results)(at, whole(checks), whole(proposer), whole(fallback), whole(brief))
     if isinstance(found, Nothing):  # which holds for now: another life may find an idea, or an answer
         (ledger.results / f"{at}/propose").unlink(missing_ok=True)
         _left_at(place).unlink()

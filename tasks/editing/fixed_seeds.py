@@ -58,7 +58,7 @@ def _all(files: Mapping[str, str]) -> Iterator[Site]:
             yield Site(name, node.lineno, ast.unparse(node))
 
 
-def _nodes(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+def _nodes(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
     names = _fixed_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _call_fixes(node, names):
@@ -67,7 +67,8 @@ def _nodes(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:
             if any(_holds(target) and _is_fixed(given, names) for target, given in _pairs(node)):
                 yield node
         elif isinstance(node, ast.Dict) and any(
-            _is_key(key) and _is_fixed(given, names) for key, given in zip(node.keys, node.values, strict=True)
+            _is_key(key) and _is_fixed(given, names)
+            for key, given in zip(node.keys, node.values, strict=True)
         ):
             yield node
 
@@ -149,9 +150,7 @@ def _is_fixed(node: ast.expr, names: Set[str]) -> bool:
 
 def _cancels(node: ast.BinOp) -> bool:
     """x * 0, 0 * x, x % 1, x - x."""
-    left, right = (
-        side.value if isinstance(side, ast.Constant) else None for side in (node.left, node.right)
-    )
+    left, right = (side.value if isinstance(side, ast.Constant) else None for side in (node.left, node.right))
     match node.op:
         case ast.Mult():
             return left == 0 or right == 0

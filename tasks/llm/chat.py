@@ -51,7 +51,7 @@ def ask(
     """What the model says to these messages.
 
     An answer that was cut at the limit of output tokens is an answer, with `finish == "length"`. One that this trial
-    has had already (the same request at `brief.desk`, under the same seed and after as many refusals) is not bought
+    has had already (the same request at `brief.traces`, under the same seed and after as many refusals) is not bought
     again: the same brief gives the same answer.
 
     The limits hold before each try, for the largest answer that it may bring. Those of the account are compared with
@@ -68,16 +68,16 @@ def ask(
         KeyboardInterrupt: this process is asked to end.
     """
     asked = trace.asked(account, tuple(messages), schema, brief)
-    if known := trace.answered(brief.desk, asked):
+    if known := trace.answered(brief.traces, asked):
         return known
     library.litellm()  # what loading it takes is not the model's time
     talk = _Talk(account, asked, brief, bought, patience or PATIENCE)
     try:
         answer = talk.run()
     except Unavailable as why:
-        trace.keep(brief.desk, asked, tuple(talk.attempts), None, str(why), why.usage)
+        trace.keep(brief.traces, asked, tuple(talk.attempts), None, str(why), why.usage)
         raise
-    trace.keep(brief.desk, asked, tuple(talk.attempts), answer, "", answer.usage)
+    trace.keep(brief.traces, asked, tuple(talk.attempts), answer, "", answer.usage)
     return answer
 
 

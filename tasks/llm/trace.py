@@ -99,10 +99,10 @@ def asked(
     return RecordedRequest(*where, messages, schema, account.temperature, limit, turn, brief.seed)
 
 
-def answered(desk: Path | None, request: RecordedRequest) -> Answer | None:
-    """The answer that this request has had at this desk; None when it has had none."""
+def answered(folder: Path | None, request: RecordedRequest) -> Answer | None:
+    """The answer that this request has had at this folder; None when it has had none."""
     digest = request.digest
-    for path in sorted((desk / FOLDER).glob("*.json")) if desk else ():
+    for path in sorted((folder / FOLDER).glob("*.json")) if folder else ():
         trace = TRACE.validate_json(path.read_bytes())
         if trace.digest == digest and trace.answer is not None and trace.whole:
             return trace.answer
@@ -110,7 +110,7 @@ def answered(desk: Path | None, request: RecordedRequest) -> Answer | None:
 
 
 def keep(
-    desk: Path | None,
+    folder: Path | None,
     request: RecordedRequest,
     attempts: tuple[Attempt, ...],
     answer: Answer | None,
@@ -118,12 +118,14 @@ def keep(
     usage: Usage,
 ) -> None:
     """Write a request and how it ended; nothing where nothing is kept."""
-    if desk is None:
+    if folder is None:
         return
     whole = answer is not None and without_passwords(answer.text) == answer.text
     seconds = sum(attempt.seconds for attempt in attempts)
     trace = Trace(request.digest, request, attempts, answer, whole, error, usage, seconds)
     text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
     with _numbering:
-        taken = [int(path.stem) for path in (desk / FOLDER).glob("*.json") if path.stem.isdigit()]
-        write_atomic(desk / FOLDER / f"{max(taken, default=0) + 1:02d}.json", without_passwords(text) + "\n")
+        taken = [int(path.stem) for path in (folder / FOLDER).glob("*.json") if path.stem.isdigit()]
+        write_atomic(
+            folder / FOLDER / f"{max(taken, default=0) + 1:02d}.json", without_passwords(text) + "\n"
+        )

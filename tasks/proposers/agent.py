@@ -97,7 +97,7 @@ class Agent(Proposer):
             raise Unavailable("the campaign has spent its limit of USD, or what was spent is not known")
         if brief.left.tokens is not None and brief.left.tokens <= spent.tokens:
             raise Unavailable("the campaign has spent its limit of tokens")
-        place = brief.desk / "agent" / self._key(brief) if brief.desk else None
+        place = brief.traces / "agent" / self._key(brief) if brief.traces else None
         outcome = _stored(place)
         if outcome is None:
             outcome = self._ask(brief, place)
