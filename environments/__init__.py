@@ -63,7 +63,7 @@ class Environment(BaseModel):
     name: str
     folder: Path
     prepared: Path | None = None
-    """What its recipe makes, for whoever runs it; None where it has none (`tasks.recipes.preparing`)."""
+    """The folder that its recipe makes; None where it has none (`tasks.recipes.preparing`)."""
     title: str = ""
     metric: str = Field(pattern=METRIC)
     """The objective's name."""
@@ -77,7 +77,7 @@ class Environment(BaseModel):
     budget_steps: int = Field(default=0, ge=0)
     """Steps after which the program stops by itself; 0 = none. With both, the one that is reached first binds."""
     startup_seconds: float = Field(default=15.0, gt=0, le=3_600)
-    """How long a program may prepare before its budget starts to run all the same."""
+    """Seconds after which the budget starts to run, ready or not."""
     grace_seconds: float = Field(default=5.0, gt=0, le=600)
     """Between SIGTERM at the end of the budget and the kill: time to save a checkpoint."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -86,9 +86,9 @@ class Environment(BaseModel):
     program: tuple[str, ...] = ()
     """Files or folders of the environment that make up its program; empty = the trainer's own file, as train.py."""
     train_cmd: str = "python train.py"
-    """How the program is started. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
+    """The program's command. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
     check_cmd: str = ""
-    """How an edited program is asked whether it could start; empty: by some seconds of training."""
+    """The command that checks whether an edited program could start; empty: some seconds of training."""
     editable: tuple[str, ...] = ("train.py",)
     """Files of the program that a code edit may change."""
     required_calls: tuple[str, ...] = ()
@@ -104,7 +104,7 @@ class Environment(BaseModel):
     cancel: dict[str, dict[str, Value]] = Field(default_factory=dict)
     """Options of cancellers that fit this problem, by canceller: how soon progress says something of the end."""
     prepare: Recipe | None = None
-    """What is made once, before the first run."""
+    """The recipe of what is made once, before the first run."""
     limits: Limits = Limits()
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Value] = Field(default_factory=dict)
@@ -175,7 +175,7 @@ class Environment(BaseModel):
         return complete
 
     def content(self) -> dict[str, Path]:
-        """What a campaign freezes, by its name there: the files of the folder, and our helpers that the recipe uses."""
+        """The files that a campaign freezes, by their names there: the folder's, and the helpers of its recipe."""
         helpers = self.prepare.helper_files(self.folder) if self.prepare else ()
         own = {file.relative_to(self.folder).as_posix(): file for file in files(self.folder)}
         return own | {f"{FROZEN}/{helper}.py": path for helper, path in helpers}

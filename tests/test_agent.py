@@ -150,7 +150,7 @@ def test_no_command_line_shows_a_variable(
     )  # type: ignore[union-attr]
     assert files is not None
     lines = bytes.fromhex(files["train.py"])
-    assert b"keeper.py" in lines and b"own = " in lines
+    assert b"supervisor.py" in lines and b"own = " in lines
     assert b"sk-not-to-be-seen" not in lines and b"sk-not-to-be-seen".hex().encode() not in lines
 
 

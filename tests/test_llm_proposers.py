@@ -22,8 +22,8 @@ from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
 from tasks import propose
 from tasks.editing.edits import diff_of
-from tasks.llm import library
-from tasks.llm.reading import Misread, ParsedAnswer, headed, ideas
+from tasks.llm import litellm_client
+from tasks.llm.answers import Misread, ParsedAnswer, headed, ideas
 from tasks.proposers import Proposer
 from tasks.proposers.best_of_n import undone
 from tasks.proposers.ensemble import Record, order, records
@@ -59,7 +59,7 @@ EDIT = f"RATIONALE: a higher rate\nCATEGORY: learning rate\n\n{BLOCK}"
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
     """The library takes its time to load, which counts as time for an answer."""
-    library.litellm()
+    litellm_client.litellm()
 
 
 @functools.cache

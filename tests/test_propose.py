@@ -240,7 +240,7 @@ def test_an_idea_that_cannot_be_tried_is_refused_with_its_reason_and_the_next_is
 ) -> None:
     ideas = (("0001", InboxProposal({"x": 2.5})), ("0002", InboxProposal({"x": 0.5}, {"fit.py": EDITED})))
     (tmp_path / "night/inbox").mkdir(parents=True)
-    proposal = asked(tmp_path, says(1.0), inbox_proposals=ideas)
+    proposal = asked(tmp_path, says(1.0), ideas=ideas)
     assert proposal is not None and proposal.inbox == "0002" and proposal.edit is not None
     assert inbox.refused(tmp_path / "night")["0001"].startswith("the same as trial 0")
 

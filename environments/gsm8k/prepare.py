@@ -1,7 +1,7 @@
 """Fetches GSM8K, with MATH beside it where asked, and the base model: `python prepare.py FOLDER`.
 
-FOLDER/settings.json says where from (`Settings`). Training has the train parts, in the order of their hashes and so well
-mixed. Each test part is the judge's, cut once in that order into questions to search, to confirm and to report with.
+FOLDER/settings.json says where from (`Settings`). Training has the train parts, mixed by the order of their hashes.
+Each test part is the judge's, cut once in that order into questions to search, to confirm and to report with.
 A question of a train part that is also in a test part, but for case and spaces, is left out of training.
 """
 
@@ -110,7 +110,9 @@ def main(folder: Path) -> None:
         sizes = {name: len(rows) for name, rows in cut.items()}
         judge = {name: distinct([*judge[name], *cut[name]]) for name in SPLITS}
         judged += test
-    write(folder, train=distinct((row for part in parts["train"] for row in part), without=judged), judge=judge)
+    write(
+        folder, train=distinct((row for part in parts["train"] for row in part), without=judged), judge=judge
+    )
     base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
 
 

@@ -22,7 +22,7 @@ PROMPT, MODEL = "{prompt}", "{model}"
 
 @dataclass(frozen=True)
 class AgentReport:
-    """What an agent told of itself at its end."""
+    """An agent's own report at its end."""
 
     message: str
     """Its last words."""
@@ -38,13 +38,13 @@ class Setting:
     argv: tuple[str, ...]
     """Up to the prompt, and after it; see `PROMPT`."""
     model_option: tuple[str, ...] = ()
-    """What names the model, after all the rest."""
+    """The arguments that name the model, last on the command line."""
     variables: tuple[str, ...] = ()
     """Its own: key, address, where its settings are."""
     hear: Callable[[str], AgentReport] = lambda printed: AgentReport(printed.strip(), Usage(1, usd=None))
     """Its last words, from all that it printed on its standard output."""
     remedy: str = ""
-    """How it is installed."""
+    """The command that installs it."""
 
     def command(self, prompt: str, model: str) -> list[str]:
         """The whole command line."""
