@@ -17,7 +17,7 @@ EVERYBODYS = (
 )
 """Variables that every agent is handed, as far as they are set: how to find programs, its own login and the network."""
 PROMPT, MODEL = "{prompt}", "{model}"
-"""Arguments of a command of one's own that are replaced, where they stand as a whole argument."""
+"""Placeholders in a user's command; each must be a whole argument."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Setting:
 
 
 def own(argv: Sequence[str]) -> Setting:
-    """A command of one's own: what it prints at its end is its message, and what it costs is not known."""
+    """A user's command: its last output is its message, and its cost is unknown."""
     return Setting(tuple(argv))
 
 

@@ -1,6 +1,6 @@
 """The place of a change in a file: the only one at which all its old lines match, or none.
 
-A change in the wrong place is worse than one that is refused, for nobody hears of it. So every old line has to be
+A change in the wrong place is worse than a refused one, since it goes unnoticed. So every old line has to be
 there, and at one place only. What is forgiven is what cannot lead elsewhere.
 """
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BLOCK = "nightshift"
 NO_KEY = "none"
-"""Sent where an endpoint of one's own needs no key: the client does not go without one."""
+"""The key for an endpoint that needs none: the client requires one."""
 PROBE_SECONDS = 10.0
 OPENAI_LIKE = (
     "openai",
@@ -71,7 +71,7 @@ class Account(BaseModel):
     def usd(self, input_tokens: int, output_tokens: int) -> float | None:
         """The price of so many tokens in USD, by the stated prices or else the provider's; None when unknown.
 
-        The provider's price list does not hold for an endpoint of one's own.
+        The provider's price list does not hold for another endpoint.
         """
         given, got = self.usd_per_million_input, self.usd_per_million_output
         if given is not None and got is not None:
@@ -166,7 +166,7 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
 
 
 def full_name(model: str, prefix: str | None, base_url: str | None) -> str:
-    """LiteLLM's name of a model: with its provider, which at an endpoint of one's own is `openai` if it has none."""
+    """LiteLLM's name of a model, with its provider; at a stated endpoint the default provider is `openai`."""
     model = model.strip()
     if prefix:
         return model if model.startswith(f"{prefix}/") else f"{prefix}/{model}"

@@ -114,7 +114,7 @@ def _arguments(account: Account, messages: tuple[Message, ...]) -> dict[str, Any
 
 
 def supports_schema(account: Account) -> bool:
-    """Whether to send a schema: an endpoint of one's own is asked, of the others LiteLLM knows it."""
+    """Whether to send a schema: always to a stated endpoint, else where LiteLLM says so."""
     return account.base_url is not None or bool(
         litellm_client.litellm().supports_response_schema(account.model)
     )
@@ -148,7 +148,7 @@ def _usage(account: Account, messages: tuple[Message, ...], reply: Any, text: st
 
 
 def _unfinished(account: Account, messages: tuple[Message, ...], seconds: float) -> Fault:
-    """Cut off. What was read is paid for all the same, and how much was written by then nobody says."""
+    """The fault of a request that was cut off. Its input is paid for; how much was written is unknown."""
     given = tokens(account, messages)
     usage = Usage(1, given, 0, account.usd(given, 0))
     return Fault(f"timeout: no answer within {seconds:.3g} s", usage, again=True)
