@@ -128,7 +128,9 @@ def proposed(
     rejected = tuple(
         RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
     )
-    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker, ideas(ledger))
+    checks = ProposalChecks(
+        ledger.environment, spec.isolation, ledger.program, place, at.marker, ideas(ledger)
+    )
     brief = Brief(
         ledger.environment.space,
         history,
