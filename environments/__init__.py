@@ -86,7 +86,7 @@ class Environment(BaseModel):
     program: tuple[str, ...] = ()
     """Files or folders of the environment's own program; empty = the trainer's file, as train.py."""
     train_cmd: str = "python train.py"
-    """How the program is started. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
+    """The program's command. `{seed}`, `{out}`, `{budget_seconds}` ... and any parameter's name are filled in."""
     check_cmd: str = ""
     """Command that checks whether an edited program can start; empty: some seconds of training."""
     editable: tuple[str, ...] = ("train.py",)

@@ -36,14 +36,14 @@ INBOX = "inbox"
 
 @stored("propose")
 def propose(
-    at: At, desk: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
+    at: At, checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
 ) -> Proposal | Nothing:
     """The next proposal, or why there is none. A stored proposal is never remade."""
-    stored_at = desk.place.proposal
+    stored_at = checks.place.proposal
     if stored_at.is_file():
         return workspace.PROPOSAL.validate_json(stored_at.read_bytes())
     began = clock()
-    proposal = from_inbox(desk, brief) or next_proposal(desk, proposer, fallback, brief)
+    proposal = from_inbox(checks, brief) or next_proposal(checks, proposer, fallback, brief)
     if isinstance(proposal, Proposal):
         proposal = replace(proposal, seconds=round(clock() - began, 3))
         write_atomic(stored_at, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
@@ -59,7 +59,7 @@ class Nothing:
 
 
 def next_proposal(
-    desk: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
+    checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
 ) -> Proposal | Nothing:
     """The baseline for an empty history, else the proposer's suggestion, or the fallback's.
 
@@ -67,14 +67,14 @@ def next_proposal(
         Refused: a numeric proposer suggested a parameter or a value outside the space.
     """
     if not brief.history:
-        return Proposal(desk.environment.defaults, rationale="the environment's own program and parameters")
-    answer = ask(desk, proposer, brief)
+        return Proposal(checks.environment.defaults, rationale="the environment's own program and parameters")
+    answer = ask(checks, proposer, brief)
     if not isinstance(answer, GivenUp):
         return answer or Nothing()
     instead = f"{name_of(proposer)}: {answer.reason}"
-    other = ask(desk, fallback, brief)
+    other = ask(checks, fallback, brief)
     if isinstance(other, GivenUp):  # it has converged to one point; the fallback looks elsewhere
-        other = ask(desk, RandomSearch(), brief)
+        other = ask(checks, RandomSearch(), brief)
     if other is None or isinstance(other, GivenUp):
         return Nothing(instead if proposer.asks else "")
     return replace(
@@ -85,14 +85,14 @@ def next_proposal(
     )
 
 
-def from_inbox(desk: ProposalChecks, brief: Brief) -> Proposal | None:
+def from_inbox(checks: ProposalChecks, brief: Brief) -> Proposal | None:
     """The first valid proposal of the inbox; invalid ones before it are refused with their reasons."""
-    for name, idea in desk.ideas if brief.history else ():
+    for name, idea in checks.inbox_proposals if brief.history else ():
         suggestion = Suggestion(idea.params, idea.rationale, idea.files, proposer=INBOX)
-        found = _checked(desk, brief, suggestion)
+        found = _checked(checks, brief, suggestion)
         if isinstance(found, Proposal):
             return replace(found, inbox=name)
-        inbox.refuse(desk.place.path.parents[1], name, found.reason)
+        inbox.refuse(checks.place.path.parents[1], name, found.reason)
     return None
 
 
@@ -105,7 +105,7 @@ class GivenUp:
         self.usage = sum((one.usage for one in refusals), extra.usage if extra else NOTHING_BOUGHT)
 
 
-def ask(desk: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | None:
+def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | None:
     """One proposer's proposal for one trial; None if it has nothing left to try."""
     refusals: tuple[Refusal, ...] = ()
     for seed in _seeds(brief.seed, TURNS if proposer.asks else DRAWS):
@@ -125,34 +125,34 @@ def ask(desk: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | Gi
             return None
         named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
         if not proposer.asks:
-            desk.environment.complete(named.params)  # a numeric proposer takes the space from us
-        found = _checked(desk, told, named)
+            checks.environment.complete(named.params)  # a numeric proposer takes the space from us
+        found = _checked(checks, told, named)
         if isinstance(found, Proposal):
             return found
         refusals += (found,)
     return GivenUp(f"turned down {len(refusals)} times, the last time: {refusals[-1].reason}", refusals)
 
 
-def _checked(desk: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal | Refusal:
+def _checked(checks: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal | Refusal:
     """The suggestion as a proposal, or why it cannot be tried."""
     said = suggestion.text, suggestion.proposer, suggestion.usage
     try:
-        proposal = proposal_of(desk, brief, suggestion)
-        reason = desk.fault(brief, proposal)
+        proposal = proposal_of(checks, brief, suggestion)
+        reason = checks.fault(brief, proposal)
     except (Refused, EditFailed) as wrong:
         return Refusal(str(wrong), *said)
     return Refusal(reason, *said) if reason else proposal
 
 
-def proposal_of(desk: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal:
-    """The suggestion with everything that a trial needs.
+def proposal_of(checks: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal:
+    """The suggestion with everything that a trial needs to know.
 
     Raises:
         Refused: a parameter or value outside the space, or a file that is not editable.
     """
-    edit, parent = desk.program_of(brief, suggestion)
+    edit, parent = checks.program_of(brief, suggestion)
     return Proposal(
-        params=desk.environment.complete(suggestion.params),
+        params=checks.environment.complete(suggestion.params),
         edit=edit,
         rationale=suggestion.rationale,
         parent=parent,

@@ -39,14 +39,14 @@ IGNORED = -100
 
 @dataclass(frozen=True)
 class Settings:
-    """What settings.json may say."""
+    """The keys of settings.json."""
 
     terms: int = 4
     """Numbers in a sum."""
     lazy: float = 0.35
     """Share of answers that guess without working it out."""
     slips: float = 0.06
-    """How often a running sum is off by one, for each of them."""
+    """Probability that a running sum is off by one."""
     steps: int = 300
     """Optimiser steps of the supervised warm-up, on a cosine schedule."""
     batch_size: int = 128

@@ -18,7 +18,7 @@ TOTAL = re.compile(r"=\s*([0-9]{1,9})\s*")
 
 
 def is_right(reply: str, answer: str) -> bool:
-    """Whether a reply ends with "=" and the right number, 07 for 7 or not. What comes before is its own affair."""
+    """Whether a reply ends with "=" and the right number, 07 for 7 or not. What comes before does not count."""
     at = reply.rfind("=")
     total = TOTAL.fullmatch(reply[at:]) if at >= 0 else None
     return total is not None and int(total[1]) == int(answer)
@@ -39,7 +39,7 @@ class Sum(vf.Task[Data]):
 
 
 class Config(vf.TasksetConfig):
-    """Where the questions are."""
+    """The file with the questions."""
 
     path: str = ""
 

@@ -1,8 +1,7 @@
 """Fetches GSM8K, with MATH beside it where asked, and the base model: `python prepare.py FOLDER`.
 
-FOLDER/settings.json says where from (`Settings`). Training has the train parts, in the order of their hashes and so
-well
-mixed. Each test part is the judge's, cut once in that order into questions to search, to confirm and to report with.
+FOLDER/settings.json says where from (`Settings`). Training has the train parts, mixed by the order of their hashes.
+Each test part is the judge's, cut once in that order into questions to search, to confirm and to report with.
 A question of a train part that is also in a test part, but for case and spaces, is left out of training.
 """
 

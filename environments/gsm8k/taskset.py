@@ -1,9 +1,8 @@
 """GSM8K, alone or with MATH, as a verifiers taskset: a question's `source` says how its boxed answer is compared.
 
 Read from a JSONL file: {"id": "...", "question": "...", "answer": "18", "source": "gsm8k"}, a question to a line;
-without
-a source all are GSM8K's. Answers of `gsm8k` are numbers, compared by value. Those of `math` are LaTeX: numbers and
-quotients are compared by value, lists part by part, and everything else as normalised text. Answers that are equal only
+without a source all are GSM8K's. Answers of `gsm8k` are numbers, compared by value. Those of `math` are LaTeX: numbers
+and quotients are compared by value, lists part by part, everything else as normalised text. Answers that are equal only
 by algebra, such as 2(x+1) and 2x+2, count as wrong: no algebra system is asked.
 """
 

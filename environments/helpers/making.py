@@ -1,8 +1,7 @@
-"""For recipes with a dataset and a model from the hub: fetching, splitting, writing.
+"""For recipes with a dataset and a model from the Hugging Face hub: fetching, splitting, writing.
 
-A place is the name of
-something on the Hugging Face hub, at one revision, or the absolute path of a folder with the same files. The
-machine's own cache of the hub is looked at first, and alone where HF_HUB_OFFLINE is set.
+A place is a name on the hub at one revision, or the absolute path of a folder with the same files. The machine's own
+cache of the hub is looked at first, and alone where HF_HUB_OFFLINE is set.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class CannotPrepare(Exception):
 
 @dataclass(frozen=True)
 class Place:
-    """Where a model or a dataset comes from."""
+    """The origin of a model or a dataset."""
 
     kind: str
     """`model` or `dataset`."""
@@ -77,9 +76,9 @@ def settings_of(cls: type[S], folder: Path) -> S:
     Raises:
         CannotPrepare: a key that it does not have, or a value of another type than the default's.
     """
-    said = json.loads((folder / "settings.json").read_text())
+    stated = json.loads((folder / "settings.json").read_text())
     defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
-    for key, value in said.items():
+    for key, value in stated.items():
         if key not in defaults:
             raise CannotPrepare(
                 f"prepare.settings.{key}: unknown key. Available: {', '.join(sorted(defaults))}"
@@ -88,7 +87,7 @@ def settings_of(cls: type[S], folder: Path) -> S:
             raise CannotPrepare(
                 f"prepare.settings.{key} must be like {defaults[key]!r}, got {json.dumps(value)}"
             )
-    return cls(**said)
+    return cls(**stated)
 
 
 def identity(question: str) -> str:
@@ -168,7 +167,7 @@ def base_model(place: Place, folder: Path) -> None:
 
 
 def model_lacks(folder: Path) -> str | None:
-    """What a folder lacks to be a model that can be trained and asked; None when it has everything."""
+    """The missing part of a model's folder, in words; None when it is complete."""
     if lack := _first_missing(folder, ("config.json", "tokenizer_config.json")):
         return f"no {lack}"
     if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.json", "vocab.txt")):

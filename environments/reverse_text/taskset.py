@@ -18,7 +18,7 @@ ASKED = f"Reverse the text, character by character. Give the result in {OPEN} ta
 
 
 def tagged(reply: str) -> str | None:
-    """What stands in the last pair of tags, without spaces around it; None where there is no such pair."""
+    """The text in the last pair of tags, stripped; None where there is no such pair."""
     _, tag, rest = reply.rpartition(OPEN)
     inside, end, _ = rest.partition(CLOSE)
     return inside.strip() if tag and end else None
@@ -44,7 +44,7 @@ class Question(vf.Task[Data]):
 
 
 class Config(vf.TasksetConfig):
-    """Where the texts are."""
+    """The file with the texts."""
 
     path: str = ""
 

@@ -103,10 +103,10 @@ def _end(nothing: Nothing) -> Stop:
 def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial) -> Proposal:
     """The proposal of a finished trial, as a cached task."""
     at, place = ledger.at(trial.number, attempt=1), ledger.place(trial.number, attempt=1)
-    desk = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker)
+    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker)
     brief = Brief(ledger.environment.space, history)
     nobody = whole(load(spec.advanced.fallback, {}))  # a stored proposal asks no proposer again
-    found = kept(propose, ledger.results)(at, whole(desk), nobody, nobody, whole(brief))
+    found = kept(propose, ledger.results)(at, whole(checks), nobody, nobody, whole(brief))
     assert isinstance(found, Proposal), "a trial that is finished was proposed"
     return found
 
@@ -129,7 +129,7 @@ def proposed(
     rejected = tuple(
         RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
     )
-    desk = ProposalChecks(
+    checks = ProposalChecks(
         ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals(ledger)
     )
     brief = Brief(
@@ -142,9 +142,9 @@ def proposed(
         earlier=lessons(ledger.path),
         left=_left(place, left(spec, ledger, history, spent)),
         rejected=rejected,
-        desk=place.path,
+        traces=place.path,
     )
-    found = kept(propose, ledger.results)(at, whole(desk), whole(proposer), whole(fallback), whole(brief))
+    found = kept(propose, ledger.results)(at, whole(checks), whole(proposer), whole(fallback), whole(brief))
     if isinstance(found, Nothing):  # not stored: a resumed campaign may find a proposal or get an answer
         (ledger.results / f"{at}/propose").unlink(missing_ok=True)
         _left_at(place).unlink()

@@ -1,4 +1,4 @@
-"""The folder that a coding agent works in: what is laid out there, and what is taken of what it leaves.
+"""The folder that a coding agent works in: its files before, and the result that is read from it.
 
     train.py ...     the champion's editable files: what the agent may change
     params.json      the champion's values of the search space: what it may change, too
@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tasks.editing.edits import FILE_LIMIT, git_environment
-from tasks.llm.telling import start
+from tasks.llm.prompt_parts import start
 from tasks.proposing.brief import Brief
 from tasks.proposing.duplicates import categories
 from tasks.system.redact import Scrubber, capped, clean
@@ -45,15 +45,15 @@ GIT = (
 
 
 class Spoiled(Exception):
-    """What an agent left cannot be taken; the message says why."""
+    """An agent's result cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class LeftBehind:
-    """What an agent left, and what it had to say."""
+    """An agent's result."""
 
     params: Params
-    """What its params.json says, checked for nothing but that these are plain values."""
+    """The values of its params.json, checked only to be plain values."""
     files: dict[str, str]
     """The whole texts of the editable files that it changed."""
     rationale: str
@@ -87,7 +87,7 @@ def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, bytes]:
 
 
 def read_back(folder: Path, handed: Mapping[str, bytes], editable: Sequence[str]) -> LeftBehind:
-    """What can be taken of what an agent left, once nothing of it runs any more.
+    """The result that an agent left, read after all of its processes have ended.
 
     Raises:
         Spoiled: it changed what it may not, or made a file into something else than a plain text.
@@ -163,7 +163,7 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
 
 
 def _said(text: str, lines: int) -> str:
-    """What others said, safe to show: the first lines, shortened."""
+    """Foreign text, safe to show: the first lines, shortened."""
     every = clean(text)
     more = [f"[{len(every) - lines} more lines]"] if len(every) > lines else []
     return "\n".join([*(capped(line, WIDTH) for line in every[:lines]), *more])

@@ -1,8 +1,7 @@
-"""Run a coding agent: without walls, since it needs the network and its own login, but watched like any program.
+"""Run a coding agent: without a sandbox, since it needs the network and its own login, but supervised like any program.
 
-It is a session of its own below a keeper (tasks/sandbox/supervisor.py): it cannot outlive its engine, and when its
-time is
-up, or it ends, the last of its processes goes too, however it has detached itself. Its standard input is closed.
+It is a session of its own below a supervisor (tasks/sandbox/supervisor.py): it cannot outlive its engine, and at its
+end or time limit all of its processes are killed, detached ones too. Its standard input is closed.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ except OSError as wrong:
 
 @dataclass(frozen=True)
 class Ended:
-    """How an agent ended, and what it had printed."""
+    """The end of an agent, and its output."""
 
     failure: str
-    """Why it is none that did its work, in words; empty when it ended with status 0."""
+    """The reason of a failure; empty when it ended with status 0."""
     printed: str
     """The end of its standard output, without the engine's secrets."""
 
@@ -97,7 +96,7 @@ def _hand_over(program: Program, variables: Mapping[str, str]) -> None:
 
 
 def _listen(program: Program, heard: bytes) -> bytes:
-    """What it has printed on its standard output, as far as it is kept."""
+    """The kept end of its standard output."""
     pipe = program.process.stdout
     assert pipe is not None
     os.set_blocking(pipe.fileno(), False)

@@ -17,12 +17,12 @@ EVERYBODYS = (
 )
 """Variables that every agent is handed, as far as they are set: how to find programs, its own login and the network."""
 PROMPT, MODEL = "{prompt}", "{model}"
-"""Arguments of a command of one's own that are replaced, where they stand as a whole argument."""
+"""Placeholders in a user's command; each must be a whole argument."""
 
 
 @dataclass(frozen=True)
 class AgentReport:
-    """What an agent told of itself at its end."""
+    """An agent's own report at its end."""
 
     message: str
     """Its last words."""
@@ -38,13 +38,13 @@ class Setting:
     argv: tuple[str, ...]
     """Up to the prompt, and after it; see `PROMPT`."""
     model_option: tuple[str, ...] = ()
-    """What names the model, after all the rest."""
+    """The arguments that name the model, last on the command line."""
     variables: tuple[str, ...] = ()
     """Its own: key, address, where its settings are."""
     hear: Callable[[str], AgentReport] = lambda printed: AgentReport(printed.strip(), Usage(1, usd=None))
     """Its last words, from all that it printed on its standard output."""
     remedy: str = ""
-    """How it is installed."""
+    """The command that installs it."""
 
     def command(self, prompt: str, model: str) -> list[str]:
         """The whole command line."""
@@ -54,7 +54,7 @@ class Setting:
 
 
 def own(argv: Sequence[str]) -> Setting:
-    """A command of one's own: what it prints at its end is its message, and what it costs is not known."""
+    """A user's command: its last output is its message, and its cost is unknown."""
     return Setting(tuple(argv))
 
 

@@ -1,7 +1,7 @@
-"""A code edit of a trial's program: a unified diff, applied wholly or not at all, and only where it may be.
+"""Code edits of a trial's program: unified diffs of editable files, applied whole or not at all.
 
-It is applied by git to copies of the files it names, in a folder that holds nothing else. What counts is what git
-made of them, not what the diff says of itself; when all of it passes, it is written back into the workspace.
+git applies a diff to copies of the files in an empty folder. The resulting files are checked, not the diff's own
+headers; when all checks pass, they are written into the workspace.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ EDIT_LIMIT = 256 * 2**10
 FILE_LIMIT = 2**20
 GIT = ("git", "apply", "--recount", "--ignore-whitespace", "-C1")
 NEW_FILE = re.compile(r" create (mode 100644 |(?!mode \d{6} ))")
-"""The one line of `git apply --summary` that is welcome; others tell of modes, links, removals, renames, copies."""
+"""The only accepted line of `git apply --summary`: the others are modes, links, removals, renames and copies."""
 PLAIN = re.compile(r" (create|delete) mode 100644 ")
-"""All that a diff between texts may do besides changing them, in the same summary."""
+"""The accepted lines of that summary for a diff between texts."""
 DIFF = (
     *("git", "-c", f"core.attributesFile={os.devnull}", "diff", "--no-index", "--no-color", "--no-ext-diff"),
     *("--no-textconv", "--no-renames", "--text", "--no-prefix", "a", "b"),
@@ -39,7 +39,7 @@ BINARY = re.compile(r"^(GIT binary patch|Binary files .* differ)\r?$", re.MULTIL
 
 
 class EditFailed(Exception):
-    """A code edit does not apply, or does what it must not; the message says what, where and why."""
+    """A code edit does not apply or is not allowed; the message says what, where and why."""
 
 
 def apply_edit(workspace: Path, edit: str, environment: Environment) -> None:
@@ -60,7 +60,7 @@ def apply_edit(workspace: Path, edit: str, environment: Environment) -> None:
 
 
 def _readable(edit: str) -> bytes:
-    """The diff as git gets it, if it is one that a person could have read."""
+    """The diff for git, if it is text of an allowed size."""
     text = edit if edit.endswith("\n") else edit + "\n"
     try:
         size = len(text.encode())
@@ -115,7 +115,7 @@ def _touched(diff: bytes, environment: Environment, scratch: Path) -> list[str]:
 
 
 def _place(workspace: Path, name: str) -> Path:
-    """Where an editable file lies, or will lie: in the workspace, and not by way of a link."""
+    """The path of an editable file in the workspace; no link may lead to it."""
     parts = PurePosixPath(name).parts
     if name.startswith("/") or ".." in parts or any(part.lower() == ".git" for part in parts):
         raise EditFailed(f"the edit touches {name!r}, which is not a place for a program's file")
@@ -135,7 +135,7 @@ def _is_executable(path: Path) -> bool:
 
 
 def _content(path: Path, name: str, original: Path) -> bytes:
-    """What git has written, if it is a text and nothing but its text has changed."""
+    """The file that git has written, if it is text and only its text has changed."""
     executable = original.exists() and _is_executable(original)
     if path.is_symlink() or not path.is_file() or _is_executable(path) != executable:
         raise EditFailed(f"the edit changes what kind of file {name!r} is: it may change text, nothing else")
@@ -152,7 +152,7 @@ def _content(path: Path, name: str, original: Path) -> bytes:
 
 
 def _check_python(workspace: Path, changed: Mapping[str, bytes], environment: Environment) -> None:
-    """What is changed parses, and the program still makes its required calls and fixes no seed that it did not."""
+    """Check that changed files parse, that required calls are still there, and that no further seed is fixed."""
     after = {name: content.decode() for name, content in changed.items() if name.endswith(".py")}
     try:
         for name, source in after.items():
@@ -188,7 +188,7 @@ def _check_encoding(name: str, source: str) -> None:
 
 
 def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What makes some texts, by name, into others, as git writes it; empty if nothing differs.
+    """The diff between two sets of texts, by name, as git writes it; empty if nothing differs.
 
     Raises:
         EditFailed: a text is not UTF-8, or a name is no place for a file.
@@ -201,8 +201,7 @@ def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
             (Path(scratch) / side).mkdir()
             _lay_out(Path(scratch) / side, {name: texts[name] for name in names if name in texts})
         shown = _git([*DIFF], Path(scratch), b"", differ=1)
-    # What a line of a text is, begins with a blank, a plus or a minus: these are git's own. Of an added file, git
-    # names the new side twice, and of a removed one the old.
+    # git names the new side of an added file twice, and the old side of a removed one.
     lines = (line for line in shown.split("\n") if not line.startswith("index "))
     return "\n".join(_two_sides(line) if line.startswith("diff --git ") else line for line in lines)
 
@@ -253,7 +252,7 @@ def _two_sides(head: str) -> str:
 
 
 def _git(command: list[str], folder: Path, diff: bytes, differ: int = 0) -> str:
-    """What git says; `differ`: with which exit status it says that files differ."""
+    """The output of git; `differ`: the exit status by which it says that files differ."""
     # The ceiling keeps git from taking a repository around the folder for the one to patch.
     alone = git_environment(
         GIT_ATTR_NOSYSTEM="1", GIT_CEILING_DIRECTORIES=str(folder.absolute().parent), LC_ALL="C"
@@ -266,9 +265,9 @@ def _git(command: list[str], folder: Path, diff: bytes, differ: int = 0) -> str:
 
 
 def git_environment(**more: str) -> dict[str, str]:
-    """What git may see: neither the user's configuration, nor a repository that a hook above us speaks of."""
+    """The environment of git: without the user's configuration, and without a hook's repository."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
-    # A home on a mounted volume may belong to another user; what is in it is ours all the same.
+    # A home on a mounted volume may belong to another user, which git would refuse.
     trusted = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
     return kept | alone | trusted | more

@@ -58,7 +58,7 @@ def _all(files: Mapping[str, str]) -> Iterator[Site]:
             yield Site(name, node.lineno, ast.unparse(node))
 
 
-def _nodes(tree: ast.AST) -> Iterator[ast.expr | ast.stmt]:
+def _nodes(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
     names = _fixed_names(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _call_fixes(node, names):

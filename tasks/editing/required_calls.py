@@ -1,8 +1,7 @@
 """Calls that an edited program must still contain, such as `optimizer.step`.
 
 A check for honest mistakes: it finds an edit that drops the learning step. It does not follow control flow, so a call
-in dead code counts. What holds against deception is the sandbox, the judge and the control run of the untrained
-program.
+in dead code counts. Against deception stand the sandbox, the judge and the control run of the untrained program.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The forms in which a language model may write an edit. One file each.
+"""The formats in which a language model may write an edit. One file each.
 
-What comes of an answer is whole new texts of the files that change, or the reason why there is none. Nothing is
-changed by halves, and nothing is put where it is not known to belong: a model that is told why can repair its answer,
-and nobody can repair a change that went unnoticed into the wrong place.
+An answer gives the whole new texts of the files that change, or the reason of a refusal. An edit applies whole or not
+at all, and only where its place is certain: a model can repair a refused answer, but an edit in the wrong place goes
+unnoticed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = ["FORMS", "Form", "NoEdit", "changed"]
 
 
 def changed(text: str, files: Mapping[str, str], editable: Sequence[str], form: Form) -> dict[str, str]:
-    """What an answer makes of the files: the whole new text of each that changes, by name.
+    """The whole new text of each file that an answer changes, by name.
 
     Args:
-        text: The answer, with whatever is said around the edit.
+        text: The answer, prose around the edit included.
         files: The texts of the editable files that there are.
         editable: The files that may be changed or added.
-        form: How the answer is written; `any` goes by what is in it.
+        form: The format; `any` recognises it.
 
     Raises:
         NoEdit: there is no such edit in it, it does not apply to one place only, it touches another file, it leaves
@@ -47,7 +47,7 @@ def changed(text: str, files: Mapping[str, str], editable: Sequence[str], form: 
 
 
 def _form(text: str) -> str:
-    """Which form an answer has."""
+    """The format of an answer."""
     lines = text.split("\n")
     if any(search_replace.OPEN.match(line) for line in lines):
         return "search_replace"
@@ -61,7 +61,7 @@ def _form(text: str) -> str:
 
 
 def _check(name: str, after: str, editable: Sequence[str]) -> None:
-    """The last word on what an answer makes, whatever form it came in."""
+    """The checks of a new text, whatever its format."""
     if name not in editable:
         raise NoEdit(not_editable(name, editable))
     if "\0" in after or after.encode(errors="replace").decode() != after:

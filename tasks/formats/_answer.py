@@ -1,4 +1,4 @@
-"""What the forms of an edit share: lines, fences, the names of files, and the reason why an answer is no edit."""
+"""Shared parts of the formats: lines, fences, names of files, and the exception for an answer without an edit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FENCE = re.compile(r"^(`{3,}|~{3,})([^`]*)$")
 FILE = re.compile(
     r"(?<![\w/])(?:[\w-]|\.{0,2}/)[\w./-]*\.(?:py|pyi|md|txt|toml|json|ya?ml|cfg|ini|sh|c|cpp|h|rs)\b"
 )
-"""What looks like the name of a file, in a sentence."""
+"""A file name in a sentence."""
 PATH = re.compile(r"[\w./~-]*/[\w./~-]*")
 DECORATION = " \t\r#*`\"'<>()[]:|"
 LABEL = re.compile(r"^(?:file(?: ?name)?|path|new file|title)\s*[:=]\s*", re.IGNORECASE)
@@ -37,13 +37,13 @@ LEFT_OUT = re.compile(
     rf"|{COMMENT}(?:the )?(?:rest|remainder)\b.*{STAYS}",
     re.IGNORECASE,
 )
-"""A line that stands for others that were not written out."""
+"""A line that stands for omitted ones."""
 BARE_DOTS = re.compile(rf"^(\s*){DOTS}\s*$")
 HEADER = re.compile(r"^\s*(?:async def|def|class)\b.*:\s*(?:#.*)?$")
 
 
 class NoEdit(Exception):
-    """An answer is no edit that can be applied. The reason is written for who gave the answer: enough to repair it by.
+    """An answer holds no edit that can be applied. The reason has enough for a model to repair the answer.
 
     Its first line is a sentence; lines of a file may follow, quoted.
     """
@@ -89,7 +89,7 @@ class Fence:
     line: int
     """Of its opening, from 1."""
     info: str
-    """What stands behind the opening fence."""
+    """The text after the opening fence."""
     above: str
     """The last line before it that is not blank, outside of any other fence."""
     body: tuple[str, ...]
@@ -123,7 +123,7 @@ def fences(answer: str) -> list[Fence]:
 
 
 def plain(line: str) -> str:
-    """What a line says without the marks of Markdown around it: `### **train.py**:` says train.py."""
+    """A line without Markdown around it: train.py of `### **train.py**:`."""
     said = LABEL.sub("", line[:LOOKED_AT].strip(DECORATION))
     return said.strip(DECORATION).removeprefix("./")
 
@@ -162,7 +162,7 @@ def is_place(name: str) -> bool:
 
 
 def left_out(lines: Sequence[str], known: Iterable[str]) -> str | None:
-    """The first line that stands for others that were not written, and was not in the file (`known`) before."""
+    """The first line that stands for omitted ones and was not in the file (`known`) before."""
     before = {line.strip() for line in known}
     for number, line in enumerate(lines):
         dots = BARE_DOTS.match(line)
@@ -177,10 +177,10 @@ def left_out(lines: Sequence[str], known: Iterable[str]) -> str | None:
 
 
 def complete(lines: Sequence[str], known: Iterable[str], where: str) -> None:
-    """Refuse new lines that leave some out.
+    """Refuse new lines that omit some.
 
     Raises:
-        NoEdit: with the line that stands for them.
+        NoEdit: with the line that stands for the omitted ones.
     """
     gap = left_out(lines, known)
     if gap is not None:

@@ -1,4 +1,4 @@
-"""Reading unified diffs as language models write them: what is said, by file and hunk, and nothing made up."""
+"""A parser of unified diffs as language models write them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tasks.system.redact import capped
 
 NUMBERED = re.compile(r"^@@\s*-(\d{1,9})(?:,(\d{1,9}))?\s+\+(\d{1,9})(?:,(\d{1,9}))?\s*@@(.*)$")
 ENDS_FENCED = re.compile(r"^(```|@@|diff |index |Index: |new file mode )")
-"""What ends a hunk in a fenced block; any other line without a sign is a context line that has lost its blank."""
+"""Lines that end a hunk in a fenced block; any other line without a sign is a context line without its blank."""
 BEGIN = re.compile(r"^@@+[ .\d,+-]*(?:@@)?(.*)$")
 GIT_HEAD = "diff --git "
 FORBIDDEN = re.compile(
@@ -36,9 +36,9 @@ class Hunk:
     start: int | None = None
     """In the file, from 1, if it is stated along with counts that are right, or too large by the lines that `lacks`."""
     lacks: int = 0
-    """How many more lines than it has it says that it has, on both sides."""
+    """Lines that its header counts but it does not have, on both sides."""
     heading: str = ""
-    """What stands behind the numbers: git puts the function there."""
+    """The text after the numbers: git puts the function there."""
     old_ended: bool = True
     new_ended: bool = True
     """Whether each side's last line has a newline; False where the hunk says that it has none."""
@@ -55,7 +55,7 @@ class FileDiff:
 
 @dataclass
 class Reader:
-    """Where in the lines of a diff the reading has come to."""
+    """The state of reading a diff."""
 
     lines: Sequence[str]
     fenced: bool

@@ -1,6 +1,6 @@
-"""Where in a file a change belongs: the one place at which all its old lines stand, or none.
+"""The place of a change in a file: the only one at which all its old lines match, or none.
 
-A change in the wrong place is worse than one that is refused, for nobody hears of it. So every old line has to be
+A change in the wrong place is worse than a refused one, since it goes unnoticed. So every old line has to be
 there, and at one place only. What is forgiven is what cannot lead elsewhere.
 """
 
@@ -82,7 +82,7 @@ def _starts(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
 
 
 def _new(text: GitText, change: Change, at: Sequence[int], as_is: bool) -> tuple[str, ...]:
-    """What stands there afterwards; `at`: where each old line was found. What stays is the file's own line."""
+    """The lines after the change; `at`: where each old line was found. Context lines are the file's own."""
     found, its = list[str](), iter(at)
     for line in change:
         if line.kind == "+":
@@ -167,7 +167,7 @@ def _indent(line: str) -> str:
 
 
 def _move(stated: Sequence[str], there: Sequence[str]) -> Callable[[str], str | None] | None:
-    """What makes every stated indentation into the one that is there; None when no one thing does."""
+    """The one shift that turns every stated indentation into the file's; None without one."""
     pairs = {
         (_indent(ours), _indent(theirs))
         for ours, theirs in zip(stated, there, strict=True)
@@ -198,7 +198,7 @@ def _blanks(width: int, indent: str) -> str:
 
 
 def closest(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
-    """Where the file is most like these lines; None where it is not like them at all."""
+    """The line from which the file is most like these lines; None where nothing is."""
     ours = Counter(line.strip() for line in wanted if line.strip())
     if not ours or not lines:
         return None

@@ -29,9 +29,9 @@ from tasks.formats.search_replace import nearest, put, several
 __all__ = ["is_diff", "read"]
 
 READINGS = (_places.exact, _places.trailing, _places.gapped, _places.shifted)
-"""How a hunk may be found: the first that finds anything decides."""
+"""The ways to find a hunk's place: the first with any match decides."""
 FUNCTION = re.compile(r"[A-Za-z_$]")
-"""How a line begins that git puts behind the numbers of a hunk below it."""
+"""The beginning of a line that git repeats in the heading of the hunk below."""
 
 
 def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
@@ -104,7 +104,7 @@ def _where(hunk: Hunk, name: str) -> str:
 
 
 def _found(text: GitText, hunk: Hunk, where: str) -> list[Replacement]:
-    """Where a hunk may belong, by its old lines alone."""
+    """The places where a hunk's old lines match."""
     wanted = _places.old(hunk.change)
     if not any(line.strip() for line in wanted) and len(text.lines) > len(wanted):
         raise NoEdit(f"{where} has no line of the file to be found by: add some before and after the change")

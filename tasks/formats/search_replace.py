@@ -1,4 +1,4 @@
-"""Blocks that say what to search in a file, and what to put there instead.
+"""Search and replace blocks.
 
     train.py
     <<<<<<< SEARCH
@@ -28,12 +28,12 @@ SHOWN_PLACES = 8
 SHOWN_LINES = 12
 """Of a file, in a reason."""
 READINGS = (_places.exact, _places.trailing, _places.shifted)
-"""How a block may be found: the first that finds anything decides."""
+"""The ways to find a block's place: the first with any match decides."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """What to search, and what to put there."""
+    """Lines to search, and their replacement."""
 
     name: str
     search: tuple[str, ...]
@@ -83,7 +83,7 @@ def blocks(answer: str, editable: Sequence[str]) -> list[Block]:
 
 
 def _markers(lines: Sequence[str], start: int, length: int, number: int) -> tuple[int, int]:
-    """Where the middle and the end of a block are that begins at `start`."""
+    """The lines of the middle and the end of the block that begins at `start`."""
     middles = list[int]()
     for at in range(start + 1, len(lines)):
         line = lines[at].rstrip()
@@ -165,7 +165,7 @@ def several(places: Sequence[Replacement]) -> str:
 
 
 def nearest(text: GitText, wanted: Sequence[str]) -> str:
-    """What a reason says of lines that are not in the file: the lines that are most like them."""
+    """For a reason: the lines of the file that are most like lines it does not have."""
     if not text.lines:
         return ": the file is empty"
     at = _places.closest(text.lines, wanted)

@@ -27,7 +27,7 @@ from tasks.formats._answer import (
 )
 
 LANGUAGES: Mapping[str, frozenset[str]] = {".py": frozenset({"", "py", "python", "python3"})}
-"""What may stand behind the fence of a block without a name, by the suffix of a file; elsewhere anything."""
+"""Languages of a fence without a file name, by the suffix of the file; for other suffixes any."""
 KEY = re.compile(r"\b(?:title|file|filename|path|name)=")
 
 

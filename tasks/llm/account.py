@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from environments.plugins import Refused, explain
-from tasks.llm import library
+from tasks.llm import litellm_client
 from tasks.system import redact
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DEFAULT_BLOCK = "nightshift"
 NO_KEY = "none"
-"""Sent where an endpoint of one's own needs no key: the client does not go without one."""
+"""The key for an endpoint that needs none: the client requires one."""
 PROBE_SECONDS = 10.0
 OPENAI_LIKE = (
     "openai",
@@ -46,7 +46,7 @@ class Account(BaseModel):
     base_url: str | None = None
     """An endpoint other than the provider's own."""
     key: SecretStr | None = None
-    """None: what the provider's usual variable holds; with `base_url`: no key."""
+    """None: the provider's usual variable; with `base_url`: no key."""
     temperature: float | None = None
     max_output_tokens: int = Field(default=8192, ge=1)
     """Of one answer."""
@@ -66,21 +66,21 @@ class Account(BaseModel):
 
     @property
     def provider(self) -> str | None:
-        return library.provider(self.model)
+        return litellm_client.provider(self.model)
 
     def usd(self, input_tokens: int, output_tokens: int) -> float | None:
-        """What so many tokens cost, by the stated prices or else the provider's; None when that is unknown.
+        """The price of so many tokens in USD, by the stated prices or else the provider's; None when unknown.
 
-        What an endpoint of one's own takes is not known from the provider's price list.
+        The provider's price list does not hold for another endpoint.
         """
         given, got = self.usd_per_million_input, self.usd_per_million_output
         if given is not None and got is not None:
             return (input_tokens * given + output_tokens * got) / 1e6
-        return None if self.base_url else library.price(self.model, input_tokens, output_tokens)
+        return None if self.base_url else litellm_client.price(self.model, input_tokens, output_tokens)
 
 
 class ModelOptions(BaseModel):
-    """What a proposer's options say of the model that it asks. What is not said comes from a saved LLM block."""
+    """A proposer's options for its model. Missing ones come from a saved LLM block."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -166,21 +166,21 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
 
 
 def full_name(model: str, prefix: str | None, base_url: str | None) -> str:
-    """LiteLLM's name of a model: with its provider, which at an endpoint of one's own is `openai` if it has none."""
+    """LiteLLM's name of a model, with its provider; at a stated endpoint the default provider is `openai`."""
     model = model.strip()
     if prefix:
         return model if model.startswith(f"{prefix}/") else f"{prefix}/{model}"
     first, slash, _ = model.partition("/")
-    if base_url and not (slash and library.is_provider(first)):
+    if base_url and not (slash and litellm_client.is_provider(first)):
         return f"openai/{model}"
     return model
 
 
 def check(account: Account) -> None:
-    """Ask, without buying anything, whether the model can be asked: its provider, the key, the endpoint, the limits.
+    """Check, without buying anything, that the model can be asked: provider, key, endpoint, limits.
 
     Raises:
-        Refused: what is missing, and the remedy.
+        Refused: something is missing; the message says the remedy.
     """
     provider = account.provider
     if provider is None:
@@ -190,7 +190,7 @@ def check(account: Account) -> None:
         )
     if where := account.base_url or _local(provider):
         _probe(account, where, lists_models=provider in OPENAI_LIKE)
-    elif account.key is None and (missing := library.missing_keys(account.model)):
+    elif account.key is None and (missing := litellm_client.missing_keys(account.model)):
         raise Refused(
             f"model {account.model!r} needs a key, and {' or '.join(missing)} is not set: set it, or name the "
             "variable that holds the key with key_variable"
@@ -218,7 +218,7 @@ def _check_limits(account: Account) -> None:
 
 
 def _from_block(block: LLM, stated: ModelOptions) -> dict[str, Any]:
-    """What a block says of an account, as far as it holds for the model that is asked."""
+    """The fields of a block that hold for the model that is asked."""
     said = _said(block, Account.model_fields)
     theirs = {full_name(one, block.provider, block.base_url) for one in block.models} | set(block.models)
     elsewhere = stated.base_url not in (None, block.base_url)

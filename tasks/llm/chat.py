@@ -1,6 +1,6 @@
-"""Ask a language model: with patience, within the limits, and leaving a trace.
+"""Requests to a language model, with retries, spending limits and a trace.
 
-This is the one place where a request is tried again; the libraries below are told not to. Every try counts.
+Retries happen here alone; the libraries below are told not to. Every try counts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tasks.llm import library, request, trace
+from tasks.llm import litellm_client, request, trace
 from tasks.llm.account import Account
 from tasks.llm.request import Completion, Fault, Message
 from tasks.llm.trace import Answer, Attempt, RecordedRequest
@@ -24,19 +24,19 @@ __all__ = ["PATIENCE", "Answer", "Message", "Patience", "ask"]
 
 @dataclass(frozen=True)
 class Patience:
-    """How often to try again, and how long to wait before."""
+    """Retries: how often, and after which pauses."""
 
     pauses: tuple[float, ...] = (1.0, 4.0, 15.0)
     """Seconds before the second try, the third ...; after the last there is no other."""
     longest: float = 120.0
     """Seconds that an endpoint may ask us to wait; beyond them we do not."""
     empty: int = 1
-    """How often to ask again when the answer is empty."""
+    """Retries after an empty answer."""
 
 
 PATIENCE = Patience()
 NO_TIME = 0.05
-"""Seconds: with less than these left no other try is thought of."""
+"""Seconds that must be left for another try."""
 
 
 def ask(
@@ -48,10 +48,10 @@ def ask(
     bought: Usage = NOTHING_BOUGHT,
     patience: Patience | None = None,
 ) -> Answer:
-    """What the model says to these messages.
+    """The model's answer to these messages.
 
     An answer that was cut at the limit of output tokens is an answer, with `finish == "length"`. One that this trial
-    has had already (the same request at `brief.desk`, under the same seed and after as many refusals) is not bought
+    has had already (the same request at `brief.traces`, under the same seed and after as many refusals) is not bought
     again: the same brief gives the same answer.
 
     The limits hold before each try, for the largest answer that it may bring. Those of the account are compared with
@@ -68,16 +68,16 @@ def ask(
         KeyboardInterrupt: this process is asked to end.
     """
     asked = trace.asked(account, tuple(messages), schema, brief)
-    if known := trace.answered(brief.desk, asked):
+    if known := trace.answered(brief.traces, asked):
         return known
-    library.litellm()  # what loading it takes is not the model's time
+    litellm_client.litellm()  # what loading it takes is not the model's time
     talk = _Talk(account, asked, brief, bought, patience or PATIENCE)
     try:
         answer = talk.run()
     except Unavailable as why:
-        trace.keep(brief.desk, asked, tuple(talk.attempts), None, str(why), why.usage)
+        trace.keep(brief.traces, asked, tuple(talk.attempts), None, str(why), why.usage)
         raise
-    trace.keep(brief.desk, asked, tuple(talk.attempts), answer, "", answer.usage)
+    trace.keep(brief.traces, asked, tuple(talk.attempts), answer, "", answer.usage)
     return answer
 
 
@@ -149,7 +149,7 @@ class _Talk:
         return Unavailable(f"{self._account.model}{where}{often}: {reason}", self.usage)
 
     def _afford(self) -> None:
-        """See that no limit would be passed even if the next answer is as long as it may be."""
+        """Check that no limit would be passed by the longest possible answer."""
         account, left = self._account, self._brief.left
         if {account.max_usd, account.max_tokens, left.usd, left.tokens} == {None}:
             return
@@ -181,7 +181,7 @@ def _passed(name: str, limit: str, spent: str, most: str) -> str:
 
 
 def _lacking(said: Completion, account: Account) -> str:
-    """What is wrong with an answer; empty when nothing is."""
+    """The fault of an answer; empty without one."""
     if said.refusal:
         return f"refused: {said.refusal}"
     if said.text.strip():

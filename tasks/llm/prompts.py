@@ -1,10 +1,10 @@
-"""Prompts: Markdown files with places for values. An environment's own stand before ours.
+"""Prompts: Markdown files as Jinja templates. An environment's own replace ours.
 
-Ours lie beside this file, in `prompts/`. A file of the same name in the environment's `prompts/` takes its place, in
-the whole or in one part, since they include each other. They are Jinja templates of these values:
+Ours lie beside this file, in `prompts/`. A file of the same name in the environment's `prompts/` replaces it; since
+prompts include each other, that may be one part alone. Their values:
 
     problem   what is to be improved (tasks.proposers.Problem)
-    told      the campaign in words (tasks.llm.telling.Told)
+    told      the campaign in words (tasks.llm.prompt_parts.Told)
     count     how many proposals are asked for
     form      how an edit is to be written
     reason    why the last answer cannot be tried, quoted
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 OURS = Path(__file__).parent / "prompts"
 VALUES = frozenset({"problem", "told", "count", "form", "reason"})
-"""What a prompt may name."""
+"""The values of a prompt."""
 
 
 def render(name: str, folder: Path | None, **values: object) -> str:
@@ -87,7 +87,7 @@ def _environment(folder: Path | None) -> jinja2.Environment:
 
 
 def _fault(file: str, folder: Path | None, wrong: Exception) -> Refused:
-    """What is wrong with a prompt, in one line; the file that holds it need not be the one that was asked for."""
+    """The fault of a prompt in one line; it may lie in an included file."""
     where = str(folder / file) if folder and (folder / file).is_file() else file
     # A fault in a part is told with the part's own place.
     stated, line = getattr(wrong, "filename", None), getattr(wrong, "lineno", None)

@@ -1,6 +1,6 @@
-"""Quotes: what programs printed, and models and people said, as it may stand in a prompt.
+"""Quotes of foreign text in a prompt: the output of programs, the words of models and people.
 
-Marked line by line as data (tasks.system.redact.quote), without secrets or anything hidden, and capped.
+Marked line by line as data (tasks.system.redact.quote), without secrets or hidden characters, and capped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ WIDTH = 200
 
 
 def data(text: str, lines: int, width: int = WIDTH) -> str:
-    """What others said, quoted and capped: the first line, which says most, and the last ones."""
+    """Foreign text, quoted and capped: the first line, which says most, and the last ones."""
     every = clean(text)
     left_out = len(every) - lines
     if left_out > 0:
@@ -24,11 +24,11 @@ def data(text: str, lines: int, width: int = WIDTH) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """What others said as a single line, without anything hidden, of at most so many characters and a note."""
+    """Foreign text as a single line without hidden characters, of at most `most` characters and a note."""
     return capped(" ".join(" ".join(clean(text)).split()), most)
 
 
 def listed(lines: Iterable[str]) -> str:
-    """Lines that hold what others said, as one quote; empty without any."""
+    """Lines of foreign text as one quote; empty without any."""
     kept = [one_line(line, 2 * WIDTH) for line in lines]
     return quote("\n".join(kept), 3 * WIDTH, len(kept)) if kept else ""

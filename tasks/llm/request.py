@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tasks.llm import library
+from tasks.llm import litellm_client
 from tasks.llm.account import NO_KEY, Account
 from tasks.system import redact
 from tasks.trial import Usage
@@ -26,7 +26,7 @@ PERMANENT = {
     422: "bad request",
 }
 UNKNOWN_FORMAT = (400, 422)
-"""How endpoints answer that do not know response_format."""
+"""Statuses of endpoints that do not know response_format."""
 SHOWN = 300
 """Characters of an endpoint's own words in a reason."""
 
@@ -41,20 +41,20 @@ class Message:
 
 @dataclass(frozen=True)
 class Completion:
-    """What came back: a text, or a refusal in its place."""
+    """A reply: a text, or a refusal in its place."""
 
     text: str
     finish: str
-    """Why it ended: `stop`, `length` at the limit of output tokens, or what else the provider says."""
+    """The reason of its end: `stop`, `length` at the limit of output tokens, or another of the provider's."""
     refusal: str
     usage: Usage
     model: str
-    """What the provider calls the model that answered."""
+    """The provider's name of the model that answered."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """Why nothing came back."""
+    """A request without a reply."""
 
     reason: str
     usage: Usage
@@ -74,9 +74,9 @@ def send(
     Raises:
         KeyboardInterrupt: this process is asked to end.
     """
-    litellm = library.litellm()
+    litellm = litellm_client.litellm()
     try:
-        reply = library.completed(
+        reply = litellm_client.completed(
             litellm.acompletion(
                 **_arguments(account, messages),
                 **({"response_format": _format(schema)} if schema is not None else {}),
@@ -97,7 +97,7 @@ def send(
 
 def tokens(account: Account, messages: tuple[Message, ...]) -> int:
     """About how many tokens the messages have."""
-    return library.count(account.model, [asdict(message) for message in messages])
+    return litellm_client.count(account.model, [asdict(message) for message in messages])
 
 
 def _arguments(account: Account, messages: tuple[Message, ...]) -> dict[str, Any]:
@@ -114,8 +114,10 @@ def _arguments(account: Account, messages: tuple[Message, ...]) -> dict[str, Any
 
 
 def supports_schema(account: Account) -> bool:
-    """Whether to send a schema: an endpoint of one's own is asked, of the others LiteLLM knows it."""
-    return account.base_url is not None or bool(library.litellm().supports_response_schema(account.model))
+    """Whether to send a schema: always to a stated endpoint, else where LiteLLM says so."""
+    return account.base_url is not None or bool(
+        litellm_client.litellm().supports_response_schema(account.model)
+    )
 
 
 def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -141,12 +143,12 @@ def _usage(account: Account, messages: tuple[Message, ...], reply: Any, text: st
     given = max(said.prompt_tokens or 0, 0) if said else 0  # an endpoint may say anything
     got = max(said.completion_tokens or 0, 0) if said else 0
     if not given and not got:
-        given, got = tokens(account, messages), library.count(account.model, text)
+        given, got = tokens(account, messages), litellm_client.count(account.model, text)
     return Usage(1, given, got, account.usd(given, got))
 
 
 def _unfinished(account: Account, messages: tuple[Message, ...], seconds: float) -> Fault:
-    """Cut off. What was read is paid for all the same, and how much was written by then nobody says."""
+    """The fault of a request that was cut off. Its input is paid for; how much was written is unknown."""
     given = tokens(account, messages)
     usage = Usage(1, given, 0, account.usd(given, 0))
     return Fault(f"timeout: no answer within {seconds:.3g} s", usage, again=True)

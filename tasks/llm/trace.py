@@ -1,4 +1,4 @@
-"""What was asked and answered, kept beside the trial as `asked/01.json`, `02.json` ...: scrubbed, in their order.
+"""Traces of requests and answers, beside the trial as `asked/01.json`, `02.json` ...: without secrets, in their order.
 
 An answer is read again when the very same request comes once more, as after a kill, so it is not paid for twice.
 """
@@ -36,7 +36,7 @@ class RecordedRequest:
     temperature: float | None
     max_output_tokens: int
     turn: int
-    """How many suggestions for this trial were turned down before."""
+    """The number of refused suggestions for this trial."""
     seed: int
     """The brief's: under another one the same messages are asked anew, for an answer of its own."""
 
@@ -56,12 +56,12 @@ class Attempt:
     error: str = ""
     """Empty when it was answered."""
     model: str = ""
-    """What the provider calls the model that answered."""
+    """The provider's name of the model that answered."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a language model said."""
+    """The answer of a language model."""
 
     text: str
     usage: Usage
@@ -69,7 +69,7 @@ class Answer:
     model: str
     """The account's."""
     finish: str
-    """Why it ended; `length`: at the limit of output tokens, and the rest is missing."""
+    """The reason of its end; `length`: cut off at the limit of output tokens."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Trace:
     whole: bool
     """Whether the answer stands here as it came: it does not where a secret was taken out."""
     error: str
-    """Why there is no answer; empty when there is one."""
+    """The reason of a missing answer; empty when there is one."""
     usage: Usage
     seconds: float
 
@@ -99,10 +99,10 @@ def asked(
     return RecordedRequest(*where, messages, schema, account.temperature, limit, turn, brief.seed)
 
 
-def answered(desk: Path | None, request: RecordedRequest) -> Answer | None:
-    """The answer that this request has had at this desk; None when it has had none."""
+def answered(folder: Path | None, request: RecordedRequest) -> Answer | None:
+    """The answer that this request has had at this folder; None when it has had none."""
     digest = request.digest
-    for path in sorted((desk / FOLDER).glob("*.json")) if desk else ():
+    for path in sorted((folder / FOLDER).glob("*.json")) if folder else ():
         trace = TRACE.validate_json(path.read_bytes())
         if trace.digest == digest and trace.answer is not None and trace.whole:
             return trace.answer
@@ -110,7 +110,7 @@ def answered(desk: Path | None, request: RecordedRequest) -> Answer | None:
 
 
 def keep(
-    desk: Path | None,
+    folder: Path | None,
     request: RecordedRequest,
     attempts: tuple[Attempt, ...],
     answer: Answer | None,
@@ -118,12 +118,14 @@ def keep(
     usage: Usage,
 ) -> None:
     """Write a request and how it ended; nothing where nothing is kept."""
-    if desk is None:
+    if folder is None:
         return
     whole = answer is not None and without_passwords(answer.text) == answer.text
     seconds = sum(attempt.seconds for attempt in attempts)
     trace = Trace(request.digest, request, attempts, answer, whole, error, usage, seconds)
     text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
     with _numbering:
-        taken = [int(path.stem) for path in (desk / FOLDER).glob("*.json") if path.stem.isdigit()]
-        write_atomic(desk / FOLDER / f"{max(taken, default=0) + 1:02d}.json", without_passwords(text) + "\n")
+        taken = [int(path.stem) for path in (folder / FOLDER).glob("*.json") if path.stem.isdigit()]
+        write_atomic(
+            folder / FOLDER / f"{max(taken, default=0) + 1:02d}.json", without_passwords(text) + "\n"
+        )

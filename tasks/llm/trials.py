@@ -103,7 +103,7 @@ def _counted(trials: Sequence[Trial]) -> str:
 
 
 def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = False) -> str:
-    """What one proposal does otherwise than another; `short`: without the values of before."""
+    """The differences between two proposals; `short`: without the old values."""
     base = old.params if old else {}
     parts = [
         f"{name} {json.dumps(rounded(new.params[name]))}"
@@ -175,7 +175,7 @@ def _is_ours(trial: Trial) -> bool:
 
 
 def _failure(trial: Trial) -> str:
-    """Why a trial crashed, with the end of its log, or what a person said of it."""
+    """The reason of a crash with the end of its log, or of the verdict."""
     errors = [run.error for run in trial.runs if run.error]
     return errors[0] if trial.verdict.kind == "crash" and errors else trial.verdict.reason
 

@@ -1,8 +1,8 @@
 """Proposers: what to try next, as a function of a brief. One file each.
 
-A proposer keeps nothing: no state, no callbacks. It knows what its brief says, above all the history and what is under
-way, so resume, retry and replay are one thing. Its fields are its options, checked before anything starts. To add one,
-put a file like this into the folder; its name is the name used in a campaign:
+A proposer has no state and no callbacks. It is a function of its brief, above all of the history and the pending
+trials, so resume, retry and replay are one thing. Its fields are its options, checked before anything starts. To add
+one, put a file like this into the folder; its name is the name used in a campaign:
 
     class Faster(Proposer):
         \"\"\"The champion with half as large a learning rate again.\"\"\"
@@ -37,38 +37,38 @@ class Proposer(BaseModel, ABC):
     edits: ClassVar[bool] = False
     """Whether it may change the program."""
     asks: ClassVar[bool] = False
-    """Whether it asks somebody outside of this process, so that its suggestions may fail to come."""
+    """Whether it asks somebody outside of this process, which may fail."""
 
     @abstractmethod
     def propose(self, brief: Brief) -> Suggestion | None:
-        """What to try next; None when there is nothing left to try.
+        """The next trial; None when there is nothing left to try.
 
         Raises:
-            Unusable: what came back from elsewhere is no suggestion, and it may be asked again.
-            Unavailable: nothing came back from elsewhere.
+            Unusable: the answer from outside is no suggestion, and it may be asked again.
+            Unavailable: there is no answer from outside.
         """
 
     def several(self, brief: Brief, count: int) -> tuple[Suggestion, ...]:
-        """So many suggestions to be tried side by side, fewer when fewer are left.
+        """`count` suggestions to be tried side by side, fewer when fewer are left.
 
         One after the other unless a proposer knows better, each with those before it under way.
         """
-        found: tuple[Suggestion, ...] = ()
+        suggestions: tuple[Suggestion, ...] = ()
         taken = max([trial.number for trial in brief.history] + list(brief.pending), default=0)
         for number in range(taken + 1, taken + 1 + count):
             suggestion = self.propose(brief)
             if suggestion is None:
                 break
-            found += (suggestion,)
+            suggestions += (suggestion,)
             brief = brief.beside(number, suggestion)
-        return found
+        return suggestions
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
-        """Ask, before the first trial, whether everything outside of this process that it needs is there.
+        """Check, before the first trial, that everything it needs outside of this process is there.
 
         Args:
-            left: What the campaign has for it.
+            left: The campaign's budget for it.
 
         Raises:
-            Refused: what is missing, and the remedy.
+            Refused: something is missing; the message says the remedy.
         """

@@ -1,4 +1,4 @@
-"""Axes: the parameters of a space as numbers, for proposers that reckon with distances."""
+"""Axes: the parameters of a space as numbers, for proposers that compute with distances."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Axis:
 
     def number(self, value: Value) -> float:
         """The value's number. Raises ValueError when the parameter does not take it."""
-        own = self.parameter.check(value)
+        checked = self.parameter.check(value)
         if isinstance(self.parameter, Choice):
-            return [repr(choice) for choice in self.choices].index(repr(own))  # by repr, since True == 1
-        return float(own) if isinstance(self.parameter, Float) else int(own)
+            return [repr(choice) for choice in self.choices].index(repr(checked))  # by repr, since True == 1
+        return float(checked) if isinstance(self.parameter, Float) else int(checked)
 
     def value(self, number: float) -> Value:
         """The value of a number; one that rounding carried beyond an end stands for that end."""
@@ -64,7 +64,7 @@ class Axis:
         return min(max(number, self.parameter.low), self.parameter.high)
 
     def fraction(self, number: float) -> float:
-        """Where a number lies on the scale, 0 to 1; `at` of it is the number again, but for rounding."""
+        """A number's position on the scale, 0 to 1; the inverse of `at`, but for rounding."""
         if isinstance(self.parameter, Choice):
             return (number + 0.5) / len(self.choices)
         half = 0.5 if isinstance(self.parameter, Int) else 0.0
@@ -93,7 +93,7 @@ def varied(space: Space) -> tuple[Axis, ...]:
 
 
 def point_of(axes: Sequence[Axis], params: Mapping[str, Value]) -> Point | None:
-    """Where parameters lie; None when a value is missing or outside its range."""
+    """The point of parameters; None when a value is missing or outside its range."""
     try:
         return tuple(axis.number(params[axis.name]) for axis in axes)
     except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""Optuna's samplers as functions: a study made from what was seen, and asked."""
+"""Optuna's samplers as functions: a study is made from the observations, and asked."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def study(
         for warning in (optuna.exceptions.ExperimentalWarning, FutureWarning):
             warnings.simplefilter("ignore", warning)
         direction = StudyDirection.MAXIMIZE if higher_is_better else StudyDirection.MINIMIZE
-        found = optuna.create_study(sampler=sampler(), direction=direction)
+        made = optuna.create_study(sampler=sampler(), direction=direction)
     names = [axis.name for axis in axes]
     distributions = {axis.name: distribution(axis) for axis in axes}
     for point, outcome in outcomes:
         params = dict(zip(names, point, strict=True))
-        found.add_trial(create_trial(params=params, distributions=distributions, **outcome))
-    return found
+        made.add_trial(create_trial(params=params, distributions=distributions, **outcome))
+    return made
 
 
 def ask(study: Study, axes: Sequence[Axis]) -> Iterator[Point]:
-    """What the study would try; each answer counts as under way when the next one is asked for."""
+    """The study's next points; each counts as under way when the next one is asked for."""
     distributions = {axis.name: distribution(axis) for axis in axes}
     for _ in range(ASKS):
         answer = study.ask(distributions).params

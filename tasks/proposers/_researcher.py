@@ -1,7 +1,7 @@
-"""Researcher: what all proposers that ask a language model have in common.
+"""The base of all proposers that ask a language model.
 
-They hold no loop for repair: an answer that is no suggestion comes back in the next brief, and the conversation then
-goes on from it. Which model is asked, and where, is their options or the saved block (tasks/llm/account.py).
+They have no repair loop: an answer that is no suggestion comes back as a refusal in the next brief, and continues the
+conversation. Their options or the saved block say which model is asked (tasks/llm/account.py).
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from dataclasses import replace
 from typing import Any, ClassVar, TypeVar
 
 from tasks.llm.account import Account, ModelOptions, accounts, check
+from tasks.llm.answers import ParsedAnswer, without_thoughts
 from tasks.llm.chat import Answer, Message, ask
+from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data
-from tasks.llm.reading import ParsedAnswer, without_thoughts
-from tasks.llm.telling import start, told
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unusable
 from tasks.trial import Params, Usage
@@ -22,7 +22,7 @@ from tasks.trial import Params, Usage
 N = TypeVar("N", int, float)
 
 REASON_LINES = 40
-"""Of why an answer was refused, the end of a program's log included."""
+"""Lines of a refusal's reason, the end of a program's log included."""
 CUT_OFF = "the answer was cut off at the limit of output tokens: be brief, and answer as a whole"
 
 
@@ -32,10 +32,10 @@ class Researcher(Proposer, ModelOptions):
     asks: ClassVar[bool] = True
 
     def accounts(self) -> tuple[Account, ...]:
-        """The models that it may ask, the first one first.
+        """The models that it may ask, in their order.
 
         Raises:
-            Refused: nothing says which.
+            Refused: none is stated.
         """
         return accounts(self)
 
@@ -51,7 +51,7 @@ def _least(*limits: N | None) -> N | None:
 
 
 def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tuple[Message, ...]:
-    """What a model is sent: who it is, what is asked, and for everything that was refused what it said and why.
+    """The messages to a model: its role, the question, and every refused answer with the reason.
 
     Args:
         prompt: Name of the prompt that asks.
@@ -62,7 +62,7 @@ def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tup
     messages = [Message("system", render("researcher", folder, **parts))]
     messages.append(Message("user", render(prompt, folder, **parts)))
     for refusal in brief.refusals:
-        if refusal.text:  # otherwise nobody spoke who could be answered
+        if refusal.text:  # else there is no answer to continue from
             reason = data(refusal.reason, REASON_LINES, width=400)
             messages.append(Message("assistant", refusal.text))
             messages.append(Message("user", render("repair", folder, reason=reason, **parts)))
@@ -76,10 +76,10 @@ def asked(
     bought: Usage,
     schema: dict[str, Any] | None = None,
 ) -> Answer:
-    """The model's answer, whole, without what it thought aloud.
+    """The model's answer without its thoughts.
 
     Args:
-        bought: What was paid for this suggestion before, to another model.
+        bought: The usage of other models for this suggestion.
 
     Raises:
         Unusable: it was cut off.

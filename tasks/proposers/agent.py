@@ -1,8 +1,7 @@
-"""A coding agent as the researcher: Claude Code, Codex, or any command that edits files.
+"""A coding agent as the proposer: Claude Code, Codex, or any command that edits files.
 
-It works in a fresh folder outside of everything of ours (tasks/agents/folder.py) and runs without walls, since it needs
-the network and its own login. What it leaves there is a suggestion, editable files and parameters, and is checked like
-any other.
+It works in a fresh folder apart from the campaign (tasks/agents/folder.py), without a sandbox, since it needs the
+network and its own login. The files and parameters that it leaves are a suggestion, checked like any other.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from tasks.agents import running
 from tasks.agents.folder import LeftBehind, Spoiled
 from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting, own
 from tasks.editing.edits import EditFailed, diff_of
+from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data, one_line
-from tasks.llm.telling import start, told
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unavailable, Unusable
 from tasks.system import file_trees
@@ -46,19 +45,19 @@ QUOTED_LINES = 150
 
 @dataclass(frozen=True)
 class _Outcome:
-    """How an agent was asked once, and what came of it."""
+    """The outcome of one request to an agent."""
 
     said: AgentReport
     left: LeftBehind | None
     spoiled: str = ""
-    """Why nothing can be taken of what it left."""
+    """Why its result cannot be used."""
 
 
 OUTCOME = TypeAdapter(_Outcome)
 
 
 class Agent(Proposer):
-    """What a coding agent makes of the champion's files and parameters."""
+    """A coding agent that edits the champion's files and parameters."""
 
     edits: ClassVar[bool] = True
     asks: ClassVar[bool] = True
@@ -67,12 +66,12 @@ class Agent(Proposer):
     """`claude`, `codex`, or a command line as a list; there `{prompt}` and `{model}`, each a whole argument, are
     replaced."""
     model: str = ""
-    """Which model the agent shall use, in its own words; empty: what it is set to."""
+    """The agent's name of the model to use; empty: its own setting."""
     wall_seconds: float = Field(default=900.0, ge=1, le=86_400)
-    """How long it may take for one suggestion."""
+    """The time for one suggestion."""
     environment: tuple[str, ...] | None = None
-    """Names of variables that it is handed besides PATH, HOME and their like; absent: those of the ready setting, such
-    as its key."""
+    """Names of variables that it gets besides PATH, HOME and their like; absent: those of the known agent, such as its
+    key."""
 
     @field_validator("command")
     @classmethod
@@ -97,7 +96,7 @@ class Agent(Proposer):
             raise Unavailable("the campaign has spent its limit of USD, or what was spent is not known")
         if brief.left.tokens is not None and brief.left.tokens <= spent.tokens:
             raise Unavailable("the campaign has spent its limit of tokens")
-        place = brief.desk / "agent" / self._key(brief) if brief.desk else None
+        place = brief.traces / "agent" / self._key(brief) if brief.traces else None
         outcome = _stored(place)
         if outcome is None:
             outcome = self._ask(brief, place)
@@ -122,7 +121,7 @@ class Agent(Proposer):
 
     @property
     def _name(self) -> str:
-        """What the agent is called."""
+        """The agent's name."""
         return self.command if isinstance(self.command, str) else Path(self.command[0]).name
 
     def _found(self) -> str | None:
@@ -131,7 +130,7 @@ class Agent(Proposer):
         return str(Path(found).absolute()) if found else None
 
     def _key(self, brief: Brief) -> str:
-        """What this very question is known by in another life; the time that is left is no part of it."""
+        """The key under which this request's outcome is stored; the remaining time is no part of it."""
         known = [trial.number for trial in brief.history], sorted(brief.pending), sorted(brief.files.items())
         asked = repr(
             (self, brief.seed, known, brief.rejected, brief.hint, [one.reason for one in brief.refusals])
@@ -141,10 +140,10 @@ class Agent(Proposer):
         )
 
     def _ask(self, brief: Brief, place: Path | None) -> _Outcome:
-        """Have the agent do it.
+        """Run the agent.
 
         Raises:
-            Unavailable: it is not there, failed, or took too long.
+            Unavailable: it is not installed, failed, or took too long.
         """
         program = self._found()
         if program is None:
@@ -190,10 +189,10 @@ class Agent(Proposer):
         return {name: os.environ[name] for name in names if name in os.environ}
 
     def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:
-        """What it left, as a suggestion.
+        """Its result as a suggestion.
 
         Raises:
-            Unusable: it left nothing that could be tried.
+            Unusable: nothing in it could be tried.
         """
         said, left = outcome.said, outcome.left
         if left is None:
@@ -214,20 +213,20 @@ class Agent(Proposer):
 
 
 def _stored(place: Path | None) -> _Outcome | None:
-    """What came of it when the very same was asked in an earlier life."""
+    """The stored outcome of the same request."""
     path = place / "outcome.json" if place else None
     return OUTCOME.validate_json(path.read_bytes()) if path and path.is_file() else None
 
 
 def _keep(place: Path | None, room: Path) -> None:
-    """Copy to the trial what was asked, and what the agent printed."""
+    """Copy the task and the agent's output to the trial."""
     for path in (room / "work" / folders.TASK, room / "log.txt") if place else ():
         if place and path.is_file() and not path.is_symlink():
             write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
 
 
 def _why(text: str) -> tuple[str, str]:
-    """A rationale, and the kind of idea, which a line `Category: ...` names."""
+    """A rationale, and the category of a line `Category: ...`."""
     lines = [line.strip() for line in clean(text)]
     kinds = [line for line in lines if line.casefold().startswith("category:")]
     why = " ".join(line for line in lines if line and line not in kinds)
@@ -237,7 +236,7 @@ def _why(text: str) -> tuple[str, str]:
 
 
 def _quotable(brief: Brief, left: LeftBehind, said: AgentReport) -> str:
-    """What it did, as it is told to it when that cannot be tried: its words, and its edit."""
+    """Its message and its edit, to be quoted back in a refusal."""
     try:
         edit = diff_of(brief.files, {**brief.files, **left.files})
     except EditFailed as wrong:

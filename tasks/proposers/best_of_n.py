@@ -1,5 +1,7 @@
-"""Best of n: independent samples of a language model that is told nothing of what happened. What any other proposer
-with a model has to beat at an equal number of trials, to show that it learns from the history.
+"""Best of n: independent samples of a language model without the history.
+
+The baseline of every other proposer with a model: one that learns from the history beats it at an equal number of
+trials.
 """
 
 from __future__ import annotations
@@ -23,14 +25,13 @@ HUNK = re.compile(r"@@ -(\S+) \+(\S+) @@")
 class BestOfN(Researcher):
     """The same question for every trial: the problem and the baseline, without any history.
 
-    Samples differ by the model's temperature alone. Only one that was tried before is sampled again, with a word that
-    it was.
+    Samples differ by the model's temperature alone. A sample that was tried before is refused and drawn again.
     """
 
     edit: bool = False
     """Whether the program is sampled, too; otherwise only parameters are."""
     form: Form = "search_replace"
-    """How edits are asked for."""
+    """The format of edits."""
 
     @property
     def edits(self) -> bool:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""Ensemble: several language models under a bandit that learns from the history whose proposals are kept."""
+"""Ensemble: several language models under a bandit, which learns whose proposals are kept."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Ensemble(Researcher):
     models: tuple[str, ...] = ()
     """The models, instead of those of the block."""
     what: Literal["llm", "llm_diff"] = "llm"
-    """What they are asked for: parameters, or a change of the program."""
+    """The proposer they take part in: parameters, or edits of the program."""
     form: Form = "search_replace"
-    """How edits are asked for."""
+    """The format of edits."""
 
     @property
     def edits(self) -> bool:  # type: ignore[override]
@@ -71,7 +71,7 @@ class Ensemble(Researcher):
 
 @dataclass(frozen=True)
 class Record:
-    """What became of one model's trials."""
+    """The outcomes of one model's trials."""
 
     kept: int = 0
     others: int = 0

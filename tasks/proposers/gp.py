@@ -1,6 +1,6 @@
 """GP: Bayesian optimisation, Optuna's Gaussian process asked anew for every trial.
 
-After the Sobol design a Gaussian process is fitted to everything that was seen, its noise included, and the next point
+After the Sobol design a Gaussian process with noise is fitted to all observations, and the next point
 is the one with the largest expected improvement (its logarithm). It is told the scores themselves, none of them below
 Tukey's outer fence (the lower quartile less three times the distance of the quartiles), so that one run that diverged
 to -1e6 does not make all others equal. Ranks in place of scores did no better.
@@ -8,7 +8,7 @@ to -1e6 does not make all others equal. Ranks in place of scores did no better.
     a trial with a score    COMPLETE
     a crash                 COMPLETE with the worst score so far
     a cancelled trial       COMPLETE with the lower quartile: it was stopped since it was not among the good ones
-    one that is under way   RUNNING: the next one is put where it helps whatever this one turns out to be
+    one that is under way   RUNNING: the next point is chosen to help whatever its score
     one outside the space   left out
 
 A choice between numbers is searched as a scale, by rank; one with texts or booleans as categories. It needs PyTorch,
@@ -47,7 +47,7 @@ class Gp(Numeric):
 
 
 def study_of(seen: Observations, seed: int) -> Study:
-    """What was seen, as a study of Optuna's; at least one trial has a score."""
+    """The observations as a study of Optuna's; at least one trial has a score."""
     from optuna.trial import TrialState
 
     told = goodness([trial for trial, _ in seen.decided])
@@ -57,7 +57,7 @@ def study_of(seen: Observations, seed: int) -> Study:
 
 
 def goodness(trials: Sequence[Trial]) -> list[float]:
-    """How good each trial counts; higher is better."""
+    """The utility of each trial; higher is better."""
     import numpy as np
 
     scored = [trial.score.goodness for trial in trials if trial.score.value is not None]

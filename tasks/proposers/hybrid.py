@@ -1,13 +1,13 @@
-"""Hybrid: numbers first, code when numbers stall, numbers again for the program that came of it.
+"""Hybrid: numeric search first, code edits when it plateaus, numeric search again for the new program.
 
-    numbers   a numeric optimiser proposes; for a fraction of the trials a language model does, which sees what the
-              optimiser would try in its place
+    numbers   a numeric optimiser proposes; for a fraction of the trials a language model does, which sees the
+              optimiser's suggestion
     code      a language model edits the program
 
-It begins with numbers. After `stall` trials in a row without a keep it goes over to code. A kept edit is a new program
-to tune, so it goes back to numbers; it also does so after `failures` edits in a row that could not be tried or crashed,
-and after `spell` edits without a keep. When numbers stall once more, it returns to code: edits are given up for a
-while, never for the night. The way is worked out from the history alone, and each change of it is told with its reason.
+It begins with numbers, and switches to code after `stall` trials in a row without a keep. It switches back after a kept
+edit, which is a new program to tune, after `failures` edits in a row that could not be tried or crashed, and after
+`spell` edits without a keep. When numbers plateau again, it returns to code. The mode follows from the history alone,
+and each switch is stored with its reason.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ Way = Literal["numbers", "code"]
 
 @dataclass(frozen=True)
 class Stand:
-    """Which way it goes, and for how long it has."""
+    """The mode, and for how long it has lasted."""
 
     way: Way = "numbers"
     fruitless: int = 0
-    """Trials without a keep, in a row, since it goes this way."""
+    """Trials without a keep, in a row, in this mode."""
     failed: int = 0
     """Those at the end of them that could not be tried, or crashed."""
     why: str = ""
-    """What the last trial has changed, and why; empty when it has changed nothing."""
+    """Why the last trial switched the mode; empty when it did not."""
 
 
 class Hybrid(Researcher):
-    """A numeric optimiser, a language model that advises it, and one that edits code, each where it is worth most."""
+    """A numeric optimiser, a language model that advises it, and one that edits code."""
 
     edits: ClassVar[bool] = True
 
     numeric: str = Field(default="tpe", description="The proposer for numbers.")
-    adviser: str = Field(default="llm", description="The proposer for a fraction of the numbers.")
+    adviser: str = Field(default="llm", description="The proposer for a fraction of the trials of numbers.")
     writer: str = Field(default="llm_diff", description="The proposer of code edits.")
     fraction: float = Field(default=0.2, ge=0, le=1, description="Of the numbers that the adviser proposes.")
     stall: int = Field(default=5, ge=1, description="Trials of numbers without a keep until code is edited.")
@@ -71,10 +71,10 @@ class Hybrid(Researcher):
         return found and replace(found, switch=stand.why)
 
     def stand(self, history: Sequence[Trial], rejected: Sequence[RejectedProposal] = ()) -> Stand:
-        """Which way the trial after `history` goes."""
+        """The mode of the trial after `history`."""
         stand, unwanted = Stand(), [one for one in rejected if one.proposal.proposer == self.writer]
         for trial in history:
-            if trial.number == 0 or trial.proposal.inbox:  # what came from outside says nothing of either way
+            if trial.number == 0 or trial.proposal.inbox:  # the inbox is of neither mode
                 continue
             while unwanted and unwanted[0].number < trial.number:
                 stand, unwanted = self._failed(replace(stand, why="")), unwanted[1:]
@@ -84,13 +84,13 @@ class Hybrid(Researcher):
         return stand
 
     def _failed(self, stand: Stand) -> Stand:
-        """After an edit that a person would not have run."""
+        """After an edit that was not approved."""
         return stand if stand.way == "numbers" else self._fruitless(stand, stand.failed + 1)
 
     def _after(self, stand: Stand, trial: Trial) -> Stand:
         edited, fell = trial.proposal.proposer == self.writer, bool(trial.proposal.instead_of)
         if stand.way == "code" and not edited and not fell:
-            return stand  # somebody else had the turn, while an edit waited for a person
+            return stand  # another proposer had the turn while an edit waited for approval
         if trial.verdict.kind == "keep" and not (stand.way == "code" and fell):
             why = f"back to numbers: the edit of trial {trial.number} was kept, and is to be tuned"
             return Stand(why=why if stand.way == "code" else "")
@@ -136,7 +136,7 @@ class Hybrid(Researcher):
 
 
 def _ask(name: str, proposer: Proposer, brief: Brief) -> Suggestion | None:
-    """What another proposer suggests, under its own name."""
+    """Another proposer's suggestion, under that proposer's name."""
     try:
         found = proposer.propose(brief)
     except Unusable as unusable:
@@ -148,7 +148,7 @@ def _ask(name: str, proposer: Proposer, brief: Brief) -> Suggestion | None:
 
 
 def _load(name: str, options: dict[str, Any], account: Researcher | None = None) -> Proposer:
-    """A proposer with its options; one that asks a language model asks the same as `account`, unless they say other."""
+    """A proposer with its options; its language model is that of `account`, unless they say another."""
     cls = plugins.load("tasks.proposers", name, Proposer)  # type: ignore[type-abstract]
     shared = Researcher.model_fields if account and issubclass(cls, Researcher) else ()
     own = {field: getattr(account, field) for field in shared}

@@ -32,18 +32,11 @@ RECENT = 3  # trials that the state holds
 DEVIATION = 0.2  # standard deviation of an untrained policy's Gaussians, as a share of each scale
 STAY = 1.5  # logit of the champion's category: of two, an untrained policy takes it four times in five
 SQUASH = 3.0  # run standard deviations that make an effect a large one
-CRASH, CANCELLED = (
-    -0.5,
-    -0.3,
-)  # rewards without a score; a cancelled trial was behind by a standard deviation or more
+CRASH, CANCELLED = -0.5, -0.3  # rewards without a score; a cancelled trial was clearly behind
 BATCH = 64  # trials of an update, the newest ones
 REPLAYED = 400  # trials of a campaign that are replayed, the newest ones, which bounds the cost of a call
-CLIP, EPOCHS, ENTROPY, GRADIENT_NORM = (
-    0.2,
-    8,
-    0.01,
-    0.5,
-)  # of PPO; ENTROPY is the weight of the policy's entropy
+CLIP, EPOCHS, ENTROPY, GRADIENT_NORM = 0.2, 8, 0.01, 0.5  # of PPO; ENTROPY is a weight in the loss
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 
 
 class Learned(Numeric):
@@ -111,8 +104,8 @@ def rewards(history: History) -> tuple[float, ...]:
     level: float | None = None
     effects: list[float | None] = []
     for trial in history:
-        missing = trial.score.value is None or level is None
-        effects.append(None if missing else trial.score.goodness - level)
+        scored = trial.score.value is not None
+        effects.append(trial.score.goodness - level if scored and level is not None else None)
         if trial.verdict.kind == "keep":
             level = statistics.fmean(goodness(history, trial.number))
     estimate = standing(history)
@@ -150,7 +143,7 @@ class Encoding:
 
     def point(self, action: Tensor) -> Point:
         """The point of an action; beyond an end of a scale it is mirrored back, so that ends draw no crowd."""
-        steps, *picks = action.split(self.widths)
+        steps, *picks = torch.split(action, self.widths)
         inside = iter((1 - (1 - steps % 2).abs()).clamp(max=math.nextafter(1.0, 0.0)).tolist())
         ranks = iter([int(pick.argmax()) for pick in picks])
         return tuple(axis.at(next(inside)) if axis.is_ordered else next(ranks) for axis in self.axes)
@@ -228,7 +221,7 @@ class Policy(nn.Module):
         """Actions in a state: count x outputs."""
         with torch.no_grad():
             outputs, _ = self(state.features[None], state.leaning[None])
-            means, *logits = outputs.expand(count, -1).split(self.widths, dim=1)
+            means, *logits = torch.split(outputs.expand(count, -1), self.widths, dim=1)
             drawn = [torch.normal(means, self.log_deviation.exp().expand_as(means), generator=generator)]
             for group in logits:
                 picks = torch.multinomial(group.softmax(dim=1), 1, generator=generator)
@@ -250,9 +243,7 @@ class Policy(nn.Module):
             before, _ = self._log_probabilities(outputs, actions)
             advantages = returns - values
             advantages = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
-            even = -sum(
-                math.log(width) for width in self.widths[1:]
-            )  # on scales from 0 to 1 the log density is 0
+            even = -sum(map(math.log, self.widths[1:]))  # on scales from 0 to 1 the log density is 0
             advantages *= (before - even).clamp(max=0).exp()
         for _ in range(EPOCHS):
             outputs, values = self(features, leaning)
@@ -267,9 +258,11 @@ class Policy(nn.Module):
 
     def _log_probabilities(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """The log density of every action (n), and the mean entropy."""
-        (means, *logits), (steps, *picks) = outputs.split(self.widths, 1), actions.split(self.widths, 1)
-        normal = torch.distributions.Normal(means, self.log_deviation.exp(), validate_args=False)
-        density, entropy = normal.log_prob(steps).sum(dim=1), normal.entropy().sum(dim=1).mean()
+        means, *logits = torch.split(outputs, self.widths, dim=1)
+        steps, *picks = torch.split(actions, self.widths, dim=1)
+        away = (steps - means) / self.log_deviation.exp()
+        density = (-0.5 * away**2 - self.log_deviation - HALF_LOG_TWO_PI).sum(dim=1)
+        entropy = self.log_deviation.sum()  # but for a constant
         for group, pick in zip(logits, picks, strict=True):
             logs = group.log_softmax(dim=1)
             density = density + (pick * logs).sum(dim=1)

@@ -7,9 +7,9 @@ from typing import Any
 
 from environments.space import Choice, Float, Int, Parameter, Space
 from tasks.llm.account import Account
+from tasks.llm.answers import Misread, ParsedAnswer, ideas
 from tasks.llm.chat import Answer
-from tasks.llm.reading import Misread, ParsedAnswer, ideas
-from tasks.llm.telling import start
+from tasks.llm.prompt_parts import start
 from tasks.proposers._researcher import Researcher, asked, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.proposing.duplicates import EarlierProposal, duplicate
@@ -17,10 +17,10 @@ from tasks.trial import NOTHING_BOUGHT, Usage
 
 
 class Llm(Researcher):
-    """Parameters by a language model, which is told the problem, the champion and what came of every trial.
+    """Parameters by a language model, which reads the problem, the champion and the outcome of every trial.
 
-    What it does not state stays at the champion's value. An answer that states what the space does not take is turned
-    down with every fault in it.
+    What it does not state stays at the champion's value. An answer with values that the space does not
+    take is refused with every fault in it.
     """
 
     def propose(self, brief: Brief) -> Suggestion:
@@ -60,7 +60,7 @@ def proposed(account: Account, brief: Brief, shown: Brief, bought: Usage = NOTHI
 
 
 def schema(space: Space, count: int) -> dict[str, Any]:
-    """What an answer of `count` proposals looks like, as JSON schema; null leaves a parameter as it is."""
+    """The JSON schema of an answer with `count` proposals; null leaves a parameter as it is."""
     one = _object(
         rationale={"type": "string"},
         category={"type": "string"},

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from tasks.formats import NoEdit, changed
 from tasks.llm.account import Account
-from tasks.llm.reading import Misread, headed
+from tasks.llm.answers import Misread, headed
 from tasks.proposers._researcher import Researcher, asked, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
 from tasks.trial import NOTHING_BOUGHT, Usage
@@ -15,12 +15,12 @@ Form = Literal["search_replace", "whole_file", "diff"]
 
 
 class LlmDiff(Researcher):
-    """A change of the champion's program by a language model, of its parameters too where the model wants that."""
+    """An edit of the champion's program by a language model, which may change parameters too."""
 
     edits: ClassVar[bool] = True
 
     form: Form = "search_replace"
-    """How edits are asked for: search and replace suits strong models, whole files small ones. All are read."""
+    """The format that is asked for: search and replace suits strong models, whole files small ones. All are read."""
 
     def propose(self, brief: Brief) -> Suggestion:
         return proposed(self.accounts()[0], brief, brief, self.form)
@@ -33,7 +33,7 @@ def proposed(
 
     Args:
         shown: The brief as far as the model may know it; the edit is one of the files there.
-        bought: What was paid for this suggestion before, to another model.
+        bought: The usage of other models for this suggestion.
 
     Raises:
         Unusable: the answer holds no edit, one that does not apply, or parameters that the space does not take.

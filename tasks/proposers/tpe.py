@@ -40,7 +40,7 @@ class Tpe(Numeric):
 
 
 def study_of(seen: Observations, seed: int) -> Study:
-    """What was seen, as a study of Optuna's; at least one trial has a score."""
+    """The observations as a study of Optuna's; at least one trial has a score."""
     from optuna.trial import TrialState
 
     worst = min(seen.scored, key=lambda trial: trial.score.goodness).score
@@ -50,7 +50,7 @@ def study_of(seen: Observations, seed: int) -> Study:
 
 
 def good_ones(trials: int) -> int:
-    """How many of so many trials TPE takes for good: the best quarter, 25 at most.
+    """The number of trials that count as good: the best quarter, 25 at most.
 
     Optuna's own tenth would be a single one until the eleventh trial, and with noisy scores that is the luckiest.
     """
@@ -64,7 +64,7 @@ def _sampler(seed: int) -> TPESampler:
 
 
 def _outcome(trial: Trial, worst: float | None) -> dict[str, Any]:
-    """How a decided trial ended, in Optuna's terms."""
+    """The outcome of a decided trial in Optuna's terms."""
     from optuna.trial import TrialState
 
     if trial.verdict.kind != "cancelled":

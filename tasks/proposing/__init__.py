@@ -1,1 +1,1 @@
-"""What every proposal is checked against before it becomes a trial."""
+"""Briefs for proposers, and the checks of a proposal before it becomes a trial."""

@@ -1,4 +1,4 @@
-"""What a proposer is told and what it answers: the brief, the suggestion, and the two ways to fail."""
+"""The input and output of a proposer: the brief, the suggestion, and two exceptions."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from environments.space import Space
 from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage
 
 Pending = Mapping[int, Proposal]
-"""What is under way, proposed but not decided: the proposals by the numbers of their trials."""
+"""Proposals that are not decided yet, by trial number."""
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What a proposer wants to try, and why."""
+    """A proposer's next trial, and why."""
 
     params: Params
     """Values for parameters of the space; the others stay at the baseline's."""
@@ -24,16 +24,16 @@ class Suggestion:
     files: Mapping[str, str] | None = None
     """The whole new text of every editable file that changes, by name; None leaves the champion's program as it is."""
     category: str = ""
-    """What kind of idea it is, in a word or two, such as `learning rate` or `network`; empty when it does not say."""
+    """The kind of idea in a word or two, such as `learning rate` or `network`; may be empty."""
     text: str = ""
-    """What was said, as it can be quoted back when the suggestion is refused; empty where nobody spoke."""
+    """A model's own answer, quoted back when the suggestion is refused; empty without one."""
     usage: Usage = NOTHING_BOUGHT
     proposer: str = ""
-    """The proposer that really made it, where one asked another; empty: the one that returns it."""
+    """The proposer that made it, where one asked another; empty: the one that returns it."""
     model: str = ""
     """The language model or coding agent behind it; empty without one."""
     switch: str = ""
-    """That the proposer has changed its way from this trial on, and why; empty when it has not."""
+    """Why the proposer changes its method from this trial on; empty when it does not."""
 
 
 @dataclass(frozen=True)
@@ -41,26 +41,24 @@ class Refusal:
     """A suggestion for this very trial that was turned down before any compute."""
 
     reason: str
-    """What is wrong with it."""
     text: str = ""
-    """What the proposer had said."""
+    """The proposer's answer."""
     proposer: str = ""
-    """Who had made it."""
     usage: Usage = NOTHING_BOUGHT
 
 
 class RejectedProposal(NamedTuple):
-    """A proposal that a person would not have run."""
+    """A proposal that was not approved."""
 
     number: int
     proposal: Proposal
     words: str
-    """What was said to it."""
+    """The reason given."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be improved, in words and files."""
+    """The description of an environment."""
 
     name: str = ""
     title: str = ""
@@ -69,20 +67,20 @@ class Problem:
     budget: str = ""
     """Of one training, such as `12 s on cpu`."""
     guards: tuple[str, ...] = ()
-    """What else is measured and may not get much worse, a line each."""
+    """Metrics that may not get much worse, a line each."""
     program_md: str = ""
-    """The environment's own words (program.md); empty when it has none."""
+    """The environment's program.md; empty when it has none."""
     editable: tuple[str, ...] = ()
     required_calls: tuple[str, ...] = ()
     fixed: Params = field(default_factory=dict)
     """Parameters that every trial gets unchanged."""
     prompts: Path | None = None
-    """A folder whose files stand before our own prompts of the same name; None without one."""
+    """A folder whose files replace our prompts of the same name; None without one."""
 
 
 @dataclass(frozen=True)
 class RemainingBudget:
-    """What the campaign has left; None where nothing limits it."""
+    """The budget that a campaign has left; None where nothing limits it."""
 
     trials: float | None = None
     seconds: float | None = None
@@ -92,32 +90,32 @@ class RemainingBudget:
 
 @dataclass(frozen=True)
 class Brief:
-    """All that a proposer is told. The same brief must give the same suggestion, in any process."""
+    """The input of a proposer. The same brief must give the same suggestion, in any process."""
 
     space: Space
     history: History
-    """Its first trial is the baseline. What all trials share can be drawn from `history[0].runs[0].seed`."""
+    """The first trial is the baseline; `history[0].runs[0].seed` is the same for all trials of a campaign."""
     pending: Pending = field(default_factory=dict)
     seed: int = 0
     """The trial's own."""
     refusals: tuple[Refusal, ...] = ()
-    """What was suggested for this trial so far, and why that cannot be tried."""
+    """The suggestions for this trial that were refused so far."""
     problem: Problem = Problem()
     files: Mapping[str, str] = field(default_factory=dict)
-    """The champion's editable files, by name; one that does not exist yet is not among them."""
+    """The champion's editable files that exist, by name."""
     rejected: tuple[RejectedProposal, ...] = ()
-    """What a person would not have run in this campaign."""
+    """Proposals of this campaign that were not approved."""
     earlier: History = ()
-    """Trials of earlier campaigns in the same environment that one may learn from, in their order."""
+    """Trials of earlier campaigns in the same environment (`--learn-from`), in their order."""
     hint: Suggestion | None = None
-    """What a numeric optimiser would try in its place; None where none was asked."""
+    """A numeric optimiser's suggestion for the same trial; None where none was asked."""
     left: RemainingBudget = RemainingBudget()
-    desk: Path | None = None
-    """A folder of this trial's own for traces of what was asked and answered; None where nothing is kept."""
+    traces: Path | None = None
+    """The folder for traces of requests and answers; None: nothing is kept."""
 
     @property
     def spent(self) -> Usage:
-        """What the campaign has bought so far, for this trial too."""
+        """The usage of the campaign so far, this trial's included."""
         bought = [trial.proposal.usage for trial in self.history] + [one.usage for one in self.refusals]
         return sum(bought, NOTHING_BOUGHT)
 
@@ -128,7 +126,7 @@ class Brief:
 
 
 class Unusable(Exception):
-    """What came back is no suggestion: unparsable, against its schema, an edit that does not apply.
+    """The answer is no suggestion: unparsable, against its schema, an edit that does not apply.
 
     It is worth asking again, with `refusal` in the brief.
     """
@@ -139,7 +137,7 @@ class Unusable(Exception):
 
 
 class Unavailable(Exception):
-    """Nothing came back, and asking again would not help now: no answer, no credit, a refusal, a spent limit."""
+    """There is no answer, and asking again would not help now: no credit, a refusal, a spent limit."""
 
     def __init__(self, reason: str, usage: Usage = NOTHING_BOUGHT) -> None:
         super().__init__(reason)

@@ -1,8 +1,7 @@
-"""Memory: whether an idea was tried before, and which kinds of ideas were, told from the history alone.
+"""Duplicates: whether a proposal was tried before, and which categories of ideas were, from the history alone.
 
-Two proposals are the same when nobody could tell their outcomes apart: every parameter within a thousandth of its
-scale, and a program that differs in nothing that Python acts on. Names of variables and the order of definitions are
-part of a program: that a change of them changes nothing cannot always be told.
+Two proposals are the same when every parameter is within a thousandth of its scale and the programs have the same
+syntax tree but for docstrings. Names of variables and the order of definitions count as a difference.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from tasks.editing.python_source import NotPython, parse
 from tasks.trial import History, Params, Value
 
 TOLERANCE = 1e-3
-"""Of a float's range, on its own scale: values as close as that are the same."""
+"""Floats this close, as a share of their scale, are the same."""
 REMEMBERED = 4096
-"""Programs whose meaning is kept: with 20 KiB each, some 80 MiB."""
+"""Programs whose digest is cached: with 20 KiB each, some 80 MiB."""
 
 
 @dataclass(frozen=True)
 class EarlierProposal:
-    """What was proposed before, decided or under way."""
+    """An earlier proposal, decided or under way."""
 
     number: int
     params: Params
     files: Mapping[str, str]
     """The whole texts of the editable files, by name."""
     what: str
-    """What became of it, such as `discarded at -12.3` or `under way`."""
+    """Its outcome, such as `discarded at -12.3` or `under way`."""
 
 
 @dataclass(frozen=True)
 class Category:
-    """A kind of idea, and what came of it."""
+    """A category of ideas, and its outcomes."""
 
     name: str
     tries: int
@@ -50,7 +49,7 @@ class Category:
 def duplicate(
     space: Space, params: Params, files: Mapping[str, str], tried: Iterable[EarlierProposal]
 ) -> str | None:
-    """What a proposal repeats, in a sentence; None when it repeats nothing.
+    """The earlier proposal that a proposal repeats, in a sentence; None when it is new.
 
     Args:
         params: A value for every parameter of the space; others, which are fixed, are not looked at.
@@ -63,26 +62,26 @@ def duplicate(
 
 
 def meaning(files: Mapping[str, str]) -> str:
-    """A digest of what files say: comments, docstrings and formatting of Python are no part of it.
+    """A digest of files without comments, docstrings and formatting of Python.
 
-    A file that is no Python, or that Python would not take, counts with its whole text.
+    A file that is no Python, or does not parse, counts with its whole text.
     """
     return _meaning_of_all(tuple(sorted(files.items())))
 
 
 def categories(history: History) -> tuple[Category, ...]:
-    """The kinds of ideas that were decided, most tried first; a trial that names none is left out."""
+    """The categories of decided trials, most tried first; trials without one are left out."""
     tries: dict[str, list[bool]] = {}
     for trial in history:
         name = normal(trial.proposal.category)
         if name and trial.number > 0:
             tries.setdefault(name, []).append(trial.verdict.kind == "keep")
-    found = (Category(name, len(kept), sum(kept)) for name, kept in tries.items())
-    return tuple(sorted(found, key=lambda one: (-one.tries, -one.keeps, one.name)))
+    every = (Category(name, len(kept), sum(kept)) for name, kept in tries.items())
+    return tuple(sorted(every, key=lambda category: (-category.tries, -category.keeps, category.name)))
 
 
 def normal(category: str) -> str:
-    """A category's name with its case, and what stands between its words, evened out.
+    """A category's name with its case and separators normalised.
 
     >>> normal(" Learning_Rate")
     'learning rate'
@@ -98,7 +97,7 @@ def _is_same_point(space: Space, params: Params, others: Params) -> bool:
 
 
 def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
-    """Whether two values of a parameter are the same for all that can come of it."""
+    """Whether two values of a parameter are as good as equal."""
     if type(one) is type(other) and one == other:
         return True
     try:
@@ -120,12 +119,12 @@ def _is_same_program(files: Mapping[str, str], others: Mapping[str, str]) -> boo
 
 
 def _likeness(space: Space, params: Params, files: Mapping[str, str], earlier: EarlierProposal) -> str:
-    """In what two proposals are the same."""
+    """In which way two proposals are the same."""
     exactly = all(repr(params[name]) == repr(earlier.params[name]) for name in space)
     point = "the same parameters" if exactly else "parameters within a thousandth of their ranges"
     if not files:
         return point
-    program = "the same program" if files == earlier.files else "a program that says the same in other words"
+    program = "the same program" if files == earlier.files else "a program with the same meaning"
     return f"{point}, and {program}"
 
 
@@ -138,17 +137,14 @@ def _meaning_of_all(files: tuple[tuple[str, str], ...]) -> str:
 @lru_cache(REMEMBERED)
 def _meaning_of(is_python: bool, text: str) -> str:
     try:
-        said = _said(parse("", text)) if is_python else text
+        content = _dumped(parse("", text)) if is_python else text
     except NotPython:
-        said = text
-    return hashlib.sha256(said.encode(errors="surrogatepass")).hexdigest()
+        content = text
+    return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
 
 
-def _said(tree: ast.AST) -> str:
-    """A tree in words, node before children, a line each; statements that do nothing are left out.
-
-    Half as long as ast.dump takes, of which a campaign that is resumed needs one per trial.
-    """
+def _dumped(tree: ast.AST) -> str:
+    """A tree as text, node before children; statements that do nothing are left out. Twice as fast as ast.dump."""
     words: list[str] = []
     left: list[object] = [tree]
     while left:

@@ -1,7 +1,7 @@
-"""The desk: what a suggestion is checked by before it may become a trial, and what a brief of it says.
+"""Checks of a suggestion before it may become a trial, and the description of a problem for a brief.
 
 In this order: its parameters lie in the space, its files are editable, nothing like it was tried before or is under
-way, and an edited program survives a run of seconds behind the walls that its training will have.
+way, and an edited program survives a run of seconds in the sandbox that its training will have.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.inbox import InboxProposal
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
+from tasks.train import NO_CHECKPOINT, Cut, run_program
 from tasks.trial import History, Proposal, Trial, best
 
 SMOKE_SECONDS = 3.0
@@ -32,7 +33,7 @@ PROMPTS = "prompts"
 
 @dataclass(frozen=True)
 class ProposalChecks:
-    """Where the proposals of one trial are worked out."""
+    """The checks of one trial's proposals."""
 
     environment: Environment
     isolation: Isolation
@@ -40,27 +41,27 @@ class ProposalChecks:
     """The folder with the baseline program's files."""
     place: TrialDir
     marker: str
-    """What the processes of its runs are found by."""
-    ideas: tuple[tuple[str, InboxProposal], ...] = ()
-    """What waits in the campaign's inbox, by name; it comes before anything that a proposer thinks of."""
+    """The marker of its runs' processes."""
+    inbox_proposals: tuple[tuple[str, InboxProposal], ...] = ()
+    """The proposals that wait in the campaign's inbox, by name; they come before any proposer's."""
 
     def fault(self, brief: Brief, proposal: Proposal) -> str | None:
         """Why a proposal cannot be tried; None when it can."""
         base = originals(self.environment, self.program)
-        every = [*_decided(brief.history, base), *_under_way(brief, base)]
+        earlier = [*_decided(brief.history, base), *_under_way(brief, base)]
         program = patched(base, proposal.edit) if proposal.edit else base
-        if same := duplicates.duplicate(brief.space, proposal.params, program, every):
-            return same
+        if repeated := duplicates.duplicate(brief.space, proposal.params, program, earlier):
+            return repeated
         champion = best(brief.history)
         if proposal.edit and (champion is None or proposal.edit != champion.proposal.edit):
             return self._smoke(proposal, brief.seed)
         return None
 
     def program_of(self, brief: Brief, suggestion: Suggestion) -> tuple[str | None, int]:
-        """The edit of a suggestion against the baseline's program, and the trial that it starts from.
+        """The edit of a suggestion against the baseline's program, and its parent trial's number.
 
         Raises:
-            Refused: a file that may not be changed.
+            Refused: a file is not editable.
         """
         champion = best(brief.history)
         kept, number = (champion.proposal.edit, champion.number) if champion else (None, 0)
@@ -76,21 +77,19 @@ class ProposalChecks:
         return diff_of(base, {**before, **suggestion.files}) or None, number
 
     def _smoke(self, proposal: Proposal, seed: int) -> str | None:
-        """Start the edited program for some seconds, or ask it as the environment says; why that failed, or None.
+        """Run the edited program for some seconds, or its `check_cmd`; the reason of a failure, or None.
 
-        That it has saved nothing so early is no fault: it may do so at its end.
+        No checkpoint so early is no fault: it may be saved at the end.
         """
-        from tasks.train import NO_CHECKPOINT, Cut, run_program
-
         seconds = min(SMOKE_SECONDS, SMOKE_SHARE * self.environment.budget_seconds)
         aside = TrialDir(self.place.path / "smoke")
         file_trees.remove(aside.path)
         aside.path.mkdir(parents=True)
         problem, cut = self.environment, Cut(self.environment.startup_seconds, seconds)
-        if problem.check_cmd:  # nothing is trained, so nothing is taken from whoever has the GPUs
+        if problem.check_cmd:  # nothing is trained, so the GPUs are left alone
             problem = problem.model_copy(update={"train_cmd": problem.check_cmd, "device": "cpu"})
         run = run_program(self.marker, problem, self.isolation, self.program, aside, proposal, seed, cut)
-        for large in (aside.out, aside.workspace):  # its log is enough to understand it by
+        for large in (aside.out, aside.workspace):  # its log is enough
             file_trees.remove(large)
         if run.status != "crash" or run.error is None or run.error.startswith(NO_CHECKPOINT):
             return None
@@ -98,9 +97,9 @@ class ProposalChecks:
 
 
 def originals(environment: Environment, program: Path) -> dict[str, str]:
-    """The editable files of a program, by name; one that does not exist is not among them."""
+    """The editable files of a program that exist, by name."""
     paths = {name: program / name for name in environment.editable}
-    # Not read_text(), which would make other ends of lines of those that the file has.
+    # Not read_text(), which would change line endings.
     return {
         name: path.read_bytes().decode("utf-8", "replace") for name, path in paths.items() if path.is_file()
     }
@@ -113,8 +112,8 @@ def champions_files(environment: Environment, program: Path, history: History) -
 
 
 def problem_of(environment: Environment) -> Problem:
-    """An environment in words and files, for whoever has never heard of it."""
-    said, prompts = environment.folder / PROGRAM_MD, environment.folder / PROMPTS
+    """An environment described for a proposer."""
+    program_md, prompts = environment.folder / PROGRAM_MD, environment.folder / PROMPTS
     steps = f", {environment.budget_steps:,} steps at most" if environment.budget_steps else ""
     return Problem(
         name=environment.name,
@@ -126,7 +125,7 @@ def problem_of(environment: Environment) -> Problem:
             f"{name} ({guard.direction}), may get worse by {guard.margin:g}"
             for name, guard in environment.guards.items()
         ),
-        program_md=said.read_text("utf-8", "replace") if said.is_file() else "",
+        program_md=program_md.read_text("utf-8", "replace") if program_md.is_file() else "",
         editable=environment.editable,
         required_calls=environment.required_calls,
         fixed=dict(environment.fixed),
@@ -148,9 +147,9 @@ def _ending(trial: Trial) -> str:
 
 
 def _under_way(brief: Brief, base: Mapping[str, str]) -> Iterable[EarlierProposal]:
-    """What is under way, and what a person would not have."""
-    proposals = [(number, one, "under way") for number, one in brief.pending.items()]
-    proposals += [(one.number, one.proposal, one.words) for one in brief.rejected]
+    """Proposals under way, and those that were rejected."""
+    proposals = [(number, proposal, "under way") for number, proposal in brief.pending.items()]
+    proposals += [(rejected.number, rejected.proposal, rejected.words) for rejected in brief.rejected]
     for number, proposal, what in proposals:
         edit = proposal.edit
         yield EarlierProposal(number, proposal.params, patched(base, edit) if edit else base, what)

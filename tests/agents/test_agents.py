@@ -42,7 +42,7 @@ def brief(tmp_path: Path, **more: Any) -> Brief:
     history += (tried(history, None, params={"lr": 9.0, "layers": 2}),)
     space = {"lr": Float(low=1e-3, high=10.0, log=True, default=0.1), "layers": Int(low=1, high=9, default=2)}
     return replace(
-        Brief(space, history, problem=PROBLEM, files=FILES, seed=3, desk=tmp_path / "desk"), **more
+        Brief(space, history, problem=PROBLEM, files=FILES, seed=3, traces=tmp_path / "desk"), **more
     )
 
 
@@ -150,7 +150,7 @@ def test_no_command_line_shows_a_variable(
     )  # type: ignore[union-attr]
     assert files is not None
     lines = bytes.fromhex(files["train.py"])
-    assert b"keeper.py" in lines and b"own = " in lines
+    assert b"supervisor.py" in lines and b"own = " in lines
     assert b"sk-not-to-be-seen" not in lines and b"sk-not-to-be-seen".hex().encode() not in lines
 
 
@@ -314,7 +314,7 @@ def test_what_was_asked_and_printed_stays_with_the_trial(play: Play, tmp_path: P
 
 
 def test_without_a_desk_it_works_too_and_keeps_nothing(play: Play, tmp_path: Path) -> None:
-    assert play("edit", told=brief(tmp_path, desk=None)).files == {"train.py": "RATE = 0.01\n"}
+    assert play("edit", told=brief(tmp_path, traces=None)).files == {"train.py": "RATE = 0.01\n"}
     assert not (tmp_path / "desk").exists()
 
 

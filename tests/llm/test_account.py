@@ -38,8 +38,8 @@ def nowhere() -> str:
 
 def test_a_model_alone_is_enough_and_needs_no_prefect() -> None:
     code = (
-        "import sys; from tasks.llm.account import Stated, accounts;"
-        "print(accounts(Stated(model='openai/gpt-4o'))[0].model);"
+        "import sys; from tasks.llm.account import ModelOptions, accounts;"
+        "print(accounts(ModelOptions(model='openai/gpt-4o'))[0].model);"
         "print(sorted({'prefect', 'mlflow', 'litellm', 'openai', 'httpx'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

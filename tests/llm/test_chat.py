@@ -48,7 +48,7 @@ def account(server: FakeLLM, **more: Any) -> Account:
 
 
 def brief(desk: Path | None = None, **more: Any) -> Brief:
-    return Brief({}, (), desk=desk, **more)
+    return Brief({}, (), traces=desk, **more)
 
 
 def traces(desk: Path) -> list[dict[str, Any]]:

@@ -11,9 +11,9 @@ import pytest
 from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
 from tasks.llm import prompts, quotes, trials
+from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data
-from tasks.llm.telling import start, told
 from tasks.proposing.brief import Brief, Problem, RejectedProposal, RemainingBudget, Suggestion
 from tasks.trial import History, Proposal, Trial, Verdict, best
 from tests.support.histories import search, tried

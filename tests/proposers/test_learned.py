@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 
@@ -192,3 +194,12 @@ def test_points_under_way_are_not_proposed_again_and_a_space_that_is_used_up_end
     assert suggestion and suggestion.params == {"act": "c"}
     assert Learned().propose(brief.beside(2, suggestion)) is None
     assert Learned().propose(Brief({}, begun(LINE, 1.0))) is None
+
+
+def test_without_torch_it_is_refused_with_the_remedy() -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\nfrom environments.plugins import Refused\n"
+        "from tasks import propose\ntry: propose.load('learned', {})\nexcept Refused as reason: print(reason)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "'torch'" in done.stdout and "install" in done.stdout, done.stderr

@@ -20,8 +20,8 @@ from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
 from tasks import propose
 from tasks.editing.edits import diff_of
-from tasks.llm import library
-from tasks.llm.reading import Misread, ParsedAnswer, headed, ideas
+from tasks.llm import litellm_client
+from tasks.llm.answers import Misread, ParsedAnswer, headed, ideas
 from tasks.proposers import Proposer
 from tasks.proposers.best_of_n import undone
 from tasks.proposers.ensemble import Record, order, records
@@ -59,7 +59,7 @@ EDIT = f"RATIONALE: a higher rate\nCATEGORY: learning rate\n\n{BLOCK}"
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
     """The library takes its time to load, which counts as time for an answer."""
-    library.litellm()
+    litellm_client.litellm()
 
 
 @functools.cache
@@ -73,7 +73,7 @@ def a_history() -> History:
 
 def a_brief(*refusals: Refusal, desk: Path | None = None, history: History | None = None) -> Brief:
     history = a_history() if history is None else history
-    return Brief(SPACE, history, seed=5, refusals=refusals, problem=PROBLEM, files=PROGRAM, desk=desk)
+    return Brief(SPACE, history, seed=5, refusals=refusals, problem=PROBLEM, files=PROGRAM, traces=desk)
 
 
 def asking(server: FakeLLM, name: str = "llm", **options: Any) -> Proposer:

@@ -80,7 +80,7 @@ def test_parameters_that_are_close_are_told_from_those_that_are_equal() -> None:
 
 def test_comments_docstrings_and_formatting_do_not_make_another_program() -> None:
     assert repeated(files={**PROGRAM, "train.py": SAME}) == (
-        "the same as trial 7 (discarded at -12.3): the same parameters, and a program that says the same in other words"
+        "the same as trial 7 (discarded at -12.3): the same parameters, and a program with the same meaning"
     )
 
 

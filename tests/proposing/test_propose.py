@@ -72,7 +72,7 @@ def asked(
     """What the engine makes of these answers, one for each turn."""
     environment = problem(tmp_path)
     place = TrialDir(tmp_path / "night/trials/0001")
-    desk = replace(desk_of(environment, place), ideas=ideas)
+    desk = replace(desk_of(environment, place), inbox_proposals=ideas)
     brief = brief_of(environment, history or started(environment), seed=3)
     idea = propose.from_inbox(desk, brief)
     found = idea or propose.next_proposal(desk, Scripted(answers=answers), Tpe(), brief)

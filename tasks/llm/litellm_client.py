@@ -1,4 +1,4 @@
-"""LiteLLM as it is used here: loaded late and quietly, and never waited for beyond a deadline."""
+"""LiteLLM, loaded late and quietly, with a deadline on every request."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from environments.plugins import Refused
 from tasks.system import interrupt
 
 POLL_SECONDS = 0.1
-"""How soon a signal that asks us to end is seen."""
+"""Seconds until a signal to end is seen."""
 OWN_CREDENTIALS = ("_API_KEY",)
-"""What the variables end with that are the only way in. Of the others (AWS, Google) a login may stand in a file."""
+"""Suffixes of variables without which there is no access. Others (AWS, Google) may keep a login in a file."""
 
 
 @functools.cache
 def litellm() -> Any:
     """The module `litellm`, without its downloads, its prints and its retries.
 
-    Not typed: its sources are larger than all that is checked here, and it is an extra that need not be installed.
+    Not typed: its sources are larger than all of ours, and it is an optional extra.
 
     Raises:
         Refused: it is not installed.
@@ -58,7 +58,7 @@ def litellm() -> Any:
 
 
 def completed(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
-    """What the work returns, cut off when the time is over, whatever it is waiting for.
+    """The result of the work, cancelled when the time is over.
 
     Raises:
         TimeoutError: it was cut off.
@@ -81,7 +81,7 @@ def completed(work: Coroutine[Any, Any, Any], seconds: float) -> Any:
 
 @functools.cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """One event loop for all requests: connections that are kept open belong to the loop that opened them."""
+    """The event loop of all requests: open connections belong to the loop that opened them."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="nightshift-llm", daemon=True).start()
     return loop
@@ -97,7 +97,7 @@ def provider(model: str) -> str | None:
 
 
 def is_provider(name: str) -> bool:
-    """Whether this is what LiteLLM calls a provider."""
+    """Whether LiteLLM has a provider of this name."""
     return name in {str(getattr(one, "value", one)) for one in litellm().provider_list}
 
 
@@ -108,7 +108,7 @@ def missing_keys(model: str) -> tuple[str, ...]:
 
 
 def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
-    """What so many tokens cost at the provider, in USD; None where LiteLLM does not know."""
+    """The provider's price of so many tokens in USD; None where LiteLLM does not know it."""
     library = litellm()
 
     def usd(given: int, got: int) -> float:

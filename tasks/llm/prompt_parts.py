@@ -1,8 +1,7 @@
-"""Telling: a campaign in the words of a prompt.
+"""The parts of a prompt that describe a campaign.
 
-What a program printed, and what a model or a person said, stands in quotes (tasks.llm.quotes); everything else here is
-ours or a number. Each part has a cap, so that a prompt does not grow with the campaign; only the program is told whole,
-since an edit needs it.
+Output of programs and words of models and people are quoted (tasks.llm.quotes). Each part has a cap, so that a prompt
+does not grow with the campaign; only the program is shown whole, since an edit needs it.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best
 __all__ = ["Told", "data", "one_line", "start", "told"]
 
 PROGRAM_MD = 20_000
-"""Characters of the environment's own words."""
+"""Characters of program.md."""
 REFUSED, REJECTED, EARLIER = 8, 10, 30
-"""Lines on suggestions that were turned down, on trials that a person rejected, on trials of earlier campaigns."""
+"""Lines on refused suggestions, on proposals that were not approved, on trials of earlier campaigns."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """The parts of a prompt that tell of a campaign; a part is empty where there is nothing to tell."""
+    """The parts of a prompt; a part without content is empty."""
 
     program_md: str = ""
     fixed: str = ""
@@ -54,7 +53,7 @@ class Told:
 
 
 def told(brief: Brief) -> Told:
-    """All that a brief says, in words."""
+    """A brief as text."""
     own, history = brief.problem, brief.history
     return Told(
         program_md=_shortened(scrub_text(own.program_md).strip(), PROGRAM_MD),
@@ -77,7 +76,7 @@ def told(brief: Brief) -> Told:
 
 
 def start(brief: Brief) -> Params:
-    """What a proposal starts from: the champion's value of every parameter of the space, or else its default."""
+    """The starting point of a proposal: the champion's value of every parameter of the space, or else its default."""
     champion = best(brief.history)
     params = champion.proposal.params if champion else {}
     return {name: params.get(name, one.default) for name, one in brief.space.items()}
@@ -141,7 +140,7 @@ def _rejected(brief: Brief) -> str:
 
 
 def _hint(brief: Brief) -> str:
-    """What a numeric optimiser would try, against what is there now."""
+    """The numeric optimiser's suggestion, as changes of the champion."""
     if brief.hint is None:
         return ""
     params, rationale = brief.hint.params, brief.hint.rationale

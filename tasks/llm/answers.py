@@ -1,7 +1,7 @@
-"""Reading: what a model answered, as data. Lenient in form, strict in content.
+"""Parsing of a model's answer: lenient in form, strict in content.
 
-Models put answers into fences, talk around them, think aloud before them and write numbers as texts. None of that
-changes what is meant, so it is read all the same. What is not certain is not guessed: it is refused with every fault.
+Fences, prose around an answer, thoughts before it and numbers written as texts are accepted. Anything uncertain is
+refused, with every fault.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
 
 
 class Misread(ValueError):
-    """An answer that is none. The message says everything that is wrong with it."""
+    """An answer that cannot be used. The message names every fault."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Headed:
 
     idea: ParsedAnswer
     edit: str
-    """What stands after the header, in the same lines of the answer: those before are empty."""
+    """The answer with its header's lines emptied, so that line numbers stay."""
 
 
 def without_thoughts(text: str) -> str:
-    """The answer without what a model thought aloud before it."""
+    """The answer without the thoughts before it."""
     return THOUGHT.sub("", text).strip()
 
 
