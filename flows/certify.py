@@ -23,7 +23,8 @@ from flows.engine.recovery import crash_the_dead
 from flows.engine.redecide import complete
 from flows.engine.runner import Bench
 from flows.server import connect
-from flows.spec.campaign_spec import CampaignSpec, checked_environment
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.environment import checked_environment
 from flows.views.artifacts import Showcase
 from flows.views.follow import Watch
 from flows.views.status import ended, stored_spec

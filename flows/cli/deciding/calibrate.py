@@ -82,7 +82,7 @@ def prepare(environment: str, runs: int, settings: list[str], seed: int | None, 
     Raises:
         Refused: what cannot be run, or a seed that has been run; nothing is left of it then.
     """
-    from flows.spec.campaign_spec import checked_environment
+    from flows.spec.environment import checked_environment
 
     asked = checked_environment(environment, overrides_only(settings))
     root = home() / FOLDER / asked.name

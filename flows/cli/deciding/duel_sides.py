@@ -104,7 +104,7 @@ def environment_of(
     Raises:
         Refused: nothing says where, or two campaigns say different things.
     """
-    from flows.spec.campaign_spec import checked_environment
+    from flows.spec.environment import checked_environment
 
     if on:
         return checked_environment(on, overrides_only(settings)), None

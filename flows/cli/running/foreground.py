@@ -21,6 +21,7 @@ from environments.plugins import Refused
 from flows.cli.set_option import parse_settings
 from flows.engine.chaining import goes_on
 from flows.server import connect
+from flows.spec.options import AdvancedOptions
 from flows.views import tables, terminal
 from flows.views.follow import Watch
 from flows.views.status import document, ended, state, stored_spec
@@ -39,12 +40,6 @@ UNREACHED = "Failed to reach API"
 """Prefect's words for a server that died before it was told of a run."""
 LOST_ROWS_SECONDS = 10.0
 """How long rows are waited for at a server that died: some of them were lost with it."""
-ADVANCED = (
-    "patience", "crash_share", "isolation", "allow_unsandboxed", "looks", "ablation", "fallback", "approval",
-    "approval_minutes", "max_usd", "max_tokens", "learn_from", "traces", "rule_options", "cancel_options", "options",
-    "overrides",
-)  # fmt: skip
-
 
 def stated(environment: str | None, *, settings: list[str], **given: Any) -> dict[str, Any]:
     """What the command line states, as parameters of the flow; what it leaves out is not there."""
@@ -55,7 +50,7 @@ def stated(environment: str | None, *, settings: list[str], **given: Any) -> dic
     elif environment:
         base = {"environment": _lasting(environment)}
     flat = {key: value for key, value in {**given, **set_.stated}.items() if value is not None}
-    advanced = {key: flat.pop(key) for key in ADVANCED if key in flat}
+    advanced = {key: flat.pop(key) for key in AdvancedOptions.__annotations__ if key in flat}
     return _laid_over(base, {**flat, "advanced": advanced})
 
 

@@ -69,7 +69,7 @@ def attempt(
 
 def _fresh(reference: str, settings: list[str]) -> tuple[Environment, Path, TrialDir]:
     """The environment as it stands now, its program, both frozen for this try, and where the try goes."""
-    from flows.spec.campaign_spec import checked_environment
+    from flows.spec.environment import checked_environment
 
     environment = checked_environment(reference, overrides_only(settings))
     folder = single_run.next_in(home() / ".tries" / environment.name)

@@ -1,0 +1,1 @@
+"""`nightshift list`, `status`, `watch` and `logs`: look at campaigns."""
