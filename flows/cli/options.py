@@ -26,7 +26,7 @@ GROUPS = {
 }
 
 
-def switch(flag: str | list[str], help: str, negative: str = "") -> Parameter:  # noqa: A002
+def switch(flag: str | list[str], help: str, negative: str = "") -> Parameter:
     """A flag without a value."""
     return Parameter(flag, help=help, negative=negative, show_default=False)
 
@@ -86,13 +86,12 @@ def _annotation(each: Declared, resuming: bool) -> Any:
     """An option's type and flag, as Cyclopts reads them."""
     kind = Literal[each.option.choices] if each.option.choices else each.kind
     listed = get_origin(kind) is list
-    default = f"{each.default:g}" if isinstance(each.default, float) else str(each.default)
     flag = Parameter(
         each.flag,
         help=each.option.help + " Separated by commas." * listed,
         group=GROUPS.get(each.option.group, "Parameters"),
         show=not (resuming and each.option.fixed),
-        show_default=default if each.default and not resuming else False,
+        show_default=False if resuming else each.shown_default or False,
         converter=_by_commas if listed else None,
         n_tokens=1 if listed else None,
         negative=None if kind is bool else "",

@@ -156,7 +156,9 @@ class CampaignSpec(CampaignOptions, BaseModel):
             Refused: the campaign cannot be run as asked; with the value and the remedy.
         """
         if shutil.which("git") is None:
-            raise Refused("git is not installed: install it, since the lineage of a campaign is a git repository")
+            raise Refused(
+                "git is not installed: install it, since the lineage of a campaign is a git repository"
+            )
         _ = self.loaded_rule
         known = Ledger.exists(self.name)
         environment = self._resumed().environment if known else self._new_environment()

@@ -64,6 +64,11 @@ class Declared:
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
 
+    @property
+    def shown_default(self) -> str:
+        """The default for people; empty where there is none."""
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default or "")
+
 
 @cache
 def declared(options: type) -> tuple[Declared, ...]:

@@ -11,7 +11,9 @@ from flows.cli.options import Json, switch
 
 def up(
     *,
-    auth: Annotated[bool, switch("--auth", "Protect the Prefect server with a password.", "--no-auth")] = True,
+    auth: Annotated[
+        bool, switch("--auth", "Protect the Prefect server with a password.", "--no-auth")
+    ] = True,
     production: Annotated[bool, switch("--production", "Store the server's data in PostgreSQL.")] = False,
     database: Annotated[
         str | None,

@@ -41,6 +41,7 @@ UNREACHED = "Failed to reach API"
 LOST_ROWS_SECONDS = 10.0
 """How long rows are waited for at a server that died: some of them were lost with it."""
 
+
 def stated(environment: str | None, *, settings: list[str], **given: Any) -> dict[str, Any]:
     """What the command line states, as parameters of the flow; what it leaves out is not there."""
     set_ = parse_settings(settings)

@@ -57,7 +57,9 @@ def resume(
     )
 
 
-def stop(campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False) -> int:
+def stop(
+    campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False
+) -> int:
     """Stop CAMPAIGN after the current trial. It can be resumed."""
     from flows.cli.running import foreground
 

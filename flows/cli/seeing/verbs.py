@@ -62,7 +62,9 @@ def logs(
     campaign: str,
     trial: int | None = None,
     *,
-    attempt: Annotated[int | None, Parameter("--attempt", help="Number of the attempt. Default: current.")] = None,
+    attempt: Annotated[
+        int | None, Parameter("--attempt", help="Number of the attempt. Default: current.")
+    ] = None,
     follow: Annotated[bool, switch(["--follow", "-f"], "Continue as more is printed.")] = False,
 ) -> int:
     """Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN."""
