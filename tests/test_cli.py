@@ -361,7 +361,7 @@ def test_a_new_environment_overwrites_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
     (tmp_path / "train.py").unlink()
     write_environment(tmp_path)
-    with pytest.raises(Refused, match=r"environment.toml exists already: it was left as it is"):
+    with pytest.raises(Refused, match=r"environment.toml exists already: choose another folder"):
         write_environment(tmp_path)
 
 

@@ -465,7 +465,7 @@ def test_the_saved_block_comes_before_the_variable_and_the_variable_before_the_h
     assert check.state == "ok" and "set by the saved block nightshift" in check.fact
     answers[f"/api{services.BLOCK}"] = (500, {})
     check = services.mlflow(home)
-    assert check.state == "note" and "where trials are recorded is not known" in check.fact
+    assert check.state == "note" and "its address is unknown" in check.fact
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Verbs that run trials: run, resume, stop, try."""
+"""Verbs that run trials: run, resume, stop, rerun, try."""
