@@ -1,10 +1,10 @@
-"""The Prefect Block for a language model: its name, endpoint, key and prices.
+"""The Prefect Block of the language model: its name, endpoint, credentials and limits.
 
-Saved once, and used by every campaign whose proposer needs a language model and names none:
+Saved once; campaigns whose proposer needs a model and names none read it:
 
     LLM(models=["anthropic/claude-sonnet-4-5"], key_variable="ANTHROPIC_API_KEY", max_usd=5).save("nightshift")
 
-Fields are only ever appended: their order is part of the schema that saved blocks are checked against.
+Only append fields: their order is part of the schema that saved blocks are checked against.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, SecretStr, model_validator
 
 
 class LLM(Block):
-    """A language model: its name, endpoint, key and prices.
+    """The language model that proposes: its name, endpoint, credentials and limits.
 
     Example:
         Load a stored LLM block:
@@ -32,16 +32,16 @@ class LLM(Block):
     model_config = ConfigDict(hide_input_in_errors=True)
     _block_type_name = "Nightshift LLM"
     _block_type_slug = "nightshift-llm"
-    _description = "A language model: its name, endpoint, key and prices."
+    _description = "The language model that proposes: its name, endpoint, credentials and limits."
 
     provider: str | None = Field(
         default=None,
-        description="What LiteLLM calls the provider, put before each model's name. Not needed where the names have "
-        "it already, nor with a base URL that speaks OpenAI's protocol.",
+        description="LiteLLM's name of the provider, prefixed to each model's name. Not needed where names have it, "
+        "nor for a base URL with OpenAI's protocol.",
         examples=["anthropic", "openai", "gemini", "ollama_chat"],
     )
     models: list[str] = Field(
-        description="The models by name, at least one. A proposer that asks one model asks the first.",
+        description="Names of the models, at least one. A proposer with one model uses the first.",
         examples=[["claude-sonnet-4-5"]],
     )
     base_url: str | None = Field(
@@ -52,26 +52,26 @@ class LLM(Block):
     key: SecretStr | None = Field(default=None, description="The key.")
     key_variable: str | None = Field(
         default=None,
-        description="Name of the environment variable that holds the key, where campaigns run. Without it and a key, "
-        "the provider's usual variable is read.",
+        description="Environment variable with the key, on the campaign's machine. Default, if no key is given: the "
+        "provider's usual variable.",
         examples=["OPENAI_API_KEY"],
     )
     temperature: float | None = Field(
-        default=None, ge=0, le=2, description="Sampling temperature; the provider's own when left out."
+        default=None, ge=0, le=2, description="Sampling temperature. Default: the provider's."
     )
     max_output_tokens: int = Field(default=8192, ge=1, description="Most tokens of one answer.")
     timeout_seconds: float = Field(
-        default=300, gt=0, description="Most seconds for one answer, all tries together."
+        default=300, gt=0, description="Most seconds for one answer, retries included."
     )
     usd_per_million_input: float | None = Field(
-        default=None, ge=0, description="Price of a million input tokens, in USD, where LiteLLM knows none."
+        default=None, ge=0, description="USD per million input tokens, where LiteLLM knows no price."
     )
     usd_per_million_output: float | None = Field(
-        default=None, ge=0, description="Price of a million output tokens, in USD, where LiteLLM knows none."
+        default=None, ge=0, description="USD per million output tokens, where LiteLLM knows no price."
     )
-    max_usd: float | None = Field(default=None, gt=0, description="Most USD that one campaign may spend.")
+    max_usd: float | None = Field(default=None, gt=0, description="Spending limit of one campaign in USD.")
     max_tokens: int | None = Field(
-        default=None, gt=0, description="Most tokens that one campaign may use, input and output together."
+        default=None, gt=0, description="Limit of input and output tokens of one campaign."
     )
 
     @model_validator(mode="after")
@@ -83,7 +83,7 @@ class LLM(Block):
         if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
             # The value is not shown: it may be the key itself.
             raise ValueError(
-                "key_variable is no name of a variable: give one, such as OPENAI_API_KEY, or use key"
+                "key_variable is not a variable name: give one, such as OPENAI_API_KEY, or use key"
             )
         if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
             raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")

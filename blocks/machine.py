@@ -1,10 +1,10 @@
-"""The Prefect Block for a machine's slots, each of which runs one training at a time.
+"""The Prefect Block that divides a machine into slots; one training at a time runs in each.
 
-Saved once, and used by every campaign that starts:
+Saved once; every campaign reads it at its start:
 
     Machine(gpus=[[0, 1], [2, 3]], cpu_slots=4).save("nightshift", overwrite=True)
 
-Fields are only ever appended: their order is part of the schema that saved blocks are checked against.
+Only append fields: their order is part of the schema that saved blocks are checked against.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 
 class Machine(Block):
-    """A machine's division into slots, each of which runs one training at a time.
+    """Division of a machine into slots; one training at a time runs in each.
 
     Example:
         Load a stored Machine block:
@@ -30,19 +30,19 @@ class Machine(Block):
 
     _block_type_name = "Nightshift machine"
     _block_type_slug = "nightshift-machine"
-    _description = "A machine's division into slots, each of which runs one training at a time."
+    _description = "Division of a machine into slots; one training at a time runs in each."
 
     gpus: list[list[int]] = Field(
         default_factory=list,
-        description="Groups of GPUs, by nvidia-smi's numbers; one training uses a whole group. "
-        "Left empty, every GPU is its own slot.",
+        description="Groups of GPUs, by nvidia-smi's numbers; one training uses a whole group. Default: each GPU is a "
+        "slot.",
         examples=[[[0, 1], [2, 3]]],
     )
     cpu_slots: int | None = Field(
         default=None,
         ge=1,
         le=1024,
-        description="Trainings at once on the CPU; left out, the number of usable cores.",
+        description="Slots for training without a GPU. Default: the number of usable cores.",
         examples=[4],
     )
 
@@ -50,7 +50,7 @@ class Machine(Block):
     def _shares_nothing(self) -> Self:
         named = [gpu for group in self.gpus for gpu in group]
         if not all(self.gpus):
-            raise ValueError(f"gpus = {self.gpus}: a group is empty: name at least one GPU in each")
+            raise ValueError(f"gpus = {self.gpus}: a group is empty: put at least one GPU into each")
         if min(named, default=0) < 0:
             raise ValueError(f"gpus = {self.gpus}: GPUs count from 0, as nvidia-smi shows them")
         if len(set(named)) < len(named):

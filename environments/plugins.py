@@ -1,6 +1,6 @@
-"""Plug-ins: each file (or folder) of a package is one, under its file name.
+"""Plug-ins: each is a file in a package, and its file name is the name that users write.
 
-Names are listed without importing, so a missing optional dependency affects only the plug-in that needs it.
+Names are listed without importing the files, so a missing optional dependency affects only its users.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class Refused(Exception):
-    """The request cannot be run, and nothing was started. The message states fact, value and remedy."""
+    """A request that cannot be run. The message states fact, value and remedy; nothing was started."""
 
 
 def names(package: str) -> tuple[str, ...]:
@@ -31,17 +31,17 @@ def names(package: str) -> tuple[str, ...]:
 
 
 def folder(package: str) -> Path:
-    """A package's folder."""
+    """The folder of a package."""
     origin = importlib.import_module(package).__file__
     assert origin is not None, f"{package} has no __init__.py"
     return Path(origin).parent
 
 
 def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
-    """The one public subclass of `base` that the plug-in's file defines.
+    """The public subclass of `base` that the plug-in's file defines.
 
     Raises:
-        Refused: there is no such plug-in (suggests the nearest name), or a package that it needs is not installed.
+        Refused: there is no such plug-in, a package that it needs is not installed, or it defines no or several.
     """
     require(name, names(package), base.__name__.lower(), where)
     try:
@@ -50,23 +50,23 @@ def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
         raise Refused(
             f"{base.__name__.lower()} {name!r} needs the package {missing.name!r}: install it"
         ) from missing
-    found = [
-        thing
-        for label, thing in vars(module).items()
-        if inspect.isclass(thing)
-        and issubclass(thing, base)
-        and thing.__module__ == module.__name__
+    classes = [
+        member
+        for label, member in vars(module).items()
+        if inspect.isclass(member)
+        and issubclass(member, base)
+        and member.__module__ == module.__name__
         and not label.startswith("_")
     ]
-    if len(found) != 1:
+    if len(classes) != 1:
         raise Refused(
-            f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(found)}"
+            f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(classes)}"
         )
-    return found[0]
+    return classes[0]
 
 
 def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> M:
-    """A plug-in by name, with options for its fields.
+    """A plug-in with its options, which are the fields of its class.
 
     Raises:
         Refused: there is no such plug-in, or an option is unknown or invalid.
@@ -79,7 +79,7 @@ def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> 
 
 
 def require(name: str, known: Iterable[str], what: str, where: str = "") -> None:
-    """Refuse an unknown name, suggesting the nearest and listing all; `where` (file and key) comes first."""
+    """Refuse an unknown name, with the nearest and all known ones; `where` (file and key) comes first."""
     known = tuple(known)
     if name in known:
         return
@@ -90,7 +90,7 @@ def require(name: str, known: Iterable[str], what: str, where: str = "") -> None
 
 
 def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> Refused:
-    """A pydantic error as one line per fault: its place, the fault, the given value."""
+    """A pydantic error as one line per fault: its place, what is wrong, the value."""
     known, lines = tuple(known), []
     for fault in error.errors():
         path = [str(part) for part in fault["loc"] if part not in ("float", "int", "choice")]
@@ -101,7 +101,7 @@ def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> R
 
 
 def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
-    """The fault and the given value."""
+    """A fault and the value that has it."""
     kind, given = fault["type"], fault["input"]
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)

@@ -22,21 +22,7 @@ from flows.engine.worker_pool import WorkerPool
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.naming import campaign_name, flow_run_name, tag
-from flows.spec.parameters import (
-    Cancel,
-    Environment,
-    Hours,
-    Launch,
-    Name,
-    Parallel,
-    Proposer,
-    Replicates,
-    Rule,
-    Seed,
-    Tracking,
-    Trials,
-    Until,
-)
+from flows.spec.options import form
 from flows.views.artifacts import Artifacts
 from tasks.proposing.brief import RemainingBudget
 from tasks.record import reconcile
@@ -54,20 +40,21 @@ LOOK_SECONDS = 2.0
     persist_result=True,
     result_serializer="json",
 )
+@form
 def campaign(
-    environment: Environment = "lunar_lander",
-    name: Name = None,
-    proposer: Proposer = "tpe",
-    rule: Rule = "certify",
-    cancel: Cancel = "curve",
-    replicates: Replicates = 1,
-    trials: Trials = 20,
-    hours: Hours = 8.0,
-    until: Until = None,
-    parallel: Parallel = 1,
-    launch: Launch = "here",
-    seed: Seed = None,
-    tracking: Tracking = None,
+    environment: str = "lunar_lander",
+    name: str | None = None,
+    proposer: str = "tpe",
+    rule: str = "certify",
+    cancel: str = "curve",
+    replicates: int = 1,
+    trials: int = 20,
+    hours: float = 8.0,
+    until: str | None = None,
+    parallel: int = 1,
+    launch: str = "here",
+    seed: int | None = None,
+    tracking: str | None = None,
     advanced: Advanced = Advanced(),
 ) -> State[str]:
     """Improve an environment's program: propose, train, evaluate, decide, until a stopping criterion applies."""

@@ -18,7 +18,8 @@ from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import crash_the_dead
 from flows.engine.redecide import finish_pending
 from flows.engine.runner import Runner
-from flows.spec.campaign_spec import CampaignSpec, checked_environment
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.environment import checked_environment
 from flows.views.artifacts import Artifacts
 from flows.views.status import ended, stored_spec
 from tasks.recipes import preparing

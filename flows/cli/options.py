@@ -1,124 +1,103 @@
-"""The options of the `nightshift` command that several verbs take, each with its help."""
+"""Options on the command line: those of a campaign, made from flows/spec/options.py, and those of several verbs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar, get_origin
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
-from flows.spec import parameters
-from flows.spec.parameters import meaning
+from flows.spec import options
+from flows.spec.options import AdvancedOptions, CampaignOptions, Declared
 
-Json = Annotated[
-    bool, Parameter("--json", negative="", help="Print one JSON document on stdout, nothing else.")
-]
-Name = Annotated[str | None, Parameter("--name", help=meaning(parameters.Name))]
-Trials = Annotated[int | None, Parameter("--trials", help=meaning(parameters.Trials))]
-Hours = Annotated[float | None, Parameter("--hours", help=meaning(parameters.Hours))]
-Until = Annotated[str | None, Parameter("--until", help=meaning(parameters.Until))]
-Patience = Annotated[
-    int | None, Parameter("--patience", help="Stop after so many trials in a row without a better one.")
-]
-Proposer = Annotated[str | None, Parameter("--proposer", help=meaning(parameters.Proposer))]
-Rule = Annotated[str | None, Parameter("--rule", help=meaning(parameters.Rule))]
-Cancel = Annotated[str | None, Parameter("--cancel", help=meaning(parameters.Cancel))]
-Replicates = Annotated[int | None, Parameter("--replicates", help=meaning(parameters.Replicates))]
-Looks = Annotated[
-    str | None, Parameter("--looks", help="Certificates that the campaign may take: one, or several.")
-]
-Parallel = Annotated[int | None, Parameter("--parallel", help=meaning(parameters.Parallel))]
-Launch = Annotated[str | None, Parameter("--launch", help=meaning(parameters.Launch))]
-Seed = Annotated[int | None, Parameter("--seed", help=meaning(parameters.Seed))]
-Tracking = Annotated[str | None, Parameter("--tracking", help=meaning(parameters.Tracking))]
-Server = Annotated[
-    str | None, Parameter("--server", help="The Prefect API to use, such as http://127.0.0.1:4200/api.")
-]
-Detach = Annotated[
-    bool,
-    Parameter("--detach", negative="", help="Return once it has begun; it goes on without the terminal."),
-]
+F = TypeVar("F", bound=Callable[..., Any])
+FLAGS = {
+    each.name: each
+    for each in (*options.declared(CampaignOptions), *options.declared(AdvancedOptions))
+    if each.name != "environment" and get_origin(each.kind) is not dict  # the verb's argument; given by --set
+}
+"""The options of a campaign that are flags of `run` and `resume`."""
+GROUPS = {
+    name: Group(name, sort_key=order)
+    for order, name in enumerate(
+        (options.SEARCH, options.DECISIONS, options.LIMITS, options.EXECUTION, options.MODELS)
+    )
+}
+
+
+def switch(flag: str | list[str], help: str, negative: str = "") -> Parameter:
+    """A flag without a value."""
+    return Parameter(flag, help=help, negative=negative, show_default=False)
+
+
+Json = Annotated[bool, switch("--json", "Print one JSON document on stdout and nothing else.")]
+Server = Annotated[str | None, Parameter("--server", help="Prefect API, such as http://127.0.0.1:4200/api.")]
 Settings = Annotated[
     list[str] | None,
     Parameter(
         "--set",
         negative="",
-        help="key=value of environment.toml, or of the proposer, rule or cancel: proposer.key=value. May be repeated.",
+        help="key=value of environment.toml, or an option of the proposer, rule or canceller such as "
+        "proposer.points=5. Repeatable.",
     ),
 ]
-Walls = Annotated[
-    str | None, Parameter("--isolation", help="How trials are walled in: auto, bwrap, landlock or none.")
+Detach = Annotated[
+    bool, switch("--detach", "Return once the campaign has started; it continues in the background.")
 ]
-Unsandboxed = Annotated[
-    bool | None,
-    Parameter(
-        "--allow-unsandboxed", negative="", help="Run edited programs even where nothing walls them in."
-    ),
-]
-Runs = Annotated[
-    int | None, Parameter("--runs", help="Fresh runs of each side: 5, or 2 where nothing is drawn at random.")
-]
-On = Annotated[
-    str | None, Parameter("--on", help="The environment; without it, that of the campaign that is named.")
-]
-Comment = Annotated[str, Parameter("--comment", help="Why; the proposer reads it.")]
-Gain = Annotated[
-    float | None, Parameter("--gain", help="The least gain worth finding, in the metric's unit.")
-]
+Comment = Annotated[str, Parameter("--comment", help="Reason; the proposer reads it.")]
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Asked:
-    """What `run` and `resume` take of a campaign; None: not said."""
+def of_campaign(name: str) -> Parameter:
+    """An option of a campaign for another verb that takes it too."""
+    return Parameter(FLAGS[name].flag, help=FLAGS[name].option.help)
 
-    proposer: Proposer = None
-    rule: Rule = None
-    cancel: Cancel = None
-    replicates: Replicates = None
-    looks: Looks = None
-    trials: Trials = None
-    hours: Hours = None
-    until: Until = None
-    patience: Patience = None
-    parallel: Parallel = None
-    launch: Launch = None
-    seed: Seed = None
-    tracking: Tracking = None
-    fallback: Annotated[
-        str | None,
-        Parameter("--fallback", help="The proposer for where the one asked cannot propose: tpe, say."),
-    ] = None
-    approval: Annotated[
-        str | None,
-        Parameter("--approval", help="What waits for a person's word: none, code (new programs), or all."),
-    ] = None
-    approval_minutes: Annotated[
-        float | None,
-        Parameter("--approval-minutes", help="How long it waits for one; then it is rejected. [default: 60]"),
-    ] = None
-    max_usd: Annotated[
-        float | None, Parameter("--max-usd", help="What language models and agents may cost in all.")
-    ] = None
-    max_tokens: Annotated[
-        int | None, Parameter("--max-tokens", help="The same in tokens, in and out together.")
-    ] = None
-    learn_from: Annotated[
-        str | None,
-        Parameter("--learn-from", help="Earlier campaigns in the same environment to learn from, by commas."),
-    ] = None
-    traces: Annotated[
-        bool | None,
-        Parameter("--traces", help="Show in MLflow what language models were asked and answered."),
-    ] = None
-    isolation: Walls = None
-    allow_unsandboxed: Unsandboxed = None
-    set_: Settings = field(default=None)
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What was said, by the names of the flow's parameters."""
-        said = {name: value for name, value in vars(self).items() if value is not None and name != "set_"}
-        if self.learn_from is not None:
-            said["learn_from"] = [name for name in self.learn_from.split(",") if name]
-        return said
+Seed = Annotated[int | None, of_campaign("seed")]
+Isolation = Annotated[Literal["auto", "bwrap", "landlock", "none"], of_campaign("isolation")]
+Unsandboxed = Annotated[bool, switch("--allow-unsandboxed", FLAGS["allow_unsandboxed"].option.help)]
+
+
+def campaign_options(*, resuming: bool) -> Callable[[F], F]:
+    """Give a verb the options of a campaign; its `**options` holds those that were stated.
+
+    Args:
+        resuming: Accept the fixed options without showing them, since they may only repeat what they were.
+    """
+
+    def give(verb: F) -> F:
+        signature = inspect.signature(verb)
+        *own, rest = signature.parameters.values()
+        assert rest.kind is rest.VAR_KEYWORD, f"{verb.__name__} takes no **options"
+        added = []
+        for each in FLAGS.values():
+            if resuming and each.name == "name":
+                continue
+            verb.__annotations__[each.name] = _annotation(each, resuming)
+            added.append(inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=None))
+        del verb.__annotations__[rest.name]
+        vars(verb)["__signature__"] = signature.replace(parameters=[*own, *added])
+        return verb
+
+    return give
+
+
+def _annotation(each: Declared, resuming: bool) -> Any:
+    """An option's type and flag, as Cyclopts reads them."""
+    kind = Literal[each.option.choices] if each.option.choices else each.kind
+    listed = get_origin(kind) is list
+    flag = Parameter(
+        each.flag,
+        help=each.option.help + " Separated by commas." * listed,
+        group=GROUPS.get(each.option.group, "Parameters"),
+        show=not (resuming and each.option.fixed),
+        show_default=False if resuming else each.shown_default or False,
+        converter=_by_commas if listed else None,
+        n_tokens=1 if listed else None,
+        negative=None if kind is bool else "",
+    )
+    return Annotated[kind | None, flag]
+
+
+def _by_commas(_: Any, tokens: Any) -> list[str]:
+    return [name for name in tokens[0].value.split(",") if name]

@@ -1,4 +1,4 @@
-"""`--set key=value`: one way to say a setting of the environment or of a plug-in on the command line."""
+"""`--set key=value`: a key of environment.toml or an option of a plug-in, from the command line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from environments.space import Value
 
 @dataclass(frozen=True)
 class SetOptions:
-    """What `--set` said."""
+    """The values of `--set`, by what they belong to."""
 
     overrides: dict[str, Value] = field(default_factory=dict)
     """Of environment.toml."""
@@ -23,17 +23,17 @@ class SetOptions:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """What is not empty, by the name of its parameter."""
+        """Those that are not empty, by the name of their option."""
         return {name: value for name, value in vars(self).items() if value}
 
 
 def parse_settings(settings: list[str]) -> SetOptions:
-    """`--set key=value` pairs, told apart by what their keys begin with: `proposer.`, `rule.`, `cancel.`, or neither.
+    """Sort key=value pairs by the prefix of their key: `proposer.`, `rule.`, `cancel.`, or none for the environment.
 
-    Values are TOML where they parse as such, else text.
+    Values that are not valid TOML are texts.
     """
-    found = SetOptions()
-    options = {"proposer": found.options, "rule": found.rule_options, "cancel": found.cancel_options}
+    parsed = SetOptions()
+    options = {"proposer": parsed.options, "rule": parsed.rule_options, "cancel": parsed.cancel_options}
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not key:
@@ -46,17 +46,17 @@ def parse_settings(settings: list[str]) -> SetOptions:
         if dot and plugin in options:
             options[plugin][name] = value
         else:
-            found.overrides[key] = value
-    return found
+            parsed.overrides[key] = value
+    return parsed
 
 
 def overrides_only(settings: list[str]) -> dict[str, Value]:
-    """`--set` where there is no campaign: keys of environment.toml alone.
+    """The keys of environment.toml, for a verb without a campaign.
 
     Raises:
-        Refused: an option of a plug-in, which nothing would read.
+        Refused: an option of a plug-in is among them, which nothing would read.
     """
-    found = parse_settings(settings)
-    for key in found.stated.keys() - {"overrides"}:
+    parsed = parse_settings(settings)
+    for key in parsed.stated.keys() - {"overrides"}:
         raise Refused(f"--set: {key} belong to a campaign, and there is none here: leave them out")
-    return found.overrides
+    return parsed.overrides

@@ -21,7 +21,6 @@ from flows.engine.campaign_state import CampaignState
 from flows.engine.stopping import NOTHING_LEFT, Stop
 from flows.engine.worker_pool import WorkerPool
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.time_budget import time_for_the_certificate
 from tasks.checkpoint import kept, whole
 from tasks.propose import Nothing, load, propose
 from tasks.proposing.brief import Brief, Pending, RejectedProposal, RemainingBudget
@@ -181,7 +180,7 @@ def bought(ledger: Ledger) -> Usage:
 def left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> RemainingBudget:
     """The budget left before the next trial."""
     so_far, most = bought(ledger), spec.advanced
-    reserve = time_for_the_certificate(spec, ledger.environment, history)
+    reserve = spec.time_for_the_certificate(ledger.environment, history)
     return RemainingBudget(
         trials=max(spec.trials - tried(history), 0.0),
         seconds=max(spec.hours * 3600 - spent - reserve, 0.0),

@@ -7,7 +7,7 @@ import sys
 from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
-from flows.spec.campaign_spec import checked_environment
+from flows.spec.environment import checked_environment
 from flows.views import terminal
 from tasks.deciding import holdout_uses
 from tasks.recipes import output, preparing

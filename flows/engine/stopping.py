@@ -13,7 +13,6 @@ from typing import Literal
 
 from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.time_budget import time_for_a_trial, time_for_the_certificate
 from tasks.sandbox.program import DISK_RESERVE, MIB
 from tasks.trial import History, best, tried
 
@@ -61,8 +60,8 @@ def stop(
         return _end(history, _done(spec, history))
     if spec.advanced.patience and _without_improvement(history) >= spec.advanced.patience:
         return _end(history, f"nothing better in the last {spec.advanced.patience} trial(s)")
-    reserve = time_for_the_certificate(spec, environment, history)
-    need = time_for_a_trial(spec, environment, history) + reserve
+    reserve = spec.time_for_the_certificate(environment, history)
+    need = spec.time_for_a_trial(environment, history) + reserve
     kept = f", of which {_hours(reserve)} are for the certificate" if reserve else ""
     if spent + need > spec.hours * 3600:
         used = f"{_hours(spent)} of {_hours(spec.hours * 3600)} used"

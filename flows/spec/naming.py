@@ -1,4 +1,4 @@
-"""Names: what a campaign is called when nobody says so; what its flow run is called in the Prefect UI, and its tags."""
+"""Default names of campaigns, and the names and tags of their flow runs in the Prefect UI."""
 
 from __future__ import annotations
 
@@ -20,15 +20,19 @@ def campaign_name(stated: str | None, environment: str) -> str:
 
 
 def flow_run_name() -> str:
-    """The campaign's name, with the environment's where that does not follow from it."""
+    """The campaign's name, followed by the environment's unless that is part of it."""
     environment, campaign = _facts(runtime.flow_run.parameters)
-    said = _plain(environment) in _plain(campaign)
-    return campaign if campaign and said else f"{campaign} ({environment})" if campaign else environment
+    if not campaign:
+        return environment
+    return campaign if _plain(environment) in _plain(campaign) else f"{campaign} ({environment})"
 
 
 def tag(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    """Tag a flow run with its environment and its campaign. A hook, so that no task run inherits the tags: each tag
-    of a task makes Prefect ask its server for a concurrency slot, which takes longer than the task."""
+    """Tag a flow run with its environment and its campaign.
+
+    A hook, so that task runs do not inherit the tags: for each tag of a task, Prefect asks its server for a
+    concurrency slot, which takes longer than the task.
+    """
     missing = [fact for fact in _facts(flow_run.parameters) if fact and fact not in flow_run.tags]
     if missing:
         with get_client(sync_client=True) as client:
@@ -36,12 +40,12 @@ def tag(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
 
 
 def _facts(asked: dict[str, Any]) -> tuple[str, str]:
-    """The environment's name, and the campaign's; empty where it has yet to find a free one."""
+    """The names of the environment and of the campaign; the latter is empty until a free one is found."""
     return _last(str(asked.get("environment") or "")), str(asked.get("name") or _deployed_name() or "")
 
 
 def _last(environment: str) -> str:
-    """The name of an environment, which may be given as a path."""
+    """The name of an environment that may be given as a path."""
     return environment.rstrip("/").rpartition("/")[2]
 
 
@@ -50,6 +54,6 @@ def _plain(name: str) -> str:
 
 
 def _deployed_name() -> str | None:
-    """`<deployment>-<scheduled start>`: it follows from the flow run, so a Retry meets its own campaign again."""
+    """`<deployment>-<scheduled start>`: the same when the flow run is retried, so that it resumes its campaign."""
     deployment, start = runtime.deployment.name, runtime.flow_run.scheduled_start_time
     return check_name(f"{deployment}-{start:%Y%m%d-%H%M%S}".lower()) if deployment else None

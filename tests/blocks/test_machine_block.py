@@ -23,7 +23,7 @@ def test_a_block_that_says_nothing_leaves_everything_as_it_is_found() -> None:
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
-        ({"gpus": [[0], []]}, r"gpus = \[\[0\], \[\]\]: a group is empty: name at least one GPU in each"),
+        ({"gpus": [[0], []]}, r"gpus = \[\[0\], \[\]\]: a group is empty: put at least one GPU into each"),
         ({"gpus": [[0, -1]]}, r"gpus = \[\[0, -1\]\]: GPUs count from 0"),
         (
             {"gpus": [[0, 1], [1]]},

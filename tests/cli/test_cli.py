@@ -20,7 +20,8 @@ from environments.plugins import Refused
 from flows.cli.app import app
 from flows.cli.problems.env_template import write_environment
 from flows.cli.running import detached
-from flows.spec.campaign_spec import CampaignSpec, checked_environment
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.environment import checked_environment
 from tasks.record import reconcile, settle
 from tasks.store.ledger import Ledger, free_name
 from tests.support.histories import decided

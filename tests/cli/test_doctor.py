@@ -121,7 +121,7 @@ def test_what_is_not_well_is_a_line_with_its_remedy_and_the_exit_code_says_so(cl
         in line
     )
     bad = sum(line.startswith(" BAD") for line in lines)
-    assert last == f"{bad} thing{'s' if bad > 1 else ''} to mend"
+    assert last == f"{bad} thing{'s' if bad > 1 else ''} to fix"
     assert SECRET not in done.stdout + done.stderr
 
 
@@ -149,7 +149,7 @@ def test_gpus_are_told_with_who_holds_them_and_which_of_them_are_trials(tmp_path
     assert check["state"] == "note" and "CUDA_VISIBLE_DEVICES" in check["remedy"]
     first, second = check["fact"].split("; ")
     assert first == f"0: NVIDIA H200, 140.4 GiB, held by trial night-1/0007 (pid {ours.pid}, 2.0 GiB)"
-    assert re.fullmatch(rf"1: NVIDIA GB10, memory not told, held by python.*\(pid {os.getpid()}\)", second)
+    assert re.fullmatch(rf"1: NVIDIA GB10, memory unknown, held by python.*\(pid {os.getpid()}\)", second)
     assert [gpu["memory_bytes"] for gpu in check["gpus"]] == [143771 * MIB, None]
     (holder,) = check["gpus"][0]["held_by"]
     assert (holder["trial"], holder["memory_bytes"]) == ("night-1/0007", 2048 * MIB)
@@ -222,7 +222,7 @@ def test_what_a_gpu_is_held_by_decides_whether_it_is_worth_a_note() -> None:
     )
     assert judged([card], [ours], []).state == "ok"
     assert judged([card], [ours, other], []).state == "note"
-    assert "8.0 GiB held by what cannot be seen from here" in judged([card], [], []).fact
+    assert "8.0 GiB used by processes that are not visible here" in judged([card], [], []).fact
     assert judged([Gpu(0, "GPU-a", "T4", 16 * GIB, 3 * MIB)], [], []).fact == "0: T4, 16.0 GiB, free"
     apart = judged([card], [GpuProcess("MIG-x", 3, None, "blender")], [])
     assert "on MIG-x: blender (pid 3)" in apart.fact, "nobody who computes is left out"
@@ -284,7 +284,7 @@ def test_a_check_that_hangs_or_fails_is_bad_and_the_others_are_told() -> None:
     fine = Check("fine", "ok", "well")
     hangs, fails, well = report.all_at_once({"hangs": hang, "fails": fail, "fine": lambda: fine}, seconds=0.3)
     forever.set()
-    assert (hangs.state, hangs.fact) == ("bad", "does not come back within 0.3 s")
+    assert (hangs.state, hangs.fact) == ("bad", "no result within 0.3 s")
     assert fails.state == "bad" and "/somewhere" in fails.fact
     assert well == fine
 
@@ -300,12 +300,12 @@ def level(*works: bool) -> tuple[Finding, ...]:
 @pytest.mark.parametrize(
     ("found", "state", "words"),
     [
-        (level(True, True, True), "ok", ["at the level bwrap"]),
-        (level(False, True, True), "note", ["at the level landlock", "no bwrap here"]),
+        (level(True, True, True), "ok", ["isolation bwrap"]),
+        (level(False, True, True), "note", ["isolation landlock", "no bwrap here"]),
         (
             level(False, False, True),
             "bad",
-            ["edits of code are refused", "no bwrap here", "no landlock here"],
+            ["code edits are refused", "no bwrap here", "no landlock here"],
         ),
     ],
 )
@@ -390,7 +390,7 @@ def test_a_port_is_free_ours_or_held_by_a_program_that_is_named(
         monkeypatch.setattr(services, "SERVICES", (("server", "Prefect", port),))
         held = services.ports(home)
         assert held.state == "note" and f"{port} is held by python" in held.fact
-        assert f"(pid {os.getpid()})" in held.fact and "`nightshift up` starts Prefect on" in held.remedy
+        assert f"(pid {os.getpid()})" in held.fact and "`nightshift up` would start Prefect on" in held.remedy
         (home / ".prefect").mkdir(parents=True)
         url = f"http://127.0.0.1:{port}/api"
         Daemon(home / ".prefect", "server").write(Note(url, os.getpid(), time.time(), identity(os.getpid())))
@@ -426,7 +426,7 @@ def test_a_stated_prefect_server_answers_asks_who_we_are_or_is_none(
     assert "PREFECT_API_AUTH_STRING" in services.prefect(home).remedy
     answers["/api/admin/version"] = (200, {"a": "page"})
     check = services.prefect(home)
-    assert check.state == "bad" and "no Prefect API" in check.fact
+    assert check.state == "bad" and "not a Prefect API" in check.fact
 
 
 def test_where_the_saved_block_is_asked_for_is_where_a_server_keeps_it() -> None:
@@ -446,10 +446,10 @@ def test_the_saved_block_comes_before_the_variable_and_the_variable_before_the_h
         {"data": {"uri": url.removesuffix("/api"), "token": "********"}},
     )
     check = services.mlflow(home)
-    assert check.state == "ok" and "as the saved block nightshift says" in check.fact
+    assert check.state == "ok" and "set by the saved block nightshift" in check.fact
     answers[f"/api{services.BLOCK}"] = (500, {})
     check = services.mlflow(home)
-    assert check.state == "note" and "where trials are recorded is not known" in check.fact
+    assert check.state == "note" and "its address is unknown" in check.fact
 
 
 @pytest.mark.parametrize(
@@ -460,11 +460,11 @@ def test_the_saved_block_comes_before_the_variable_and_the_variable_before_the_h
             f"postgresql+psycopg2://me:{SECRET}/#@{{closed}}/db?sslpassword={SECRET}",
             "no database answers there: ",
         ),
-        (f"me:{SECRET}@mlflow.example.org", "MLflow keeps nothing there"),
-        ("mlruns", "MLflow keeps nothing there"),
+        (f"me:{SECRET}@mlflow.example.org", "MLflow has no such store"),
+        ("mlruns", "MLflow has no such store"),
         ("sqlite:///", "it names no file"),
         ("sqlite:///{folder}/garbage.db", "file is not a database"),
-        ("sqlite:////proc/none/mlflow.db", "/proc cannot be written"),
+        ("sqlite:////proc/none/mlflow.db", "/proc is not writable"),
     ],
 )
 def test_where_mlflow_cannot_record_is_bad_and_no_password_is_told(

@@ -18,7 +18,7 @@ from flows.engine import stopping
 from flows.engine.stopping import Stop, stop
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.time_budget import besides_training, time_for_a_trial, time_for_the_certificate
+from flows.spec.time_budget import besides_training
 from tasks.trial import History, Rerun
 from tests.support.histories import decided
 from tests.support.toy import QUADRATIC, quadratic
@@ -156,9 +156,9 @@ def test_the_certificate_takes_the_runs_of_both_arms_and_a_tenth_over(
     environment: Environment, rule: str, trials: int, runs: int
 ) -> None:
     drawing, asked = environment.model_copy(update={"deterministic": False}), spec(rule=rule, trials=trials)
-    assert time_for_the_certificate(asked, drawing, ()) == pytest.approx(1.1 * 2 * runs * (5.0 + 2.0))
+    assert asked.time_for_the_certificate(drawing, ()) == pytest.approx(1.1 * 2 * runs * (5.0 + 2.0))
     past = history(3, 2, wall=8.0)
-    assert time_for_the_certificate(asked, drawing, past) == pytest.approx(1.1 * 2 * runs * (5.0 + 3.0))
+    assert asked.time_for_the_certificate(drawing, past) == pytest.approx(1.1 * 2 * runs * (5.0 + 3.0))
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
@@ -191,21 +191,21 @@ def test_eight_hours_end_within_eight_hours(
 
 
 def test_before_the_first_trial_its_start_up_time_is_reckoned_with(environment: Environment) -> None:
-    assert time_for_a_trial(spec(), environment, ()) == 5.0 + 2.0
+    assert spec().time_for_a_trial(environment, ()) == 5.0 + 2.0
 
 
 def test_the_baseline_is_given_the_time_of_all_its_runs(environment: Environment) -> None:
     drawing = environment.model_copy(update={"deterministic": False})
-    assert time_for_a_trial(spec(rule="certify"), environment, ()) == 2 * (5.0 + 2.0)
-    assert time_for_a_trial(spec(rule="certify"), drawing, ()) == 3 * (5.0 + 2.0)
-    assert time_for_a_trial(spec(rule="certify", replicates=4), drawing, ()) == 4 * (5.0 + 2.0)
-    assert time_for_a_trial(spec(rule="certify", replicates=4), drawing, history(3)) == 4 * (5.0 + 1.0)
-    assert time_for_a_trial(spec(rule="certify"), drawing, history(3)) == 5.0 + 1.0
+    assert spec(rule="certify").time_for_a_trial(environment, ()) == 2 * (5.0 + 2.0)
+    assert spec(rule="certify").time_for_a_trial(drawing, ()) == 3 * (5.0 + 2.0)
+    assert spec(rule="certify", replicates=4).time_for_a_trial(drawing, ()) == 4 * (5.0 + 2.0)
+    assert spec(rule="certify", replicates=4).time_for_a_trial(drawing, history(3)) == 4 * (5.0 + 1.0)
+    assert spec(rule="certify").time_for_a_trial(drawing, history(3)) == 5.0 + 1.0
 
 
 def test_a_trial_needs_its_whole_budget_and_the_most_that_any_took_besides(environment: Environment) -> None:
     trials = (*history(3, wall=6.0), *history(3, 3, seconds=1.0, wall=4.5)[1:])
-    assert time_for_a_trial(spec(), environment, trials) == 5.0 + 3.5
+    assert spec().time_for_a_trial(environment, trials) == 5.0 + 3.5
 
 
 def test_what_a_run_took_besides_its_training_is_counted_per_run(environment: Environment) -> None:
@@ -220,7 +220,7 @@ def test_a_trial_that_was_resumed_after_its_training_does_not_make_the_next_look
     environment: Environment,
 ) -> None:
     resumed = history(3, seconds=5.0, wall=0.5)
-    assert time_for_a_trial(spec(), environment, resumed) >= 5.0
+    assert spec().time_for_a_trial(environment, resumed) >= 5.0
 
 
 def test_a_campaign_ends_before_the_time_that_was_set(environment: Environment) -> None:
@@ -286,7 +286,7 @@ def test_who_may_become_champion_is_reckoned_with_twice_where_it_has_to_show_tha
     first, champion = history(3, 2, wall=6.0)
     verdict = replace(champion.verdict, evidence={"untrained": None})
     slow = (first, replace(champion, wall_seconds=7.0, verdict=verdict))
-    assert time_for_a_trial(spec(), strict, (first,)) == 5.0 + 2 * 1.0
+    assert spec().time_for_a_trial(strict, (first,)) == 5.0 + 2 * 1.0
     assert (
-        time_for_a_trial(spec(), strict, slow) == 5.0 + 2 * 1.0
+        spec().time_for_a_trial(strict, slow) == 5.0 + 2 * 1.0
     )  # not that of a trial that was controlled itself

@@ -15,7 +15,7 @@ import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from environments.space import Value
-from flows.spec.campaign_spec import checked_environment
+from flows.spec.environment import checked_environment
 from tasks import evaluate, propose, train
 from tasks.proposers import Proposer
 from tasks.store.workspace import fill, trainer_files

@@ -27,7 +27,7 @@ import environments
 from environments import Environment
 from environments.judges._taskset import Taskset
 from environments.judges.text import Text
-from flows.spec.campaign_spec import checked_environment, source
+from flows.spec.environment import checked_environment, source
 from prime_rl_parts.keys import DOTTED, flat, tuned
 from prime_rl_parts.run import HARNESSES, Settings
 from tasks.store.ledger import freeze

@@ -1,1 +1,1 @@
-"""Verbs that compare and decide: certify, calibrate, duel, propose, approve, reject."""
+"""Verbs that compare programs and steer a campaign: certify, duel, calibrate, propose, approve, reject."""

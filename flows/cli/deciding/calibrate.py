@@ -70,7 +70,7 @@ def prepare(environment: str, runs: int, settings: list[str], seed: int | None, 
     Raises:
         Refused: it cannot be run, or the seed has been used before; nothing is left of the session then.
     """
-    from flows.spec.campaign_spec import checked_environment
+    from flows.spec.environment import checked_environment
 
     current = checked_environment(environment, overrides_only(settings))
     root = home() / FOLDER / current.name

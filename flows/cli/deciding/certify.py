@@ -11,7 +11,7 @@ from flows.certify import check_fits, runners
 from flows.cli.running.flow_run import run_and_show
 from flows.engine import run_certificate
 from flows.server import connect
-from flows.spec.campaign_spec import checked_environment
+from flows.spec.environment import checked_environment
 from tasks.store import life
 from tasks.store.ledger import Ledger
 from tasks.system.home import home

@@ -91,7 +91,7 @@ def environment_of(
     Raises:
         Refused: no environment is named, or the campaigns' environments differ.
     """
-    from flows.spec.campaign_spec import checked_environment
+    from flows.spec.environment import checked_environment
 
     if on:
         return checked_environment(on, overrides_only(settings)), None

@@ -1,1 +1,1 @@
-"""`nightshift doctor`: whether this machine is ready for a campaign."""
+"""`nightshift doctor`: whether this machine is ready for campaigns."""

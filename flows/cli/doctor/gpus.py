@@ -1,4 +1,4 @@
-"""Which GPUs and slots this machine has and who holds them, as `nightshift doctor` tells it."""
+"""Checks of the GPUs and slots: which there are, and which processes use them."""
 
 from __future__ import annotations
 
@@ -14,38 +14,37 @@ from tasks.system.commands import Unanswered, command_of
 
 
 def gpus() -> Check:
-    """Each GPU with its memory and who holds it."""
+    """Each GPU with its memory and the processes that use it."""
     if not can_be_asked():
-        fact = f"no GPU, for there is no {COMMAND}: programs train on the CPU"
-        return Check("gpus", "note", fact, "if there is one, install NVIDIA's driver", {"gpus": []})
+        fact = f"no GPU: {COMMAND} is not installed, programs train on the CPU"
+        return Check("gpus", "note", fact, "if the machine has a GPU, install NVIDIA's driver", {"gpus": []})
     try:
-        (found, words), (named, more) = ask_gpus(), ask_holders()
+        (listed, words), (processes, more) = ask_gpus(), ask_holders()
     except (Unanswered, OSError) as silent:
-        remedy = f"run `{COMMAND}` yourself; if it is only slow, `{COMMAND} -pm 1` keeps the driver loaded"
+        remedy = f"run `{COMMAND}`; if it is only slow, `{COMMAND} -pm 1` keeps the driver loaded"
         return Check("gpus", "bad", str(silent), remedy, {"gpus": []})
-    return judged(found, [known(holder) for holder in named], [*words, *more])
+    return judged(listed, [known(process) for process in processes], [*words, *more])
 
 
-def judged(found: list[Gpu], holders: list[GpuProcess], words: list[str]) -> Check:
-    """What that means for a campaign: a GPU that somebody else computes on is slower for us."""
-    details = {"gpus": [_document(gpu, holders) for gpu in found]}
-    said = f"{COMMAND} says: {'; '.join(words)}" if words else ""
-    if not found:
-        fact = said or f"{COMMAND} lists no GPU: programs train on the CPU"
-        return Check("gpus", "bad" if said else "note", fact, f"run `{COMMAND}` yourself", details)
-    uuids = {gpu.uuid for gpu in found}
-    apart = [holder for holder in holders if holder.gpu not in uuids]
-    facts = [_described(gpu, [one for one in holders if one.gpu == gpu.uuid]) for gpu in found]
-    facts += [f"on {holder.gpu}: {_holder(holder)}" for holder in apart]
-    strangers = any(not holder.trial for holder in holders)
-    remedies = ["wait for the others, or choose a free GPU with CUDA_VISIBLE_DEVICES"] * strangers
-    remedies += [f"run `{COMMAND}` yourself"] * bool(said)
-    fact = "; ".join([*facts, said] if said else facts)
+def judged(listed: list[Gpu], holders: list[GpuProcess], words: list[str]) -> Check:
+    """Judge what nvidia-smi printed; a GPU that another program uses slows training down."""
+    details = {"gpus": [_document(gpu, holders) for gpu in listed]}
+    warnings = f"{COMMAND} says: {'; '.join(words)}" if words else ""
+    if not listed:
+        fact = warnings or f"{COMMAND} lists no GPU: programs train on the CPU"
+        return Check("gpus", "bad" if warnings else "note", fact, f"run `{COMMAND}`", details)
+    uuids = {gpu.uuid for gpu in listed}
+    facts = [_described(gpu, [holder for holder in holders if holder.gpu == gpu.uuid]) for gpu in listed]
+    facts += [f"on {holder.gpu}: {_holder(holder)}" for holder in holders if holder.gpu not in uuids]
+    others = any(not holder.trial for holder in holders)
+    remedies = ["wait for the other programs, or choose a free GPU with CUDA_VISIBLE_DEVICES"] * others
+    remedies += [f"run `{COMMAND}`"] * bool(warnings)
+    fact = "; ".join([*facts, warnings] if warnings else facts)
     return Check("gpus", "note" if remedies else "ok", fact, "; ".join(remedies), details)
 
 
 def slots(home: Path) -> Check:
-    """Which slots are held: GPUs of this machine, and CPU slots of this home; a held one is as it should be."""
+    """Slots that are held: GPU slots of this machine, and CPU slots of this home."""
     facts: list[str] = []
     remedies: list[str] = []
     details: list[dict[str, object]] = []
@@ -61,16 +60,14 @@ def slots(home: Path) -> Check:
         if held:
             facts.append(f"{name} is held by {file_locks.describe(lock)}")
         elif left:
-            facts.append(f"{name} is not held, but used by {', '.join(map(_called, left))}")
-            remedies.append(
-                "the next training there ends what an earlier one left; end yourself what is not ours"
-            )
+            facts.append(f"{name} is free, but still used by {', '.join(map(_called, left))}")
+            remedies.append("the next training ends processes of earlier trials; end the others yourself")
     fact = "; ".join(facts) or "none is held"
     return Check("slots", "note" if remedies else "ok", fact, "".join(remedies[:1]), {"slots": details})
 
 
 def _left(fence: Path) -> list[int]:
-    """Processes behind a fence whose lock is free."""
+    """Processes that have the fence of a free lock open."""
     if not fence.exists():
         return []
     descriptor = file_locks.open_fence(fence)
@@ -85,19 +82,19 @@ def _called(pid: int) -> str:
 
 
 def _described(gpu: Gpu, holders: list[GpuProcess]) -> str:
-    size = gib(gpu.memory) if gpu.memory is not None else "memory not told"
+    size = gib(gpu.memory) if gpu.memory is not None else "memory unknown"
     if holders:
         held = f"held by {', '.join(_holder(holder) for holder in holders)}"
     elif gpu.used is not None and gpu.used > GIB:  # the driver keeps less than that for itself
-        held = f"{gib(gpu.used)} held by what cannot be seen from here"
+        held = f"{gib(gpu.used)} used by processes that are not visible here"
     else:
         held = "free"
     return f"{gpu.index}: {gpu.name}, {size}, {held}"
 
 
 def _holder(holder: GpuProcess) -> str:
-    what = f"trial {holder.trial}" if holder.trial else holder.command or "a program without a name"
-    pid = f"pid {holder.pid}" if holder.pid is not None else "pid not told"
+    what = f"trial {holder.trial}" if holder.trial else holder.command or "an unnamed program"
+    pid = f"pid {holder.pid}" if holder.pid is not None else "pid unknown"
     return f"{what} ({pid}{f', {gib(holder.memory)}' if holder.memory is not None else ''})"
 
 
@@ -106,8 +103,8 @@ def _document(gpu: Gpu, holders: list[GpuProcess]) -> dict[str, object]:
         "index": gpu.index, "uuid": gpu.uuid, "name": gpu.name,
         "memory_bytes": gpu.memory, "used_bytes": gpu.used,
         "held_by": [
-            {"pid": one.pid, "command": one.command, "memory_bytes": one.memory, "trial": one.trial or None}
-            for one in holders
-            if one.gpu == gpu.uuid
+            {"pid": each.pid, "command": each.command, "memory_bytes": each.memory, "trial": each.trial or None}
+            for each in holders
+            if each.gpu == gpu.uuid
         ],
     }  # fmt: skip

@@ -1,7 +1,7 @@
-"""What `nightshift doctor` asks of the machine and of what is installed: a function each, which returns a `Check`.
+"""Checks of the machine and the installed packages, a function each.
 
-Nothing here changes anything, and nothing waits for long: a command that is asked is given some seconds and then
-killed. Of the environment's keys only the names are told, of other people's processes no more than the program.
+They change nothing. Commands are killed after some seconds. Only the names of keys are shown, and of other people's
+processes only the program.
 """
 
 from __future__ import annotations
@@ -25,66 +25,65 @@ from tasks.system.commands import Unanswered, ask
 State = Literal["ok", "note", "bad"]
 GIB = 2**30
 LITTLE_DISK, NO_DISK = 10 * GIB, GIB
-"""Free bytes below which a night may fill the disk, and below which it will."""
+"""Free bytes below which a campaign may fill the disk, and below which it will."""
 FIRST_PYTHON, FIRST_PYTHON_TOO_NEW = (3, 11), (3, 14)
 KEYS = (
     "ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "OPENROUTER_API_KEY", "MISTRAL_API_KEY",
     "DEEPSEEK_API_KEY", "GROQ_API_KEY", "AZURE_API_KEY",
 )  # fmt: skip
 TRAINING = {"torch": ("torch",), "gymnasium": ("gymnasium",), "box2d": ("box2d", "box2d-py")}
-"""What the extra `ppo` installs, and the names that each is known by."""
+"""Packages of the extra `ppo`, with the names of their distributions."""
 LANGUAGE = ("litellm", "transformers", "trl", "vllm", "verifiers", "prime-rl")
 
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at and what was found there."""
+    """The result of one check."""
 
     name: str
     state: State
-    """`bad` has to be mended; a `note` is only good to know."""
+    """`bad` must be fixed; a `note` is good to know."""
     fact: str
     remedy: str = ""
-    """What to do about it; empty where it is ok."""
+    """What to do; empty where the state is ok."""
     details: Mapping[str, object] = field(default_factory=dict)
-    """The same for programs: what JSON can hold."""
+    """The same as JSON."""
 
 
 def isolation() -> Check:
-    """At which level the programs of trials run here, and why at no better one."""
+    """The sandbox level of trials on this machine, and why no stronger one works."""
     from tasks.sandbox.isolation import findings
 
-    found = findings()
-    level = next((one.level for one in found if one.works), "none")
-    levels = [{"level": one.level, "works": one.works, "why": one.why} for one in found]
-    better = "; ".join(f"{one.level} does not work: {one.why}" for one in found if not one.works)
+    probed = findings()
+    level = next((each.level for each in probed if each.works), "none")
+    levels = [{"level": each.level, "works": each.works, "why": each.why} for each in probed]
+    better = "; ".join(f"{each.level} does not work: {each.why}" for each in probed if not each.works)
     details = {"level": level, "levels": levels}
-    if level == found[0].level:
-        return Check("isolation", "ok", f"a trial's program runs at the level {level}", details=details)
+    if level == probed[0].level:
+        return Check("isolation", "ok", f"trials run at isolation {level}", details=details)
     if not shutil.which("bwrap"):
         remedy = "install bubblewrap: `apt install bubblewrap`"
-    elif "failed to execute" in found[0].why:
-        remedy = f"let every user read the interpreter: `chmod -R o+rX {sys.prefix} {sys.base_prefix}`"
+    elif "failed to execute" in probed[0].why:
+        remedy = (
+            f"make the interpreter readable for every user: `chmod -R o+rX {sys.prefix} {sys.base_prefix}`"
+        )
     else:
-        remedy = "let bwrap make user namespaces, which a container or AppArmor may forbid"
+        remedy = "allow bwrap to create user namespaces, which a container or AppArmor may forbid"
     if level == "none":
-        fact = f"nothing keeps a trial's program from your files, so edits of code are refused: {better}"
+        fact = f"trials run without a sandbox and could reach your files, so code edits are refused: {better}"
         return Check("isolation", "bad", fact, remedy, details)
-    return Check(
-        "isolation", "note", f"a trial's program runs at the level {level}; {better}", remedy, details
-    )
+    return Check("isolation", "note", f"trials run at isolation {level}; {better}", remedy, details)
 
 
 def limits() -> Check:
-    """What keeps a trial from taking all memory and all process numbers."""
+    """How the memory and the number of processes of a trial are limited."""
     from tasks.sandbox.cgroup import find
 
-    found = find()
-    if found:
-        fact = f"a cgroup (version {found.version}) limits the memory and the processes of a trial as a whole"
-        return Check("limits", "ok", fact, details={"cgroup": found.version})
-    fact = "no cgroup can be made here: rlimits limit the memory of each of a trial's processes by itself"
-    remedy = "start it where some can: as root, or in a session of systemd, `systemd-run --user --scope nightshift ...`"
+    if cgroup := find():
+        fact = f"a cgroup (version {cgroup.version}) limits the memory and the processes of a whole trial"
+        return Check("limits", "ok", fact, details={"cgroup": cgroup.version})
+    fact = "no cgroup can be created: rlimits limit the memory of each process of a trial alone"
+    remedy = "run nightshift as root, or in a systemd scope: `systemd-run --user --scope nightshift ...`"
     return Check("limits", "note", fact, remedy, {"cgroup": None})
 
 
@@ -99,30 +98,34 @@ def machine() -> Check:
 
 
 def python() -> Check:
-    """Whether this Python is one that Nightshift is made for."""
+    """Whether this version of Python is supported."""
     version = platform.python_version()
     if FIRST_PYTHON <= sys.version_info[:2] < FIRST_PYTHON_TOO_NEW:
         return Check("python", "ok", f"Python {version} at {sys.executable}", details={"version": version})
     (major, minor), (_, end) = FIRST_PYTHON, FIRST_PYTHON_TOO_NEW
     supported = f"{major}.{minor} to {major}.{end - 1}"
-    remedy = f"make the environment with Python {supported}: `make clean setup PYTHON=python3.{end - 1}`"
-    return Check("python", "bad", f"Python {version} is not one of {supported}", remedy, {"version": version})
+    remedy = f"create the environment with Python {supported}: `make clean setup PYTHON=python3.{end - 1}`"
+    return Check(
+        "python", "bad", f"Python {version} is not supported ({supported} are)", remedy, {"version": version}
+    )
 
 
 def git() -> Check:
-    """Git writes the lineage of a campaign, a commit for each trial."""
+    """Git stores the lineage of a campaign, one commit per trial."""
     remedy = "install it: `apt install git`"
     if shutil.which("git") is None:
-        return Check("git", "bad", "there is no git, which keeps the lineage", remedy, {"version": None})
+        return Check(
+            "git", "bad", "git is not installed, which stores the lineage", remedy, {"version": None}
+        )
     try:
         version = ask(["git", "--version"]).removeprefix("git version ").strip()
     except Unanswered as silent:
-        return Check("git", "bad", str(silent), f"mend it, or {remedy}", {"version": None})
+        return Check("git", "bad", str(silent), f"repair it, or {remedy}", {"version": None})
     return Check("git", "ok", f"git {version}", details={"version": version})
 
 
 def training() -> Check:
-    """Whether what the bundled trainers and environments import is installed."""
+    """Whether the packages of the bundled trainers and environments are installed."""
     found = {part: _version(names) for part, names in TRAINING.items()}
     missing = [part for part, version in found.items() if version is None]
     if not missing:
@@ -133,18 +136,18 @@ def training() -> Check:
 
 
 def language() -> Check:
-    """Which of the packages for language models are installed: nothing needs them that does not name them."""
+    """Which packages for language models are installed."""
     found = {part: _version((part,)) for part in LANGUAGE}
     missing = [part for part, version in found.items() if version is None]
     if not missing:
         return Check("language", "ok", _listed(found), details={"parts": found})
     has = f"; installed: {_listed(found)}" if any(found.values()) else ""
-    remedy = "nothing to do unless a proposer or a trainer asks for one"
+    remedy = "only needed by proposers and trainers that ask for one"
     return Check("language", "note", f"not installed: {', '.join(missing)}{has}", remedy, {"parts": found})
 
 
 def keys() -> Check:
-    """For which LLM services there is a key: its name, never its value."""
+    """The keys of LLM services that are set, by name."""
     found = [name for name in KEYS if os.environ.get(name, "").strip()]
     if found:
         return Check("keys", "ok", f"set: {', '.join(found)}", details={"keys": found})
@@ -154,7 +157,7 @@ def keys() -> Check:
 
 
 def place(home: Path) -> Check:
-    """Whether campaigns can be written, and whether they are private."""
+    """Whether the home is writable and private."""
     mode = home.stat().st_mode & 0o777
     details = {"path": str(home), "mode": f"{mode:04o}"}
     try:
@@ -163,25 +166,25 @@ def place(home: Path) -> Check:
             file.flush()
             os.fsync(file.fileno())
     except OSError as fault:
-        remedy = "give it to this user, or set NIGHTSHIFT_HOME to another folder"
-        return Check("home", "bad", f"{home} cannot be written: {fault.strerror}", remedy, details)
-    if mode & 0o066:  # who may only pass through, as the user of a database below it has to, reads nothing
-        fact = f"{home} can be read by others (mode {mode:04o})"
+        remedy = "make it writable, or set NIGHTSHIFT_HOME to another folder"
+        return Check("home", "bad", f"{home} is not writable: {fault.strerror}", remedy, details)
+    if mode & 0o066:  # others may pass through (x), as the user of a database below it must
+        fact = f"{home} is readable by others (mode {mode:04o})"
         return Check("home", "note", fact, f"`chmod 700 {home}`", details)
-    return Check("home", "ok", f"{home} can be written, and is private (mode {mode:04o})", details=details)
+    return Check("home", "ok", f"{home} is writable and private (mode {mode:04o})", details=details)
 
 
 def disk(home: Path) -> Check:
-    """How much room there is for campaigns."""
+    """Free disk space for campaigns."""
     usage = shutil.disk_usage(home)
     state: State = "bad" if usage.free < NO_DISK else "note" if usage.free < LITTLE_DISK else "ok"
-    remedy = "make room, or set NIGHTSHIFT_HOME to a folder on a larger disk" if state != "ok" else ""
+    remedy = "free some space, or set NIGHTSHIFT_HOME to a folder on a larger disk" if state != "ok" else ""
     details = {"free_bytes": usage.free, "total_bytes": usage.total}
     return Check("disk", state, f"{gib(usage.free)} of {gib(usage.total)} free at {home}", remedy, details)
 
 
 def prepared(home: Path) -> Check:
-    """What recipes have made for environments, what of that is not whole, and where they find models."""
+    """Data that recipes have prepared for environments, unfinished data, and the cache of models."""
     from tasks.recipes.execution import OFFLINE, is_offline, shared
     from tasks.recipes.output import FILE
     from tasks.recipes.preparing import FOLDER
@@ -192,10 +195,10 @@ def prepared(home: Path) -> Check:
     hub, offline = shared(os.environ)["HF_HUB_CACHE"], is_offline(os.environ)
     details = {"bytes": whole, "unfinished": unfinished, "hub": str(hub), "offline": offline}
     fact = f"{len(whole)} environment{'s' * (len(whole) != 1)} in {home / FOLDER}, {gib(sum(whole.values()))}"
-    fact += f"; {OFFLINE} is set: recipes have no network, and what is in {hub}" * offline
+    fact += f"; {OFFLINE} is set: recipes use only what is in {hub}" * offline
     if unfinished:
-        fact += f"; under way, or cut off: {', '.join(unfinished)}"
-        remedy = "the next `nightshift env prepare` clears what was cut off"
+        fact += f"; in progress or interrupted: {', '.join(unfinished)}"
+        remedy = "the next `nightshift env prepare` removes interrupted ones"
         return Check("prepared", "note", fact, remedy, details)
     return Check("prepared", "ok", fact, details=details)
 
@@ -210,7 +213,7 @@ def gib(size: float) -> str:
 
 
 def _version(names: Sequence[str]) -> str | None:
-    """The version of an installed distribution, whichever of its names it goes by; nothing is imported."""
+    """The version of the first of these distributions that is installed; nothing is imported."""
     for name in names:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(name)

@@ -1,7 +1,6 @@
-"""`nightshift doctor`: is this machine fit for a night, and if not, what to do about it.
+"""`nightshift doctor`: whether this machine is ready for campaigns, and what to fix.
 
-Every check is made at once and in a thread of its own, so the whole takes as long as the slowest; one that hangs all
-the same, in a name service for example, is reported as such and left behind.
+All checks run at once, each in its own thread. One that hangs, in a name service for example, is reported and left.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from flows.views import terminal
 from tasks.system.home import home
 
 DEADLINE_SECONDS = 10.0
-"""Longer than any check takes that asks with a limit."""
+"""Longer than the limits of the checks themselves."""
 MARKS = {"ok": "ok", "note": "note", "bad": "BAD"}
 STYLES = {"ok": "green", "note": "yellow", "bad": "bold red"}
 HERE: Mapping[str, Callable[[], Check]] = {
@@ -38,7 +37,7 @@ HERE: Mapping[str, Callable[[], Check]] = {
 
 
 def doctor(json: bool) -> int:
-    """Look at everything and say what there is to mend; the command's exit code, 1 when there is something."""
+    """Run and print all checks; the exit code, 1 when something must be fixed."""
     checks = examine()
     bad = sum(check.state == "bad" for check in checks)
     if json:
@@ -46,19 +45,19 @@ def doctor(json: bool) -> int:
     else:
         console = terminal.console()
         for check in checks:
-            tell(check, console, max(len(one.name) for one in checks))
-        last = Text(f"{bad} thing{'s' * (bad > 1)} to mend", "bold red") if bad else Text("healthy", "green")
+            tell(check, console, max(len(each.name) for each in checks))
+        last = Text(f"{bad} thing{'s' * (bad > 1)} to fix", "bold red") if bad else Text("healthy", "green")
         terminal.put(console, last)
     return 1 if bad else 0
 
 
 def examine() -> tuple[Check, ...]:
-    """Every check, in the order in which they are told. Without a home those that need one are left out."""
+    """Every check, in the order of the report. Without a home, those that need one are left out."""
     try:
         there = home()
     except OSError as fault:
-        remedy = "set NIGHTSHIFT_HOME to a folder that this user can write"
-        return (*all_at_once(HERE), Check("home", "bad", f"there is none: {fault}", remedy))
+        remedy = "set NIGHTSHIFT_HOME to a writable folder"
+        return (*all_at_once(HERE), Check("home", "bad", f"it cannot be created: {fault}", remedy))
     at_home: Mapping[str, Callable[[], Check]] = {
         "home": partial(machine.place, there),
         "disk": partial(machine.disk, there),
@@ -74,14 +73,14 @@ def examine() -> tuple[Check, ...]:
 def all_at_once(
     checks: Mapping[str, Callable[[], Check]], seconds: float = DEADLINE_SECONDS
 ) -> tuple[Check, ...]:
-    """What each found, in the given order; one that has not come back in time has found that."""
-    found: dict[str, Check] = {}
+    """The results in the given order; a check that is not done in time is bad."""
+    results: dict[str, Check] = {}
 
     def work(name: str, check: Callable[[], Check]) -> None:
         try:
-            found[name] = check()
-        except (OSError, ValueError) as fault:  # the machine's; a fault of ours is printed where it happens
-            found[name] = Check(name, "bad", f"cannot be looked at: {fault}", "mend that, and ask again")
+            results[name] = check()
+        except (OSError, ValueError) as fault:  # of the machine; a bug of ours prints its traceback
+            results[name] = Check(name, "bad", f"cannot be checked: {fault}", "fix that, and try again")
 
     threads = {
         name: threading.Thread(target=work, args=(name, check), daemon=True) for name, check in checks.items()
@@ -91,30 +90,23 @@ def all_at_once(
         thread.start()
     for thread in threads.values():
         thread.join(max(deadline - time.monotonic(), 0.0))
-    return tuple(found.get(name) or _missing(name, thread, seconds) for name, thread in threads.items())
+    return tuple(results.get(name) or _missing(name, thread, seconds) for name, thread in threads.items())
 
 
 def _missing(name: str, thread: threading.Thread, seconds: float) -> Check:
     if thread.is_alive():
-        return Check(
-            name, "bad", f"does not come back within {seconds:g} s", "ask again; if it stays so, mend that"
-        )
-    return Check(name, "bad", "ended with the error printed above", "please report it: it is a fault of ours")
+        return Check(name, "bad", f"no result within {seconds:g} s", "try again; if it remains, fix that")
+    return Check(name, "bad", "ended with the error printed above", "please report it: it is a bug")
 
 
 def document(check: Check) -> dict[str, object]:
-    """A check as JSON: its own details beside what all have."""
-    return {
-        "name": check.name,
-        "state": check.state,
-        "fact": check.fact,
-        "remedy": check.remedy,
-        **check.details,
-    }
+    """A check as JSON."""
+    common = {"name": check.name, "state": check.state, "fact": check.fact, "remedy": check.remedy}
+    return {**common, **check.details}
 
 
 def tell(check: Check, console: Console, width: int) -> None:
-    """A check on the terminal: one line, or on a screen as many as it needs, the remedy on its own."""
+    """Print a check: one line in a pipe; wrapped on a screen, with the remedy on its own line."""
     mark, style = MARKS[check.state], STYLES[check.state]
     head = Text.assemble(" ", (f"{mark:<6}", style), f"{check.name:<{width}}  ")
     parts = [Text(terminal.clean(check.fact))]

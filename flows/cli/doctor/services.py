@@ -1,8 +1,7 @@
-"""What `nightshift doctor` asks of Prefect and MLflow: where a campaign would find them, and whether they answer.
+"""Checks of Prefect and MLflow: where a campaign would find them, and whether they answer.
 
-The rules are the campaign's own (flows/server/connect.py and tasks/tracking/client.py), followed without importing
-either program,
-which alone would take seconds. No user, password or query of an address is ever shown.
+The rules are those of flows/server/connect.py and tasks/tracking/client.py, followed without importing Prefect or
+MLflow, which takes seconds. Users, passwords and queries of addresses are never shown.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from tasks.tracking.connection import Unreachable, probe_database, probe_server,
 
 ASK_SECONDS = 3.0
 BLOCK = "/block_types/slug/nightshift-tracking/block_documents/name/nightshift"
-"""Where a Prefect server tells of the saved block of blocks/tracking.py; without its secrets, unless asked for them."""
+"""Path of the saved block of blocks/tracking.py in Prefect's API. The answer holds no secrets."""
 SERVICES = (("server", "Prefect", connect.FIRST_PORT), ("mlflow", "MLflow", MLFLOW_PORT))
 DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
 def ports(home: Path) -> Check:
-    """The ports that `nightshift up` would take: free, used by what it has started, or somebody else's."""
+    """The ports of `nightshift up`: free, used by its own servers, or by another program."""
     facts, details, elsewhere = [], [], []
     for name, what, port in SERVICES:
         url, holder = page_of(home, name), None
@@ -42,7 +41,7 @@ def ports(home: Path) -> Check:
             try:
                 next_free = free_port(port)
             except Refused as full:
-                return Check("ports", "bad", str(full), "end what listens there")
+                return Check("ports", "bad", str(full), "end the programs that listen there")
             if next_free == port:
                 facts.append(f"{port} is free for {what}")
             else:
@@ -50,60 +49,58 @@ def ports(home: Path) -> Check:
                 facts.append(f"{port} is held by {holder}")
                 elsewhere.append(f"{what} on {next_free}")
         details.append({"service": name, "port": port, "held_by": holder, "url": url})
-    remedy = f"nothing to do: `nightshift up` starts {' and '.join(elsewhere)}" if elsewhere else ""
+    remedy = f"nothing to do: `nightshift up` would start {' and '.join(elsewhere)}" if elsewhere else ""
     return Check("ports", "note" if elsewhere else "ok", "; ".join(facts), remedy, {"ports": details})
 
 
 def listener(port: int) -> str:
-    """The program that listens on a port of this machine, as far as this user may know."""
+    """The program that listens on a port of this machine, if this user may see it."""
     try:
         sockets = psutil.net_connections("tcp")
     except psutil.Error:
         sockets = []
-    for one in sockets:
-        if one.status == psutil.CONN_LISTEN and one.laddr and one.laddr.port == port and one.pid:
-            return f"{command_of(one.pid) or 'a program'} (pid {one.pid})"
-    return "a program that cannot be seen from here"
+    for each in sockets:
+        if each.status == psutil.CONN_LISTEN and each.laddr and each.laddr.port == port and each.pid:
+            return f"{command_of(each.pid) or 'a program'} (pid {each.pid})"
+    return "a program that is not visible here"
 
 
 def prefect(home: Path) -> Check:
-    """Which Prefect server a campaign would use, and whether it can."""
+    """The Prefect server that a campaign would use."""
     stated = os.environ.get("PREFECT_API_URL", "").rstrip("/")
     if stated:
         return _stated_prefect(stated, home)
     url = page_of(home, "server")
     if url is None:
-        fact = "a campaign starts a server of its own, and ends it with itself"
+        fact = "none runs: a campaign starts its own server and stops it at its end"
         return Check("prefect", "ok", fact, details={"url": None, "version": None})
     version = prefect_version(url, home)
     details = {"url": url, "version": version}
     if version is None:
-        fact = f"the server of this home at {url} is running and does not answer"
-        return Check("prefect", "note", fact, "if it stays so, `nightshift up` starts it anew", details)
+        fact = f"the server of this home at {url} runs but does not answer"
+        return Check("prefect", "note", fact, "if it remains, `nightshift up` restarts it", details)
     return Check("prefect", "ok", f"the server of this home at {url} answers, {version}", details=details)
 
 
 def _stated_prefect(url: str, home: Path) -> Check:
     where, details = f"PREFECT_API_URL = {public(url)}", {"url": public(url), "version": None}
     if not answers(url, ASK_SECONDS):
-        remedy = (
-            "start it (its address ends in /api), or unset PREFECT_API_URL to have campaigns start their own"
-        )
+        remedy = "start it (its address ends in /api), or unset PREFECT_API_URL: campaigns start their own"
         return Check("prefect", "bad", f"{where}: no Prefect server answers there", remedy, details)
     answer = _get(url, "/admin/version", home)
     if answer is not None and answer.status_code == 401:
         remedy = "set PREFECT_API_AUTH_STRING to its user:password"
-        return Check("prefect", "bad", f"{where}: it asks who we are", remedy, details)
+        return Check("prefect", "bad", f"{where}: it requires a login", remedy, details)
     version = _version_in(answer)
     if version is None:
         remedy = "a Prefect server's address ends in /api"
-        return Check("prefect", "bad", f"{where}: what answers there is no Prefect API", remedy, details)
+        return Check("prefect", "bad", f"{where}: not a Prefect API", remedy, details)
     fact = f"{where}: answers, {version}"
     return Check("prefect", "ok", fact, details={**details, "version": version})
 
 
 def prefect_version(url: str, home: Path) -> str | None:
-    """What a Prefect server says it is; None when it does not answer, or is none."""
+    """The version of a Prefect server; None when it does not answer or is another program."""
     return _version_in(_get(url, "/admin/version", home)) if answers(url, ASK_SECONDS) else None
 
 
@@ -118,7 +115,7 @@ def _version_in(answer: httpx.Response | None) -> str | None:
 
 
 def _get(url: str, path: str, home: Path) -> httpx.Response | None:
-    """What a server answers; None if it does not. Why not is not told: the words may hold the address."""
+    """A server's answer; None without one. The reason is not shown: it may hold the address."""
     try:
         return httpx.get(f"{url}{path}", auth=connect.credentials(url, home), timeout=ASK_SECONDS)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):
@@ -126,35 +123,34 @@ def _get(url: str, path: str, home: Path) -> httpx.Response | None:
 
 
 def mlflow(home: Path) -> Check:
-    """Where a campaign would record its trials, and whether it can."""
+    """The MLflow store that a campaign would use."""
     try:
         uri, source = where_recorded(home)
     except ConnectionError as silent:
-        remedy = "mend what is said of prefect first"
         return Check(
-            "mlflow", "note", f"where trials are recorded is not known: {silent}", remedy, {"uri": None}
+            "mlflow", "note", f"its address is unknown: {silent}", "fix prefect first", {"uri": None}
         )
     details = {"uri": public(uri), "source": source}
-    by = f", as {source} says" if source else ""
+    by = f", set by {source}" if source else ""
     if uri == "off":
         return Check("mlflow", "ok", f"trials are not recorded in MLflow{by}", details=details)
     where = f"trials are recorded at {public(uri)}{by}"
     if why := problem(uri, home):
-        remedy = "start it, or change what says so" if source else "mend the file, or move it away"
+        remedy = f"start it, or change {source}" if source else "repair the file, or move it away"
         return Check("mlflow", "bad", f"{where}; {why}", remedy, details)
     return Check("mlflow", "ok", where, details=details)
 
 
 def where_recorded(home: Path) -> tuple[str, str]:
-    """The address that a campaign would record at when none is stated, and what says so ("": nothing does).
+    """The tracking URI of a campaign that states none, and where it is set (empty: nowhere).
 
     Raises:
-        ConnectionError: the Prefect server that may say so does not answer.
+        ConnectionError: the Prefect server that may hold the block does not answer.
     """
     if api := os.environ.get("PREFECT_API_URL", "").rstrip("/"):
         answer = _get(api, BLOCK, home)
         if answer is None or answer.status_code not in (200, 404):
-            raise ConnectionError(f"the Prefect server at {public(api)} does not tell")
+            raise ConnectionError(f"the Prefect server at {public(api)} does not answer")
         if answer.status_code == 200:
             return str(answer.json()["data"]["uri"]), "the saved block nightshift"
     if stated := os.environ.get("MLFLOW_TRACKING_URI"):
@@ -163,11 +159,11 @@ def where_recorded(home: Path) -> tuple[str, str]:
 
 
 def problem(uri: str, home: Path) -> str:
-    """Why nothing can be recorded at an address; "" when it can, as far as can be told from outside."""
+    """Why nothing can be recorded at an address; empty when nothing is known against it."""
     scheme, separator, rest = uri.partition("://")
     kind = scheme.partition("+")[0]
     if not separator or kind not in SCHEMES:
-        return f"MLflow keeps nothing there: give sqlite:///{home / 'mlflow.db'}, an http(s) address, or off"
+        return f"MLflow has no such store: use sqlite:///{home / 'mlflow.db'}, an http(s) address, or off"
     try:
         if kind in ("http", "https"):
             probe_server(without_credentials(uri).rstrip("/"))
@@ -188,13 +184,13 @@ def _problem_of_a_file(rest: str) -> str:
         probe_database(path)
         return ""
     above = next(folder for folder in path.parents if folder.exists())
-    return "" if os.access(above, os.W_OK | os.X_OK) else f"it cannot be made: {above} cannot be written"
+    return "" if os.access(above, os.W_OK | os.X_OK) else f"it cannot be created: {above} is not writable"
 
 
 def _problem_of_a_database(rest: str, usual_port: int) -> str:
-    _, at, behind = rest.partition("@")  # a password may hold any other sign
+    _, at, behind = rest.partition("@")  # a password may hold any other character
     host, _, port = re.split(r"[/?]", behind if at else rest, maxsplit=1)[0].partition(":")
-    if not host:  # a socket of this machine, which only its driver can open
+    if not host:  # a local socket, which only its driver can open
         return ""
     try:
         with socket.create_connection((host, int(port or usual_port)), timeout=ASK_SECONDS):
@@ -204,9 +200,9 @@ def _problem_of_a_database(rest: str, usual_port: int) -> str:
 
 
 def public(uri: str) -> str:
-    """An address for people, without what may be secret in it: who we are there, and the query.
+    """An address without user, password and query.
 
-    A password may hold any sign, unquoted: everything up to the last @ goes, at worst more than there was to hide.
+    A password may hold any character unquoted, so everything up to the last @ is removed.
     """
     if uri.startswith("sqlite"):
         return uri

@@ -1,1 +1,1 @@
-"""Verbs for the machine: up, down, prune, sync."""
+"""Verbs about this machine: up, down, doctor, prune, sync."""

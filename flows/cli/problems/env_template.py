@@ -1,4 +1,4 @@
-"""`nightshift env new`: a small environment that runs as it is, to be made one's own file by file."""
+"""`nightshift env new`: a small environment that runs, as a start for your own."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from environments.plugins import Refused
 
 ENVIRONMENT = """\
 title = {title}
-metric = "loss"                  # what the judge measures; appears under this name in MLflow
+metric = "loss"                  # measured by the judge; its name in MLflow
 direction = "minimize"           # or "maximize"
 trainer = "command"              # your own program
-program = ["train.py"]           # the files that are copied into every trial's workspace
+program = ["train.py"]           # files copied into every trial's workspace
 train_cmd = "python train.py --lr {{lr}} --steps {{steps}} --seed {{seed}} --out {{out}}"
-budget_seconds = 30              # training is stopped after this, on Nightshift's clock
-# readable = ["data"]            # what training may read besides its own files; evaluate.py reads all of this folder
-# network = true                 # programs have none otherwise
-judge = "command"                # a frozen command of yours; what train.py prints is never a score
+budget_seconds = 30              # training is stopped after this time
+# readable = ["data"]            # paths that training may read too; evaluate.py reads this whole folder
+# network = true                 # off by default
+judge = "command"                # a frozen command; scores that train.py prints are ignored
 
 [command]
 eval_cmd = "python evaluate.py {{out}} {{result}}"    # runs here, in a frozen copy of this folder
 
-[space.lr]                       # what may be varied; the defaults are the baseline
+[space.lr]                       # parameters to vary; the defaults are the baseline
 type = "float"
 low = 1e-4
 high = 1.0
@@ -42,7 +42,7 @@ default = 100
 PROGRAM = """\
 # {title}
 
-For whoever proposes, a person or a model: what the problem is, what is measured, what may be changed, what is known.
+For the proposer, a person or a model: the problem, the metric, what may be changed, and what is known.
 """
 
 TRAIN = '''\
@@ -86,13 +86,13 @@ result.write_text(json.dumps({"units": units}))
 
 
 def write_environment(folder: Path) -> str:
-    """Write the template into a new folder; what to do next.
+    """Write the template into a folder, and return a message with the next command.
 
     Raises:
-        Refused: the folder holds an environment already.
+        Refused: one of the files exists already.
     """
     if (folder / FILE).exists():
-        raise Refused(f"{folder / FILE} exists already: it was left as it is")
+        raise Refused(f"{folder / FILE} exists already: choose another folder")
     title = folder.resolve().name
     contents = {
         FILE: ENVIRONMENT.format(title=tomlkit.string(title).as_string()),

@@ -15,6 +15,7 @@ from flows.cli.running.flow_run import run_and_show
 from flows.cli.seeing.status import print_status
 from flows.cli.set_option import parse_settings
 from flows.server import connect
+from flows.spec.options import AdvancedOptions
 from flows.views import terminal
 from flows.views.status import document, state, stored_spec
 from tasks.store import life
@@ -23,11 +24,6 @@ from tasks.system.home import home
 from tasks.tracking.client import locate
 
 OVERRIDES = "overrides"
-ADVANCED = (
-    "patience", "crash_share", "isolation", "allow_unsandboxed", "looks", "ablation", "fallback", "approval",
-    "approval_minutes", "max_usd", "max_tokens", "learn_from", "traces", "rule_options", "cancel_options", "options",
-    "overrides",
-)  # fmt: skip
 
 
 def stated(environment: str | None, *, settings: list[str], **given: Any) -> dict[str, Any]:
@@ -39,7 +35,7 @@ def stated(environment: str | None, *, settings: list[str], **given: Any) -> dic
     elif environment:
         base = {"environment": _lasting(environment)}
     flat = {key: value for key, value in {**given, **set_.stated}.items() if value is not None}
-    advanced = {key: flat.pop(key) for key in ADVANCED if key in flat}
+    advanced = {key: flat.pop(key) for key in AdvancedOptions.__annotations__ if key in flat}
     return _laid_over(base, {**flat, "advanced": advanced})
 
 

@@ -34,7 +34,7 @@ def attempt(
     from flows.server.connect import settle_in
 
     settle_in(home())
-    from flows.spec.campaign_spec import checked_environment
+    from flows.spec.environment import checked_environment
 
     if ledger:
         if settings:

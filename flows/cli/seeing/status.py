@@ -9,13 +9,12 @@ from tasks.store.ledger import Ledger, campaigns
 from tasks.system.home import home
 
 
-def print_csv(ledger: Ledger, last: int | None = None) -> int:
-    """Print a campaign's trials as CSV; the exit code."""
+def print_csv(ledger: Ledger, last: int | None = None) -> None:
+    """Print a campaign's trials as CSV."""
     from tasks.store.history import load_history
 
     trials = load_history(ledger.campaign.name)
     print((trials.tail(last) if last else trials).to_csv(index=False), end="")
-    return 0
 
 
 def print_status(ledger: Ledger, as_json: bool, last: int | None = None) -> int:

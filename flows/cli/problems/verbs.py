@@ -1,0 +1,88 @@
+"""The verbs about environments: env list, new, validate, prepare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cyclopts import App
+
+from flows.cli.options import Json, Settings
+
+env = App(name="env", help="List, create, check and prepare environments.", group_commands="Commands")
+
+
+@env.command(name="list")
+def env_list(*, json: Json = False) -> int:
+    """List the bundled environments."""
+    import environments
+    from flows.views import terminal
+
+    bundled = [environments.named(name) for name in environments.bundled()]
+    if json:
+        terminal.print_json(
+            [{"name": e.name, "title": e.title, "metric": e.metric, "trainer": e.trainer} for e in bundled]
+        )
+        return 0
+    for e in bundled:
+        steps = f"{e.budget_steps:,} steps, at most " if e.budget_steps else ""
+        budget = f"{steps}{e.budget_seconds:g} s per run with {e.trainer}"
+        print(f"{e.name:<16} {e.title}: {e.direction} {e.metric}, {budget}")
+    return 0
+
+
+@env.command(name="new")
+def env_new(folder: Path) -> int:
+    """Create FOLDER with a small environment that runs, to start your own from."""
+    from flows.cli.problems.env_template import write_environment
+
+    print(write_environment(folder))
+    return 0
+
+
+@env.command(name="validate")
+def env_validate(environment: str, *, set_: Settings = None, json: Json = False) -> int:
+    """Check ENVIRONMENT without running it: its file, space, judge, trainer and command lines."""
+    from flows.cli.set_option import overrides_only
+    from flows.server.connect import settle_in
+    from flows.views import terminal
+    from tasks.system.home import home
+
+    settle_in(home())
+    from flows.spec.environment import checked_environment
+    from tasks.recipes import output, preparing
+
+    checked = checked_environment(environment, overrides_only(set_ or []))
+    place = preparing.place(checked, home())
+    made = output.read(place) if place else None
+    facts = {
+        "environment": checked.name, "folder": str(checked.folder),
+        "metric": checked.metric, "direction": checked.direction,
+        "trainer": checked.trainer, "budget_seconds": checked.budget_seconds, "budget_steps": checked.budget_steps,
+        "baseline": checked.defaults, "varies": list(checked.space),
+        "prepared": place and {"folder": str(place), "content": made.content if made else None},
+    }  # fmt: skip
+    if json:
+        terminal.print_json(facts)
+        return 0
+    if not place:
+        facts["prepared"] = "needs nothing"
+    else:
+        missing = f"not yet: nightshift env prepare {environment}"
+        facts["prepared"] = f"{place}, content {made.content}" if made else missing
+    for key, value in facts.items():
+        print(f"{key:<16} {value}")
+    print(f"valid; next: nightshift try {environment}")
+    return 0
+
+
+@env.command(name="prepare")
+def env_prepare(environment: str, *, set_: Settings = None, json: Json = False) -> int:
+    """Make what ENVIRONMENT needs once, such as questions and a base model. Campaigns do this themselves."""
+    from flows.cli.set_option import overrides_only
+    from flows.server.connect import settle_in
+    from tasks.system.home import home
+
+    settle_in(home())
+    from flows.engine import preparation
+
+    return preparation.prepare(environment, overrides_only(set_ or []), json)

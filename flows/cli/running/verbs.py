@@ -1,0 +1,100 @@
+"""The verbs that run trials: run, resume, stop, rerun, try."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from flows.cli.options import (
+    Detach,
+    Isolation,
+    Json,
+    Seed,
+    Server,
+    Settings,
+    Unsandboxed,
+    campaign_options,
+    switch,
+)
+
+
+@campaign_options(resuming=False)
+def run(
+    environment: str,
+    *,
+    set_: Settings = None,
+    server: Server = None,
+    detach: Detach = False,
+    json: Json = False,
+    **options: Any,
+) -> int:
+    """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or resume the one of that --name."""
+    from flows.cli.running import foreground
+
+    return foreground.run(
+        foreground.stated(environment, settings=set_ or [], **options), server, json, detach
+    )
+
+
+@campaign_options(resuming=True)
+def resume(
+    campaign: str | None = None,
+    *,
+    set_: Settings = None,
+    server: Server = None,
+    detach: Detach = False,
+    json: Json = False,
+    **options: Any,
+) -> int:
+    """Resume CAMPAIGN (default: the newest unfinished one). Options that change a score are fixed."""
+    from flows.cli.running import foreground
+
+    name = campaign or foreground.newest_unfinished()
+    return foreground.run(
+        foreground.stated(None, settings=set_ or [], name=name, **options), server, json, detach
+    )
+
+
+def stop(
+    campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False
+) -> int:
+    """Stop CAMPAIGN after the current trial. It can be resumed."""
+    from flows.cli.running.stop import stop
+
+    return stop(campaign, now)
+
+
+def rerun(campaign: str, trial: int, *, server: Server = None, json: Json = False) -> int:
+    """Run TRIAL of CAMPAIGN again in its place. Later verdicts are recomputed; the first attempt is kept."""
+    from flows.server.connect import settle_in
+    from tasks.system.home import home
+
+    settle_in(home())
+    from flows.cli.running.rerun import rerun
+
+    return rerun(campaign, trial, server, json)
+
+
+def try_(
+    environment: str | None = None,
+    *,
+    params: Annotated[str, Parameter("--params", help="JSON: values that replace the baseline's.")] = "{}",
+    diff: Annotated[Path | None, Parameter("--diff", help="Unified diff of the editable files.")] = None,
+    in_: Annotated[str | None, Parameter("--in", help="Use this campaign's frozen environment.")] = None,
+    set_: Settings = None,
+    seed: Seed = None,
+    isolation: Isolation = "auto",
+    allow_unsandboxed: Unsandboxed = False,
+    json: Json = False,
+) -> int:
+    """Train and evaluate once, outside of any campaign."""
+    from flows.cli.running import trying
+
+    return trying.attempt(
+        environment, in_, params, diff, set_ or [], seed, isolation, allow_unsandboxed, json
+    )
+
+
+VERBS = (run, resume, stop, rerun, try_)

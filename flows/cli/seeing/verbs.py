@@ -1,0 +1,69 @@
+"""The verbs that show campaigns: list, status, watch, logs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from flows.cli.options import Json, switch
+
+
+def list_(*, json: Json = False) -> int:
+    """List all campaigns, the newest last."""
+    from flows.views import tables, terminal
+    from flows.views.status import summary
+    from tasks.store.ledger import Ledger, campaigns
+
+    summaries = [summary(Ledger.open(name)) for name in campaigns()]
+    if json:
+        terminal.print_json(summaries)
+    else:
+        console = terminal.console()
+        terminal.put(console, tables.campaigns_table(summaries, console))
+    return 0
+
+
+def status(
+    campaign: str | None = None,
+    *,
+    last: Annotated[int | None, Parameter("--last", help="Show this many trials, the latest.")] = None,
+    json: Json = False,
+    csv: Annotated[bool, switch("--csv", "Print the trials as CSV.")] = False,
+) -> int:
+    """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials."""
+    from flows.cli.seeing.status import newest, print_csv, print_status
+    from tasks.store.ledger import Ledger
+
+    ledger = Ledger.open(campaign or newest())
+    if csv:
+        print_csv(ledger, last)
+    else:
+        print_status(ledger, json, last)
+    return 0
+
+
+def watch(campaign: str | None = None) -> int:
+    """Follow a running CAMPAIGN (default: the newest). Ctrl-C leaves it running."""
+    from flows.cli.seeing.status import newest
+    from flows.cli.seeing.watch import watch
+
+    return watch(campaign or newest())
+
+
+def logs(
+    campaign: str,
+    trial: int | None = None,
+    *,
+    attempt: Annotated[
+        int | None, Parameter("--attempt", help="Number of the attempt. Default: current.")
+    ] = None,
+    follow: Annotated[bool, switch(["--follow", "-f"], "Continue as more is printed.")] = False,
+) -> int:
+    """Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN."""
+    from flows.cli.seeing.logs import print_logs
+
+    return print_logs(campaign, trial, follow, attempt)
+
+
+VERBS = (list_, status, watch, logs)
