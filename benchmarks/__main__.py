@@ -26,19 +26,19 @@ class Benchmark:
 
 
 BENCHMARKS = {
-    "chaos": Benchmark("40 min", "--kills 2 --short"),
+    "chaos": Benchmark("40 min", "--kills 4 --short --seed 3"),
     "decisions": Benchmark("1 h", "--campaigns 4 --runs 20 --jobs 1"),
     "demos": Benchmark("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),
     "edits": Benchmark("20 s", "--each 1"),
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
-    "pipe_judge": Benchmark("5 min", "--rounds 1 --lanes 4"),
+    "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
     "prime_rl_configs": Benchmark("1 min", "--draws 1"),
     "proposers": Benchmark("1 h", "--proposers tpe --problems bump rugged --trials 3 --repetitions 2"),
-    "sandbox": Benchmark("1 min", "--rounds 2"),
+    "sandbox": Benchmark("1 min", "--rounds 5"),
     "size": Benchmark("10 min", "--trials 30 --more 1"),
     "start": Benchmark("10 s", "--rounds 1"),
-    "text_judge": Benchmark("5 min", "--rounds 1 --batches 64"),
+    "text_judge": Benchmark("5 min", "--rounds 1 --batches 64 --base-steps 20"),
     "trial_overhead": Benchmark("5 min", "--trials 8"),
 }
 

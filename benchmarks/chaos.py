@@ -299,7 +299,7 @@ def measure(kills: int, setup: Setup) -> tuple[Figures, list[Chaos]]:
         "orphans": sum(lives.left_over(Ledger.open(chaos.name)) for chaos in chaoses),
         "slots_held": slots_held(home),
         "ledger_equal": all(equal),
-        "mean_resume_seconds": round(statistics.fmean(resumes), 2),
+        "mean_resume_seconds": round(statistics.fmean(resumes), 2) if resumes else None,
     }, chaoses
 
 

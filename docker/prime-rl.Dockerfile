@@ -1,14 +1,14 @@
-# The image of a trial with prime-rl and vLLM: two Pythons side by side, ours and prime-rl's own, and everything in it
-# that a trial needs, so that nothing is fetched when one runs. For the deployment gpu-pair-docker of gpu.prefect.yaml.
+# The image of a trial with prime-rl and vLLM: two Pythons side by side, ours and prime-rl's own, and everything that a
+# trial needs, so that it fetches nothing when it runs. For the deployment gpu-pair-docker of gpu.prefect.yaml.
 #
 #   docker build -t nightshift-prime-rl -f docker/prime-rl.Dockerfile .
 #
-# Its parts come as CUDA wheels: have 60 GB free. docs/two-gpus.md has the same steps for a machine without Docker. It
-# was never built by us.
+# It needs 60 GB of disk for CUDA wheels. docs/two-gpus.md has the same steps for a machine without Docker. We have never
+# built it.
 FROM nvidia/cuda:12.8.1-devel-ubuntu24.04
 
 # A compiler, Python's headers and nvcc (in the base image): Triton, TileLang and FlashInfer compile kernels when they
-# are first used. git is the lineage's, bubblewrap the walls; swig is for our own wheels.
+# are first used. git is for the lineage, bubblewrap for the sandbox, swig for box2d-py.
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends \
         bubblewrap build-essential ca-certificates git libibverbs1 libnuma1 librdmacm1 \
@@ -20,9 +20,9 @@ RUN python3.12 -m venv /opt/uv \
     && /opt/uv/bin/pip install --no-cache-dir uv==0.13.9 \
     && ln -s /opt/uv/bin/uv /usr/local/bin/uv
 
-# prime-rl where environments expect it, with the Python of the system: behind walls nobody's home can be seen, nothing
-# can be written, and what is not compiled now would be by every process of every trial. Its submodules are named by
-# ssh, and fetched by https. The .git folder stays: it says which commit this is.
+# prime-rl where environments expect it, with the system's Python: in the sandbox no home can be read and nothing can be
+# written, so every process of every trial would compile what is not compiled now. Its submodules are named by ssh and
+# fetched by https. The .git folder stays: it tells the commit.
 ARG PRIME_RL=559b44772e471d1538537b8805cc77f3824a5e64
 ENV UV_PYTHON_PREFERENCE=only-system UV_LINK_MODE=copy
 RUN git config --global url."https://github.com/".insteadOf git@github.com: \
@@ -34,7 +34,7 @@ RUN git config --global url."https://github.com/".insteadOf git@github.com: \
     && { .venv/bin/python -m compileall -q -j 0 src packages deps/verifiers deps/renderers deps/pydantic-config || true; } \
     && chmod -R o+rX /opt/prime-rl
 
-# Ours. An editable install: environments and trainers are files that are read where they lie.
+# Nightshift. An editable install: environments and trainers are files that are read in place.
 WORKDIR /nightshift
 COPY pyproject.toml README.md LICENSE ./
 COPY flows flows
@@ -45,7 +45,7 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cu128
 RUN python3.12 -m venv /opt/nightshift \
     && /opt/nightshift/bin/pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" --editable ".[grpo,gpu]"
 
-# Its own data: slots. Campaigns are mounted at /campaigns, which `runs` of the deployment says.
+# The machine's own data, such as slots. Campaigns are mounted at /campaigns, as the deployment's `runs` says.
 ENV PATH=/opt/nightshift/bin:$PATH \
     NIGHTSHIFT_HOME=/machine \
     HF_HUB_OFFLINE=1 \

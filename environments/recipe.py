@@ -84,8 +84,8 @@ class Recipe(BaseModel):
                 path = plugins.folder(HELPERS) / f"{helper}.py"
             if Path(self._beside(helper)) in map(Path, (self.program, *self.files)):
                 raise Refused(
-                    f"{folder}: [prepare] helpers: {helper!r} would replace the environment's {self._beside(helper)}: "
-                    "rename that file"
+                    f"{folder}: [prepare] helpers: {helper!r} would replace the environment's own "
+                    f"{self._beside(helper)}: rename that file"
                 )
             yield helper, path
 

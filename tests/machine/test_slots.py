@@ -263,10 +263,10 @@ def test_a_note_that_says_nonsense_is_no_holder(one: Slots) -> None:
 
 def test_a_link_in_the_place_of_the_folder_or_a_file_in_that_of_a_fence_is_refused(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(Refused, match="must be a folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
+    with pytest.raises(Refused, match="folder"), Slots(tmp_path, folder=tmp_path / "link").hold():
         pass
     (tmp_path / "a.fence").touch()
-    with pytest.raises(Refused, match="is not a FIFO"):
+    with pytest.raises(Refused, match=r"fence|lock"):
         file_locks.open_fence(tmp_path / "a.fence")
 
 

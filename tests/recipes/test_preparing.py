@@ -325,7 +325,7 @@ def test_a_helper_that_is_unknown_or_hides_a_file_of_the_environment_is_refused(
         pool(tmp_path / "pool", more='helpers = ["../making"]\n')
     (tmp_path / "pool/making.py").write_text("")
     spec = pool(tmp_path / "pool", more='files = ["making.py"]\nhelpers = ["making"]\n')
-    with pytest.raises(Refused, match=r"would replace .* making\.py: rename"):
+    with pytest.raises(Refused, match=r"own making\.py: rename"):
         spec.check()
 
 
@@ -336,7 +336,7 @@ def test_an_environment_that_trains_on_gpus_is_refused_where_there_is_none(
     pool(tmp_path / "pool")
     monkeypatch.setenv("PATH", str(tmp_path))
     preparing.check_gpus(environments.load(tmp_path / "pool"), tmp_path)
-    with pytest.raises(Refused, match=r"device = 'cuda', .* no usable GPU"):
+    with pytest.raises(Refused, match="device = 'cuda'"):
         preparing.check_gpus(environments.load(tmp_path / "pool", {"device": "cuda"}), tmp_path)
 
 

@@ -69,7 +69,7 @@ def test_with_a_killed_keeper_what_threw_its_marker_away_goes_too(tmp_path: Path
     with program(tmp_path, level, "python", "-c", code) as started:
         wait_for(lambda: alive(SLEEP))
         os.kill(started.process.pid, signal.SIGKILL)
-        with pytest.raises(Stopped, match="supervisor was killed"):
+        with pytest.raises(Stopped, match="killed"):
             wait_for(lambda: started.poll(0.05) is not None)
         assert not alive(SLEEP)
 

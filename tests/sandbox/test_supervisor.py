@@ -299,7 +299,7 @@ def test_a_killed_keeper_is_noticed_and_nothing_that_carries_the_marker_is_left(
     ) as program:  # fmt: skip
         wait_for(lambda: alive(SLEEP))
         os.kill(program.process.pid, signal.SIGKILL)
-        with pytest.raises(Stopped, match="supervisor was killed"):
+        with pytest.raises(Stopped, match="killed"):
             wait_for(lambda: program.poll(0.05) is not None)
         assert alive(SLEEP) == [] == alive(NAP)
 

@@ -10,7 +10,7 @@ import tomllib
 from itertools import chain
 from pathlib import Path
 
-CHECKOUT = Path(__file__).parents[1]
+CHECKOUT = Path(__file__).parents[2]
 LOCK = CHECKOUT / "uv.lock"
 
 
