@@ -11,8 +11,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from flows.views.terminal import MARKS, STYLES, WHOLE, clean, duration, is_screen, setting
+from flows.views.terminal import WHOLE, clean, duration, is_screen, setting
 from tasks.describe import number
+from tasks.verdicts import VERDICTS
 
 ROWS = 40
 """A longer table shows what was kept and the last trials."""
@@ -78,7 +79,7 @@ def _cells(document: Document, row: Document, varying: list[str]) -> dict[str, R
     """A trial in every column that a table may have."""
     # A keep shows how far it can be believed, once that is more than provisional.
     believed = row["level"] if row["level"] in ("confirmed", "certified") else row["verdict"]
-    verdict = f"{MARKS[row['verdict']]} {believed}"
+    verdict = f"{VERDICTS[row['verdict']].mark} {believed}"
     verdict += " *" * (row["trial"] == (document["champion"] or {}).get("trial"))
     verdict += f" (was {row['was'][-1]['verdict']})" if row["was"] else ""
     verdict += "" if row["comparable"] else f" {ELSEWHERE}"
@@ -88,7 +89,7 @@ def _cells(document: Document, row: Document, varying: list[str]) -> dict[str, R
     )
     return {
         "trial": str(row["trial"]),
-        "verdict": Text(verdict, STYLES[row["verdict"]]),
+        "verdict": Text(verdict, VERDICTS[row["verdict"]].style),
         "score": number(row["score"]),
         "se": Text("" if row["se"] is None else f"{row['se']:.2g}", "dim"),
         "runs": Text(str(row["runs"]), "dim"),
@@ -124,7 +125,7 @@ def _strip(document: Document, row: Document) -> Text:
     here = place(row["score"])
     strip[here] = "●"
     text = Text("".join(strip), "dim")
-    text.stylize(f"not dim {STYLES[row['verdict']]}", here, here + 1)
+    text.stylize(f"not dim {VERDICTS[row['verdict']].style}", here, here + 1)
     return text
 
 

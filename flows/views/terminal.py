@@ -22,10 +22,8 @@ from rich.text import Text
 from environments.space import Value
 from tasks.describe import mean_of, number
 from tasks.trial import History, Trial, baseline, best
+from tasks.verdicts import VERDICTS
 
-MARKS = {"keep": "+", "discard": "-", "cancelled": "~", "crash": "x"}
-"""A sign beside each verdict, so that colour is not needed to tell them apart."""
-STYLES = {"keep": "bold green", "discard": "dim", "cancelled": "yellow", "crash": "bold red"}
 ASCII = str.maketrans("▁▂▃▄▅▆▇█·→…━─╸╺●┊", "_.,-=+*#.>~=-==o|")
 STAND_INS = "nightshift-ascii"
 """The error handler that writes ASCII for signs which an encoding lacks."""
@@ -127,8 +125,8 @@ def fold(parts: Sequence[str], width: int, lines: int | None = None, between: st
 def trial_line(trial: Trial, history: History) -> Text:
     """A decided trial: verdict, score, reason, reruns, and what it changed against the champion of that time."""
     kind, champion = trial.verdict.kind, best(history[: trial.settle])
-    line = Text(f" {MARKS[kind]} {trial.number:>4}  ")
-    line.append(f"{kind:<9}", STYLES[kind]).append(
+    line = Text(f" {VERDICTS[kind].mark} {trial.number:>4}  ")
+    line.append(f"{kind:<9}", VERDICTS[kind].style).append(
         f" {number(trial.score.value):>8}", "bold" * (kind == "keep")
     )
     reason = clean((trial.verdict.reason.strip().splitlines() or [""])[0])

@@ -24,7 +24,8 @@ from tasks.describe import changes, headline, number, outcome
 from tasks.plots.certificate_column import WIDTH_TAKEN, draw_column
 from tasks.plots.data import PlottedTrial, Window, estimates, plotted, visible
 from tasks.plots.text import FONT, GREY, INK, Boxes, free_box, printable, text_at
-from tasks.trial import History, VerdictKind, baseline, best
+from tasks.trial import History, baseline, best
+from tasks.verdicts import BLUE, FAINT, VERDICTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,16 +35,7 @@ WIDTH, HEIGHT, DPI = 1200, 675, 100
 """Pixels, and pixels per inch of what matplotlib measures in points."""
 FRAME = (0.075, 0.115, 0.775, 0.69)
 """Left, bottom, width and height of the axes, as shares of the picture."""
-FAINT, RULE = "#8c959f", "#e4e7eb"
-BLUE, VERMILLION, PURPLE = "#0072b2", "#d55e00", "#b0508c"
-"""Okabe and Ito's palette (the purple a little darker), which colour-blind readers can tell apart."""
-MARKS: dict[VerdictKind, dict[str, Any]] = {
-    "keep": {"label": "kept", "marker": "o", "color": BLUE, "markeredgecolor": "white", "markersize": 1.15},
-    "discard": {"label": "discarded", "marker": "s", "color": FAINT, "markeredgewidth": 0, "markersize": 0.85},
-    "cancelled": {"label": "cancelled", "marker": "v", "color": PURPLE, "markerfacecolor": "white", "markersize": 1.0},
-    "crash": {"label": "crashed", "marker": "x", "color": VERMILLION, "markersize": 1.0},
-}  # fmt: skip
-"""How verdicts are drawn; sizes are relative."""
+RULE = "#e4e7eb"
 LABELS = 8
 """Most champions that are labelled: the last one, and those that gained most."""
 BAND = 0.075
@@ -149,17 +141,15 @@ def _trials(axes: Axes, data: PlotData, lane: float) -> None:
     size = float(np.clip(11 - 1.6 * math.log2(max(many, 8) / 8), 4.5, 11))
     common: dict[str, Any] = {"linestyle": "none", "clip_on": False, "zorder": 5}
     inside = [point for point in data.trials if point.at is None or point.at in window]
-    for kind, mark in MARKS.items():
+    for kind, shown in VERDICTS.items():
         spots = [
             (point.trial.settle, lane if point.at is None else point.at)
             for point in inside
             if point.trial.verdict.kind == kind
         ]
         if spots:
-            style = (
-                common | {"markeredgewidth": 0.15 * size} | mark | {"markersize": size * mark["markersize"]}
-            )
-            axes.plot(*zip(*spots, strict=True), **style)
+            mark = {"markeredgewidth": 0.15 * size, **shown.plot}
+            axes.plot(*zip(*spots, strict=True), **common | mark | {"markersize": size * mark["markersize"]})
     bars = [(point.trial.settle, point.at or 0.0, point.error) for point in inside if point.error]
     if bars:
         faint = 0.75 if many <= 60 else 0.4

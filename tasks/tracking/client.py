@@ -44,6 +44,7 @@ from tasks.tracking.trial_run import (
 )
 from tasks.tracking.views import nights_view, trials_view
 from tasks.trial import History, Trial, best
+from tasks.verdicts import VERDICTS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -61,7 +62,6 @@ __all__ = [
 ]
 
 ENDED = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
-DECIDED = {"keep": "FINISHED", "discard": "FINISHED", "cancelled": "KILLED", "crash": "FAILED"}
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 Certificates = Sequence[Certificate]
 T = TypeVar("T")
@@ -108,7 +108,7 @@ class Mlflow:
                 _batches(points, 900), _batches(list(params.items()), 100), fillvalue=()
             ):
                 client.log_batch(run_id, _points(some), [Param(*pair) for pair in few])
-            client.set_terminated(run_id, DECIDED[trial.verdict.kind], end_time=end)
+            client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
             self._show(client, campaign, [point.key for point in points])
             with self._uploading():
                 _upload(client, run, trial, place)

@@ -21,8 +21,9 @@ from PIL import Image
 from tasks.deciding.certificate import Certificate
 from tasks.describe import changes, headline, level_of, number
 from tasks.plots.data import POINTS, estimates, plotted, visible
-from tasks.plots.progress import HEIGHT, MARKS, WIDTH, draw, png
+from tasks.plots.progress import HEIGHT, WIDTH, draw, png
 from tasks.trial import History, Params, best
+from tasks.verdicts import VERDICTS
 from tests.support.histories import certified, search, tried
 from tests.support.outcomes import Outcome, night, trial_of
 
@@ -118,7 +119,7 @@ def test_no_label_covers_a_mark(history: History) -> None:
     marks = [
         spot
         for line in picture.axes[0].lines
-        if line.get_marker() in {mark["marker"] for mark in MARKS.values()}
+        if line.get_marker() in {shown.plot["marker"] for shown in VERDICTS.values()}
         for spot in picture.axes[0].transData.transform(line.get_xydata())
     ]
 
@@ -271,9 +272,9 @@ def test_the_champion_is_always_on_the_scale(history: History) -> None:
 
 
 def test_every_verdict_has_a_shape_of_its_own() -> None:
-    shapes = [mark["marker"] for mark in MARKS.values()]
+    shapes = [shown.plot["marker"] for shown in VERDICTS.values()]
 
-    assert len(set(shapes)) == len(MARKS) == 4
+    assert len(set(shapes)) == len(VERDICTS) == 4
 
 
 def test_the_legend_names_only_what_occurs_and_says_what_the_bars_are() -> None:

@@ -19,6 +19,7 @@ from flows.views.live_model import CampaignProgress, Certifying, LiveModel, Unde
 from flows.views.live_view import live_view, moment, spark
 from tasks.describe import UNPROVEN
 from tasks.trial import History, Params, Proposal, Trial
+from tasks.verdicts import VERDICTS
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.terminals import printed
@@ -407,7 +408,7 @@ def test_an_encoding_without_our_signs_gets_ascii(
 
 
 def test_the_names_of_the_phases_are_told_apart_without_colour() -> None:
-    assert len(set(terminal.MARKS.values())) == len(terminal.MARKS) == len(terminal.STYLES)
+    assert len({shown.mark for shown in VERDICTS.values()}) == len(VERDICTS)
     assert live.BLOCKS == "▁▂▃▄▅▆▇█"
 
 

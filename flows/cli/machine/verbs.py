@@ -16,7 +16,9 @@ def up(
     ] = True,
     database: Annotated[
         str | None,
-        Parameter("--database", help="PostgreSQL for the server's data, postgresql+asyncpg://... Default: a file."),
+        Parameter(
+            "--database", help="PostgreSQL for the server's data, postgresql+asyncpg://... Default: a file."
+        ),
     ] = None,
 ) -> int:
     """Start a Prefect server, a worker and the MLflow UI on this machine. They keep running."""
