@@ -148,7 +148,7 @@ def _trials(axes: Axes, data: PlotData, lane: float) -> None:
             if point.trial.verdict.kind == kind
         ]
         if spots:
-            mark = {"markeredgewidth": 0.15 * size, **shown.plot}
+            mark: dict[str, Any] = {"markeredgewidth": 0.15 * size, **shown.plot}
             axes.plot(*zip(*spots, strict=True), **common | mark | {"markersize": size * mark["markersize"]})
     bars = [(point.trial.settle, point.at or 0.0, point.error) for point in inside if point.error]
     if bars:
