@@ -153,7 +153,13 @@ def _trials(axes: Axes, data: PlotData, lane: float) -> None:
     bars = [(point.trial.settle, point.at or 0.0, point.error) for point in inside if point.error]
     if bars:
         faint = 0.75 if many <= 60 else 0.4
-        style = {"fmt": "none", "ecolor": GREY, "elinewidth": max(size / 8, 0.7), "alpha": faint, "zorder": 4}
+        style: dict[str, Any] = {
+            "fmt": "none",
+            "ecolor": GREY,
+            "elinewidth": max(size / 8, 0.7),
+            "alpha": faint,
+            "zorder": 4,
+        }
         places, heights, errors = zip(*bars, strict=True)
         axes.errorbar(places, heights, errors, label=f"±1 se over {_averaged(inside)}", **style)
     far = [(point, point.at) for point in data.trials if point.at is not None and point.at not in window]
