@@ -6,6 +6,7 @@ which inherit them; the command line of `run` and `resume` (flows/cli/options.py
 evaluated, so that `--help` is quick.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -94,7 +95,16 @@ def form(flow: F) -> F:
     return flow
 
 
-ENVIRONMENTS = tuple(sorted(path.parent.name for path in _CHECKOUT.glob("environments/*/environment.toml")))
+def environments() -> tuple[str, ...]:
+    """The bundled environments and their variants, as environments.bundled has them, without reading TOML."""
+    files = [*_CHECKOUT.glob("environments/*/environment.toml")]
+    variants = (
+        name for file in files for name in re.findall(r"^\[variants\.(\w+)", file.read_text(), re.MULTILINE)
+    )
+    return tuple(sorted({*(file.parent.name for file in files), *variants}))
+
+
+ENVIRONMENTS = environments()
 SEARCH, DECISIONS, LIMITS, EXECUTION = "Search", "Decisions", "Limits", "Execution"
 MODELS = "Language models and approval"
 

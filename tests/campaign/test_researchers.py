@@ -193,4 +193,4 @@ def test_edits_need_walls_or_a_word(tmp_path: Path, home: Path, server: str) -> 
             server=server,
             THE_KEY=KEY,
         )
-    assert done.returncode == 2 and "at isolation none nothing would keep them from your files" in done.stderr
+    assert done.returncode == 2 and "--allow-unsandboxed" in done.stderr

@@ -285,7 +285,10 @@ def test_the_doctor_tells_who_holds_a_slot_and_what_is_left_in_one(
         os.close(fence)
         check = doctors_slots(tmp_path)
         left.kill()
-    assert (check.state, check.fact) == ("note", f"cpu-0 is not held, but used by process {left.pid} (sleep)")
+    assert (check.state, check.fact) == (
+        "note",
+        f"cpu-0 is free, but still used by process {left.pid} (sleep)",
+    )
 
 
 # What programs do in one

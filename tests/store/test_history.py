@@ -10,7 +10,7 @@ import pandas  # type: ignore[import-untyped]
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.app import status
+from flows.cli.seeing.verbs import status
 from tasks.record import COLUMNS, reconcile
 from tasks.store import workspace
 from tasks.store.history import load_history
