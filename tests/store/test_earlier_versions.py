@@ -37,10 +37,10 @@ def test_the_digest_of_a_campaign_of_0_1_0_is_still_the_same(stored: Path, name:
     assert measure(ledger.path, ledger.environment, settings) == ledger.campaign.digest
 
 
-def test_a_campaign_of_0_1_0_resumes_and_keeps_what_it_had(stored: Path) -> None:
+def test_a_campaign_of_0_1_0_resumes_and_keeps_what_it_had(stored: Path, server: str) -> None:
     before = {trial.number: trial for trial in Ledger.open(NAMES[0]).history()}
     assert set(before) == {0, 1, 2}
-    done = nightshift("resume", NAMES[0])
+    done = nightshift("resume", NAMES[0], server=server)
     assert done.returncode == 0, done.stdout + done.stderr
     after = {trial.number: trial for trial in Ledger.open(NAMES[0]).history()}
     assert set(after) == set(range(7))
