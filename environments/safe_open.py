@@ -6,9 +6,11 @@ program cannot redirect the access by changing the folders above.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -46,3 +48,13 @@ def open_folder(path: str | Path, within: int | None = None) -> int:
 def is_programs_doing(error: OSError) -> bool:
     """Whether the program caused it: the path is missing, replaced, not plain or unreadable. Else the machine did."""
     return error.errno in _BY_PROGRAM
+
+
+@contextlib.contextmanager
+def tolerating() -> Iterator[None]:
+    """Leave the block at an error that the program caused."""
+    try:
+        yield
+    except OSError as error:
+        if not is_programs_doing(error):
+            raise

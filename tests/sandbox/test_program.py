@@ -205,11 +205,11 @@ def test_all_processes_of_a_program_die_with_its_engine(tmp_path: Path, level: L
         "import sys; sys.path.insert(0, '.')\n"
         "from pathlib import Path\n"
         "from environments.limits import Limits\n"
-        "from tasks.sandbox.confinement import View\n"
+        "from tasks.sandbox.confinement import VisiblePaths\n"
         "from tasks.sandbox.program import Program\n"
         f"d = Path({str(tmp_path)!r})\n"
         f"with Program(['python', '-c', {code!r}], cwd=d, log=d / 'log.txt', marker='campaign-x/0001',\n"
-        f"        level={level!r}, view=View((d,), ()), limits=Limits()) as program:\n"
+        f"        level={level!r}, view=VisiblePaths((d,), ()), limits=Limits()) as program:\n"
         "    print('started', flush=True)\n"
         "    while program.poll(0.05) is None: pass\n"
     )
