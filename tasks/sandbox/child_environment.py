@@ -17,10 +17,13 @@ class NotAProgram(Exception):
     """The command line names a file that is missing or not executable."""
 
 
+def passed_on() -> dict[str, str]:
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
 def child_environment(home: str, marker: str) -> dict[str, str]:
-    """All environment variables of a program: an allow-list, with this interpreter first on PATH."""
-    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return passed | {
+    """All environment variables of a program, with this interpreter first on PATH."""
+    return passed_on() | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
         "HOME": home,
         "TMPDIR": home,

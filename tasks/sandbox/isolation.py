@@ -19,6 +19,7 @@ from tasks.sandbox import seccomp
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
 from tasks.sandbox.program import CannotStart, Program
+from tasks.system.clock import clock
 
 PROBE_SECONDS = 10.0
 
@@ -133,29 +134,35 @@ def _probe(level: Level) -> str:
 
 
 def _try(level: Level) -> str:
-    with tempfile.TemporaryDirectory(prefix="nightshift-probe-") as folder, socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    local = ("127.0.0.1", 0)
+    with (
+        tempfile.TemporaryDirectory(prefix="nightshift-probe-") as folder,
+        socket.create_server(local) as server,
+    ):
         place = Path(folder).resolve()
         workspace, out, secret = place / "workspace", place / "out", place / "secret"
-        for directory in (workspace, out):
-            directory.mkdir()
+        workspace.mkdir()
+        out.mkdir()
         secret.touch()
-        (workspace / "port").write_text(str(listener.getsockname()[1]))
+        (workspace / "port").write_text(str(server.getsockname()[1]))
         (workspace / "probe.py").write_text(PROBE)
         give(out, level)
         command = ["python", "-I", "probe.py", str(out), str(secret)]
-        view = VisiblePaths((workspace,), (out,))
+        view, marker = VisiblePaths((workspace,), (out,)), f"probe-{os.getpid()}"
         try:
             with Program(
-                command, cwd=workspace, log=place / "log", marker=f"probe-{os.getpid()}", level=level, view=view,
+                command,
+                cwd=workspace,
+                log=place / "log",
+                marker=marker,
+                level=level,
+                view=view,
                 limits=Limits(),
-            ) as program:  # fmt: skip
-                for _ in range(int(PROBE_SECONDS / 0.05)):
-                    if (status := program.poll(0.05)) is not None:
-                        break
-                else:
-                    return "a program run at it did not end within 10 s"
+            ) as program:
+                deadline = clock() + PROBE_SECONDS
+                while (status := program.poll(0.05)) is None:
+                    if clock() > deadline:
+                        return f"a program run at it did not end within {PROBE_SECONDS:g} s"
                 tail = program.tail().strip().splitlines()
         except (CannotStart, NotAProgram) as fault:
             return str(fault)

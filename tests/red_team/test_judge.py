@@ -224,7 +224,7 @@ def test_red_team_what_kills_its_parent_scores_as_it_plays_or_not_at_all(
     found = judged(tmp_path, act, level)
     assert "kill" in found.told
     if level == "none":
-        assert found.score.error is not None and "keeper was killed" in found.score.error
+        assert found.score.error is not None and "supervisor was killed" in found.score.error
     else:
         assert found.score.units == honest.units
     assert not orphans.marked(MARKER)
