@@ -30,11 +30,6 @@ class Layout:
     cpu_slots: int | None = None
     """None: the number of usable cores."""
 
-    @property
-    def stated(self) -> list[list[int]]:
-        """The groups as lists, as in the block."""
-        return [list(group) for group in self.gpus]
-
 
 def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slots:
     """The slots for an environment's programs: GPUs if its device allows and there are any, else the CPU.
@@ -110,19 +105,15 @@ def _grouped(
     if not layout.gpus or not found:
         whole = [tuple(seen[at : at + each]) for at in range(0, len(seen), each)]
         return tuple(group for group in whole if len(group) == each) or tuple(whole)
-    by_index = {gpu.index: gpu for gpu in found}
-    for index in (index for group in layout.gpus for index in group):
-        if index not in by_index:
-            has = ", ".join(map(str, by_index))
-            raise Refused(
-                f"the Machine block says gpus = {layout.stated}, but this machine has {has}: correct it"
-            )
-    groups = tuple(tuple(by_index[index] for index in group) for group in layout.gpus)
+    by_index, states = (
+        {gpu.index: gpu for gpu in found},
+        f"the Machine block says gpus = {list(map(list, layout.gpus))}",
+    )
+    if not by_index.keys() >= {index for group in layout.gpus for index in group}:
+        raise Refused(f"{states}, but this machine has {', '.join(map(str, by_index))}: correct it")
+    groups = (tuple(by_index[index] for index in group) for group in layout.gpus)
     mine = tuple(group for group in groups if all(gpu in seen for gpu in group))
     if not mine:
-        hidden = os.environ.get(VISIBLE)
-        raise Refused(
-            f"the Machine block says gpus = {layout.stated}, and {VISIBLE} = {hidden!r} hides a GPU of each group: "
-            "name whole groups, or unset it"
-        )
+        hidden = f"{VISIBLE} = {os.environ.get(VISIBLE)!r} hides a GPU of each group"
+        raise Refused(f"{states}, and {hidden}: name whole groups, or unset it")
     return mine
