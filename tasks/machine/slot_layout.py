@@ -105,10 +105,8 @@ def _grouped(
     if not layout.gpus or not found:
         whole = [tuple(seen[at : at + each]) for at in range(0, len(seen), each)]
         return tuple(group for group in whole if len(group) == each) or tuple(whole)
-    by_index, states = (
-        {gpu.index: gpu for gpu in found},
-        f"the Machine block says gpus = {list(map(list, layout.gpus))}",
-    )
+    by_index = {gpu.index: gpu for gpu in found}
+    states = f"the Machine block says gpus = {list(map(list, layout.gpus))}"
     if not by_index.keys() >= {index for group in layout.gpus for index in group}:
         raise Refused(f"{states}, but this machine has {', '.join(map(str, by_index))}: correct it")
     groups = (tuple(by_index[index] for index in group) for group in layout.gpus)
