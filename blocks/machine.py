@@ -16,21 +16,10 @@ from pydantic import Field, model_validator
 
 
 class Machine(Block):
-    """A machine's division into slots, each of which runs one training at a time.
-
-    Example:
-        Load a stored Machine block:
-
-        ```python
-        from blocks.machine import Machine
-
-        machine = Machine.load("BLOCK_NAME")
-        ```
-    """
+    """A machine's division into slots, each of which runs one training at a time."""
 
     _block_type_name = "Nightshift machine"
     _block_type_slug = "nightshift-machine"
-    _description = "A machine's division into slots, each of which runs one training at a time."
 
     gpus: list[list[int]] = Field(
         default_factory=list,

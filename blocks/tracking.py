@@ -16,21 +16,10 @@ from pydantic import Field, SecretStr, model_validator
 
 
 class Tracking(Block):
-    """An MLflow server and its login.
-
-    Example:
-        Load a stored tracking block:
-
-        ```python
-        from blocks.tracking import Tracking
-
-        tracking = Tracking.load("BLOCK_NAME")
-        ```
-    """
+    """An MLflow server and its login."""
 
     _block_type_name = "Nightshift tracking"
     _block_type_slug = "nightshift-tracking"
-    _description = "An MLflow server and its login."
 
     uri: str = Field(
         description="Address of the MLflow server (http or https), a database such as "

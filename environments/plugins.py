@@ -47,22 +47,16 @@ def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
     try:
         module = importlib.import_module(f"{package}.{name}")
     except ModuleNotFoundError as missing:
+        needs = f"needs the package {missing.name!r}: install it"
+        raise Refused(f"{base.__name__.lower()} {name!r} {needs}") from missing
+    classes = inspect.getmembers(module, lambda thing: inspect.isclass(thing) and issubclass(thing, base))
+    own = [cls for label, cls in classes if cls.__module__ == module.__name__ and not label.startswith("_")]
+    if len(own) != 1:
         raise Refused(
-            f"{base.__name__.lower()} {name!r} needs the package {missing.name!r}: install it"
-        ) from missing
-    found = [
-        thing
-        for label, thing in vars(module).items()
-        if inspect.isclass(thing)
-        and issubclass(thing, base)
-        and thing.__module__ == module.__name__
-        and not label.startswith("_")
-    ]
-    if len(found) != 1:
-        raise Refused(
-            f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(found)}"
+            f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(own)}"
         )
-    return found[0]
+    plugin: type[T] = own[0]
+    return plugin
 
 
 def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> M:
@@ -81,12 +75,13 @@ def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> 
 def require(name: str, known: Iterable[str], what: str, where: str = "") -> None:
     """Refuse an unknown name, suggesting the nearest and listing all; `where` (file and key) comes first."""
     known = tuple(known)
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    place = f"{where}: " if where else ""
-    raise Refused(f"{place}unknown {what} {name!r}.{hint} Available: {', '.join(known) or 'none'}.")
+    if name not in known:
+        place, available = f"{where}: " if where else "", ", ".join(known) or "none"
+        raise Refused(f"{place}unknown {what} {name!r}.{_near(name, known)} Available: {available}.")
+
+
+def _near(name: str, known: tuple[str, ...]) -> str:
+    return "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(name, known, n=1))
 
 
 def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> Refused:
@@ -104,8 +99,7 @@ def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
     """The fault and the given value."""
     kind, given = fault["type"], fault["input"]
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
-        return "unknown key." + (f" Did you mean {near[0]!r}?" if near else "")
+        return "unknown key." + _near(str(fault["loc"][-1]), known)
     if kind in ("missing", "union_tag_not_found"):
         return "is required"
     if kind == "union_tag_invalid":

@@ -60,12 +60,7 @@ def can_be_asked() -> bool:
 
 
 def ask_gpus() -> tuple[list[Gpu], list[str]]:
-    """The GPUs of this machine, and the other lines that the command printed.
-
-    Raises:
-        Unanswered: the command failed or timed out.
-        OSError: it cannot be started.
-    """
+    """The GPUs of this machine, and the other lines printed. Raises Unanswered, and OSError without the command."""
     return parse_gpus(ask([COMMAND, f"--query-gpu={','.join(GPU_FIELDS)}", FORMAT]))
 
 

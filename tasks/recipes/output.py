@@ -83,11 +83,7 @@ PREPARED = TypeAdapter(Prepared)
 
 
 def read(place: Path) -> Prepared | None:
-    """The record of a folder; None when there is no folder.
-
-    Raises:
-        Refused: the folder has no readable record, or its files have changed.
-    """
+    """The record of a folder; None without a folder. Refused when it is unreadable, or a file has changed."""
     try:
         made = PREPARED.validate_json((place / FILE).read_bytes())
     except FileNotFoundError:
@@ -122,11 +118,7 @@ def tidy(folder: Path, depth: int = 0) -> None:
 
 
 def contents(folder: Path) -> dict[str, Content]:
-    """Every file of `data` and `judge` below the folder.
-
-    Raises:
-        Unfit: one of the two is missing, or an entry is neither a plain file nor a folder.
-    """
+    """Every file of `data` and `judge` below the folder. Unfit when one is missing, or an entry is no plain file."""
     for name in (DATA, JUDGE):
         if (folder / name).is_symlink() or not (folder / name).is_dir():
             remedy = f"a recipe writes {DATA} and {JUDGE} into the folder that it is given"
@@ -230,11 +222,7 @@ def _question(where: str, line: bytes) -> dict[str, Any]:
 
 
 def check_base(folder: Path) -> None:
-    """Check that the base model, if there is one, is a Hugging Face model whose files cannot run code.
-
-    Raises:
-        Unfit: it is not; names the file.
-    """
+    """Check that a base model is a Hugging Face model whose files cannot run code. Raises Unfit."""
     base = folder / DATA / BASE
     if not base.is_dir():
         return

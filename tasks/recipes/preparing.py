@@ -92,11 +92,7 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
 
 
 def check_disk(environment: Environment, runs: Path) -> None:
-    """Check that the disk has room for the recipe's output, or that the existing output is unchanged.
-
-    Raises:
-        Refused: it has not; names the free and the needed space. Or the output has been changed.
-    """
+    """Check that the disk has room for the recipe's output, or that existing output is unchanged. Raises Refused."""
     final, recipe = place(environment, runs), environment.prepare
     if final is None or recipe is None or output.read(final):
         return
@@ -110,11 +106,7 @@ def check_disk(environment: Environment, runs: Path) -> None:
 
 
 def check_gpus(environment: Environment, home: Path) -> None:
-    """Check that there is a GPU for an environment that needs one.
-
-    Raises:
-        Refused: there is none, or the driver does not answer.
-    """
+    """Check that there is a GPU for an environment that needs one. Raises Refused."""
     if environment.device != "cuda":
         return
     other_make = any(Path("/dev", name).exists() for name in OTHER_MAKES)
@@ -125,11 +117,7 @@ def check_gpus(environment: Environment, home: Path) -> None:
 
 
 def hold_to(environment: Environment) -> None:
-    """Store the record of the recipe's output beside a frozen environment, or compare it with the stored one.
-
-    Raises:
-        Refused: the output differs from the stored record.
-    """
+    """Store the record of the recipe's output beside a frozen environment, or `compare` it with the stored one."""
     made = environment.prepared and output.read(environment.prepared)
     note = environment.folder.parent / output.FILE
     if made and not note.is_file():
@@ -138,11 +126,7 @@ def hold_to(environment: Environment) -> None:
 
 
 def compare(environment: Environment) -> None:
-    """Compare the recipe's output with the record stored when the environment was frozen; missing output passes.
-
-    Raises:
-        Refused: they differ.
-    """
+    """Compare the recipe's output with the record stored at the freeze; missing output passes. Raises Refused."""
     note = environment.folder.parent / output.FILE
     if environment.prepared is None or not note.is_file():
         return

@@ -73,11 +73,7 @@ class Group:
         return int(facts.get("oom_kill", 0)) > 0
 
     def kill(self, patience: float = 10.0) -> None:
-        """Kill its processes until none is left.
-
-        Raises:
-            TimeoutError: some survive SIGKILL for `patience` seconds (they hang in the kernel).
-        """
+        """Kill its processes until none is left. Raises TimeoutError if some survive (they hang in the kernel)."""
         deadline = time.monotonic() + patience
         while inside := (self.pids / "cgroup.procs").read_text().split():
             for pid in inside:

@@ -85,11 +85,7 @@ def plan(
 
 
 def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
-    """The command line of bubblewrap up to the program's own: everything that is not named here does not exist.
-
-    Raises:
-        FileNotFoundError: bubblewrap has gone since it was found.
-    """
+    """The command line of bubblewrap up to the program's own: what is not named here does not exist."""
     root = os.geteuid() == 0
     if (bubblewrap := shutil.which("bwrap")) is None:
         raise FileNotFoundError("bwrap is not on PATH any more")

@@ -47,11 +47,7 @@ class Finding:
 
 
 def choose(asked: str) -> Level:
-    """The level `asked`, or for `auto` the best that works.
-
-    Raises:
-        Refused: it does not work on this machine.
-    """
+    """The level `asked`, or for `auto` the best that works. Raises Refused: it does not work on this machine."""
     for finding in findings():
         if finding.works and asked in ("auto", finding.level):
             return finding.level

@@ -49,11 +49,6 @@ class _Entry:
     folder: int
     status: os.stat_result
 
-    @property
-    def depth(self) -> int:
-        """1 at the top."""
-        return self.path.count(b"/") + 1
-
 
 def survey(out: Path, most_files: float = float("inf"), most_bytes: float = float("inf")) -> Survey:
     """Count entries and bytes, and stop once a bound is exceeded."""
@@ -139,7 +134,7 @@ def _fault(entry: _Entry) -> str | None:
 
 def _closed(entry: _Entry) -> str | None:
     """Why a folder's content is not read. Its permissions decide, though root could read it all the same."""
-    if entry.depth > DEPTH:
+    if entry.path.count(b"/") >= DEPTH:
         return f"nested folders deeper than {DEPTH} in out/ ({_shown(entry.path)}): keep the tree flat"
     return _forbidden(entry, 0o500) if stat.S_ISDIR(entry.status.st_mode) else None
 
@@ -161,7 +156,7 @@ def _astray(entry: _Entry) -> str | None:
         target = os.readlink(entry.name, dir_fd=entry.folder)
     parts = [part for part in target.split("/") if part not in ("", ".")]
     up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
-    if target.startswith("/") or up >= entry.depth or ".." in parts[up:]:
+    if target.startswith("/") or up > entry.path.count(b"/") or ".." in parts[up:]:
         shown = f"{_shown(entry.path)} -> {_shown(os.fsencode(target))}"
         return f"left a link in out/ that may lead out of it ({shown}): save a copy of what it points to"
     return None

@@ -73,11 +73,7 @@ def command_of(pid: int) -> str:
 
 
 def identity(pid: int) -> str:
-    """The boot id and a process's start tick: unique, unlike a pid, and independent of the clock.
-
-    Raises:
-        OSError: there is no such process.
-    """
+    """The boot id and a process's start tick: unique, unlike a pid. Raises OSError when there is no such process."""
     if not BOOT.exists():  # not Linux: the clock has to do
         try:
             return f"{psutil.Process(pid).create_time():.1f}"

@@ -36,8 +36,7 @@ def marked(marker: str) -> list[psutil.Process]:
 def end(marker: str, patience: float = 10.0) -> list[str]:
     """Kill every process that carries the marker, and those that they start meanwhile; their command lines.
 
-    Raises:
-        TimeoutError: some survive SIGKILL for `patience` seconds (they hang in the kernel).
+    Raises TimeoutError when some survive SIGKILL for `patience` seconds (they hang in the kernel).
     """
     killed: dict[int, str] = {}
     deadline = clock() + patience
