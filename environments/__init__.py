@@ -154,11 +154,7 @@ class Environment(BaseModel):
         return {name: parameter.default for name, parameter in self.space.items()} | self.fixed
 
     def complete(self, params: Mapping[str, Value]) -> dict[str, Value]:
-        """The baseline's parameters with `params` replacing some, each checked against the space.
-
-        Raises:
-            Refused: an unknown parameter, a fixed one, or a value outside its range.
-        """
+        """The baseline's parameters with `params` replacing some, each checked against the space. Raises Refused."""
         complete = self.defaults
         for name, value in params.items():
             if name in self.fixed and value != self.fixed[name]:
@@ -180,11 +176,7 @@ class Environment(BaseModel):
         return own | {f"{FROZEN}/{helper}.py": path for helper, path in helpers}
 
     def check(self) -> None:
-        """Check everything that can be checked before a run.
-
-        Raises:
-            Refused: a file is missing, or the judge cannot judge this problem.
-        """
+        """Check everything that can be checked before a run. Raises Refused."""
         own = [("program", name) for name in self.program]
         if self.prepare:
             own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]

@@ -60,11 +60,7 @@ def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
 
 
 def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> M:
-    """A plug-in by name, with options for its fields.
-
-    Raises:
-        Refused: there is no such plug-in, or an option is unknown or invalid.
-    """
+    """A plug-in by name, with options for its fields. Refused when there is none, or an option is invalid."""
     cls = load(package, name, base)
     try:
         return cls(**options)

@@ -64,11 +64,7 @@ class Recipe(BaseModel):
         yield from ((path, self._beside(helper)) for helper, path in self.helper_files(folder))
 
     def helper_files(self, folder: Path) -> Iterator[tuple[str, Path]]:
-        """Each helper's name and file: the copy frozen with the environment, or else the bundled one.
-
-        Raises:
-            Refused: there is no such helper, or the environment has a file of that name.
-        """
+        """Each helper's name and file: the copy frozen with the environment, or the bundled one. Raises Refused."""
         for helper in self.helpers:
             if not (path := folder / FROZEN / f"{helper}.py").is_file():
                 plugins.require(helper, plugins.names(HELPERS), "helper", f"{folder}: [prepare] helpers")
@@ -83,11 +79,7 @@ class Recipe(BaseModel):
         return (Path(self.program).parent / f"{helper}.py").as_posix()
 
     def digest(self, texts: Iterable[tuple[Path, str]]) -> str:
-        """Digest of the recipe's files (as from `texts`) and settings, 16 hexadecimal digits.
-
-        Raises:
-            Refused: one of them is not a file.
-        """
+        """Digest of the recipe's files (as from `texts`) and settings, 16 hexadecimal digits. Raises Refused."""
         hashed = hashlib.sha256(f"{VERSION} {json.dumps(self.settings, sort_keys=True)}".encode())
         for path, name in texts:
             if not path.is_file():

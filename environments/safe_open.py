@@ -37,11 +37,7 @@ def open_file(path: str | Path, within: int | None = None) -> BinaryIO:
 
 
 def open_folder(path: str | Path, within: int | None = None) -> int:
-    """The descriptor of a folder, for the caller to close.
-
-    Raises:
-        OSError: it is missing, a link or not a folder, or cannot be read.
-    """
+    """The descriptor of a folder, for the caller to close. Raises OSError for a link or anything but a folder."""
     return os.open(path, _PLAINLY | os.O_DIRECTORY, dir_fd=within)
 
 

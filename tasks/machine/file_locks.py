@@ -38,10 +38,9 @@ class LockHolder:
 
     @property
     def is_alive(self) -> bool:
-        try:
+        with contextlib.suppress(OSError):
             return identity(self.pid) == self.started
-        except OSError:
-            return False
+        return False
 
     def __str__(self) -> str:
         if self.pid == os.getpid():

@@ -1,9 +1,7 @@
 """The GPUs of this machine and the processes that compute on them, from `nvidia-smi`.
 
-Read from `nvidia-smi --query-gpu=... --format=csv,noheader,nounits` and `--query-compute-apps=...`. The format and
-`[N/A]` are described in nvidia-smi(1), the fields in `nvidia-smi --help-query-gpu` and `--help-query-compute-apps`:
-one line per GPU or process, fields separated by a comma and a space, memory in MiB, and in brackets why a field has
-no value. Warnings may stand between the lines.
+Source: nvidia-smi(1), and `nvidia-smi --help-query-gpu` and `--help-query-compute-apps` for the fields. One line per
+GPU or process, memory in MiB, and in brackets why a field has no value. Warnings may stand between the lines.
 """
 
 from __future__ import annotations

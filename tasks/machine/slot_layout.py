@@ -53,9 +53,9 @@ def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slo
     fitting = tuple(group for group in groups if len(group) >= environment.gpus)
     if groups and not fitting:
         has = ", ".join("-".join(str(gpu.index) for gpu in group) for group in groups)
+        needs = f"a run of {environment.name} needs {environment.gpus} GPUs"
         raise Refused(
-            f"a run of {environment.name} needs {environment.gpus} GPUs, and the slots of this machine are of GPU "
-            f"{has}: see {VISIBLE} and the Machine block"
+            f"{needs}, and the slots of this machine are of GPU {has}: see {VISIBLE} and the Machine block"
         )
     return Slots(home, fitting) if fitting else on_cpu
 
@@ -64,9 +64,7 @@ def saved_layout() -> Layout:
     """The layout saved for this machine at the Prefect server, else an empty one.
 
     It is in the Machine block `nightshift-<host>`, for servers that several machines share, else in `nightshift`.
-
-    Raises:
-        ConnectionError: PREFECT_API_URL is set, and no server answers there.
+    Raises ConnectionError when PREFECT_API_URL is set and no server answers there.
     """
     api = os.environ.get("PREFECT_API_URL")
     if not api:

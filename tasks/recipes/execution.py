@@ -47,11 +47,8 @@ def run(
 ) -> float:
     """Run a recipe to its end; the seconds that it took.
 
-    Args:
-        limits: The environment's limits; the recipe's disk_gb replaces those of size.
-        texts: The folder with copies of its files.
-        made: The folder that it writes.
-        runs: The directory of all campaigns, which it must not see.
+    It reads copies of its files in `texts` and writes `made`; it must not see `runs`, the directory of all campaigns.
+    The recipe's disk_gb replaces the environment's limits of size.
 
     Raises:
         Unfit: it failed, took too long, wrote too much, or left processes.

@@ -60,9 +60,7 @@ def laid(environment: Environment, runs: Path) -> Environment:
 def prepare(environment: Environment, runs: Path, say: Say) -> Path:
     """Run its recipe unless its output exists; the output's folder. Concurrent calls wait for each other.
 
-    Args:
-        runs: The directory of all campaigns.
-        say: Called with a line of progress a few times a minute.
+    `runs` is the directory of all campaigns; `say` gets a line of progress a few times a minute.
 
     Raises:
         Refused: the recipe failed, with the last lines of its log, or its output has been changed.
@@ -111,9 +109,8 @@ def check_gpus(environment: Environment, home: Path) -> None:
         return
     other_make = any(Path("/dev", name).exists() for name in OTHER_MAKES)
     if not (here(home, environment).groups if gpus.can_be_asked() else other_make):
-        raise Refused(
-            f"{environment.name} has device = 'cuda', but this machine has no usable GPU: see `nightshift doctor`"
-        )
+        fact = f"{environment.name} has device = 'cuda', but this machine has no usable GPU"
+        raise Refused(f"{fact}: see `nightshift doctor`")
 
 
 def hold_to(environment: Environment) -> None:

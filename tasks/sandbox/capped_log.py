@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tasks.system.redact import Scrubber, capped, clean
 
-LOG_KEPT_HEAD = 2**20
-LOG_KEPT_TAIL = 2**16
+LOG_KEPT_HEAD, LOG_KEPT_TAIL = 2**20, 2**16
 LINE_CHARACTERS = 500
 """Longest line in the reason of a crash."""
 

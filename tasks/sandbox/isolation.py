@@ -58,9 +58,7 @@ def choose(asked: str) -> Level:
 def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
     """Check the paths that programs may read.
 
-    Raises:
-        Refused: they would show the home directory, processes or devices; or one of them is missing, or unreadable for
-            the program's user.
+    Refused when one shows the home directory, processes or devices, is missing, or unreadable for the program's user.
     """
     if level == "none":
         return

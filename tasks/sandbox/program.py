@@ -38,7 +38,6 @@ from tasks.system.clock import clock
 from tasks.system.orphans import SUPERVISOR, end
 from tasks.system.slot import NOWHERE, Slot
 
-TAIL_LINES = 12
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
 FIRST_LOOK_SECONDS = 0.1
@@ -197,9 +196,7 @@ class Program:
     def poll(self, seconds: float) -> int | None:
         """Read its output for at most `seconds`; its exit status once it has ended, else None.
 
-        Raises:
-            Stopped: it exceeded a limit or attacked its supervisor.
-            KeyboardInterrupt: the engine was asked to end.
+        Raises Stopped when it exceeded a limit or attacked its supervisor.
         """
         interrupt.check()
         if self._status is None:
@@ -265,7 +262,7 @@ class Program:
 
     def tail(self) -> str:
         """The last lines of its output, for the reason of a crash."""
-        return self._log.tail(TAIL_LINES)
+        return self._log.tail(12)
 
     def describe(self, status: int) -> str:
         """An exit status in words."""

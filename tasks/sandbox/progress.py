@@ -40,11 +40,8 @@ class Progress:
     """
 
     def __init__(self, path: Path, metric: str, budget_steps: int = 0) -> None:
-        self._path = path
-        self._metric = metric
-        self._budget_steps = budget_steps
-        self._offset = 0
-        self._line = 0
+        self._path, self._metric, self._budget_steps = path, metric, budget_steps
+        self._offset = self._line = 0
         self.ready = False
         self.steps: int | None = None
         self.reported: float | None = None

@@ -55,18 +55,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
 
 
-class _Header(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-
-class _Capabilities(ctypes.Structure):
-    _fields_ = (("sets", ctypes.c_uint32 * 6),)
-
-
-class _Ruleset(ctypes.Structure):
-    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
-
-
 class _Beneath(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
@@ -289,8 +277,8 @@ def _drop_capabilities() -> None:
         for capability in range(last + 1):
             _prctl(PR_CAPBSET_DROP, capability)
         _prctl(PR_SET_SECUREBITS, SECURE_NO_ROOT)
-    header = _Header(version=0x20080522, pid=0)
-    if _libc.capset(ctypes.byref(header), ctypes.byref(_Capabilities())):
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version of the call, and this process
+    if _libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())):
         raise OSError(ctypes.get_errno(), "capset")
 
 
@@ -298,7 +286,7 @@ def _landlock(version: int, rules: list[tuple[str, bool]], network: bool) -> Non
     """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can."""
     known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
     size = 8 if version < 4 else 16 if version < 6 else 24
-    asked = _Ruleset(known, 0 if network else TCP, SCOPES)
+    asked = (ctypes.c_uint64 * 3)(known, 0 if network else TCP, SCOPES)
     ruleset = _libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(asked), size, 0)
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "no Landlock ruleset")

@@ -53,9 +53,8 @@ def _without_name(pid: int) -> dict[tuple[int, int], int]:
 
 def allowed(limits: Limits) -> int:
     """Memory that a program may use, in bytes."""
-    if limits.memory_gb is not None:
-        return int(limits.memory_gb * GIB)
-    return psutil.virtual_memory().total * 3 // 4
+    stated = limits.memory_gb
+    return psutil.virtual_memory().total * 3 // 4 if stated is None else int(stated * GIB)
 
 
 def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str, int]:

@@ -18,7 +18,18 @@ from typing import NamedTuple
 from tasks.system.home import home_path
 
 SECRET_WORDS = frozenset(
-    ("KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "AUTH")
+    (
+        "KEY",
+        "APIKEY",
+        "TOKEN",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "PASSPHRASE",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "AUTH",
+    )
 )
 PLACE_WORDS = frozenset({"SOCK", "FILE", "PATH", "DIR"})
 """A variable whose name ends in one of these holds a path."""
