@@ -226,16 +226,11 @@ def judge_name(judge: Judge) -> str:
 
 
 @cache
-def _bundled() -> dict[str, Path]:
+def bundled() -> Mapping[str, Path]:
     """The folders of the environments that come with Nightshift, by name; a variant's is that of its base."""
     folders = [path.parent for path in Path(__file__).parent.glob(f"*/{FILE}")]
     variants = ((tomllib.loads((folder / FILE).read_text()).get(VARIANTS, ()), folder) for folder in folders)
-    return {name: folder for names, folder in variants for name in (folder.name, *names)}
-
-
-def bundled() -> tuple[str, ...]:
-    """The names of the environments that come with Nightshift, variants too."""
-    return tuple(sorted(_bundled()))
+    return dict(sorted((name, folder) for names, folder in variants for name in (folder.name, *names)))
 
 
 def find(reference: str) -> Path:
@@ -246,7 +241,7 @@ def find(reference: str) -> Path:
             raise Refused(f"{path} has no {FILE}, so it is no environment: `nightshift env new` writes one")
         return path.resolve()
     plugins.require(reference, bundled(), what="environment")
-    return _bundled()[reference]
+    return bundled()[reference]
 
 
 def named(reference: str, overrides: Mapping[str, Value] | None = None) -> Environment:

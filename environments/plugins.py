@@ -31,7 +31,6 @@ def names(package: str) -> tuple[str, ...]:
 
 
 def folder(package: str) -> Path:
-    """A package's folder."""
     origin = importlib.import_module(package).__file__
     assert origin is not None, f"{package} has no __init__.py"
     return Path(origin).parent
@@ -92,7 +91,6 @@ def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> R
 
 
 def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
-    """The fault and the given value."""
     kind, given = fault["type"], fault["input"]
     if kind == "extra_forbidden":
         return "unknown key." + _near(str(fault["loc"][-1]), known)

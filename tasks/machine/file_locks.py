@@ -95,7 +95,6 @@ def noted(lock: Path) -> LockHolder | None:
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a process holds the lock now."""
     with os.fdopen(os.open(lock, os.O_RDONLY | SAFE)) as file, contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return False
@@ -103,7 +102,6 @@ def is_held(lock: Path) -> bool:
 
 
 def describe(lock: Path) -> str:
-    """The holder, in words."""
     holder = noted(lock)
     return str(holder) if holder and holder.is_alive else "a process that has not said which"
 

@@ -53,7 +53,6 @@ class GpuProcess:
 
 
 def can_be_asked() -> bool:
-    """Whether nvidia-smi is installed."""
     return shutil.which(COMMAND) is not None
 
 

@@ -91,8 +91,8 @@ class Slots:
 
         def tell(words: str) -> None:
             nonlocal waiting
-            if waiting:
-                waiting, first = None, waiting
+            first, waiting = waiting, None
+            if first:
                 first(words)
 
         with ExitStack() as held:

@@ -119,14 +119,14 @@ def tidy(folder: Path, depth: int = 0) -> None:
 
 def contents(folder: Path) -> dict[str, Content]:
     """Every file of `data` and `judge` below the folder. Unfit when one is missing, or an entry is no plain file."""
+    paths: list[Path] = []
     for name in (DATA, JUDGE):
         if (folder / name).is_symlink() or not (folder / name).is_dir():
             remedy = f"a recipe writes {DATA} and {JUDGE} into the folder that it is given"
             raise Unfit(f"there is no folder {name}: {remedy}")
+        paths += _files(folder / name, folder)
     return {
-        path.relative_to(folder).as_posix(): Content(path.stat().st_size, _sha256(path))
-        for name in (DATA, JUDGE)
-        for path in _files(folder / name, folder)
+        path.relative_to(folder).as_posix(): Content(path.stat().st_size, _sha256(path)) for path in paths
     }
 
 
@@ -167,8 +167,7 @@ def _files(path: Path, folder: Path) -> Iterator[Path]:
 def check_questions(folder: Path) -> dict[str, int]:
     """The number of questions in each file; empty for a judge without questions.
 
-    Raises:
-        Unfit: a line is not a question, a question stands in two places, or one of the judge's files is missing.
+    Unfit when a line is no question, a question stands in two places, or one of the judge's files is missing.
     """
     paths = [folder / (DATA if name == TRAIN else JUDGE) / f"{name}.jsonl" for name in (TRAIN, *POOLS)]
     missing = [path for path in paths[1:] if not path.is_file()]

@@ -97,10 +97,8 @@ def check_disk(environment: Environment, runs: Path) -> None:
     for folder in (runs, *(execution.shared(os.environ).values() if recipe.network else ())):
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if (free := shutil.disk_usage(there).free) < recipe.disk_gb * GIB:
-            raise Refused(
-                f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb), and the disk of "
-                f"{folder} has {free / GIB:.1f} GiB free: make room there"
-            )
+            needs = f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb)"
+            raise Refused(f"{needs}, and the disk of {folder} has {free / GIB:.1f} GiB free: make room there")
 
 
 def check_gpus(environment: Environment, home: Path) -> None:
@@ -134,9 +132,8 @@ def compare(environment: Environment) -> None:
     differ = [name for name in then | today if then.get(name) != today.get(name)]
     changes = "; ".join(f"{name} {then.get(name)} then, {today.get(name)} now" for name in differ)
     raise Refused(
-        f"{environment.prepared} was made anew, and is not what {note.parent} began with ({changes}): scores "
-        "on other questions or from another base model do not compare. Put the folder back as it was, or begin anew "
-        "under another name"
+        f"{environment.prepared} was made anew, and is not what {note.parent} began with ({changes}): scores on other "
+        "data do not compare. Put the folder back as it was, or begin anew under another name"
     )
 
 
@@ -219,8 +216,8 @@ def _close(made: Path) -> None:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in VERSIONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
+            versions[name] = importlib.metadata.version(name)
+    return versions

@@ -65,10 +65,8 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
     for path in readable:
         given = path.resolve()
         if home.resolve().is_relative_to(given) or given.is_relative_to(home.resolve()):
-            raise Refused(
-                f"readable: one of {path} and {home} contains the other, and programs may not read other trials: "
-                "keep them apart"
-            )
+            fact = f"one of {path} and {home} contains the other, and programs may not read other trials"
+            raise Refused(f"readable: {fact}: keep them apart")
         if given.is_relative_to("/proc") or given.is_relative_to("/dev"):
             raise Refused(f"readable: {path} shows the machine's processes or devices: list data only")
         if not given.exists():
@@ -77,15 +75,12 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
             )
         needed = 0o5 if given.is_dir() else 0o4
         if owner(level) is not None and given.stat().st_mode & needed != needed:
-            raise Refused(
-                f"readable: {path} can be read by its owner alone, and programs of root run as `nobody`: "
-                "chmod -R o+rX it, or use --isolation landlock"
-            )
+            fact = f"{path} can be read by its owner alone, and programs of root run as `nobody`"
+            raise Refused(f"readable: {fact}: chmod -R o+rX it, or use --isolation landlock")
     for system in SYSTEM:
         if home.resolve().is_relative_to(Path(system).resolve()):
-            raise Refused(
-                f"{home} is below {system}, which every trial may read: set NIGHTSHIFT_HOME to a folder elsewhere"
-            )
+            fact = f"{home} is below {system}, which every trial may read"
+            raise Refused(f"{fact}: set NIGHTSHIFT_HOME to a folder elsewhere")
 
 
 @functools.cache

@@ -81,9 +81,7 @@ class Program:
         pipes: bool = False,
         slot: Slot = NOWHERE,
     ) -> None:
-        self.marker = marker
-        self.slot = slot
-        self.limits = limits
+        self.marker, self.slot, self.limits = marker, slot, limits
         self.peak_memory: int | None = None
         """Largest sampled resident memory of all its processes together, in bytes; None if it ended before a sample."""
         self.started = clock()

@@ -74,7 +74,6 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
 def is_known() -> bool:
-    """Whether there are tables for this machine."""
     return platform.machine() in ARCHITECTURES
 
 

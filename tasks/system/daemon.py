@@ -54,7 +54,6 @@ class Note:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process still runs."""
         with contextlib.suppress(psutil.NoSuchProcess, OSError):
             return identity(self.pid) == self.identity and _runs(psutil.Process(self.pid))
         return False
@@ -141,7 +140,6 @@ class Daemon:
         return note is not None
 
     def last_words(self, lines: int = 5) -> str:
-        """The last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def _read(self) -> Note | None:
