@@ -87,9 +87,9 @@ class LLM(Block):
             )
         if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
             raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")
-        if (self.usd_per_million_input is None) != (self.usd_per_million_output is None):
+        prices = (self.usd_per_million_input, self.usd_per_million_output)
+        if (prices[0] is None) != (prices[1] is None):
             raise ValueError(
-                f"prices are {self.usd_per_million_input} (input) and {self.usd_per_million_output} (output): "
-                "give both, or neither"
+                f"prices are {prices[0]} (input) and {prices[1]} (output): give both, or neither"
             )
         return self

@@ -133,8 +133,7 @@ class Environment(BaseModel):
 
     @model_validator(mode="after")
     def _parameters_are_told_apart(self) -> Environment:
-        both = sorted(set(self.space) & set(self.fixed))
-        if both:
+        if both := sorted(set(self.space) & set(self.fixed)):
             raise ValueError(f"{both[0]!r} stands in [space] and in [fixed]: keep one")
         return self
 
@@ -155,11 +154,7 @@ class Environment(BaseModel):
         return {name: parameter.default for name, parameter in self.space.items()} | self.fixed
 
     def complete(self, params: Mapping[str, Value]) -> dict[str, Value]:
-        """The baseline's parameters with `params` replacing some, each checked against the space.
-
-        Raises:
-            Refused: an unknown parameter, a fixed one, or a value outside its range.
-        """
+        """The baseline's parameters with `params` replacing some, each checked against the space. Raises Refused."""
         complete = self.defaults
         for name, value in params.items():
             if name in self.fixed and value != self.fixed[name]:
@@ -181,11 +176,7 @@ class Environment(BaseModel):
         return own | {f"{FROZEN}/{helper}.py": path for helper, path in helpers}
 
     def check(self) -> None:
-        """Check everything that can be checked before a run.
-
-        Raises:
-            Refused: a file is missing, or the judge cannot judge this problem.
-        """
+        """Check everything that can be checked before a run. Raises Refused."""
         own = [("program", name) for name in self.program]
         if self.prepare:
             own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
@@ -204,34 +195,29 @@ class Environment(BaseModel):
             plugins.require(name, measured or (), "metric of the judge", f"{self.folder / FILE}: guards")
 
     def _check_readable(self) -> None:
-        section = f"[{judge_name(self.judge)}] readable"
-        for key, path in [
-            *(("readable", path) for path in self.readable),
-            *((section, p) for p in self.judge.reads),
-        ]:
-            # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`).
-            if not Path(path).is_absolute() and not (self.folder / path).exists():
-                raise Refused(f"{self.folder / FILE}: {key}: {str(self.folder / path)!r} does not exist")
-            inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
-            if not inside and not Path(path).is_absolute():
+        source, here = self.folder / FILE, self.folder.resolve()
+        listed = [("readable", path) for path in self.readable]
+        listed += [(f"[{judge_name(self.judge)}] readable", path) for path in self.judge.reads]
+        # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`).
+        for key, path in ((key, path) for key, path in listed if not Path(path).is_absolute()):
+            target = (self.folder / path).resolve()
+            if not target.exists():
+                raise Refused(f"{source}: {key}: {str(self.folder / path)!r} does not exist")
+            if not target.is_relative_to(here):
                 # It would be looked for beside the frozen copy, where other files are.
-                raise Refused(
-                    f"{self.folder / FILE}: {key}: {path!r} leads out of the environment's folder: give it as an "
-                    f"absolute path, {str((self.folder / path).resolve())!r}"
-                )
+                remedy = f"give it as an absolute path, {str(target)!r}"
+                raise Refused(f"{source}: {key}: {path!r} leads out of the environment's folder: {remedy}")
         for path in self.readable:
-            if self.folder.resolve().is_relative_to((self.folder / path).resolve()):
+            target = (self.folder / path).resolve()
+            if here.is_relative_to(target):
                 raise Refused(
-                    f"{self.folder / FILE}: readable: {path!r} holds the whole environment, and with it what its judge "
-                    "asks: list the folders and files that training needs"
+                    f"{source}: readable: {path!r} holds the whole environment, and with it what its judge asks: list "
+                    "the folders and files that training needs"
                 )
-        for word in self.judge.command().split():
-            for path in self.readable:
-                asked, given = (self.folder / word).resolve(), (self.folder / path).resolve()
-                if asked.is_file() and asked.is_relative_to(given) and word not in self.program:
-                    raise Refused(
-                        f"{self.folder / FILE}: readable: {path!r} shows {word!r} of the judge to the program"
-                    )
+            for word in self.judge.command().split():
+                asked = (self.folder / word).resolve()
+                if asked.is_file() and asked.is_relative_to(target) and word not in self.program:
+                    raise Refused(f"{source}: readable: {path!r} shows {word!r} of the judge to the program")
 
 
 def judge_name(judge: Judge) -> str:
@@ -240,41 +226,26 @@ def judge_name(judge: Judge) -> str:
 
 
 @cache
-def _bundled() -> dict[str, Path]:
+def bundled() -> Mapping[str, Path]:
     """The folders of the environments that come with Nightshift, by name; a variant's is that of its base."""
-    folders: dict[str, Path] = {}
-    for path in Path(__file__).parent.glob(f"*/{FILE}"):
-        names = (path.parent.name, *tomllib.loads(path.read_text()).get(VARIANTS, ()))
-        folders |= dict.fromkeys(names, path.parent)
-    return folders
-
-
-def bundled() -> tuple[str, ...]:
-    """The names of the environments that come with Nightshift, variants too."""
-    return tuple(sorted(_bundled()))
+    folders = [path.parent for path in Path(__file__).parent.glob(f"*/{FILE}")]
+    variants = ((tomllib.loads((folder / FILE).read_text()).get(VARIANTS, ()), folder) for folder in folders)
+    return dict(sorted((name, folder) for names, folder in variants for name in (folder.name, *names)))
 
 
 def find(reference: str) -> Path:
-    """The folder of an environment, by the name of a bundled one (or of a variant of it) or by path.
-
-    Raises:
-        Refused: there is none, with the near miss.
-    """
+    """The folder of an environment, by the name of a bundled one (or of a variant of it) or by path, or Refused."""
     path = Path(reference).expanduser()
     if "/" in reference or reference.startswith("."):
         if not (path / FILE).is_file():
             raise Refused(f"{path} has no {FILE}, so it is no environment: `nightshift env new` writes one")
         return path.resolve()
     plugins.require(reference, bundled(), what="environment")
-    return _bundled()[reference]
+    return bundled()[reference]
 
 
 def named(reference: str, overrides: Mapping[str, Value] | None = None) -> Environment:
-    """The environment that a name or a path refers to, read as `load` does.
-
-    Raises:
-        Refused: there is none, or it is wrong.
-    """
+    """The environment that a name or a path refers to, read as `load` does. Refused when there is none."""
     return load(find(reference), overrides, reference if reference in bundled() else "")
 
 
@@ -282,10 +253,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     """Read a folder's environment.toml, with dotted `overrides` such as {"control.episodes": 20}.
 
     The environment's name is `name`, or else the folder's. A variant's name applies that variant's keys before the
-    overrides.
-
-    Raises:
-        Refused: one line per error, with file, key, value and remedy.
+    overrides. Refused with one line per error: file, key, value and remedy.
     """
     source = str(folder / FILE)
     try:
@@ -297,16 +265,18 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
         raise Refused(f"{source}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")
     for key, value in {**variants.get(name, {}), **(overrides or {})}.items():
         _lay_over(table, key, value)
-    for key in {"name", "folder"} & set(table):
-        raise Refused(f"{source}: {key}: unknown key: an environment is called as its folder is")
-    if "prepared" in table:
-        raise Refused(f"{source}: prepared: unknown key: what is made beforehand is said in [prepare]")
+    for key in {"name", "folder", "prepared"} & set(table):
+        remedy = (
+            "state in [prepare] what is made beforehand" if key == "prepared" else "its folder's name counts"
+        )
+        raise Refused(f"{source}: {key}: unknown key: {remedy}")
     judge = _judge(table, source)
     try:
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
-        models = (Environment, Float, Choice, Guard, Recipe)
-        known = [field for model in models for field in model.model_fields]
+        known = [
+            field for model in (Environment, Float, Choice, Guard, Recipe) for field in model.model_fields
+        ]
         raise plugins.explain(error, source, known) from error
 
 

@@ -31,7 +31,6 @@ def names(package: str) -> tuple[str, ...]:
 
 
 def folder(package: str) -> Path:
-    """The folder of a package."""
     origin = importlib.import_module(package).__file__
     assert origin is not None, f"{package} has no __init__.py"
     return Path(origin).parent
@@ -47,30 +46,20 @@ def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
     try:
         module = importlib.import_module(f"{package}.{name}")
     except ModuleNotFoundError as missing:
+        needs = f"needs the package {missing.name!r}: install it"
+        raise Refused(f"{base.__name__.lower()} {name!r} {needs}") from missing
+    classes = inspect.getmembers(module, lambda thing: inspect.isclass(thing) and issubclass(thing, base))
+    own = [cls for label, cls in classes if cls.__module__ == module.__name__ and not label.startswith("_")]
+    if len(own) != 1:
         raise Refused(
-            f"{base.__name__.lower()} {name!r} needs the package {missing.name!r}: install it"
-        ) from missing
-    classes = [
-        member
-        for label, member in vars(module).items()
-        if inspect.isclass(member)
-        and issubclass(member, base)
-        and member.__module__ == module.__name__
-        and not label.startswith("_")
-    ]
-    if len(classes) != 1:
-        raise Refused(
-            f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(classes)}"
+            f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(own)}"
         )
-    return classes[0]
+    plugin: type[T] = own[0]
+    return plugin
 
 
 def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> M:
-    """A plug-in with its options, which are the fields of its class.
-
-    Raises:
-        Refused: there is no such plug-in, or an option is unknown or invalid.
-    """
+    """A plug-in by name, with options for its fields. Refused when there is none, or an option is invalid."""
     cls = load(package, name, base)
     try:
         return cls(**options)
@@ -81,12 +70,13 @@ def make(package: str, name: str, base: type[M], options: Mapping[str, Any]) -> 
 def require(name: str, known: Iterable[str], what: str, where: str = "") -> None:
     """Refuse an unknown name, with the nearest and all known ones; `where` (file and key) comes first."""
     known = tuple(known)
-    if name in known:
-        return
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    place = f"{where}: " if where else ""
-    raise Refused(f"{place}unknown {what} {name!r}.{hint} Available: {', '.join(known) or 'none'}.")
+    if name not in known:
+        place, available = f"{where}: " if where else "", ", ".join(known) or "none"
+        raise Refused(f"{place}unknown {what} {name!r}.{_near(name, known)} Available: {available}.")
+
+
+def _near(name: str, known: tuple[str, ...]) -> str:
+    return "".join(f" Did you mean {near!r}?" for near in difflib.get_close_matches(name, known, n=1))
 
 
 def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> Refused:
@@ -101,11 +91,9 @@ def explain(error: ValidationError, source: str, known: Iterable[str] = ()) -> R
 
 
 def _in_words(fault: ErrorDetails, known: tuple[str, ...]) -> str:
-    """A fault and the value that has it."""
     kind, given = fault["type"], fault["input"]
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1)
-        return "unknown key." + (f" Did you mean {near[0]!r}?" if near else "")
+        return "unknown key." + _near(str(fault["loc"][-1]), known)
     if kind in ("missing", "union_tag_not_found"):
         return "is required"
     if kind == "union_tag_invalid":

@@ -59,34 +59,19 @@ class Recipe(BaseModel):
         return settings
 
     def texts(self, folder: Path) -> Iterator[tuple[Path, str]]:
-        """The recipe's files, and the name of each where it runs.
-
-        Args:
-            folder: The environment's.
-
-        Raises:
-            Refused: there is no such helper, or the environment has a file of that name.
-        """
-        for name in (self.program, *self.files):
-            yield folder / name, name
-        for helper, path in self.helper_files(folder):
-            yield path, self._beside(helper)
+        """The recipe's files, and the name of each where it runs; `folder` is the environment's. Raises Refused."""
+        yield from ((folder / name, name) for name in (self.program, *self.files))
+        yield from ((path, self._beside(helper)) for helper, path in self.helper_files(folder))
 
     def helper_files(self, folder: Path) -> Iterator[tuple[str, Path]]:
-        """Each helper's name and file: the copy frozen with the environment, or else the bundled one.
-
-        Raises:
-            Refused: there is no such helper, or the environment has a file of that name.
-        """
+        """Each helper's name and file: the copy frozen with the environment, or the bundled one. Raises Refused."""
         for helper in self.helpers:
             if not (path := folder / FROZEN / f"{helper}.py").is_file():
                 plugins.require(helper, plugins.names(HELPERS), "helper", f"{folder}: [prepare] helpers")
                 path = plugins.folder(HELPERS) / f"{helper}.py"
-            if Path(self._beside(helper)) in map(Path, (self.program, *self.files)):
-                raise Refused(
-                    f"{folder}: [prepare] helpers: {helper!r} would replace the environment's own "
-                    f"{self._beside(helper)}: rename that file"
-                )
+            if Path(beside := self._beside(helper)) in map(Path, (self.program, *self.files)):
+                fact = f"{helper!r} would replace the environment's {beside}: rename that file"
+                raise Refused(f"{folder}: [prepare] helpers: {fact}")
             yield helper, path
 
     def _beside(self, helper: str) -> str:
@@ -94,14 +79,7 @@ class Recipe(BaseModel):
         return (Path(self.program).parent / f"{helper}.py").as_posix()
 
     def digest(self, texts: Iterable[tuple[Path, str]]) -> str:
-        """Digest of the recipe's files and settings, 16 hexadecimal digits.
-
-        Args:
-            texts: Its files and their names, as from `texts`.
-
-        Raises:
-            Refused: one of them is not a file.
-        """
+        """Digest of the recipe's files (as from `texts`) and settings, 16 hexadecimal digits. Raises Refused."""
         hashed = hashlib.sha256(f"{VERSION} {json.dumps(self.settings, sort_keys=True)}".encode())
         for path, name in texts:
             if not path.is_file():

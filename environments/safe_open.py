@@ -6,9 +6,11 @@ program cannot redirect the access by changing the folders above.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -35,14 +37,20 @@ def open_file(path: str | Path, within: int | None = None) -> BinaryIO:
 
 
 def open_folder(path: str | Path, within: int | None = None) -> int:
-    """The descriptor of a folder, for the caller to close.
-
-    Raises:
-        OSError: it is missing, a link or not a folder, or cannot be read.
-    """
+    """The descriptor of a folder, for the caller to close. Raises OSError for a link or anything but a folder."""
     return os.open(path, _PLAINLY | os.O_DIRECTORY, dir_fd=within)
 
 
 def is_programs_doing(error: OSError) -> bool:
     """Whether the program caused it: the path is missing, replaced, not plain or unreadable. Else the machine did."""
     return error.errno in _BY_PROGRAM
+
+
+@contextlib.contextmanager
+def tolerating() -> Iterator[None]:
+    """Leave the block at an error that the program caused."""
+    try:
+        yield
+    except OSError as error:
+        if not is_programs_doing(error):
+            raise

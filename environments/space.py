@@ -46,12 +46,12 @@ class _Range(BaseModel):
         """The point at `fraction` (0..1) of the range on its scale, the ends exactly."""
         if fraction in (0.0, 1.0):  # exp(log(1e-5)) lies below 1e-5
             return self.high if fraction else self.low
-        if self.log:
-            low, high = math.log(self.low), math.log(self.high)
-            point = math.exp(low + fraction * (high - low))
-        else:
-            point = self.low + fraction * (self.high - self.low)
-        return min(max(point, self.low), self.high)
+        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+        point = low + fraction * (high - low)
+        return min(max(math.exp(point) if self.log else point, self.low), self.high)
+
+    def _spread(self, points: int) -> list[float]:
+        return [self._at(i / (points - 1)) for i in range(points)] if points != 1 else [self.default]
 
 
 class Float(_Range):
@@ -68,9 +68,7 @@ class Float(_Range):
     def grid(self, points: int) -> tuple[float, ...]:
         """`points` values (fewer where floats lie wider apart) evenly spaced on the scale, from end to end;
         one point is the default."""
-        if points == 1:
-            return (self.default,)
-        return tuple(dict.fromkeys(self._at(i / (points - 1)) for i in range(points)))
+        return tuple(dict.fromkeys(self._spread(points)))
 
     def check(self, value: Value) -> float:
         """The value as a float. Raises ValueError when it is not a number in the range."""
@@ -96,9 +94,7 @@ class Int(_Range):
 
     def grid(self, points: int) -> tuple[int, ...]:
         """At most `points` distinct whole values, evenly spaced on the scale; one point is the default."""
-        if points == 1:
-            return (self.default,)
-        return tuple(dict.fromkeys(round(self._at(i / (points - 1))) for i in range(points)))
+        return tuple(dict.fromkeys(map(round, self._spread(points))))
 
     def check(self, value: Value) -> int:
         """The value as an int. Raises ValueError when it is not a whole number in the range."""

@@ -38,10 +38,9 @@ class LockHolder:
 
     @property
     def is_alive(self) -> bool:
-        try:
+        with contextlib.suppress(OSError):
             return identity(self.pid) == self.started
-        except OSError:
-            return False
+        return False
 
     def __str__(self) -> str:
         if self.pid == os.getpid():
@@ -55,11 +54,7 @@ def folder() -> Path:
 
 
 def prepare(folder: Path) -> None:
-    """Create the folder, writable for every user of this machine.
-
-    Raises:
-        Refused: the path exists and is not a folder.
-    """
+    """Create the folder, writable for every user of this machine. Refused when the path is something else."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir()
         folder.chmod(0o1777)  # whatever the umask
@@ -70,12 +65,10 @@ def prepare(folder: Path) -> None:
 def take(lock: Path) -> int | None:
     """Take a lock: a descriptor to `release`, or None while another process holds it."""
     descriptor = _opened(lock)
-    try:
+    with contextlib.suppress(BlockingIOError, FileNotFoundError):
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_at(descriptor, lock):
+        if os.path.samestat(os.fstat(descriptor), lock.lstat()):  # the path still names it
             return descriptor
-    except BlockingIOError:
-        pass
     os.close(descriptor)
     return None
 
@@ -102,27 +95,19 @@ def noted(lock: Path) -> LockHolder | None:
 
 
 def is_held(lock: Path) -> bool:
-    """Whether a process holds the lock now."""
-    with os.fdopen(os.open(lock, os.O_RDONLY | SAFE)) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    with os.fdopen(os.open(lock, os.O_RDONLY | SAFE)) as file, contextlib.suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    return True
 
 
 def describe(lock: Path) -> str:
-    """The holder, in words."""
     holder = noted(lock)
     return str(holder) if holder and holder.is_alive else "a process that has not said which"
 
 
 def open_fence(path: Path) -> int:
-    """Open a fence: a descriptor for programs to inherit.
-
-    Raises:
-        Refused: the path exists and is not a FIFO.
-    """
+    """Open a fence: a descriptor for programs to inherit. Refused when the path is not a FIFO."""
     with contextlib.suppress(FileExistsError):
         os.mkfifo(path)
         path.chmod(0o444)
@@ -138,12 +123,11 @@ def open_fence(path: Path) -> int:
 
 def put_up(fence: int) -> bool:
     """Hold a fence, shared with its heirs; False while a process of an earlier holder is left. Needs its lock."""
-    try:
+    with contextlib.suppress(BlockingIOError):
         fcntl.flock(fence, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    fcntl.flock(fence, fcntl.LOCK_SH)
-    return True
+        fcntl.flock(fence, fcntl.LOCK_SH)
+        return True
+    return False
 
 
 def _opened(lock: Path) -> int:
@@ -155,11 +139,3 @@ def _opened(lock: Path) -> int:
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL | SAFE, 0o666)
             os.fchmod(descriptor, 0o666)
             return descriptor
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the path still names the open file."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=False))
-    except FileNotFoundError:
-        return False

@@ -1,9 +1,7 @@
 """The GPUs of this machine and the processes that compute on them, from `nvidia-smi`.
 
-Read from `nvidia-smi --query-gpu=... --format=csv,noheader,nounits` and `--query-compute-apps=...`. The format and
-`[N/A]` are described in nvidia-smi(1), the fields in `nvidia-smi --help-query-gpu` and `--help-query-compute-apps`:
-one line per GPU or process, fields separated by a comma and a space, memory in MiB, and in brackets why a field has
-no value. Warnings may stand between the lines.
+Source: nvidia-smi(1), and `nvidia-smi --help-query-gpu` and `--help-query-compute-apps` for the fields. One line per
+GPU or process, memory in MiB, and in brackets why a field has no value. Warnings may stand between the lines.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import psutil
@@ -55,17 +53,11 @@ class GpuProcess:
 
 
 def can_be_asked() -> bool:
-    """Whether nvidia-smi is installed."""
     return shutil.which(COMMAND) is not None
 
 
 def ask_gpus() -> tuple[list[Gpu], list[str]]:
-    """The GPUs of this machine, and the other lines that the command printed.
-
-    Raises:
-        Unanswered: the command failed or timed out.
-        OSError: it cannot be started.
-    """
+    """The GPUs of this machine, and the other lines printed. Raises Unanswered, and OSError without the command."""
     return parse_gpus(ask([COMMAND, f"--query-gpu={','.join(GPU_FIELDS)}", FORMAT]))
 
 
@@ -87,33 +79,32 @@ def visible(found: Sequence[Gpu], stated: str | None) -> list[Gpu]:
         if word.startswith("MIG-"):
             chosen.append(Gpu(len(chosen), word, "a part of a GPU", None, None))
             continue
-        named = (gpu for gpu in found if _names(word, gpu))
-        if (gpu := next(named, None)) is None:
+        is_prefix = word.startswith("GPU-")
+        named = [gpu for gpu in found if word == str(gpu.index) or (is_prefix and gpu.uuid.startswith(word))]
+        if not named:
             break
-        chosen.append(gpu)
+        chosen.append(named[0])
     return chosen
-
-
-def _names(word: str, gpu: Gpu) -> bool:
-    return word == str(gpu.index) or (word.startswith("GPU-") and gpu.uuid.startswith(word))
 
 
 def parse_gpus(text: str) -> tuple[list[Gpu], list[str]]:
     """The GPUs, and the other lines."""
 
-    def gpu(index: str, uuid: str, memory: str, used: str, name: str) -> Gpu:
+    def gpu(line: str) -> Gpu:
+        index, uuid, memory, used, name = map(str.strip, line.split(",", 4))
         return Gpu(int(index), uuid, name, _bytes(memory), _bytes(used))
 
-    return _parsed(text, len(GPU_FIELDS), gpu)
+    return _parsed(text, gpu)
 
 
 def parse_processes(text: str) -> tuple[list[GpuProcess], list[str]]:
     """The processes that compute, and the lines that tell of none."""
 
-    def holder(uuid: str, pid: str, memory: str, name: str) -> GpuProcess:
+    def holder(line: str) -> GpuProcess:
+        uuid, pid, memory, name = map(str.strip, line.split(",", 3))
         return GpuProcess(uuid, _whole(pid), _bytes(memory), "" if _has_no_value(name) else name)
 
-    return _parsed(text, len(PROCESS_FIELDS), holder)
+    return _parsed(text, holder)
 
 
 def known(holder: GpuProcess) -> GpuProcess:
@@ -123,25 +114,18 @@ def known(holder: GpuProcess) -> GpuProcess:
     trial = ""
     with contextlib.suppress(psutil.Error):  # another user's, or gone
         trial = psutil.Process(holder.pid).environ().get(MARKER, "")
-    return GpuProcess(holder.gpu, holder.pid, holder.memory, command_of(holder.pid) or holder.command, trial)
+    return replace(holder, command=command_of(holder.pid) or holder.command, trial=trial)
 
 
-def _parsed(text: str, fields: int, build: Callable[..., T]) -> tuple[list[T], list[str]]:
+def _parsed(text: str, build: Callable[[str], T]) -> tuple[list[T], list[str]]:
     rows: list[T] = []
     words: list[str] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         try:
-            rows.append(build(*(part.strip() for part in _split(line, fields))))
-        except ValueError:
+            rows.append(build(line))
+        except ValueError:  # another number of fields, or a text where a number is wanted
             words.append(line)
     return rows, words
-
-
-def _split(line: str, fields: int) -> list[str]:
-    parts = line.split(",", fields - 1)
-    if len(parts) != fields:
-        raise ValueError(f"{fields} fields are wanted, got {line!r}")
-    return parts
 
 
 def _has_no_value(text: str) -> bool:
@@ -154,5 +138,4 @@ def _whole(text: str) -> int | None:
 
 
 def _bytes(mebibytes: str) -> int | None:
-    number = _whole(mebibytes)
-    return None if number is None else number * MIB
+    return (number := _whole(mebibytes)) and number * MIB

@@ -30,11 +30,6 @@ class Layout:
     cpu_slots: int | None = None
     """None: the number of usable cores."""
 
-    @property
-    def stated(self) -> list[list[int]]:
-        """The groups as lists, as in the block."""
-        return [list(group) for group in self.gpus]
-
 
 def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slots:
     """The slots for an environment's programs: GPUs if its device allows and there are any, else the CPU.
@@ -58,9 +53,9 @@ def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slo
     fitting = tuple(group for group in groups if len(group) >= environment.gpus)
     if groups and not fitting:
         has = ", ".join("-".join(str(gpu.index) for gpu in group) for group in groups)
+        needs = f"a run of {environment.name} needs {environment.gpus} GPUs"
         raise Refused(
-            f"a run of {environment.name} needs {environment.gpus} GPUs, and the slots of this machine are of GPU "
-            f"{has}: see {VISIBLE} and the Machine block"
+            f"{needs}, and the slots of this machine are of GPU {has}: see {VISIBLE} and the Machine block"
         )
     return Slots(home, fitting) if fitting else on_cpu
 
@@ -69,9 +64,7 @@ def saved_layout() -> Layout:
     """The layout saved for this machine at the Prefect server, else an empty one.
 
     It is in the Machine block `nightshift-<host>`, for servers that several machines share, else in `nightshift`.
-
-    Raises:
-        ConnectionError: PREFECT_API_URL is set, and no server answers there.
+    Raises ConnectionError when PREFECT_API_URL is set and no server answers there.
     """
     api = os.environ.get("PREFECT_API_URL")
     if not api:
@@ -111,18 +104,12 @@ def _grouped(
         whole = [tuple(seen[at : at + each]) for at in range(0, len(seen), each)]
         return tuple(group for group in whole if len(group) == each) or tuple(whole)
     by_index = {gpu.index: gpu for gpu in found}
-    for index in (index for group in layout.gpus for index in group):
-        if index not in by_index:
-            has = ", ".join(map(str, by_index))
-            raise Refused(
-                f"the Machine block says gpus = {layout.stated}, but this machine has {has}: correct it"
-            )
-    groups = tuple(tuple(by_index[index] for index in group) for group in layout.gpus)
+    states = f"the Machine block says gpus = {list(map(list, layout.gpus))}"
+    if not by_index.keys() >= {index for group in layout.gpus for index in group}:
+        raise Refused(f"{states}, but this machine has {', '.join(map(str, by_index))}: correct it")
+    groups = (tuple(by_index[index] for index in group) for group in layout.gpus)
     mine = tuple(group for group in groups if all(gpu in seen for gpu in group))
     if not mine:
-        hidden = os.environ.get(VISIBLE)
-        raise Refused(
-            f"the Machine block says gpus = {layout.stated}, and {VISIBLE} = {hidden!r} hides a GPU of each group: "
-            "name whole groups, or unset it"
-        )
+        hidden = f"{VISIBLE} = {os.environ.get(VISIBLE)!r} hides a GPU of each group"
+        raise Refused(f"{states}, and {hidden}: name whole groups, or unset it")
     return mine

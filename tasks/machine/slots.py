@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -79,23 +79,26 @@ class Slots:
 
     @contextmanager
     def hold(self, waiting: Callable[[str], None] | None = None) -> Iterator[Slot]:
-        """Hold one slot while the block runs; wait until one is free.
+        """Hold one slot while the block runs; wait until one is free. `waiting` is told once who holds the slots.
 
         The first to wait gets the next slot; the order of those behind it is not kept.
-
-        Args:
-            waiting: Told once, in words, who holds the slots.
 
         Raises:
             SlotHeld: a process that is not Nightshift's uses a slot, and no other is free.
             KeyboardInterrupt: this process was asked to end.
         """
         file_locks.prepare(self.folder)
-        tell = _Once(waiting)
+
+        def tell(words: str) -> None:
+            nonlocal waiting
+            first, waiting = waiting, None
+            if first:
+                first(words)
+
         with ExitStack() as held:
             with ExitStack() as turn:
                 while (queue := file_locks.take(self._queue)) is None:
-                    tell(self._holders())
+                    tell("; ".join(self._holder(part, part.locks[0]) for part in self.parts))
                     interrupt.wait(POLL_SECONDS)
                 turn.callback(os.close, queue)
                 slot = self._wait(held, tell)
@@ -126,31 +129,26 @@ class Slots:
 
     def _look(self, part: Part, mine: ExitStack) -> Slot | Hindrance:
         """Take all locks of a part, or say why that is not possible; they go to `mine`."""
-        locks: list[int] = []
+        locks, fences = [], []
         for name in part.locks:
-            path = self._lock(name)
-            if (lock := file_locks.take(path)) is None:
-                return Hindrance(f"{part.name} is held by {file_locks.describe(path)}")
+            if (lock := file_locks.take(self._lock(name))) is None:
+                return Hindrance(self._holder(part, name))
             mine.callback(file_locks.release, lock)
             locks.append(lock)
-        up: list[int] = []
         for name in part.locks:
             fence = file_locks.open_fence(self.folder / f"{name}.fence")
             mine.callback(os.close, fence)
             if not file_locks.put_up(fence):
                 return _cleared(part, fence)
-            up.append(fence)
+            fences.append(fence)
         if hindrance := _computing(part):
             return hindrance
         for lock in locks:
             file_locks.note(lock)
-        return Slot(part.name, part.gpus, tuple(up))
+        return Slot(part.name, part.gpus, tuple(fences))
 
-    def _holders(self) -> str:
-        """Who holds which slot, as far as the lock files say."""
-        return "; ".join(
-            f"{part.name} is held by {file_locks.describe(self._lock(part.locks[0]))}" for part in self.parts
-        )
+    def _holder(self, part: Part, name: str) -> str:
+        return f"{part.name} is held by {file_locks.describe(self._lock(name))}"
 
     def _lock(self, name: str) -> Path:
         return self.folder / f"{name}.lock"
@@ -167,18 +165,6 @@ def cpu_prefix(home: Path) -> str:
     return f"cpu-{hashlib.sha256(os.fsencode(home.resolve())).hexdigest()[:16]}-"
 
 
-class _Once:
-    """Passes on the first words only."""
-
-    def __init__(self, tell: Callable[[str], None] | None) -> None:
-        self._tell = tell
-
-    def __call__(self, words: str) -> None:
-        tell, self._tell = self._tell, None
-        if tell:
-            tell(words)
-
-
 def _of_gpus(group: Sequence[Gpu]) -> Part:
     uuids = tuple(gpu.uuid for gpu in group)
     locks = sorted("gpu-" + re.sub(r"[^\w-]", "_", uuid) for uuid in uuids)
@@ -188,11 +174,9 @@ def _of_gpus(group: Sequence[Gpu]) -> Part:
 def _cleared(part: Part, fence: int) -> Hindrance:
     """End the processes that a dead engine left behind a fence, unless others are there; says why it is not free."""
     left = orphans.having_open(fence)
-    strangers = [process for process in left if not orphans.is_ours(process)]
-    if strangers:
-        return _foreign(part, strangers[0].pid)
-    if not left:
-        return _foreign(part, None)
+    strangers = [process.pid for process in left if not orphans.is_ours(process)]
+    if strangers or not left:
+        return _foreign(part, strangers[0] if strangers else None)
     # We hold the lock, so their engine has given the slot back, or is dead.
     orphans.end_left(left)
     named = ", ".join(f"{process.pid} ({command_of(process.pid)})" for process in left)
@@ -210,13 +194,10 @@ def _computing(part: Part) -> Hindrance | None:
         holders, _ = gpus.ask_holders()
     except (Unanswered, OSError) as silent:
         return Hindrance(f"the processes on {part.name} cannot be listed: {silent}", is_foreign=True)
-    for holder in holders:
-        if holder.gpu not in part.gpus:
-            continue
-        try:
+    for holder in (holder for holder in holders if holder.gpu in part.gpus):
+        process = None
+        with suppress(psutil.NoSuchProcess):  # it has just ended, or is a container's
             process = psutil.Process(holder.pid) if holder.pid else None
-        except psutil.NoSuchProcess:  # it has just ended, or is a container's
-            process = None
         if process is None or not orphans.is_ours(process):
             return _foreign(part, holder.pid, holder.command)
         if orphans.is_supervised(
@@ -224,8 +205,9 @@ def _computing(part: Part) -> Hindrance | None:
         ):  # such as the first seconds of an edited program, which needs no slot
             return Hindrance(f"{part.name} is used by process {process.pid} ({command_of(process.pid)})")
         orphans.end_left([process])
-        words = f"{part.name} is still used by process {process.pid} of an earlier life"
-        return Hindrance(words, is_foreign=True)
+        return Hindrance(
+            f"{part.name} is still used by process {process.pid} of an earlier life", is_foreign=True
+        )
     return None
 
 

@@ -45,25 +45,20 @@ Say = Callable[[str], None]
 def run(
     recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log: Path, marker: str, say: Say
 ) -> float:
-    """Run a recipe to its end.
+    """Run a recipe to its end; the seconds that it took.
 
-    Args:
-        limits: The environment's limits; the recipe's disk_gb replaces those of size.
-        texts: The folder with copies of its files.
-        made: The folder that it writes.
-        runs: The directory of all campaigns, which it must not see.
-        marker: The mark by which its processes are found.
-        say: Called with progress messages.
-
-    Returns:
-        The seconds that it took.
+    It reads copies of its files in `texts` and writes `made`; it must not see `runs`, the directory of all campaigns.
+    The recipe's disk_gb replaces the environment's limits of size.
 
     Raises:
         Unfit: it failed, took too long, wrote too much, or left processes.
         Refused: its settings name a path that no program may read.
         OSError: the machine could not start it.
     """
-    level, given = _level(recipe.network), tuple(_paths(recipe.settings))
+    levels = (finding.level for finding in findings() if finding.works)
+    # With the network, it runs as the user, who owns the cache.
+    level = next(level for level in levels if not (recipe.network and confinement.owner(level) is not None))
+    given = tuple(_paths(recipe.settings))
     check_given(level, runs, given)
     caches = shared(os.environ) if recipe.network else {}
     for cache in caches.values():
@@ -121,12 +116,6 @@ def _excess(recipe: Recipe, made: Path) -> str | None:
     return f"wrote more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb" if too_much else None
 
 
-def _level(network: bool) -> Level:
-    """The best sandbox level that works here; with the network, the best that runs as the user, who owns the cache."""
-    levels = [finding.level for finding in findings() if finding.works]
-    return next(level for level in levels if not (network and confinement.owner(level) is not None))
-
-
 def _paths(settings: object) -> Iterator[Path]:
     """Existing absolute paths in the settings, such as a model's."""
     if isinstance(settings, Mapping | list | tuple):
@@ -151,11 +140,10 @@ def is_offline(variables: Mapping[str, str]) -> bool:
 
 def _hint(level: Level, recipe: Recipe, tail: str) -> str:
     """A hint at the sandbox where the output looks like a denied access; else empty."""
-    if not any(sign in tail for sign in SHUT):
-        return ""
-    if recipe.network and is_offline(os.environ):
+    denied = any(sign in tail for sign in SHUT)
+    if denied and recipe.network and is_offline(os.environ):
         return f" ({OFFLINE} is set: it can use the Hugging Face cache, but not the network)"
-    if level == "none":
+    if not denied or level == "none":
         return ""
     network = "" if recipe.network else ", and has no network without [prepare] network = true"
     return (

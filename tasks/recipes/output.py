@@ -13,6 +13,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,7 @@ PREPARED = TypeAdapter(Prepared)
 
 
 def read(place: Path) -> Prepared | None:
-    """The record of a folder; None when there is no folder.
-
-    Raises:
-        Refused: the folder has no readable record, or its files have changed.
-    """
+    """The record of a folder; None without a folder. Refused when it is unreadable, or a file has changed."""
     try:
         made = PREPARED.validate_json((place / FILE).read_bytes())
     except FileNotFoundError:
@@ -98,8 +95,10 @@ def read(place: Path) -> Prepared | None:
             f"{place / FILE} cannot be read ({broken.errors()[0]['msg']}): {_again(place)}"
         ) from broken
     for name, content in made.files.items():
-        if not _is_same(place / name, content):
-            raise Refused(f"{place / name} is not what was made: {_again(place)}")
+        path = place / name
+        same = path.is_file() and path.stat().st_size == content.bytes
+        if not same or (content.bytes <= SMALL_BYTES and _sha256(path) != content.sha256):
+            raise Refused(f"{path} is not what was made: {_again(place)}")
     return made
 
 
@@ -107,18 +106,8 @@ def _again(place: Path) -> str:
     return f"`chmod -R u+w {place}; rm -r {place}`, and it is made anew"
 
 
-def _is_same(path: Path, content: Content) -> bool:
-    if not path.is_file() or path.stat().st_size != content.bytes:
-        return False
-    return content.bytes > SMALL_BYTES or _sha256(path) == content.sha256
-
-
 def tidy(folder: Path, depth: int = 0) -> None:
-    """Remove hidden files, in which downloads keep timestamps.
-
-    Raises:
-        Unfit: folders are nested too deep.
-    """
+    """Remove hidden files, in which downloads keep timestamps. Unfit when folders are nested too deep."""
     if depth > DEPTH:
         raise Unfit(f"folders are nested deeper than {DEPTH}: keep them flat")
     for entry in list(os.scandir(folder)):
@@ -129,20 +118,15 @@ def tidy(folder: Path, depth: int = 0) -> None:
 
 
 def contents(folder: Path) -> dict[str, Content]:
-    """Every file of `data` and `judge` below the folder.
-
-    Raises:
-        Unfit: one of the two is missing, or an entry is neither a plain file nor a folder.
-    """
+    """Every file of `data` and `judge` below the folder. Unfit when one is missing, or an entry is no plain file."""
+    paths: list[Path] = []
     for name in (DATA, JUDGE):
         if (folder / name).is_symlink() or not (folder / name).is_dir():
-            raise Unfit(
-                f"there is no folder {name}: a recipe writes {DATA} and {JUDGE} into the folder that it is given"
-            )
+            remedy = f"a recipe writes {DATA} and {JUDGE} into the folder that it is given"
+            raise Unfit(f"there is no folder {name}: {remedy}")
+        paths += _files(folder / name, folder)
     return {
-        path.relative_to(folder).as_posix(): Content(path.stat().st_size, _sha256(path))
-        for name in (DATA, JUDGE)
-        for path in _files(folder / name, folder)
+        path.relative_to(folder).as_posix(): Content(path.stat().st_size, _sha256(path)) for path in paths
     }
 
 
@@ -183,23 +167,18 @@ def _files(path: Path, folder: Path) -> Iterator[Path]:
 def check_questions(folder: Path) -> dict[str, int]:
     """The number of questions in each file; empty for a judge without questions.
 
-    Raises:
-        Unfit: a line is not a question, a question stands in two places, or one of the judge's files is missing.
+    Unfit when a line is no question, a question stands in two places, or one of the judge's files is missing.
     """
-    paths = {
-        TRAIN: folder / DATA / f"{TRAIN}.jsonl",
-        **{name: folder / JUDGE / f"{name}.jsonl" for name in POOLS},
-    }
-    there = {name: path for name, path in paths.items() if path.is_file()}
-    missing = [name for name in POOLS if name not in there]
+    paths = [folder / (DATA if name == TRAIN else JUDGE) / f"{name}.jsonl" for name in (TRAIN, *POOLS)]
+    missing = [path for path in paths[1:] if not path.is_file()]
     if missing and len(missing) < len(POOLS):
-        raise Unfit(f"{JUDGE}/{missing[0]}.jsonl is missing: the judge asks from {', '.join(POOLS)}")
+        raise Unfit(f"{JUDGE}/{missing[0].name} is missing: the judge asks from {', '.join(POOLS)}")
     seen: dict[bytes, str] = {}
     counts: dict[str, int] = {}
-    for name, path in there.items():
-        counts[name] = 0
+    for path in filter(Path.is_file, paths):
+        counts[path.stem] = 0
         for where, question in _questions(path):
-            counts[name] += 1
+            counts[path.stem] += 1
             # The identity is the recipe's own; the same words under two of them are one question all the same.
             for what in (f"id {question['id']}", f"question {' '.join(question['question'].split())}"):
                 key = hashlib.sha256(what.encode(errors="replace")).digest()
@@ -207,8 +186,8 @@ def check_questions(folder: Path) -> dict[str, int]:
                     raise Unfit(
                         f"{where}: {shown(what)} stands in {seen[key]} already: each one may stand once"
                     )
-                seen[key] = f"{name}.jsonl"
-        if not counts[name]:
+                seen[key] = path.name
+        if not counts[path.stem]:
             raise Unfit(f"{path.parent.name}/{path.name} has no question")
     return counts
 
@@ -216,9 +195,7 @@ def check_questions(folder: Path) -> dict[str, int]:
 def _questions(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each line of a file, checked, with where it stands."""
     with path.open("rb") as file:
-        number = 0
-        while line := file.readline(LINE_BYTES + 1):
-            number += 1
+        for number, line in enumerate(iter(partial(file.readline, LINE_BYTES + 1), b""), 1):
             where = f"{path.parent.name}/{path.name}, line {number}"
             if len(line) > LINE_BYTES:
                 raise Unfit(f"{where} is longer than {LINE_BYTES} bytes")
@@ -238,19 +215,13 @@ def _question(where: str, line: bytes) -> dict[str, Any]:
     for key in ("id", "question"):
         if not isinstance(found.get(key), str) or not found[key].strip():
             raise Unfit(f"{where}: {key} must be a text, got {shown(json.dumps(found.get(key)))}")
-    if isinstance(found.get("answer"), bool) or not isinstance(found.get("answer"), str | int | float):
-        raise Unfit(
-            f"{where}: answer must be a text or a number, got {shown(json.dumps(found.get('answer')))}"
-        )
+    if type(answer := found.get("answer")) not in (str, int, float):
+        raise Unfit(f"{where}: answer must be a text or a number, got {shown(json.dumps(answer))}")
     return found
 
 
 def check_base(folder: Path) -> None:
-    """Check that the base model, if there is one, is a Hugging Face model whose files cannot run code.
-
-    Raises:
-        Unfit: it is not; names the file.
-    """
+    """Check that a base model is a Hugging Face model whose files cannot run code. Raises Unfit."""
     base = folder / DATA / BASE
     if not base.is_dir():
         return
@@ -258,9 +229,8 @@ def check_base(folder: Path) -> None:
     files = [path for path in base.rglob("*") if path.is_file()]
     for path in files:
         if path.suffix.lower() in CODE:
-            raise Unfit(
-                f"{where}/{shown(path.name)} is code or may run some: keep weights as {WEIGHTS}, and no programs"
-            )
+            remedy = f"keep weights as {WEIGHTS}, and no programs"
+            raise Unfit(f"{where}/{shown(path.name)} is code or may run some: {remedy}")
         if path.name.endswith("config.json") and "auto_map" in _object(path, where):
             raise Unfit(
                 f"{where}/{path.name} has auto_map, which loads code: take a model without its own code"

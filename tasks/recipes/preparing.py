@@ -22,7 +22,6 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -61,9 +60,7 @@ def laid(environment: Environment, runs: Path) -> Environment:
 def prepare(environment: Environment, runs: Path, say: Say) -> Path:
     """Run its recipe unless its output exists; the output's folder. Concurrent calls wait for each other.
 
-    Args:
-        runs: The directory of all campaigns.
-        say: Called with a line of progress a few times a minute.
+    `runs` is the directory of all campaigns; `say` gets a line of progress a few times a minute.
 
     Raises:
         Refused: the recipe failed, with the last lines of its log, or its output has been changed.
@@ -75,54 +72,47 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
         return final
     check_disk(environment, runs)
     final.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _alone(final, lambda: say(f"{environment.name}: waiting for another process that prepares it")):
+    lock = FileLock(final.with_name(f"{final.name}.lock"))  # free once its holder is dead
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        say(f"{environment.name}: waiting for another process that prepares it")
+        while not lock.is_locked:
+            interrupt.check()
+            with contextlib.suppress(Timeout):
+                lock.acquire(timeout=0.2)
+    try:
         if output.read(final) is None:
             _make(environment, recipe, final, say)
+    finally:
+        lock.release()
     return final
 
 
 def check_disk(environment: Environment, runs: Path) -> None:
-    """Check that the disk has room for the recipe's output, or that the existing output is unchanged.
-
-    Raises:
-        Refused: it has not; names the free and the needed space. Or the output has been changed.
-    """
+    """Check that the disk has room for the recipe's output, or that existing output is unchanged. Raises Refused."""
     final, recipe = place(environment, runs), environment.prepare
     if final is None or recipe is None or output.read(final):
         return
     for folder in (runs, *(execution.shared(os.environ).values() if recipe.network else ())):
         there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if (free := shutil.disk_usage(there).free) < recipe.disk_gb * GIB:
-            raise Refused(
-                f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb), and the disk of "
-                f"{folder} has {free / GIB:.1f} GiB free: make room there"
-            )
+            needs = f"{environment.name} needs {recipe.disk_gb:g} GiB to be prepared ([prepare] disk_gb)"
+            raise Refused(f"{needs}, and the disk of {folder} has {free / GIB:.1f} GiB free: make room there")
 
 
 def check_gpus(environment: Environment, home: Path) -> None:
-    """Check that there is a GPU for an environment that needs one.
-
-    Raises:
-        Refused: there is none, or the driver does not answer.
-    """
+    """Check that there is a GPU for an environment that needs one. Raises Refused."""
     if environment.device != "cuda":
         return
-    if gpus.can_be_asked():
-        found = bool(here(home, environment).groups)
-    else:
-        found = any(Path("/dev", name).exists() for name in OTHER_MAKES)
-    if not found:
-        raise Refused(
-            f"{environment.name} has device = 'cuda', but this machine has no usable GPU: see `nightshift doctor`"
-        )
+    other_make = any(Path("/dev", name).exists() for name in OTHER_MAKES)
+    if not (here(home, environment).groups if gpus.can_be_asked() else other_make):
+        fact = f"{environment.name} has device = 'cuda', but this machine has no usable GPU"
+        raise Refused(f"{fact}: see `nightshift doctor`")
 
 
 def hold_to(environment: Environment) -> None:
-    """Store the record of the recipe's output beside a frozen environment, or compare it with the stored one.
-
-    Raises:
-        Refused: the output differs from the stored record.
-    """
+    """Store the record of the recipe's output beside a frozen environment, or `compare` it with the stored one."""
     made = environment.prepared and output.read(environment.prepared)
     note = environment.folder.parent / output.FILE
     if made and not note.is_file():
@@ -131,45 +121,20 @@ def hold_to(environment: Environment) -> None:
 
 
 def compare(environment: Environment) -> None:
-    """Compare the recipe's output with the record stored when the environment was frozen; missing output passes.
-
-    Raises:
-        Refused: they differ.
-    """
+    """Compare the recipe's output with the record stored at the freeze; missing output passes. Raises Refused."""
     note = environment.folder.parent / output.FILE
     if environment.prepared is None or not note.is_file():
         return
     before, now = PREPARED.validate_json(note.read_bytes()), output.read(environment.prepared)
     if now is None or now.content == before.content:
         return
-    versions = {
-        name: (before.versions.get(name), now.versions.get(name)) for name in before.versions | now.versions
-    }
-    others = [f"{name} {was} then, {is_} now" for name, (was, is_) in versions.items() if was != is_]
+    then, today = ({"content": made.content, **made.versions} for made in (before, now))
+    differ = [name for name in then | today if then.get(name) != today.get(name)]
+    changes = "; ".join(f"{name} {then.get(name)} then, {today.get(name)} now" for name in differ)
     raise Refused(
-        f"{environment.prepared} was made anew, and is not what {note.parent} began with (content {before.content} "
-        f"then, {now.content} now{''.join(f'; {other}' for other in others)}): scores on other questions or from "
-        "another base model do not compare. Put the folder back as it was, or begin anew under another name"
+        f"{environment.prepared} was made anew, and is not what {note.parent} began with ({changes}): scores on other "
+        "data do not compare. Put the folder back as it was, or begin anew under another name"
     )
-
-
-@contextlib.contextmanager
-def _alone(final: Path, wait: Callable[[], None]) -> Iterator[None]:
-    """Hold the lock of one recipe; it is free once its holder is dead."""
-    lock, told = FileLock(final.with_name(f"{final.name}.lock")), False
-    while True:
-        try:
-            lock.acquire(timeout=0.2)
-            break
-        except Timeout:
-            interrupt.check()
-            if not told:
-                wait()
-            told = True
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> None:
@@ -191,9 +156,8 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
     settings = json.dumps(recipe.settings, indent=2) + "\n"
     (made / SETTINGS).write_text(settings)
     file_trees.open_to_all(staging)  # whatever the umask: it may run as another user
-    say(
-        f"{environment.name}: {recipe.program} prepares it, once for all campaigns, in {_most(recipe.seconds)} at most"
-    )
+    most = f"{recipe.seconds:g} s" if recipe.seconds < 120 else f"{recipe.seconds / 60:.0f} min"
+    say(f"{environment.name}: {recipe.program} prepares it, once for all campaigns, in {most} at most")
 
     def say_more(words: str) -> None:
         say(f"{environment.name}: {words}")
@@ -228,11 +192,7 @@ def in_words(made: Prepared) -> str:
 
 
 def _look_through(made: Path, settings: str) -> tuple[dict[str, Content], dict[str, int]]:
-    """Check a recipe's output: every file, and the number of questions.
-
-    Raises:
-        Unfit: it cannot be used.
-    """
+    """Check a recipe's output: every file, and the number of questions. Unfit when it cannot be used."""
     if made.is_symlink() or not made.is_dir():  # possible only without a sandbox
         raise Unfit("the folder that it was given is gone: write into it")
     file_trees.open_to_all(made)
@@ -243,8 +203,7 @@ def _look_through(made: Path, settings: str) -> tuple[dict[str, Content], dict[s
             raise Unfit(f"{name} stands beside {DATA} and {JUDGE}: write it into one of them, or remove it")
     file_trees.remove(made / SETTINGS)  # the recipe may have replaced it by anything
     (made / SETTINGS).write_text(settings)
-    files = output.contents(made)
-    questions = output.check_questions(made)
+    files, questions = output.contents(made), output.check_questions(made)
     output.check_base(made)
     return files, questions
 
@@ -257,12 +216,8 @@ def _close(made: Path) -> None:
 
 
 def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in VERSIONS:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            found[name] = importlib.metadata.version(name)
-    return found
-
-
-def _most(seconds: float) -> str:
-    return f"{seconds:g} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+            versions[name] = importlib.metadata.version(name)
+    return versions

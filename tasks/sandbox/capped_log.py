@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tasks.system.redact import Scrubber, capped, clean
 
-LOG_KEPT_HEAD = 2**20
-LOG_KEPT_TAIL = 2**16
+LOG_KEPT_HEAD, LOG_KEPT_TAIL = 2**20, 2**16
 LINE_CHARACTERS = 500
 """Longest line in the reason of a crash."""
 
@@ -29,23 +28,20 @@ class CappedLog:
         self._keep(self._scrubber.feed(chunk))
 
     def close(self) -> None:
-        if self._file.closed:
-            return
-        self._keep(self._scrubber.flush())
-        beyond = self._passed - LOG_KEPT_HEAD
-        if beyond > 0:
-            kept = self._tail[-beyond:]
-            self._file.write(f"\n[... {beyond - len(kept)} bytes left out ...]\n".encode() + kept)
-        self._file.close()
+        if not self._file.closed:
+            self._keep(self._scrubber.flush())
+            if (beyond := self._passed - LOG_KEPT_HEAD) > 0:
+                kept = self._tail[-beyond:]
+                self._file.write(f"\n[... {beyond - len(kept)} bytes left out ...]\n".encode() + kept)
+            self._file.close()
 
     def tail(self, lines: int) -> str:
         """The last lines, safe to print (tasks/system/redact.py)."""
-        text = self._tail.decode(errors="replace")
-        return "\n".join(capped(line, LINE_CHARACTERS) for line in clean(text)[-lines:])
+        last = clean(self._tail.decode(errors="replace"))[-lines:]
+        return "\n".join(capped(line, LINE_CHARACTERS) for line in last)
 
     def _keep(self, passed: bytes) -> None:
-        room = max(LOG_KEPT_HEAD - self._passed, 0)
-        if room:
+        if (room := LOG_KEPT_HEAD - self._passed) > 0:
             self._file.write(passed[:room])
             self._file.flush()
         self._passed += len(passed)

@@ -33,24 +33,20 @@ class Cgroups:
         """Create a group with these limits: bytes of memory, number of processes and threads."""
         name = f"{STEM}{os.getpid()}-{secrets.token_hex(4)}"
         group = Group(self.version, self.memory / name, self.pids / name)
+        bounds = {"memory.max": memory, "memory.swap.max": 0}
+        if self.version == 1:
+            bounds = {"memory.limit_in_bytes": memory}
         try:
-            self._make(group, memory, processes)
+            for folder in group.folders:
+                folder.mkdir()
+            (group.pids / "pids.max").write_text(str(processes))
+            for name, limit in bounds.items():  # a kernel without swap has no file for it
+                if name != "memory.swap.max" or (group.memory / name).exists():
+                    (group.memory / name).write_text(str(limit))
         except OSError:
             group.remove()
             raise
         return group
-
-    def _make(self, group: Group, memory: int, processes: int) -> None:
-        for folder in group.folders:
-            folder.mkdir()
-        limits = {group.pids / "pids.max": processes}
-        if self.version == 1:
-            limits[group.memory / "memory.limit_in_bytes"] = memory
-        else:
-            limits |= {group.memory / "memory.max": memory, group.memory / "memory.swap.max": 0}
-        for file, limit in limits.items():
-            if file.name != "memory.swap.max" or file.exists():  # a kernel without swap has no such file
-                file.write_text(str(limit))
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class Group:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        return (self.memory,) if self.memory == self.pids else (self.memory, self.pids)
+        return tuple(dict.fromkeys((self.memory, self.pids)))
 
     @property
     def entrances(self) -> list[str]:
@@ -77,11 +73,7 @@ class Group:
         return int(facts.get("oom_kill", 0)) > 0
 
     def kill(self, patience: float = 10.0) -> None:
-        """Kill its processes until none is left.
-
-        Raises:
-            TimeoutError: some survive SIGKILL for `patience` seconds (they hang in the kernel).
-        """
+        """Kill its processes until none is left. Raises TimeoutError if some survive (they hang in the kernel)."""
         deadline = time.monotonic() + patience
         while inside := (self.pids / "cgroup.procs").read_text().split():
             for pid in inside:
@@ -92,7 +84,7 @@ class Group:
             time.sleep(0.005)
 
     def remove(self) -> None:
-        """Remove it. A busy group stays, and is removed when a later engine looks for old ones."""
+        """Remove it. A busy group stays, until a later engine looks for old ones."""
         for folder in self.folders:
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -102,7 +94,14 @@ class Group:
 def find() -> Cgroups | None:
     """Where this user can create groups, found by creating one; None when nowhere."""
     for candidate in _candidates():
-        _sweep(candidate)
+        for old in (
+            old for folder in {candidate.memory, candidate.pids} for old in folder.glob(f"{STEM}*-*")
+        ):
+            if not Path(
+                f"/proc/{old.name.removeprefix(STEM).partition('-')[0]}"
+            ).exists():  # its engine was killed
+                with contextlib.suppress(OSError):
+                    old.rmdir()
         if _works(candidate):
             return candidate
     return None
@@ -135,23 +134,8 @@ def _works(candidate: Cgroups) -> bool:
         group = candidate.make(2**30, 64)
     except OSError:
         return False
+    enter = ["sh", "-c", 'for file; do echo $$ > "$file" || exit 1; done', "sh", *group.entrances]
     try:
-        return _can_enter(group)
+        return subprocess.run(enter, stderr=subprocess.DEVNULL).returncode == 0
     finally:
         group.remove()
-
-
-def _can_enter(group: Group) -> bool:
-    enter = 'for file; do echo $$ > "$file" || exit 1; done'
-    return (
-        subprocess.run(["sh", "-c", enter, "sh", *group.entrances], stderr=subprocess.DEVNULL).returncode == 0
-    )
-
-
-def _sweep(place: Cgroups) -> None:
-    """Remove the groups of engines that were killed."""
-    for folder in {place.memory, place.pids}:
-        for old in folder.glob(f"{STEM}*-*"):
-            if not Path(f"/proc/{old.name.removeprefix(STEM).partition('-')[0]}").exists():
-                with contextlib.suppress(OSError):
-                    old.rmdir()

@@ -17,29 +17,26 @@ class NotAProgram(Exception):
     """The command line names a file that is missing or not executable."""
 
 
+def passed_on() -> dict[str, str]:
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
 def child_environment(home: str, marker: str) -> dict[str, str]:
-    """All environment variables of a program: an allow-list, with this interpreter first on PATH."""
-    passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    return passed | {
+    """All environment variables of a program, with this interpreter first on PATH."""
+    return passed_on() | {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]),
         "HOME": home,
         "TMPDIR": home,
         "PYTHONUNBUFFERED": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
+        **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
         "SPT_NOENV": "1",  # or setproctitle overwrites the environment, and the marker with it
         MARKER: marker,
     }
 
 
 def find_program(name: str, cwd: Path, path: str) -> str:
-    """The file to start: `python` is always this interpreter, and a file in `cwd` needs no `./`.
-
-    Raises:
-        NotAProgram: there is no such file, or it is not executable.
-    """
+    """The file to start: `python` is always this interpreter, and a file in `cwd` needs no `./`. Raises NotAProgram."""
     if name in ("python", "python3"):
         return sys.executable
     found = shutil.which(name, path=path) or (str(cwd / name) if (cwd / name).is_file() else None)

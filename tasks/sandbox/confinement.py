@@ -70,50 +70,50 @@ class VisiblePaths:
 def plan(
     level: Level, view: VisiblePaths, argv: list[str], *, cwd: Path, scratch: Path, scratch_bytes: int
 ) -> dict[str, Any]:
-    """The part of the keeper's plan that confines: its command line, the rules of Landlock, the filter, and `inner`,
-    the depth below the keeper at which the program's own processes begin."""
+    """The part of the supervisor's plan that confines: its command line, the rules of Landlock, the filter, and
+    `inner`, the depth below the supervisor at which the program's own processes begin."""
     if level == "bwrap":
         command = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes) + argv
         filter = seccomp.behind_namespaces(view.network)
         return {"argv": command, "inner": 3, "landlock": None, "filter": filter.hex()}
+    rules, filter = None, b""
     if level == "landlock":
         version = landlock_version()
-        rules = landlock(view, scratch)
+        rules = {"version": version, "rules": landlock(view, scratch), "network": view.network}
         filter = seccomp.without_namespaces(view.network, version)
-        confined = {"version": version, "rules": rules, "network": view.network}
-        return {"argv": argv, "inner": 1, "landlock": confined, "filter": filter.hex()}
-    return {"argv": argv, "inner": 1, "landlock": None, "filter": ""}
+    return {"argv": argv, "inner": 1, "landlock": rules, "filter": filter.hex()}
 
 
 def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
-    """The command line of bubblewrap up to the program's own: everything that is not named here does not exist.
-
-    Raises:
-        FileNotFoundError: bubblewrap has gone since it was found.
-    """
+    """The command line of bubblewrap up to the program's own: what is not named here does not exist."""
     root = os.geteuid() == 0
     if (bubblewrap := shutil.which("bwrap")) is None:
         raise FileNotFoundError("bwrap is not on PATH any more")
-    command = [bubblewrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc"]
-    command += ["--unshare-uts", "--unshare-cgroup-try"]
+    command = [bubblewrap, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    command += ["--unshare-cgroup-try", *([] if view.network else ["--unshare-net"])]
     if not root:
         command += ["--unshare-user", "--uid", str(NOBODY), "--gid", str(NOBODY)]
-    if not view.network:
-        command += ["--unshare-net"]
     command += ["--proc", "/proc", "--dev", "/dev", *_memory("/dev/shm", scratch_bytes)]
     if view.gpu:
         command += _folders_above(_gpu_devices())
-        command += [word for path in _gpu_devices() for word in ("--dev-bind", str(path), str(path))]
+        command += _bind("--dev-bind", _gpu_devices())
     command += ["--remount-ro", "/dev", *_memory("/tmp", scratch_bytes), "--perms", "0777", "--dir", HOME]
-    seen = [*_settings(view.network), *_present(MACHINE), *_interpreter(), *view.readable]
-    seen += _present(GPU_FACTS) if view.gpu else []
+    seen = _seen(view)
     command += _folders_above((*seen, *view.writable))
     for path in _present(SYSTEM):
-        command += ["--symlink", str(path.readlink()), str(path)] if path.is_symlink() else _bind(path)
-    command += [word for path in seen for word in _bind(path)]
-    command += [word for path in view.writable for word in ("--bind", str(path), str(path))]
-    command += ["--remount-ro", "/", "--chdir", str(cwd), "--seccomp", str(FILTER_DESCRIPTOR)]
-    command += ["--cap-drop", "ALL"]
+        linked = path.is_symlink()
+        command += ["--symlink", str(path.readlink()), str(path)] if linked else _bind("--ro-bind", [path])
+    command += _bind("--ro-bind", seen) + _bind("--bind", view.writable)
+    command += [
+        "--remount-ro",
+        "/",
+        "--chdir",
+        str(cwd),
+        "--seccomp",
+        str(FILTER_DESCRIPTOR),
+        "--cap-drop",
+        "ALL",
+    ]
     if not root:
         return [*command, "--"]
     for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):  # needed to give up root
@@ -124,26 +124,15 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
 
 def landlock(view: VisiblePaths, scratch: Path) -> list[tuple[str, bool]]:
     """What a program may open: paths, each with whether it may write there."""
-    seen = [
-        *_present(SYSTEM),
-        *_settings(view.network),
-        *_present(MACHINE),
-        *_present(PROCESSES),
-        *_interpreter(),
-        *view.readable,
-    ]
-    written = [*_present(DEVICES), *view.writable, scratch]
-    if view.gpu:
-        seen += _present(GPU_FACTS)
-        written += _gpu_devices()
+    seen = _present((*SYSTEM, *PROCESSES)) + _seen(view)
+    written = [*_present(DEVICES), *view.writable, scratch, *(_gpu_devices() if view.gpu else ())]
     return [(str(path), False) for path in seen] + [(str(path), True) for path in written]
 
 
 def landlock_version() -> int:
     """The kernel's Landlock version; 0 without Landlock."""
-    if sys.platform != "linux":
-        return 0
-    return max(int(ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, 1)), 0)
+    linux = sys.platform == "linux"
+    return max(int(ctypes.CDLL(None).syscall(LANDLOCK_CREATE_RULESET, None, 0, 1)), 0) if linux else 0
 
 
 def owner(level: Level) -> int | None:
@@ -164,8 +153,10 @@ def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Pat
     )
 
 
-def _settings(network: bool) -> list[Path]:
-    return _present([f"/etc/{name}" for name in (*SETTINGS, *(NETWORK_SETTINGS if network else ()))])
+def _seen(view: VisiblePaths) -> list[Path]:
+    settings = [f"/etc/{name}" for name in SETTINGS + (NETWORK_SETTINGS if view.network else ())]
+    facts = GPU_FACTS if view.gpu else ()
+    return [*_present((*settings, *MACHINE)), *_interpreter(), *view.readable, *_present(facts)]
 
 
 def _interpreter() -> list[Path]:
@@ -198,8 +189,8 @@ def _memory(path: str, size: int) -> list[str]:
     return ["--perms", "1777", "--size", str(size), "--tmpfs", path]
 
 
-def _bind(path: Path) -> list[str]:
-    return ["--ro-bind", str(path), str(path)]
+def _bind(option: str, paths: Iterable[Path]) -> list[str]:
+    return [word for path in paths for word in (option, str(path), str(path))]
 
 
 def give(folder: Path, level: Level) -> None:

@@ -19,6 +19,7 @@ from tasks.sandbox import seccomp
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
 from tasks.sandbox.program import CannotStart, Program
+from tasks.system.clock import clock
 
 PROBE_SECONDS = 10.0
 
@@ -46,11 +47,7 @@ class Finding:
 
 
 def choose(asked: str) -> Level:
-    """The level `asked`, or for `auto` the best that works.
-
-    Raises:
-        Refused: it does not work on this machine.
-    """
+    """The level `asked`, or for `auto` the best that works. Raises Refused: it does not work on this machine."""
     for finding in findings():
         if finding.works and asked in ("auto", finding.level):
             return finding.level
@@ -61,19 +58,15 @@ def choose(asked: str) -> Level:
 def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
     """Check the paths that programs may read.
 
-    Raises:
-        Refused: they would show the home directory, processes or devices; or one of them is missing, or unreadable for
-            the program's user.
+    Refused when one shows the home directory, processes or devices, is missing, or unreadable for the program's user.
     """
     if level == "none":
         return
     for path in readable:
         given = path.resolve()
         if home.resolve().is_relative_to(given) or given.is_relative_to(home.resolve()):
-            raise Refused(
-                f"readable: one of {path} and {home} contains the other, and programs may not read other trials: "
-                "keep them apart"
-            )
+            fact = f"one of {path} and {home} contains the other, and programs may not read other trials"
+            raise Refused(f"readable: {fact}: keep them apart")
         if given.is_relative_to("/proc") or given.is_relative_to("/dev"):
             raise Refused(f"readable: {path} shows the machine's processes or devices: list data only")
         if not given.exists():
@@ -82,15 +75,12 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
             )
         needed = 0o5 if given.is_dir() else 0o4
         if owner(level) is not None and given.stat().st_mode & needed != needed:
-            raise Refused(
-                f"readable: {path} can be read by its owner alone, and programs of root run as `nobody`: "
-                "chmod -R o+rX it, or use --isolation landlock"
-            )
+            fact = f"{path} can be read by its owner alone, and programs of root run as `nobody`"
+            raise Refused(f"readable: {fact}: chmod -R o+rX it, or use --isolation landlock")
     for system in SYSTEM:
         if home.resolve().is_relative_to(Path(system).resolve()):
-            raise Refused(
-                f"{home} is below {system}, which every trial may read: set NIGHTSHIFT_HOME to a folder elsewhere"
-            )
+            fact = f"{home} is below {system}, which every trial may read"
+            raise Refused(f"{fact}: set NIGHTSHIFT_HOME to a folder elsewhere")
 
 
 @functools.cache
@@ -133,29 +123,35 @@ def _probe(level: Level) -> str:
 
 
 def _try(level: Level) -> str:
-    with tempfile.TemporaryDirectory(prefix="nightshift-probe-") as folder, socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
+    local = ("127.0.0.1", 0)
+    with (
+        tempfile.TemporaryDirectory(prefix="nightshift-probe-") as folder,
+        socket.create_server(local) as server,
+    ):
         place = Path(folder).resolve()
         workspace, out, secret = place / "workspace", place / "out", place / "secret"
-        for directory in (workspace, out):
-            directory.mkdir()
+        workspace.mkdir()
+        out.mkdir()
         secret.touch()
-        (workspace / "port").write_text(str(listener.getsockname()[1]))
+        (workspace / "port").write_text(str(server.getsockname()[1]))
         (workspace / "probe.py").write_text(PROBE)
         give(out, level)
         command = ["python", "-I", "probe.py", str(out), str(secret)]
-        view = VisiblePaths((workspace,), (out,))
+        view, marker = VisiblePaths((workspace,), (out,)), f"probe-{os.getpid()}"
         try:
             with Program(
-                command, cwd=workspace, log=place / "log", marker=f"probe-{os.getpid()}", level=level, view=view,
+                command,
+                cwd=workspace,
+                log=place / "log",
+                marker=marker,
+                level=level,
+                view=view,
                 limits=Limits(),
-            ) as program:  # fmt: skip
-                for _ in range(int(PROBE_SECONDS / 0.05)):
-                    if (status := program.poll(0.05)) is not None:
-                        break
-                else:
-                    return "a program run at it did not end within 10 s"
+            ) as program:
+                deadline = clock() + PROBE_SECONDS
+                while (status := program.poll(0.05)) is None:
+                    if clock() > deadline:
+                        return f"a program run at it did not end within {PROBE_SECONDS:g} s"
                 tail = program.tail().strip().splitlines()
         except (CannotStart, NotAProgram) as fault:
             return str(fault)

@@ -49,11 +49,6 @@ class _Entry:
     folder: int
     status: os.stat_result
 
-    @property
-    def depth(self) -> int:
-        """1 at the top."""
-        return self.path.count(b"/") + 1
-
 
 def survey(out: Path, most_files: float = float("inf"), most_bytes: float = float("inf")) -> Survey:
     """Count entries and bytes, and stop once a bound is exceeded."""
@@ -62,8 +57,7 @@ def survey(out: Path, most_files: float = float("inf"), most_bytes: float = floa
         for entry in entries:
             files += 1
             size += max(entry.status.st_size, entry.status.st_blocks * 512)
-            hidden = _closed(entry)
-            if hidden or files > most_files or size > most_bytes:
+            if (hidden := _closed(entry)) or files > most_files or size > most_bytes:
                 return Survey(files, size, hidden)
     return Survey(files, size)
 
@@ -86,8 +80,9 @@ def excess(out: Path, limits: Limits, besides: int = 0) -> str | None:
 
 def fault(out: Path) -> str | None:
     """Why this tree cannot be kept, copied and judged as a checkpoint; None when it can."""
-    if not _is_folder(out):
+    if (folder := _enter(out)) is None:
         return "replaced the folder out/: leave it where it is, and the checkpoint in it"
+    os.close(folder)
     with closing(_walk(out, ordered=True)) as entries:
         return next((why for entry in entries if (why := _fault(entry))), None)
 
@@ -113,12 +108,8 @@ def digest(folder: Path, without: bytes = b"") -> str:
 def newest(out: Path) -> float:
     """Modification time of the newest checkpoint file, as Unix time; 0 when there is none."""
     with closing(_walk(out)) as entries:
-        return max((entry.status.st_mtime for entry in entries if _kept(entry)), default=0.0)
-
-
-def _kept(entry: _Entry) -> bool:
-    """Whether it is a file of the checkpoint."""
-    return stat.S_ISREG(entry.status.st_mode) and entry.path != PROGRESS
+        files = (entry for entry in entries if stat.S_ISREG(entry.status.st_mode) and entry.path != PROGRESS)
+        return max((entry.status.st_mtime for entry in files), default=0.0)
 
 
 def _fault(entry: _Entry) -> str | None:
@@ -134,7 +125,8 @@ def _fault(entry: _Entry) -> str | None:
     if stat.S_ISLNK(mode):
         return _astray(entry)
     if not stat.S_ISREG(mode):
-        return f"left {shown} in out/, which is a {_kind(mode)}: leave plain files and folders there, nothing else"
+        kind = {stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}.get(stat.S_IFMT(mode), "device")
+        return f"left {shown} in out/, which is a {kind}: leave plain files and folders there, nothing else"
     if entry.status.st_nlink > 1:
         return f"left {shown} in out/, which is hard-linked, so another name may change it: save a copy"
     return _forbidden(entry, 0o400)
@@ -142,7 +134,7 @@ def _fault(entry: _Entry) -> str | None:
 
 def _closed(entry: _Entry) -> str | None:
     """Why a folder's content is not read. Its permissions decide, though root could read it all the same."""
-    if entry.depth > DEPTH:
+    if entry.path.count(b"/") >= DEPTH:
         return f"nested folders deeper than {DEPTH} in out/ ({_shown(entry.path)}): keep the tree flat"
     return _forbidden(entry, 0o500) if stat.S_ISDIR(entry.status.st_mode) else None
 
@@ -159,23 +151,15 @@ def _astray(entry: _Entry) -> str | None:
 
     After a folder's name it would lead up from wherever that name leads, which may be a link itself.
     """
-    try:
+    target = ""
+    with safe_open.tolerating():  # by now it may be something else
         target = os.readlink(entry.name, dir_fd=entry.folder)
-    except OSError as error:
-        if safe_open.is_programs_doing(error):  # by now it is something else
-            return None
-        raise
     parts = [part for part in target.split("/") if part not in ("", ".")]
     up = next((count for count, part in enumerate(parts) if part != ".."), len(parts))
-    if target.startswith("/") or up >= entry.depth or ".." in parts[up:]:
+    if target.startswith("/") or up > entry.path.count(b"/") or ".." in parts[up:]:
         shown = f"{_shown(entry.path)} -> {_shown(os.fsencode(target))}"
         return f"left a link in out/ that may lead out of it ({shown}): save a copy of what it points to"
     return None
-
-
-def _kind(mode: int) -> str:
-    kinds = {stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
-    return kinds.get(stat.S_IFMT(mode), "device")
 
 
 def _shown(path: bytes, most: int = 100) -> str:
@@ -189,16 +173,14 @@ def _shown(path: bytes, most: int = 100) -> str:
 
 def _content(entry: _Entry) -> str | None:
     """SHA-256 of a file's content, or a link's target; None for other entries and those that cannot be read."""
-    try:
+    file = None
+    with safe_open.tolerating():
         if stat.S_ISLNK(entry.status.st_mode):
             return "-> " + os.readlink(os.fsencode(entry.name), dir_fd=entry.folder).hex()
-        if not stat.S_ISREG(entry.status.st_mode):
-            return None
-        file = safe_open.open_file(entry.name, entry.folder)
-    except OSError as error:
-        if safe_open.is_programs_doing(error):
-            return None
-        raise
+        if stat.S_ISREG(entry.status.st_mode):
+            file = safe_open.open_file(entry.name, entry.folder)
+    if file is None:
+        return None
     content = hashlib.sha256()
     with file:
         left = os.fstat(file.fileno()).st_size
@@ -209,21 +191,11 @@ def _content(entry: _Entry) -> str | None:
     return content.hexdigest()
 
 
-def _is_folder(out: Path) -> bool:
-    descriptor = _enter(out)
-    if descriptor is not None:
-        os.close(descriptor)
-    return descriptor is not None
-
-
 def _enter(folder: Path | str, within: int | None = None) -> int | None:
     """The descriptor of a folder; None when it is not a folder or cannot be read."""
-    try:
+    with safe_open.tolerating():
         return safe_open.open_folder(folder, within)
-    except OSError as error:
-        if safe_open.is_programs_doing(error):
-            return None
-        raise
+    return None
 
 
 def _walk(out: Path, ordered: bool = False) -> Generator[_Entry, None, None]:
@@ -238,9 +210,7 @@ def _walk(out: Path, ordered: bool = False) -> Generator[_Entry, None, None]:
         while True:
             if entered is not None:
                 names = _names(entered)
-                levels.append(
-                    (path, entered, iter(sorted(names, key=os.fsencode)) if ordered else iter(names))
-                )
+                levels.append((path, entered, iter(sorted(names, key=os.fsencode)) if ordered else names))
                 entered = None
             if not levels:
                 return
@@ -249,11 +219,13 @@ def _walk(out: Path, ordered: bool = False) -> Generator[_Entry, None, None]:
                 os.close(levels.pop()[1])
                 continue
             path = within + b"/" + os.fsencode(name) if within else os.fsencode(name)
-            if (status := _status(name, folder)) is None:
-                continue
-            yield _Entry(path, name, folder, status)
-            if stat.S_ISDIR(status.st_mode) and len(levels) <= DEPTH:
-                entered = _enter(name, folder)
+            status = None
+            with safe_open.tolerating():
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if status is not None:
+                yield _Entry(path, name, folder, status)
+                if stat.S_ISDIR(status.st_mode) and len(levels) <= DEPTH:
+                    entered = _enter(name, folder)
     finally:
         for _, folder, _ in levels:
             os.close(folder)
@@ -264,12 +236,3 @@ def _names(folder: int) -> Iterator[str]:
     with os.scandir(folder) as entries:
         for entry in entries:
             yield entry.name
-
-
-def _status(name: str, folder: int) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except OSError as error:
-        if safe_open.is_programs_doing(error):
-            return None
-        raise

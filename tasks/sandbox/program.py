@@ -5,8 +5,8 @@ tasks/sandbox/confinement.py and ends all of its processes. Its resources are bo
 checked a few times a second besides. At every level it sees only a few harmless variables of the engine's environment,
 cannot outlive its trial or its engine, and cannot fill the disk.
 
-    with Program(["python", "train.py"], cwd=workspace, log=trial / "log.txt", marker="night-1/0007",
-                 level="bwrap", view=View((workspace,), (out,)), limits=environment.limits) as program:
+    with Program(["python", "train.py"], cwd=workspace, log=trial / "log.txt", marker="night-1/0007", level="bwrap",
+                 view=VisiblePaths((workspace,), (out,)), limits=environment.limits) as program:
         while program.poll(0.05) is None:
             ...
 """
@@ -23,7 +23,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -32,14 +31,13 @@ from environments.judges import Misbehaved
 from environments.limits import Limits
 from tasks.sandbox import cgroup, confinement, outputs, supervisor, usage
 from tasks.sandbox.capped_log import CappedLog
-from tasks.sandbox.child_environment import PASSED_ON, NotAProgram, child_environment, find_program
+from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program, passed_on
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.orphans import SUPERVISOR, end
 from tasks.system.slot import NOWHERE, Slot
 
-TAIL_LINES = 12
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
 FIRST_LOOK_SECONDS = 0.1
@@ -83,9 +81,7 @@ class Program:
         pipes: bool = False,
         slot: Slot = NOWHERE,
     ) -> None:
-        self.marker = marker
-        self.slot = slot
-        self.limits = limits
+        self.marker, self.slot, self.limits = marker, slot, limits
         self.peak_memory: int | None = None
         """Largest sampled resident memory of all its processes together, in bytes; None if it ended before a sample."""
         self.started = clock()
@@ -103,15 +99,16 @@ class Program:
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker)
         environment |= slot.variables(view.gpu)
         argv = [find_program(command[0], cwd, environment["PATH"]), *command[1:]]
-        if (free := shutil.disk_usage(self._place).free) < DISK_RESERVE:
+        free = shutil.disk_usage(self._place).free // MIB
+        if free < DISK_RESERVE // MIB:
             raise CannotStart(
-                f"the disk of {self._place} has {free // MIB} MiB left, a trial needs {DISK_RESERVE // MIB}"
+                f"the disk of {self._place} has {free} MiB left, a trial needs {DISK_RESERVE // MIB}"
             )
         file_trees.remove(self._scratch)  # left by an engine that was killed
         self._scratch.mkdir(parents=True)
         self._log = CappedLog(log)
         try:
-            self._start(self._plan(argv, environment, level, view, cwd), cwd, pipes)
+            self._start(argv, environment, level, view, cwd, pipes)
         except OSError as fault:
             self._close()
             raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
@@ -119,36 +116,37 @@ class Program:
             self._abandon()
             self._close()
             raise
-        noise = self.process.stderr if pipes else self.process.stdout
+        noise = self.process.stderr or self.process.stdout
         assert noise is not None
         os.set_blocking(noise.fileno(), False)
-        self._noise: IO[bytes] | None = noise
+        self._noise = noise
         self._selector = selectors.DefaultSelector()
         self._selector.register(noise, selectors.EVENT_READ)
         self._selector.register(self._report, selectors.EVENT_READ)
 
-    def _plan(
-        self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path
-    ) -> dict[str, Any]:
-        """The supervisor's instructions."""
+    def _start(
+        self,
+        argv: list[str],
+        environment: dict[str, str],
+        level: Level,
+        view: VisiblePaths,
+        cwd: Path,
+        pipes: bool,
+    ) -> None:
+        """Start the supervisor, and wait until it reports that the program runs."""
         size = int(self.limits.scratch_gb * GIB)
         plan = confinement.plan(level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size)
         if groups := cgroup.find():
             self._group = groups.make(usage.allowed(self.limits), self.limits.processes)
-        bounds = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
-        entrances = self._group.entrances if self._group else []
-        return plan | {"env": environment, "cgroups": entrances, "rlimits": bounds}
-
-    def _start(self, plan: dict[str, Any], cwd: Path, pipes: bool) -> None:
-        """Start the supervisor, and wait until it reports that the program runs."""
+        plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
+        plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
         hear, say = os.pipe()
         plan |= {"engine": os.getpid(), "report": say}
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", supervisor.__file__, marshal.dumps(plan).hex()],
                 cwd=cwd,
-                env={SUPERVISOR: self.marker}
-                | {name: os.environ[name] for name in PASSED_ON if name in os.environ},
+                env={SUPERVISOR: self.marker, **passed_on()},
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
@@ -167,19 +165,25 @@ class Program:
             return
         if not told:  # it hangs or has died: a program that it may have started must not run on unsupervised
             self._abandon()
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                self._log.write(b"" if pipe is self.process.stdin else pipe.read())
-                pipe.close()
+        for pipe in self._pipes():
+            self._log.write(b"" if pipe is self.process.stdin else pipe.read())
+            pipe.close()
         self.process.wait()
         os.close(hear)
-        why = (
-            told.get("why")
-            or f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
+        silent = (
+            f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
         )
+        why = told.get("why") or silent
         if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
+
+    def _pipes(self) -> list[IO[bytes]]:
+        return [
+            pipe
+            for pipe in (self.process.stdin, self.process.stdout, self.process.stderr)
+            if pipe is not None
+        ]
 
     def __enter__(self) -> Program:
         return self
@@ -190,9 +194,7 @@ class Program:
     def poll(self, seconds: float) -> int | None:
         """Read its output for at most `seconds`; its exit status once it has ended, else None.
 
-        Raises:
-            Stopped: it exceeded a limit or attacked its supervisor.
-            KeyboardInterrupt: the engine was asked to end.
+        Raises Stopped when it exceeded a limit or attacked its supervisor.
         """
         interrupt.check()
         if self._status is None:
@@ -244,27 +246,21 @@ class Program:
             if self._left is None:
                 self._end()
         finally:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        """Close its pipes and files."""
-        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            if pipe is not None:
+            for pipe in self._pipes():
                 pipe.close()
-        self._noise = None
-        self._selector.close()
-        os.close(self._report)
-        self._close()
+            self._selector.close()
+            os.close(self._report)
+            self._close()
 
-    def note(self, chunk: bytes) -> None:
-        """Add output to its log that was read from a pipe elsewhere."""
+    def note(self, chunk: bytes, limited: bool = True) -> None:
+        """Add output to its log, such as what was read from a pipe elsewhere."""
         self._log.write(chunk)
-        if self._log.written > self.limits.output_mb * MIB:
+        if limited and self._log.written > self.limits.output_mb * MIB:
             raise Stopped(f"printed more than {self.limits.output_mb:g} MiB (limits.output_mb)")
 
     def tail(self) -> str:
         """The last lines of its output, for the reason of a crash."""
-        return self._log.tail(TAIL_LINES)
+        return self._log.tail(12)
 
     def describe(self, status: int) -> str:
         """An exit status in words."""
@@ -310,32 +306,26 @@ class Program:
         told = self._hear()
         if not told:
             self._selector.unregister(self._report)
-        if "status" in told:
+        if (status := told.get("status")) is not None:
             # Like a shell, bubblewrap reports a signal as 128 + its number.
-            status = told["status"]
             self._status = 128 - status if self._wrapped and 128 < status <= 128 + 64 else status
-        if "left" in told:
-            self._left = told["left"]
+        self._left = told.get("left", self._left)
         if b"\n" in self._heard:
             self._listen()
 
     def _look(self) -> None:
-        """Every LOOK_SECONDS, check the resources that it uses.
-
-        Raises:
-            Stopped: it exceeds a limit.
-        """
+        """Every LOOK_SECONDS, check the resources that it uses. Raises Stopped when it exceeds a limit."""
         if clock() - self._looked < LOOK_SECONDS:
             return
         self._looked = clock()
-        now = usage.measure(self.process.pid, self._disk)
+        now, allowed = usage.measure(self.process.pid, self._disk), usage.allowed(self.limits)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
         # The quick measure counts shared pages once per process; the exact one decides.
-        exactly = partial(usage.measure, self.process.pid, self._disk, exact=True)
-        if not self._group and now.memory > usage.allowed(self.limits) < exactly().memory:
-            raise Stopped(
-                f"used more than {usage.allowed(self.limits) / GIB:.3g} GiB of memory (limits.memory_gb)"
-            )
+        if (
+            not self._group
+            and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory
+        ):
+            raise Stopped(f"used more than {allowed / GIB:.3g} GiB of memory (limits.memory_gb)")
         if now.processes > self.limits.processes + 2:
             raise Stopped(f"started more than {self.limits.processes} processes (limits.processes)")
         if now.unlinked > self.limits.out_gb * GIB:
@@ -360,21 +350,13 @@ class Program:
             for key, _ in ready:
                 if key.fileobj == self._report:
                     self._listen()
-                elif self._noise is not None:
-                    self._write_down(self._noise, limited)
+                elif chunk := self._noise.read(2**20):
+                    self.note(chunk, limited)
+                else:
+                    self._selector.unregister(self._noise)
+                    self._noise.close()
             if clock() >= deadline or (seconds and self._status is not None):
                 return
-
-    def _write_down(self, noise: IO[bytes], limited: bool) -> None:
-        chunk = noise.read(2**20)
-        if not chunk:
-            self._selector.unregister(noise)
-            noise.close()
-            self._noise = None
-        elif limited:
-            self.note(chunk)
-        else:
-            self._log.write(chunk)
 
     def _close(self) -> None:
         self._log.close()

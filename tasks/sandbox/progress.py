@@ -40,11 +40,8 @@ class Progress:
     """
 
     def __init__(self, path: Path, metric: str, budget_steps: int = 0) -> None:
-        self._path = path
-        self._metric = metric
-        self._budget_steps = budget_steps
-        self._offset = 0
-        self._line = 0
+        self._path, self._metric, self._budget_steps = path, metric, budget_steps
+        self._offset = self._line = 0
         self.ready = False
         self.steps: int | None = None
         self.reported: float | None = None
@@ -57,11 +54,7 @@ class Progress:
         self.curve += (self.reported,) * (min(twentieths, TWENTIETHS) - len(self.curve))
 
     def read(self) -> None:
-        """Read the new complete lines.
-
-        Raises:
-            BadProgress: a line is not a report, or there are far too many.
-        """
+        """Read the new complete lines. Raises BadProgress when one is not a report, or there are far too many."""
         try:
             with safe_open.open_file(self._path) as file:
                 file.seek(self._offset)
@@ -78,20 +71,19 @@ class Progress:
             raise BadProgress(f"wrote more than {PROGRESS_LIMIT // 2**20} MiB to out/progress.jsonl")
         for line in complete.splitlines():
             self._line += 1
-            self._take(line)
+            if (report := parse_report(line)) is None:
+                shown = line[:80].decode(errors="replace")
+                raise BadProgress(f"out/progress.jsonl line {self._line} is not a report: {shown!r}")
+            self._take(report)
 
-    def _take(self, line: bytes) -> None:
-        report = parse_report(line)
-        if report is None:
-            shown = line[:80].decode(errors="replace")
-            raise BadProgress(f"out/progress.jsonl line {self._line} is not a report: {shown!r}")
-        if isinstance(said := report.get("failed"), str):
-            reason = " ".join(" ".join(clean(said)).split()) or "failed, and gave no reason"
+    def _take(self, report: dict[str, object]) -> None:
+        if isinstance(why := report.get("failed"), str):
+            reason = " ".join(" ".join(clean(why)).split()) or "failed, and gave no reason"
             self.failure = Failure(capped(reason, REASON_CHARACTERS), report.get("retry") is True)
             return
         self.ready = True  # a program that reports is ready, whether it said so or not
         step = report.get("step")
-        if isinstance(step, int) and not isinstance(step, bool) and 0 <= step < MOST_STEPS:
+        if type(step) is int and 0 <= step < MOST_STEPS:
             self.steps = step
         self.reported = value_of(report, self._metric, self.reported)
         if self._budget_steps and self.steps is not None:
@@ -106,10 +98,9 @@ def parse_report(line: bytes) -> dict[str, object] | None:
         return None
     if not isinstance(report, dict):
         return None
-    numbers = [report.get("elapsed"), report.get("step")]
-    numeric = any(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers)
-    said = report.get("ready") is True or isinstance(report.get("failed"), str)
-    return report if said or numeric else None
+    numeric = {type(report.get("elapsed")), type(report.get("step"))} & {int, float}
+    is_report = numeric or report.get("ready") is True or isinstance(report.get("failed"), str)
+    return report if is_report else None
 
 
 def value_of(report: dict[str, object], metric: str, otherwise: float | None) -> float | None:

@@ -74,7 +74,6 @@ _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 
 
 def is_known() -> bool:
-    """Whether there are tables for this machine."""
     return platform.machine() in ARCHITECTURES
 
 
@@ -96,40 +95,34 @@ def without_namespaces(network: bool, landlock: int) -> bytes:
     if landlock < 6:  # only the filter keeps it from signalling others, so it can signal no process at all
         refused += _SIGNALS
         code += b"".join(_refuse_requests(table, 1, who) for table, who in _OWNERS.items())
-    code += _common() + _sockets((INET, INET6, NETLINK) if network else ())
-    code += _refuse(refused, errno.EPERM)
+    code += _common() + _sockets((INET, INET6, NETLINK) if network else ()) + _refuse(refused, errno.EPERM)
     # Setting a file's time to now is refused: it would work where writing is not allowed.
-    for table, times in _TOUCHES.items():
-        code += b"".join(
-            _when(call, times, _jump(_EQUAL, 0, 0, 1) + _refusal(errno.EPERM)) for call in _calls(table)
-        )
+    code += b"".join(_refuse_requests(table, times, (0,)) for table, times in _TOUCHES.items())
     # These succeed without effect: copying a file sets its mode and times, and must not fail for it.
-    code += _refuse(_MARKS, 0)
-    code += b"".join(_only(call, 0, 0) for call in _calls(_ONLY_ITSELF))
+    code += _refuse(_MARKS, 0) + _only(_ONLY_ITSELF, 0, 0)
     for table, process in _OF_A_PROCESS.items():
-        code += b"".join(_only(call, 0, process) + _only(call, 1, 0) for call in _calls(table))
+        code += _only(table, 0, process) + _only(table, 1, 0)
     return _program(code)
 
 
 def _common() -> bytes:
-    (clone,) = _calls(_CLONE)
     code = _refuse(_ALWAYS, errno.EPERM) + _refuse(_CLONE3, errno.ENOSYS)
-    code += _when(clone, 0, _jump(_MASKED, NEW_NAMESPACES, 0, 1) + _refusal(errno.EPERM))
+    code += _when(_CLONE, 0, _jump(_MASKED, NEW_NAMESPACES, 0, 1) + _refusal(errno.EPERM))
     code += _refuse_requests(_IOCTL, 1, (TIOCSTI, TIOCLINUX))
     return code + _refuse_requests(_PRCTL, 0, (PR_SET_DUMPABLE,))
 
 
 def _sockets(families: tuple[int, ...]) -> bytes:
     """Refuse all sockets but those of these families."""
-    (socket,), (pair,) = _calls(_SOCKET), _calls(_SOCKETPAIR)
-    granted = b"".join(_jump(_EQUAL, family, 0, 1) + _statement(_RETURN, _ALLOW) for family in families)
-    code = _when(socket, 0, granted + _refusal(errno.EACCES))
+    code = _when(_SOCKET, 0, _allow_only(families))
     if UNIX not in families:  # a pair of datagram sockets can be pointed at any other; connected ones cannot
-        kinds = b"".join(
-            _jump(_EQUAL, kind, 0, 1) + _statement(_RETURN, _ALLOW) for kind in (STREAM, SEQPACKET)
-        )
-        code += _when(pair, 1, _statement(_AND, 0xF) + kinds + _refusal(errno.EACCES))
+        code += _when(_SOCKETPAIR, 1, _statement(_AND, 0xF) + _allow_only((STREAM, SEQPACKET)))
     return code
+
+
+def _allow_only(values: tuple[int, ...]) -> bytes:
+    granted = (_jump(_EQUAL, value, 0, 1) + _statement(_RETURN, _ALLOW) for value in values)
+    return b"".join(granted) + _refusal(errno.EACCES)
 
 
 def _program(code: bytes) -> bytes:
@@ -153,19 +146,19 @@ def _refuse(table: str, number: int) -> bytes:
 
 
 def _refuse_requests(table: str, argument: int, requests: tuple[int, ...]) -> bytes:
-    """Refuse a call with one of these as its argument."""
+    """Refuse the table's calls with one of these as their argument."""
     refused = b"".join(_jump(_EQUAL, request, 0, 1) + _refusal(errno.EPERM) for request in requests)
-    return b"".join(_when(call, argument, refused) for call in _calls(table))
+    return _when(table, argument, refused)
 
 
-def _only(call: int, argument: int, value: int) -> bytes:
-    return _when(call, argument, _jump(_EQUAL, value, 1, 0) + _refusal(errno.EPERM))
+def _only(table: str, argument: int, value: int) -> bytes:
+    return _when(table, argument, _jump(_EQUAL, value, 1, 0) + _refusal(errno.EPERM))
 
 
-def _when(call: int, argument: int, code: bytes) -> bytes:
-    """For one call, run `code` on the low half of an argument, and load the call's number again."""
+def _when(table: str, argument: int, code: bytes) -> bytes:
+    """For each of the table's calls, run `code` on the low half of an argument, and load the call's number again."""
     inner = _statement(_LOAD, 16 + 8 * argument) + code + _statement(_LOAD, 0)
-    return _jump(_EQUAL, call, 0, len(inner) // 8) + inner
+    return b"".join(_jump(_EQUAL, call, 0, len(inner) // 8) + inner for call in _calls(table))
 
 
 def _refusal(number: int) -> bytes:

@@ -55,18 +55,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
 
 
-class _Header(ctypes.Structure):
-    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
-
-
-class _Capabilities(ctypes.Structure):
-    _fields_ = (("sets", ctypes.c_uint32 * 6),)
-
-
-class _Ruleset(ctypes.Structure):
-    _fields_ = (("files", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
-
-
 class _Beneath(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
@@ -127,11 +115,7 @@ def _start(plan: dict[str, Any]) -> int:
 
 
 def _confine(plan: dict[str, Any]) -> None:
-    """In the child: apply the plan's restrictions.
-
-    Raises:
-        OSError: one of them cannot be applied.
-    """
+    """In the child: apply the plan's restrictions. Raises OSError when one of them cannot be applied."""
     os.setsid()  # so that signals to its process group do not reach the supervisor
     for group in plan["cgroups"]:
         _write(group, str(os.getpid()))
@@ -140,12 +124,17 @@ def _confine(plan: dict[str, Any]) -> None:
         os._exit(127)  # the supervisor died before the signal was set
     _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial is killed before its engine
     for name, most in plan["rlimits"].items():
-        _limit(getattr(resource, name), most)
+        which = getattr(resource, name)
+        hard = resource.getrlimit(which)[1]
+        bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        resource.setrlimit(which, (bound, bound))
     if plan["landlock"] is not None:
         _prctl(PR_SET_NO_NEW_PRIVS, 1)
         _drop_capabilities()
-        _landlock(plan["landlock"]["version"], plan["landlock"]["rules"], plan["landlock"]["network"])
-        _filter(bytes.fromhex(plan["filter"]))
+        _landlock(**plan["landlock"])
+        code = ctypes.create_string_buffer(bytes.fromhex(plan["filter"]), len(plan["filter"]) // 2)
+        program = _Filter(len(code) // 8, ctypes.cast(code, ctypes.c_char_p))
+        _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
     elif plan["filter"]:
         memory = os.memfd_create("filter")
         os.write(memory, bytes.fromhex(plan["filter"]))
@@ -219,14 +208,11 @@ def _descendants() -> Iterator[tuple[int, int]]:
 
 def _reaped() -> Iterator[tuple[int, int]]:
     """Collect the children that have ended: pid and wait status."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not pid:
-            return
-        yield pid, status
+    try:
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            yield child
+    except ChildProcessError:
+        return
 
 
 def _has_children() -> bool:
@@ -275,13 +261,6 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def _limit(which: int, most: int) -> None:
-    """Set a hard resource limit, never above the present one."""
-    hard = resource.getrlimit(which)[1]
-    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-    resource.setrlimit(which, (most, most))
-
-
 def _prctl(option: int, value: int, third: Any = 0) -> None:
     if _libc.prctl(option, ctypes.c_ulong(value), third, 0, 0):
         number = ctypes.get_errno()
@@ -298,8 +277,8 @@ def _drop_capabilities() -> None:
         for capability in range(last + 1):
             _prctl(PR_CAPBSET_DROP, capability)
         _prctl(PR_SET_SECUREBITS, SECURE_NO_ROOT)
-    header = _Header(version=0x20080522, pid=0)
-    if _libc.capset(ctypes.byref(header), ctypes.byref(_Capabilities())):
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version of the call, and this process
+    if _libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())):
         raise OSError(ctypes.get_errno(), "capset")
 
 
@@ -307,7 +286,7 @@ def _landlock(version: int, rules: list[tuple[str, bool]], network: bool) -> Non
     """Restrict file access to the rules, (path, writable) each; TCP, signals and sockets as far as `version` can."""
     known = (1 << FS_RIGHTS[min(version, max(FS_RIGHTS))]) - 1
     size = 8 if version < 4 else 16 if version < 6 else 24
-    asked = _Ruleset(known, 0 if network else TCP, SCOPES)
+    asked = (ctypes.c_uint64 * 3)(known, 0 if network else TCP, SCOPES)
     ruleset = _libc.syscall(LANDLOCK_CREATE_RULESET, ctypes.byref(asked), size, 0)
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "no Landlock ruleset")
@@ -326,13 +305,6 @@ def _landlock(version: int, rules: list[tuple[str, bool]], network: bool) -> Non
     if _libc.syscall(LANDLOCK_RESTRICT_SELF, ruleset, 0):
         raise OSError(ctypes.get_errno(), "Landlock refuses to restrict")
     os.close(ruleset)
-
-
-def _filter(code: bytes) -> None:
-    """Install a system call filter: the bytes of `struct sock_filter`s."""
-    held = ctypes.create_string_buffer(code, len(code))
-    program = _Filter(len(code) // 8, ctypes.cast(held, ctypes.c_char_p))
-    _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import psutil
 from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level
+from tasks.system import orphans
 
 GIB = 2**30
 
@@ -26,7 +27,7 @@ class ResourceUsage:
 
 
 def measure(keeper: int, disk: int, exact: bool = False) -> ResourceUsage:
-    """Look at every process below the keeper; `disk` is the device that the trial is on.
+    """The use of every process below the keeper; `disk` is the device that the trial is on.
 
     A process that ends meanwhile is left out: what it held is free again.
     """
@@ -44,21 +45,16 @@ def measure(keeper: int, disk: int, exact: bool = False) -> ResourceUsage:
 
 def _without_name(pid: int) -> dict[tuple[int, int], int]:
     """A process's open files without a name: (device, inode) -> bytes on disk or in memory."""
-    found: dict[tuple[int, int], int] = {}
-    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
-        for descriptor in descriptors:
-            with contextlib.suppress(OSError):  # closed meanwhile
-                status = descriptor.stat()
-                if stat.S_ISREG(status.st_mode) and not status.st_nlink:
-                    found[status.st_dev, status.st_ino] = status.st_blocks * 512
-    return found
+    statuses = [
+        status for status in orphans.open_files(pid) if stat.S_ISREG(status.st_mode) and not status.st_nlink
+    ]
+    return {(status.st_dev, status.st_ino): status.st_blocks * 512 for status in statuses}
 
 
 def allowed(limits: Limits) -> int:
     """Memory that a program may use, in bytes."""
-    if limits.memory_gb is not None:
-        return int(limits.memory_gb * GIB)
-    return psutil.virtual_memory().total * 3 // 4
+    stated = limits.memory_gb
+    return psutil.virtual_memory().total * 3 // 4 if stated is None else int(stated * GIB)
 
 
 def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str, int]:
@@ -68,12 +64,8 @@ def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str,
     if not grouped and not gpu:
         bounds["RLIMIT_AS"] = allowed(limits)
     if not grouped:
-        user = os.geteuid() if (own := confinement.owner(level)) is None else own
-        bounds["RLIMIT_NPROC"] = limits.processes + _threads_of(user)
+        user = os.geteuid() if (owner := confinement.owner(level)) is None else owner
+        facts = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
+        threads = [fact["num_threads"] or 0 for fact in facts if fact["uids"] and fact["uids"].real == user]
+        bounds["RLIMIT_NPROC"] = limits.processes + sum(threads)  # the kernel counts all threads of the user
     return bounds
-
-
-def _threads_of(user: int) -> int:
-    """Threads that the user already has: the kernel counts all of them."""
-    facts = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
-    return sum(fact["num_threads"] or 0 for fact in facts if fact["uids"] and fact["uids"].real == user)

@@ -58,10 +58,9 @@ def ask(command: Sequence[str], seconds: float = ASK_SECONDS) -> str:
 
 def command_of(pid: int) -> str:
     """The program of a process, and an interpreter's script or module. The arguments after it may hold secrets."""
-    try:
+    words: list[str] = []
+    with contextlib.suppress(psutil.Error):  # it has just ended, or is another user's
         words = psutil.Process(pid).cmdline()
-    except psutil.Error:  # it has just ended, or is another user's
-        return ""
     if not words:
         return ""
     program, rest = Path(words[0]).name, words[1:]
@@ -74,11 +73,7 @@ def command_of(pid: int) -> str:
 
 
 def identity(pid: int) -> str:
-    """The boot id and a process's start tick: unique, unlike a pid, and independent of the clock.
-
-    Raises:
-        OSError: there is no such process.
-    """
+    """The boot id and a process's start tick: unique, unlike a pid. Raises OSError when there is no such process."""
     if not BOOT.exists():  # not Linux: the clock has to do
         try:
             return f"{psutil.Process(pid).create_time():.1f}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -24,13 +23,12 @@ import psutil
 
 from environments.plugins import Refused
 from tasks.system.commands import identity
+from tasks.system.files import write_atomic
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
 START_ATTEMPTS = 3
 END_SECONDS = 15.0
-PORTS = 100
-"""How many ports are tried."""
 LOG_BYTES = 10 * 2**20
 """Beyond this size a log is moved to <name>.log.1, replacing the previous one."""
 
@@ -55,12 +53,9 @@ class Note:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process still runs."""
-        try:
-            process = psutil.Process(self.pid)
-            return identity(self.pid) == self.identity and _runs(process)
-        except (psutil.NoSuchProcess, OSError):
-            return False
+        with contextlib.suppress(psutil.NoSuchProcess, OSError):
+            return identity(self.pid) == self.identity and _runs(psutil.Process(self.pid))
+        return False
 
 
 class Daemon:
@@ -91,11 +86,7 @@ class Daemon:
         stays: bool = False,
         database: str = "",
     ) -> subprocess.Popen[bytes]:
-        """Start it in a new session, and record it at once.
-
-        Args:
-            user: The user it runs as, if another than this one; with supplementary `groups`.
-        """
+        """Start it in a new session, as `user` (None: this one) with supplementary `groups`, and record it at once."""
         self.trim()
         with self.log.open("ab") as output:
             process = subprocess.Popen(
@@ -117,9 +108,7 @@ class Daemon:
             os.truncate(self.log, 0)
 
     def write(self, note: Note) -> None:
-        temporary = self._note.with_name(f"{self._note.name}.{secrets.token_hex(4)}")
-        temporary.write_text(json.dumps(asdict(note)) + "\n")
-        temporary.replace(self._note)
+        write_atomic(self._note, json.dumps(asdict(note)) + "\n")
 
     def keep(self, stays: bool = True) -> None:
         """Let it run on when its last user has left, or no longer."""
@@ -145,7 +134,6 @@ class Daemon:
         return note is not None
 
     def last_words(self, lines: int = 5) -> str:
-        """The last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def _read(self) -> Note | None:
@@ -175,12 +163,9 @@ def serve(
     launch: Callable[[int], subprocess.Popen[bytes]],
     path: str = "",
 ) -> str:
-    """Start a server on the first free port and wait until it answers; its address.
+    """Start a server on the first free port and wait until it answers; its address. Refused when it does not come up.
 
     If another program takes the port meanwhile, the next port is tried.
-
-    Raises:
-        Refused: it did not start.
     """
     for _ in range(START_ATTEMPTS):
         port = free_port(first_port)
@@ -216,13 +201,11 @@ def answers(url: str, seconds: float = 5.0) -> bool:
 
 
 def free_port(first: int) -> int:
-    """The first free port from `first` on."""
-    for port in range(first, first + PORTS):
+    """The first free port of the hundred from `first` on."""
+    for port in range(first, first + 100):
         if _is_free(port):
             return port
-    raise Refused(
-        f"no free port in {first}..{first + PORTS - 1} on {HOST}: end the programs that listen there"
-    )
+    raise Refused(f"no free port in {first}..{first + 99} on {HOST}: end the programs that listen there")
 
 
 def _comes_up(process: subprocess.Popen[bytes], port: int, url: str) -> bool:
@@ -237,19 +220,17 @@ def _comes_up(process: subprocess.Popen[bytes], port: int, url: str) -> bool:
 
 def _listens(pid: int, port: int) -> bool:
     """Whether a process or one of its children listens on a port."""
-    try:
+    with contextlib.suppress(psutil.Error):  # one of them ended just now
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
-        sockets = [socket for process in family for socket in process.net_connections("tcp")]
-    except psutil.Error:  # one of them has just ended
-        return False
-    return any(socket.status == psutil.CONN_LISTEN and socket.laddr.port == port for socket in sockets)
+        connections = [connection for process in family for connection in process.net_connections("tcp")]
+        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections)
+    return False
 
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
+        with contextlib.suppress(OSError):
             probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
+            return True
+    return False

@@ -12,11 +12,7 @@ def open_to_all(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a folder, a file or a link, with any permissions, names and depth.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
+    """Remove a folder, a file or a link, with any permissions, names and depth. Raises OSError."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return

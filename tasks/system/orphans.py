@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import psutil
 
@@ -22,23 +22,21 @@ SUPERVISOR_SECONDS = 5.0
 
 def marked(marker: str) -> list[psutil.Process]:
     """Every live process whose marker is `marker`, or begins with `marker/`."""
-    own = (marker, marker + "/")
     found = []
     for process in psutil.process_iter():
-        try:
+        with contextlib.suppress(
+            psutil.NoSuchProcess, psutil.AccessDenied
+        ):  # ended meanwhile, or another user's
             value = process.environ().get(MARKER, "")
-            if (value == own[0] or value.startswith(own[1])) and process.status() != psutil.STATUS_ZOMBIE:
+            if f"{value}/".startswith(f"{marker}/") and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue  # ended meanwhile, or another user's
     return found
 
 
 def end(marker: str, patience: float = 10.0) -> list[str]:
     """Kill every process that carries the marker, and those that they start meanwhile; their command lines.
 
-    Raises:
-        TimeoutError: some survive SIGKILL for `patience` seconds (they hang in the kernel).
+    Raises TimeoutError when some survive SIGKILL for `patience` seconds (they hang in the kernel).
     """
     killed: dict[int, str] = {}
     deadline = clock() + patience
@@ -46,11 +44,11 @@ def end(marker: str, patience: float = 10.0) -> list[str]:
         if clock() > deadline:
             raise TimeoutError(f"processes {[p.pid for p in survivors]} of {marker} survive SIGKILL")
         for process in survivors:
-            try:
-                killed[process.pid] = _name(process)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                killed[process.pid] = f"process {process.pid}"
+                with contextlib.suppress(psutil.Error):
+                    killed[process.pid] = " ".join(process.cmdline())[:80] or process.name()
                 process.kill()
-            except psutil.NoSuchProcess:
-                continue
         time.sleep(0.005)
     return list(killed.values())
 
@@ -58,11 +56,18 @@ def end(marker: str, patience: float = 10.0) -> list[str]:
 def having_open(descriptor: int) -> list[psutil.Process]:
     """Every other process that has the same file open, as far as this user can see."""
     file = os.fstat(descriptor)
-    found = []
-    for process in psutil.process_iter():
-        if process.pid != os.getpid() and _has_open(process.pid, file):
-            found.append(process)
-    return found
+    others = (process for process in psutil.process_iter() if process.pid != os.getpid())
+    return [
+        other for other in others if any(os.path.samestat(file, status) for status in open_files(other.pid))
+    ]
+
+
+def open_files(pid: int) -> Iterator[os.stat_result]:
+    """The status of each file that a process has open, as far as this user can see."""
+    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
+        for descriptor in descriptors:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                yield descriptor.stat()
 
 
 def is_ours(process: psutil.Process) -> bool:
@@ -88,19 +93,9 @@ def end_left(processes: Iterable[psutil.Process]) -> None:
     psutil.wait_procs(supervisors, timeout=SUPERVISOR_SECONDS)
     for process in left:
         with contextlib.suppress(psutil.Error):
-            for one in [*process.children(recursive=True), process]:
+            for member in [*process.children(recursive=True), process]:
                 with contextlib.suppress(psutil.Error):
-                    one.kill()
-
-
-def _has_open(pid: int, file: os.stat_result) -> bool:
-    with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as descriptors:
-        for descriptor in descriptors:
-            with contextlib.suppress(OSError):  # closed meanwhile
-                status = descriptor.stat()
-                if (status.st_dev, status.st_ino) == (file.st_dev, file.st_ino):
-                    return True
-    return False
+                    member.kill()
 
 
 def _variables(process: psutil.Process) -> set[str]:
@@ -108,11 +103,3 @@ def _variables(process: psutil.Process) -> set[str]:
     with contextlib.suppress(psutil.Error):
         return set(process.environ())
     return set()
-
-
-def _name(process: psutil.Process) -> str:
-    """A process's command line, short enough for a reason."""
-    try:
-        return " ".join(process.cmdline())[:80] or process.name()
-    except psutil.Error:
-        return f"process {process.pid}"

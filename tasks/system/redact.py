@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tasks.system.home import home_path
 
 SECRET_WORDS = frozenset(
-    {
+    (
         "KEY",
         "APIKEY",
         "TOKEN",
@@ -29,7 +29,7 @@ SECRET_WORDS = frozenset(
         "CREDENTIAL",
         "CREDENTIALS",
         "AUTH",
-    }
+    )
 )
 PLACE_WORDS = frozenset({"SOCK", "FILE", "PATH", "DIR"})
 """A variable whose name ends in one of these holds a path."""
@@ -173,8 +173,8 @@ def quote(text: str, limit: int, lines: int) -> str:
     ```
     """
     every = clean(text)
-    kept = [capped(line, limit) for line in every[max(len(every) - lines, 0) :]]
-    left_out = len(every) - len(kept)
+    left_out = max(len(every) - lines, 0)
+    kept = [capped(line, limit) for line in every[left_out:]]
     note = [f"[{left_out} line{'s' * (left_out != 1)} before this left out]"] if left_out else []
     fence = "`" * max(3, *(len(run) + 1 for line in kept for run in re.findall("`+", line)), 0)
     return "\n".join([fence, *note, *(f"| {line}" for line in kept), fence])
@@ -189,28 +189,21 @@ def _values() -> Iterator[tuple[str, str]]:
     """Names and values of the secrets; a value may come several times."""
     for name, value in os.environ.items():
         words = name.upper().split("_")
-        if SECRET_WORDS & set(words) and words[-1] not in PLACE_WORDS and not _is_place(value):
+        is_secret = SECRET_WORDS & set(words) and words[-1] not in PLACE_WORDS
+        if is_secret and not (
+            value.startswith("/") and os.path.lexists(value)
+        ):  # a key may begin with a slash too
             yield name, value
             if "AUTH" in words:  # a user:password
                 yield name, value.partition(":")[2]
         for match in URL_PASSWORD.finditer(value):
             yield name, match[2]
             yield name, urllib.parse.unquote(match[2])
-    login = _our_login()
+    path = home_path() / ".prefect/auth"  # the user:password of our own server (flows/server/connect.py)
+    login = path.read_text() if path.is_file() else ""
     yield "PREFECT_API_AUTH_STRING", login
     yield "PREFECT_API_AUTH_STRING", login.strip().partition(":")[2]
     yield from tuple(_remembered)
-
-
-def _is_place(value: str) -> bool:
-    """Whether a value is an existing path; a key may begin with a slash too."""
-    return value.startswith("/") and os.path.lexists(value)
-
-
-def _our_login() -> str:
-    """The `user:password` of our own Prefect server (flows/server/connect.py); empty when there is none."""
-    path = home_path() / ".prefect/auth"
-    return path.read_text() if path.is_file() else ""
 
 
 def _forms(value: str) -> Iterator[bytes]:
@@ -224,9 +217,8 @@ def _forms(value: str) -> Iterator[bytes]:
         yield text.encode()
         yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), text).encode()
     yield from _base64(raw)
-    lines = value.splitlines()
-    for line in lines if len(lines) > 1 else ():
-        if len(line) >= SHORTEST_LINE and not line.startswith("-----"):
+    for line in value.splitlines():
+        if line != value and len(line) >= SHORTEST_LINE and not line.startswith("-----"):
             yield os.fsencode(line)
 
 

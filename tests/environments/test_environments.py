@@ -122,7 +122,7 @@ def test_an_environment_that_is_nowhere_is_refused(reference: str, why: str, tmp
         ('title = "', 'fixed = 3\ntitle = "', "fixed: Input should be a valid dictionary, got 3"),
         ("[space.x]", "[space.x", "not TOML: "),
         ("metric = ", "metric = \nfoo = ", "not TOML: "),
-        ('title = "', 'name = "mine"\ntitle = "', "name: unknown key: an environment is called as its folder is"),
+        ('title = "', 'name = "mine"\ntitle = "', "name: unknown key: its folder's name counts"),
     ],
 )  # fmt: skip
 def test_a_bad_environment_is_refused_with_file_and_key(tmp_path: Path, old: str, new: str, why: str) -> None:
