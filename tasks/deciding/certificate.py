@@ -163,7 +163,7 @@ def conclude(
 ) -> Certificate:
     """Evaluate the runs of a certificate.
 
-    The variance of each arm is at least half of the square of the campaign's pooled `sd`; `noise`: those of guarded metrics.
+    Each arm varies by at least half of the square of the pooled `sd`; `noise`: the same of guarded metrics.
     """
     arms = {arm: [fresh.score for fresh in runs if fresh.arm == arm] for arm in ("champion", "baseline")}
 
@@ -177,8 +177,8 @@ def conclude(
     if len(scored) < FEWEST or len(arms["champion"]) < FEWEST:
         left = f"{len(scored)} of {len(arms['baseline'])} fresh runs of the baseline have a score"
         return made(False, f"{left}: there is nothing to compare with")
-    goodness = [[score.goodness for score in scores] for scores in (arms["champion"], scored)]
-    found, sds = welch(*goodness, floor=sd**2 / 2), noise or {}
+    now, before = ([score.goodness for score in scores] for scores in (arms["champion"], scored))
+    found, sds = welch(now, before, floor=sd**2 / 2), noise or {}
     held = tuple(
         _guarded(name, g, arms["champion"], scored, sds.get(name, 0.0)) for name, g in guards.items()
     )

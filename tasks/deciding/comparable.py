@@ -37,7 +37,7 @@ def unmeasured(history: History, tried: JudgedTrial) -> int | None:
     machine = tried.runs[-1].machine
     first = next((trial for trial in history if trial.score.value is not None), None)
     for trial in (first, best(history)):
-        if trial is None or _ran_on(trial, machine):
+        if trial is None or not is_elsewhere(trial, machine):
             continue
         again = [rerun for rerun in _again(history, tried.reruns, machine) if rerun.of == trial.number]
         if len(again) < _needed(trial) and all(rerun.score.value is not None for rerun in again):
@@ -52,7 +52,7 @@ def strays(tried: JudgedTrial) -> int:
 
 def is_elsewhere(trial: Trial, machine: str) -> bool:
     """Whether a trial's own score does not compare with those of a machine."""
-    return not _ran_on(trial, machine)
+    return bool(trial.runs) and not any(is_from(run.machine, machine) for run in trial.runs)
 
 
 def _seen(history: History, machine: str, fresh: tuple[Rerun, ...]) -> tuple[History, tuple[Rerun, ...]]:
@@ -68,7 +68,7 @@ def _seen(history: History, machine: str, fresh: tuple[Rerun, ...]) -> tuple[His
     moved = {
         trial.number: [rerun for rerun in again if rerun.of == trial.number][: _needed(trial)]
         for trial in history
-        if not _ran_on(trial, machine)
+        if is_elsewhere(trial, machine)
     }
     taken = {id(rerun) for some in moved.values() for rerun in some}
 
@@ -111,10 +111,6 @@ def _own(runs: tuple[Run, ...], score: Score, machine: str) -> tuple[tuple[Run, 
         return runs, score
     each = [one for one, known in zip(score.each, here, strict=True) if known]
     return tuple(run for run, known in zip(runs, here, strict=True) if known), Score.over(each)
-
-
-def _ran_on(trial: Trial, machine: str) -> bool:
-    return not trial.runs or any(is_from(run.machine, machine) for run in trial.runs)
 
 
 def _again(history: History, fresh: Iterable[Rerun], machine: str) -> list[Rerun]:

@@ -110,20 +110,22 @@ def _too_short(environment: Environment, run: Run) -> str | None:
 def _too_old(run: Run, left: OutputTimes) -> str | None:
     if not left.newest:
         return "left no checkpoint in out/"
-    before = run.started - left.newest
-    if before <= EARLIER_SECONDS:
-        return None
-    return f"left no checkpoint of its own: the newest file in out/ is {before:.0f} s older than the run: save anew"
+    if (before := run.started - left.newest) > EARLIER_SECONDS:
+        return f"left no checkpoint of its own: the newest file in out/ is {before:.0f} s older than the run: save anew"
+    return None
 
 
 def _too_many(environment: Environment, run: Run) -> str | None:
     steps, budget = run.steps or 0, environment.budget_steps
+    count = f"{steps:,}" if steps < 1e15 else f"{min(steps, int(LARGEST)):.3g}"
     if budget and steps > budget * OVERSHOOT + ROLLOUT:
-        return f"reported {_count(steps)} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
+        return (
+            f"reported {count} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
+        )
     rate = environment.limits.steps_per_second
     if steps > rate * max(run.seconds, 1.0):
         return (
-            f"reported {_count(steps)} steps in {run.seconds:g} s, more than {rate:g} a second: count single steps, "
+            f"reported {count} steps in {run.seconds:g} s, more than {rate:g} a second: count single steps, "
             "or raise steps_per_second in [limits]"
         )
     return None
@@ -136,10 +138,6 @@ def _too_long(run: Run, left: OutputTimes) -> str | None:
         f"reported {left.elapsed:.6g} s elapsed in a run of {run.wall_seconds:g} s: "
         "report seconds since the training began"
     )
-
-
-def _count(steps: int) -> str:
-    return f"{steps:,}" if steps < 1e15 else f"{min(steps, int(LARGEST)):.3g}"
 
 
 def _same_checkpoint(run: Run, proposal: Proposal, other: Earlier) -> str | None:

@@ -40,17 +40,16 @@ def add(folder: Path, idea: InboxProposal) -> str:
     """Add a proposal to the campaign in `folder`; returns its name in the inbox."""
     box = folder / "inbox"
     box.mkdir(exist_ok=True)
-    text = IDEA.dump_json(idea, indent=2).decode() + "\n"
     number = 1 + max((int(path.stem) for path in box.glob("*.json") if path.stem.isdigit()), default=0)
     while True:
         path = box / f"{number:04d}.json"
         try:
             path.touch(exist_ok=False)  # concurrent calls get different numbers
+            break
         except FileExistsError:
             number += 1
-            continue
-        write_atomic(path, text)
-        return path.stem
+    write_atomic(path, IDEA.dump_json(idea, indent=2).decode() + "\n")
+    return path.stem
 
 
 def waiting(folder: Path, proposals: Iterable[Proposal]) -> tuple[tuple[str, InboxProposal], ...]:

@@ -132,10 +132,9 @@ def free_name(environment: str) -> str:
     while True:
         try:
             (home() / f"{stem}-{number}").mkdir(mode=0o700)
+            return f"{stem}-{number}"
         except FileExistsError:  # another campaign that starts at the same moment
             number += 1
-        else:
-            return f"{stem}-{number}"
 
 
 class Ledger:

@@ -99,7 +99,6 @@ def pack_checkpoint(out: Path, to: Path) -> str:
 
 
 def _files(out: Path) -> Iterator[Path]:
-    """Every regular file below a folder; empty without the folder."""
     folders = [out] if out.is_dir() else []
     while folders:
         with os.scandir(folders.pop()) as entries:

@@ -24,7 +24,7 @@ from tasks.system.redact import without_passwords
 from tasks.tracking import registry
 from tasks.tracking.campaign_run import decided, standing_points, standing_tags, summary_points
 from tasks.tracking.certificates import certificate_points, ended
-from tasks.tracking.connection import RecordRejected, Store, Unreachable, ensure_experiment, find_run
+from tasks.tracking.connection import Store, Unreachable, ensure_experiment, find_run
 from tasks.tracking.interface import Ending, Tracker
 from tasks.tracking.trial_run import (
     CampaignRecord,
@@ -48,16 +48,6 @@ from tasks.trial import History, Trial, best
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Run, RunTag
-
-__all__ = [
-    "CampaignRecord",
-    "Mlflow",
-    "RecordRejected",
-    "Tracker",
-    "TrialFiles",
-    "Unreachable",
-    "locate",
-]
 
 ENDED = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 DECIDED = {"keep": "FINISHED", "discard": "FINISHED", "cancelled": "KILLED", "crash": "FAILED"}

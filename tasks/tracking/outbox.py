@@ -22,8 +22,10 @@ from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import without_passwords
 from tasks.tracking.certificates import own
-from tasks.tracking.client import CampaignRecord, RecordRejected, TrialFiles, Unreachable, locate
+from tasks.tracking.client import locate
+from tasks.tracking.connection import RecordRejected, Unreachable
 from tasks.tracking.interface import Ending
+from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
 
 RECEIPT = ".receipt"

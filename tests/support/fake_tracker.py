@@ -8,8 +8,10 @@ from pathlib import Path
 from tasks.deciding.certificate import Certificate
 from tasks.record import settle
 from tasks.store.ledger import Ledger
-from tasks.tracking.client import CampaignRecord, RecordRejected, Tracker, TrialFiles, Unreachable
+from tasks.tracking.connection import RecordRejected, Unreachable
+from tasks.tracking.interface import Tracker
 from tasks.tracking.outbox import Outbox
+from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
 from tests.support.histories import decided
 

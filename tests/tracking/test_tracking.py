@@ -24,12 +24,12 @@ from tasks.tracking.client import (
     LIGHT,
     CampaignRecord,
     Mlflow,
-    RecordRejected,
     Tracker,
     TrialFiles,
     Unreachable,
     locate,
 )
+from tasks.tracking.connection import RecordRejected
 from tasks.tracking.trial_run import trial_tags
 from tasks.tracking.views import trials_view
 from tasks.trial import History, VerdictKind
