@@ -28,13 +28,9 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class At:
-    """The trial and run that a task works on."""
-
     campaign_id: str
     digest: str
-    """Digest of everything that changes a score: environment, judge, program, trainer, proposer, rule, seed
-    (`spec_digest`).
-    """
+    """Digest of everything that changes a score (`spec_digest`)."""
     number: int
     attempt: int = 1
     part: str = ""
@@ -48,11 +44,7 @@ class At:
 
     @property
     def marker(self) -> str:
-        """Marks the run's processes, so that a resumed campaign finds and ends them.
-
-        It begins with the campaign's id unless the run was launched elsewhere: such a run outlives the campaign's
-        process.
-        """
+        """Marks the run's processes, so that a resumed campaign ends them; a launched run outlives the campaign."""
         run = f"{self.campaign_id}/{self.number:04d}/{self.attempt}/{self.part or 'run-1'}"
         return f"launched/{run}" if self.launched else run
 
@@ -97,9 +89,7 @@ def kept(task: Task[P, R], results: Path) -> Task[P, R]:
 
 
 def whole(value: T) -> T:
-    """A value that Prefect passes to a task unchanged; otherwise it traverses and copies a growing history at every
-    call.
-    """
+    """A value that Prefect passes on unchanged, instead of traversing and copying a growing history at every call."""
     from prefect.utilities.annotations import quote
 
     return cast(T, quote(value))
@@ -111,10 +101,7 @@ def _is_infrastructure(_: Task[..., Any], __: TaskRun, state: State[Any]) -> boo
 
 
 def key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:
-    """The key of a task's result: *campaign id / spec digest / trial / attempt / task*.
-
-    `decide` also depends on the history that it saw, so its key ends in a digest of that.
-    """
+    """*campaign id / spec digest / trial / attempt / task*; `decide` also depends on the history that it saw."""
     name = f"{parameters['at']}/{context.task.name}"
     if context.task.name == "decide":
         name += "-" + history_digest(parameters["history"])
@@ -128,11 +115,7 @@ def history_digest(history: History) -> str:
 
 def spec_digest(parts: Mapping[str, object]) -> str:
     """A digest of everything that changes a score; `parts` must be JSON."""
-    return _digest(parts)
-
-
-def _digest(value: object) -> str:
-    return _sha(json.dumps(value, sort_keys=True))
+    return _sha(json.dumps(parts, sort_keys=True))
 
 
 def _sha(text: str) -> str:

@@ -62,7 +62,6 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedT
 
 
 def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Wanted:
-    """Compare a score with the history; the verdict, or the run that it needs first."""
     champion = best(history)
     if champion is None or champion.score.value is None:
         what = "the baseline" if not history else "the first trial with a score"
@@ -86,7 +85,6 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
 def _kept(
     history: History, environment: Environment, tried: JudgedTrial, keep: Verdict
 ) -> Verdict | Untrained:
-    """A keep, unless the program did not learn its score."""
     if environment.allow_untrained:
         return keep
     if tried.control is None:
@@ -101,7 +99,6 @@ def _simpler(
     history: History, environment: Environment, champion: Trial, tried: JudgedTrial, weighed: Weighed,
     seen: dict[str, float | int | None],
 ) -> Wanted:  # fmt: skip
-    """Keep a program that is simpler and hardly worse, or discard it."""
     discard = Verdict("discard", weighed.words, None, seen)
     if not is_simpler(history, tried.proposal, champion) or (level := standing(history)) is None:
         return discard
@@ -119,7 +116,6 @@ def _simpler(
 
 
 def _fallen(guards: Mapping[str, Guard], history: History, tried: JudgedTrial) -> str | None:
-    """Which guarded metric fell too far below the baseline's; None if none did."""
     first, noise = reference(history), guard_noise(guards, history)
     assert first is not None, "there is a champion"
     for name, guard in guards.items():

@@ -55,13 +55,9 @@ def ships(certificates: Sequence[Certificate]) -> str:
 
 
 def headline(history: History, campaign: str, certificates: Sequence[Certificate] = ()) -> str:
-    """The campaign's result so far, in a sentence.
+    """The campaign's result so far, in a sentence: means of fresh runs with a certificate, before that the estimate.
 
-    With a certificate its numbers are the means of the fresh runs; before, the champion's is its estimated mean, which
-    allows for luck.
-
-    Args:
-        certificates: Those of the campaign's own environment.
+    `certificates` are those of the campaign's own environment.
     """
     first, champion, tried = baseline(history), best(history), len([t for t in history if t.number > 0])
     after = f"after {tried} trial{'s' if tried != 1 else ''}"

@@ -6,6 +6,7 @@ answers wrongly, late or not at all gets a missing score with the reason.
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 from collections.abc import Callable
@@ -46,11 +47,7 @@ def judge_run(
     marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
     slot: Slot = NOWHERE, use: Use = "search",
 ) -> Score:  # fmt: skip
-    """Judge one run on units drawn from `seed`. Whatever the candidate does, the result is a Score.
-
-    Raises:
-        CannotStart: no process could be started.
-    """
+    """Judge one run on units drawn from `seed`. Only a fault of the machine raises (CannotStart)."""
     if run.status != "finished":
         return Score.missing(run.error or run.status, environment.higher_is_better)
     if changed := _changed(place, run):
@@ -79,22 +76,18 @@ def judge_run(
         score = Score.missing(str(wrong), environment.higher_is_better)
     # In a sandbox nothing can have changed, and hashing a large checkpoint takes seconds.
     changed = _changed(place, run) if isolation.level == "none" else None
-    reason = changed or _beyond(score, environment.range) or _unguarded(score, environment)
+    reason = changed or _invalid(score, environment)
     if reason:
         return Score.missing(reason, environment.higher_is_better)
     return replace(score, seed=run.seed)
 
 
-def _beyond(score: Score, range: tuple[float, float] | None) -> str | None:
-    """Why a score is impossible: a unit lies outside of the metric's range; None otherwise."""
-    for index, unit in enumerate(score.units if range else ()):
-        if range and not range[0] <= unit <= range[1]:
-            return f"unit {index} scored {unit:g}, outside of the metric's range {list(range)}"
-    return None
-
-
-def _unguarded(score: Score, environment: Environment) -> str | None:
-    """Why a score is incomplete: a guarded metric was not measured; None otherwise."""
+def _invalid(score: Score, environment: Environment) -> str | None:
+    """Why a score is no score: a unit lies outside of the metric's range, or a guarded metric is missing."""
+    low, high = environment.range or (-math.inf, math.inf)
+    for index, unit in enumerate(score.units):
+        if not low <= unit <= high:
+            return f"unit {index} scored {unit:g}, outside of the metric's range {[low, high]}"
     for name in environment.guards if score.value is not None else ():
         if name not in score.also:
             measured = environment.judge.measures() is not None
@@ -128,7 +121,6 @@ def _view(environment: Environment, place: TrialDir) -> VisiblePaths:
 def judge_placeholders(
     environment: Environment, place: TrialDir, seed: int, use: Use = "search"
 ) -> dict[str, object]:
-    """The placeholders of a judge's command line."""
     named = placeholders(environment, {}, place.out, seed % 2**31)  # the range that most libraries accept
     return {**named, "result": str(place.result.absolute()), "use": use}
 
@@ -159,8 +151,9 @@ class PipedCandidate:
         self._pending = bytearray()
         for descriptor in (self._stdin, self._stdout):
             os.set_blocking(descriptor, False)
-        self._writable = _selector(self._stdin, selectors.EVENT_WRITE)
-        self._readable = _selector(self._stdout, selectors.EVENT_READ)
+        self._writable, self._readable = selectors.DefaultSelector(), selectors.DefaultSelector()
+        self._writable.register(self._stdin, selectors.EVENT_WRITE)
+        self._readable.register(self._stdout, selectors.EVENT_READ)
 
     def send(self, data: bytes, seconds: float) -> None:
         deadline = clock() + seconds
@@ -207,7 +200,6 @@ class PipedCandidate:
     def _take_until(
         self, complete: Callable[[bytearray], int | None], want: int, seconds: float, late: str
     ) -> bytes:
-        """Read until `complete` returns the length of an answer; further bytes stay for the next one."""
         interrupt.check()
         deadline = clock() + seconds
         while (length := complete(self._pending)) is None:
@@ -223,7 +215,6 @@ class PipedCandidate:
         return answer
 
     def _read(self, size: int) -> bool | None:
-        """Buffer up to `size` bytes: whether any came, or None when there is nothing yet."""
         try:
             chunk = os.read(self._stdout, size)
         except BlockingIOError:
@@ -239,14 +230,7 @@ class PipedCandidate:
                 raise Misbehaved(late)
 
     def _ended(self) -> str:
-        """Why the pipe is closed."""
         for _ in range(50):  # the pipe closes a moment before the process can be collected
             if (status := self._program.poll(0.02)) is not None:
                 return f"{self._program.describe(status)} under judgement"
         return "closed its pipe under judgement"
-
-
-def _selector(descriptor: int, events: int) -> selectors.BaseSelector:
-    selector = selectors.DefaultSelector()
-    selector.register(descriptor, events)
-    return selector

@@ -1,13 +1,7 @@
-"""Propose: brief -> Proposal. The baseline first, then the proposer's suggestions, checked before they cost any
-compute.
-
-A rejected suggestion goes back to the proposer with the reason. A proposer that asks a language model or a coding
-agent may fail; then the fallback proposes, and the proposal records why.
-"""
+"""Propose: brief -> Proposal, checked before it costs any compute. The baseline first, then the suggestions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,8 +46,6 @@ def propose(
 
 @dataclass(frozen=True)
 class Nothing:
-    """There is nothing to try now."""
-
     because: str = ""
     """Who was asked and failed, and why; empty when everything has been tried."""
 
@@ -61,11 +53,7 @@ class Nothing:
 def next_proposal(
     checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
 ) -> Proposal | Nothing:
-    """The baseline for an empty history, else the proposer's suggestion, or the fallback's.
-
-    Raises:
-        Refused: a numeric proposer suggested a parameter or a value outside the space.
-    """
+    """The baseline for an empty history, else the proposer's suggestion, or the fallback's."""
     if not brief.history:
         return Proposal(checks.environment.defaults, rationale="the environment's own program and parameters")
     answer = ask(checks, proposer, brief)
@@ -97,8 +85,6 @@ def from_inbox(checks: ProposalChecks, brief: Brief) -> Proposal | None:
 
 
 class GivenUp:
-    """A proposer failed to propose."""
-
     def __init__(self, reason: str, refusals: tuple[Refusal, ...], extra: Unavailable | None = None) -> None:
         self.reason = reason
         self.turned_down = turned_down(refusals)
@@ -108,7 +94,8 @@ class GivenUp:
 def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | None:
     """One proposer's proposal for one trial; None if it has nothing left to try."""
     refusals: tuple[Refusal, ...] = ()
-    for seed in _seeds(brief.seed, TURNS if proposer.asks else DRAWS):
+    for turn in range(TURNS if proposer.asks else DRAWS):
+        seed = derive(brief.seed, "propose", turn, 1) if turn else brief.seed
         told = replace(brief, seed=seed, refusals=refusals)
         try:
             suggestion = proposer.propose(told)
@@ -145,11 +132,7 @@ def _checked(checks: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Pr
 
 
 def proposal_of(checks: ProposalChecks, brief: Brief, suggestion: Suggestion) -> Proposal:
-    """The suggestion with everything that a trial needs to know.
-
-    Raises:
-        Refused: a parameter or value outside the space, or a file that is not editable.
-    """
+    """The suggestion with everything that a trial needs to know; Refused if a parameter or file is invalid."""
     edit, parent = checks.program_of(brief, suggestion)
     return Proposal(
         params=checks.environment.complete(suggestion.params),
@@ -176,16 +159,6 @@ def name_of(proposer: Proposer) -> str:
     return type(proposer).__module__.rpartition(".")[2]
 
 
-def _seeds(seed: int, count: int) -> Iterator[int]:
-    """The trial's own seed, then seeds derived from it."""
-    yield seed
-    yield from (derive(seed, "propose", turn, 1) for turn in range(1, count))
-
-
 def load(name: str, options: dict[str, Any]) -> Proposer:
-    """A proposer by name, with its options checked.
-
-    Raises:
-        Refused: no such proposer, or an option that it does not take.
-    """
+    """A proposer by name; Refused if there is none, or it does not take an option."""
     return plugins.make(PROPOSERS, name, Proposer, options)  # type: ignore[type-abstract]

@@ -1,6 +1,4 @@
-"""Record: a decided trial goes to the ledger, and from there to MLflow. Idempotent: a call completes what a kill cut
-off.
-"""
+"""Record: a decided trial goes to the ledger, and from there to MLflow. Idempotent."""
 
 from __future__ import annotations
 
@@ -85,7 +83,6 @@ def resettle(ledger: Ledger, before: History, now: History) -> None:
 
 
 def _tell(ledger: Ledger, now: History, again: Sequence[Trial]) -> None:
-    """One event per new attempt and per changed verdict, whatever number of processes it takes."""
     told = [{**event, "time": 0} for event in ledger.events()]
 
     def once(kind: str, **facts: object) -> None:
@@ -124,18 +121,12 @@ def rewrite(ledger: Ledger) -> History:
 
 
 def program_files(ledger: Ledger) -> tuple[str, ...]:
-    """The files of a trial's program: the baseline's, and those that an edit may add."""
     own = [path.relative_to(ledger.program).as_posix() for path in environments.files(ledger.program)]
     return tuple(dict.fromkeys([*own, *ledger.environment.editable]))
 
 
 def row(environment: Environment, trial: Trial, commit: str, believed: Level | None, here: str) -> str:
-    """A trial as a line of results.tsv: all runs together; steps are the last run's. Unknown values are empty, never
-    0.
-
-    Args:
-        here: The machine whose scores compare with the champion's.
-    """
+    """A trial as a line of results.tsv; unknown values are empty. `here`: the machine whose scores compare."""
     score, peak = trial.score, max((run.peak_memory or 0 for run in trial.runs), default=0)
     steps = f"/{environment.budget_steps}" if environment.budget_steps else ""
     varying = {name: value for name, value in trial.proposal.params.items() if name in environment.space}
@@ -160,8 +151,5 @@ def row(environment: Environment, trial: Trial, commit: str, believed: Level | N
         "description": trial.proposal.rationale,
         "params": json.dumps(varying, sort_keys=True),
     }
-    return "\t".join(_cell(values[column]) for column in COLUMNS) + "\n"
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else " ".join(str(value).split())
+    cells = ("" if values[name] is None else " ".join(str(values[name]).split()) for name in COLUMNS)
+    return "\t".join(cells) + "\n"

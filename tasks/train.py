@@ -82,20 +82,13 @@ def train(
     spare: bool,
     slot: Slot,
 ) -> Run:
-    """One training run of a proposal, in the trial's directory `place`; a finished trial is never run again.
-
-    Args:
-        canceller: Early stopping by comparison with `history`; None for none.
-        spare: Whether to run to the end anyway, and only note when the run would have been cancelled.
-    """
+    """One training run of a proposal in `place`. With `spare` it runs to its end, and an early stop is only noted."""
     if settled := workspace.settled(place, at.part):
         return settled[0]
-    look: Look | None = None
-    if canceller is not None:
-        seen = comparable(history, machine())
-        look = partial(canceller.look, seen, higher_is_better=environment.higher_is_better)
+    seen, higher = comparable(history, machine()), environment.higher_is_better
+    look = None if canceller is None else partial(canceller.look, seen, higher_is_better=higher)
     return run_program(
-        at.marker, environment, isolation, program, place, proposal, seed, look=look, spared=spare, slot=slot
+        at.marker, environment, isolation, program, place, proposal, seed, None, look, spare, slot
     )
 
 
@@ -157,20 +150,14 @@ def run_program(
     spared: bool = False,
     slot: Slot = NOWHERE,
 ) -> Run:
-    """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises.
+    """Train once. Whatever the program does, the result is a Run; only a fault of the machine raises (CannotStart).
 
-    Args:
-        cut: Stop the program early, without telling it beforehand.
-        look: Called at every twentieth of the budget after the first report; its first reason cancels the run.
-        spared: Only note the reason, and let the run go on to its end.
-
-    Raises:
-        CannotStart: no process could be started or sandboxed, or a program that no edit can change blames the machine.
+    `look` is called at every twentieth of the budget; its first reason cancels the run, or is noted if `spared`. `cut`
+    stops the program early, without telling it beforehand.
     """
     started, before = time.time(), clock()
     cut = cut or Cut(environment.startup_seconds, environment.budget_seconds)
-    session = _Session(environment, isolation.level, place, slot, cut, look, spared)
-    digest: str | None = None
+    session, digest = _Session(environment, isolation.level, place, slot, cut, look, spared), None
     try:
         if not isolation.may_run(proposal.edit):
             raise EditFailed(UNSANDBOXED)
@@ -208,8 +195,6 @@ def run_program(
 
 @dataclass
 class _Session:
-    """One started program and its clock."""
-
     environment: Environment
     level: Level
     place: TrialDir
@@ -287,7 +272,6 @@ class _Session:
         return program.describe(status) if status else None
 
     def _passed(self, seconds: float) -> None:
-        """Note how much of the budget has passed."""
         self.seconds, budget = seconds, self.cut.budget_seconds
         self.progress.passed(TWENTIETHS if seconds >= budget else int(seconds * TWENTIETHS / budget))
 
@@ -321,18 +305,14 @@ class _Session:
             program.terminate(grace)
 
     def _stop(self, program: Program) -> str | None:
-        """End it with its budget: SIGTERM, a grace, and the kill that `Program` ends with."""
         grace = self.environment.grace_seconds
         if not program.terminate(grace):
             return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
         self.progress.read()
         status = program.poll(0)
-        # 143 is a shell's status when SIGTERM ended its child.
-        return (
-            None
-            if status in (0, -signal.SIGTERM, 143)
-            else f"failed while stopping: {program.describe(status or 0)}"
-        )
+        if status in (0, -signal.SIGTERM, 143):  # 143 is a shell's status when SIGTERM ended its child
+            return None
+        return f"failed while stopping: {program.describe(status or 0)}"
 
     def _leftovers(self, program: Program) -> str | None:
         if left := program.left_over():
@@ -343,9 +323,7 @@ class _Session:
 
     def _missing_checkpoint(self) -> str | None:
         with os.scandir(self.place.out) as entries:
-            if any(entry.name != "progress.jsonl" for entry in entries):
-                return None
-        return NO_CHECKPOINT
+            return None if any(entry.name != "progress.jsonl" for entry in entries) else NO_CHECKPOINT
 
 
 def _is_beyond_edits(environment: Environment) -> bool:

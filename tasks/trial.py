@@ -24,8 +24,6 @@ Level = Literal["provisional", "confirmed", "certified"]
 
 @dataclass(frozen=True)
 class Usage:
-    """Use of language models."""
-
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -47,8 +45,6 @@ NOTHING_BOUGHT = Usage()
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to try next, and why."""
-
     params: Params
     """A value for every parameter of the environment, fixed ones included."""
     edit: str | None = None
@@ -75,7 +71,6 @@ class Proposal:
     switch: str = ""
     """That the proposer changed its strategy from this trial on, and why; empty if it did not."""
     seconds: float = 0.0
-    """Seconds that it took to propose."""
     inbox: str = ""
     """Name of the inbox proposal that it came from; empty if it came from a proposer."""
 
@@ -130,7 +125,6 @@ class Run:
     isolation: str = ""
     """Isolation level (tasks/sandbox/isolation.py); empty if nothing was started."""
     network: bool = False
-    """Whether it had network access."""
     program: str | None = None
     """Digest of the program's files after the edit, without its configuration."""
     checkpoint: str | None = None
@@ -138,7 +132,6 @@ class Run:
     curve: Curve = ()
     """The objective's metric as reported on the way: a claim, compared with other claims only."""
     due: Due | None = None
-    """The first early stop that was due; None if there was none."""
     machine: str = ""
     """The machine that it ran on (tasks.store.ledger.machine); empty if not recorded."""
 
@@ -173,27 +166,21 @@ class Verdict:
     level: Level | None = None
     """How well a keep is supported; None for other verdicts."""
     evidence: dict[str, float | int | None] = field(default_factory=dict)
-    """The numbers behind the reason."""
     simpler: bool = False
     """Kept for being simpler, not for being better: the threshold does not move."""
 
 
 @dataclass(frozen=True)
 class Was:
-    """An earlier verdict that a rerun changed."""
-
     kind: VerdictKind
     reason: str
     rerun: int
     """Number of the trial that was rerun."""
     attempt: int
-    """The attempt of that rerun."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One proposal, trained, evaluated, decided."""
-
     number: int
     """0 is the baseline."""
     attempt: int

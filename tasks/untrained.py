@@ -1,10 +1,9 @@
 """The no-training control: the score of a candidate champion that gets almost no time to train.
 
 A program may score well without learning: a hand-written controller, finished weights, planning with a simulator, or
-training before the budget begins. Its trial is not kept (tasks/decide.py), unless the environment allows it. A program
-that leaves no checkpoint when stopped so early may be honest and save at its end only; where the environment's own
-program leaves one, an edited program must too. A program that detects the control (by its folder or the early end) and
-then plays badly is *not* caught.
+training before the budget begins. Its trial is not kept (tasks/decide.py), unless the environment allows it. Where the
+environment's own program leaves a checkpoint when stopped so early, an edited program must too. A program that detects
+the control and then plays badly is *not* caught.
 """
 
 from __future__ import annotations
@@ -45,10 +44,13 @@ def untrained(
     """Run the same program, parameters and seed, stop it after a hundredth of the time, and judge its checkpoint."""
     trial = workspace.finished(place)  # it may lack a control: verdicts are sometimes recomputed
     if trial and "untrained" in trial.verdict.evidence:
-        return UntrainedControl(
-            Score(trial.verdict.evidence["untrained"], higher_is_better=environment.higher_is_better)
-        )
-    cut = Cut(_preparations(environment, trained), trained.seconds * SHARE)
+        known = trial.verdict.evidence["untrained"]
+        return UntrainedControl(Score(known, higher_is_better=environment.higher_is_better))
+    # Nothing before `ready` counts as training.
+    startup = environment.startup_seconds
+    if trained.startup is None:
+        startup = min(startup, trained.seconds * STARTUP_SHARE)
+    cut = Cut(startup, trained.seconds * SHARE)
 
     def scored(name: str, proposal: Proposal) -> Score:
         aside = TrialDir(place.path / name)
@@ -65,10 +67,3 @@ def untrained(
     if score.value is None and proposal.edit:
         return UntrainedControl(score, scored("untrained-unedited", replace(proposal, edit=None)))
     return UntrainedControl(score)
-
-
-def _preparations(environment: Environment, trained: Run) -> float:
-    """Seconds before the control's time begins to count: nothing before `ready` counts as training."""
-    if trained.startup is None:
-        return min(environment.startup_seconds, trained.seconds * STARTUP_SHARE)
-    return environment.startup_seconds

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import statistics
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict
 
@@ -49,7 +49,9 @@ def trusted_runs(history: History) -> tuple[tuple[Trial, Run], ...]:
     """Finished runs whose curve is trusted, reruns included, each with the trial whose program it ran."""
     believed = trusted(history)
     return tuple(
-        (trial, run) for trial, run, _ in _finished(history) if trial.number in believed and _said(run)
+        (trial, run)
+        for trial, run, _ in _finished(history)
+        if trial.number in believed and any(value is not None for value in run.curve)
     )
 
 
@@ -63,36 +65,20 @@ def trusted(history: History) -> set[int]:
     for trial, run, score in _finished(history):
         if score.value is not None and run.reported is not None:
             gaps.setdefault(trial.number, []).append(score.value - run.reported)
-    noise = SPREADS * between_runs(history)
-    return {number for number, found in gaps.items() if _are_noise(found, noise)}
-
-
-def _are_noise(gaps: Sequence[float], noise: float) -> bool:
-    allowed = noise / math.sqrt(len(gaps)) + ROUNDING * max(map(abs, gaps))
-    return abs(statistics.fmean(gaps)) <= allowed
-
-
-def _said(run: Run) -> bool:
-    return any(value is not None for value in run.curve)
-
-
-def between_runs(history: History) -> float:
-    """Standard deviation of the judged scores of the baseline's runs; 0 with fewer than two."""
     values = [score.value for score in measured(history, 0) if score.value is not None]
-    return statistics.stdev(values) if len(values) > 1 else 0.0
+    noise = SPREADS * statistics.stdev(values) if len(values) > 1 else 0.0
+
+    def allowed(found: list[float]) -> float:
+        return noise / math.sqrt(len(found)) + ROUNDING * max(map(abs, found))
+
+    return {number for number, found in gaps.items() if abs(statistics.fmean(found)) <= allowed(found)}
 
 
 def _finished(history: History) -> Iterator[tuple[Trial, Run, Score]]:
-    """Every finished run, with its trial and its own score."""
     by_number = {trial.number: trial for trial in history}
     for trial in history:
         each = trial.score.each
-        if len(each) == len(trial.runs):
-            yield from ((trial, run, s) for run, s in zip(trial.runs, each, strict=True) if _ended(run))
-        for rerun in trial.reruns:
-            if rerun.of in by_number and _ended(rerun.run):
-                yield by_number[rerun.of], rerun.run, rerun.score
-
-
-def _ended(run: Run) -> bool:
-    return run.status == "finished"
+        own = zip(trial.runs, each, strict=True) if len(each) == len(trial.runs) else ()
+        every = [(trial, run, score) for run, score in own]
+        every += [(by_number[r.of], r.run, r.score) for r in trial.reruns if r.of in by_number]
+        yield from (one for one in every if one[1].status == "finished")

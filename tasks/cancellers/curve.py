@@ -45,9 +45,7 @@ class ByCurve(Canceller):
 
 
 def progress(history: History, at: int, sign: int) -> Estimate | None:
-    """Estimate of the champion's progress at a twentieth of the budget; None if its reports do not agree with its
-    score.
-    """
+    """Estimate of the champion's progress at a twentieth of the budget; None if its reports belie its score."""
     first, champion, believed = reference(history), best(history), trusted(history)
     if first is None or champion is None or champion.number not in believed:
         return None

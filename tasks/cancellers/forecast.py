@@ -53,7 +53,6 @@ class Forecast(Canceller):
         return before and self._reason(rivals, curve, sign)
 
     def _reason(self, rivals: tuple[Run, ...], curve: Curve, sign: int) -> str | None:
-        """The forecast from this part of a curve, if it is below the champion's end."""
         if (seen := forecast(curve, sign)) is None:
             return None
         ends = [sign * run.reported for run in rivals if run.reported is not None]
@@ -85,11 +84,7 @@ def champions(history: History) -> tuple[Run, ...]:
 
 
 def forecast(curve: Sequence[float | None], sign: int = 1) -> Ending | None:
-    """The end of a curve, by the mixture of laws; None with fewer than LEAST_POINTS values.
-
-    Args:
-        sign: -1 if less is better.
-    """
+    """The end of a curve, by the mixture of laws; None with too few values. `sign`: -1 if less is better."""
     points = [(place / TWENTIETHS, sign * v) for place, v in enumerate(curve, 1) if v is not None]
     if len(points) < LEAST_POINTS:
         return None

@@ -1,19 +1,18 @@
 """Stop a run that one of Optuna's pruners would prune.
 
-The study is rebuilt from the history at each check: trusted curves of finished runs are its complete trials, those of
-stopped runs its pruned ones. A step is a twentieth of the budget. See Akiba et al. (2019) for the pruners, Jamieson
-and Talwalkar (2016) for successive halving, Li et al. (2018) for Hyperband.
+The study is rebuilt from the history at each check, from the trusted curves of finished runs. Stopped runs are left
+out: whether their reports were true is unknown. A step is a twentieth of the budget. See Akiba et al. (2019) for the
+pruners, Jamieson and Talwalkar (2016) for successive halving, Li et al. (2018) for Hyperband.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from tasks.cancellers import Canceller, trusted_runs
-from tasks.trial import TWENTIETHS, Curve, History, Run
+from tasks.trial import TWENTIETHS, Curve, History
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -60,9 +59,9 @@ class Pruner(Canceller):
             pruner=self._pruner(),
             direction="maximize" if higher_is_better else "minimize",
         )
-        earlier = tuple(_past(history))
+        earlier = [run for _, run in trusted_runs(history)]
         for run in earlier:
-            self._replay(study, run)
+            study.tell(self._report(study, run.curve)[0], run.reported)
         _, pruned = self._report(study, curve)
         if not pruned:
             return None
@@ -83,16 +82,6 @@ class Pruner(Canceller):
             return pruners.SuccessiveHalvingPruner(self.warmup, self.reduction)
         return pruners.HyperbandPruner(self.warmup, TWENTIETHS, self.reduction)
 
-    def _replay(self, study: Study, run: Run) -> None:
-        """Add an earlier run."""
-        from optuna.trial import TrialState
-
-        trial, _ = self._report(study, run.curve)
-        if run.status == "finished":
-            study.tell(trial, run.reported)
-        else:
-            study.tell(trial, state=TrialState.PRUNED)
-
     def _report(self, study: Study, curve: Curve) -> tuple[OptunaTrial, bool]:
         """Start a trial with this curve; returns it, and whether it would be pruned now."""
         trial, pruned = study.ask(), False
@@ -103,13 +92,3 @@ class Pruner(Canceller):
                 if step == len(curve) or self.kind in LADDERS:
                     pruned = trial.should_prune()
         return trial, pruned
-
-
-def _past(history: History) -> Iterator[Run]:
-    """Earlier runs with trusted curves, in the order of the decisions.
-
-    Stopped runs are left out: whether their reports were true is unknown.
-    """
-    trusted = {id(run) for _, run in trusted_runs(history)}
-    for trial in history:
-        yield from (run for run in (*trial.runs, *(r.run for r in trial.reruns)) if id(run) in trusted)

@@ -27,8 +27,6 @@ class Removed:
 
 @dataclass(frozen=True)
 class Ablation:
-    """Results of an ablation."""
-
     champion: int
     mean: float
     """Mean of the champion's fresh runs, in goodness."""
@@ -43,16 +41,13 @@ class Ablation:
         return None if one.score.value is None else self.mean - one.score.goodness
 
     def words(self, one: Removed) -> str:
-        """One sentence on the run without a change."""
         loss = self.loss(one)
         if loss is None:
             return f"without {one.change}: crashed"
         error = self.sd * math.sqrt(1 + 1 / self.runs)
         seen = "better without it" if loss < 0 else "it carries"
-        clear = abs(loss) > CLEAR * error
-        return f"without {one.change}: {abs(loss):.4g} {'worse' if loss > 0 else 'better'}" + (
-            f", {seen}" if clear else f", no more than noise (se {error:.2g})"
-        )
+        told = seen if abs(loss) > CLEAR * error else f"no more than noise (se {error:.2g})"
+        return f"without {one.change}: {abs(loss):.4g} {'worse' if loss > 0 else 'better'}, {told}"
 
 
 def parts(champion: Trial, baseline: Trial) -> tuple[tuple[str, Proposal], ...]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from environments.metric_guards import Guard
@@ -29,17 +30,13 @@ Arm = Literal["champion", "baseline"]
 RUNS = ((40, 5), (16, 4), (0, 3))
 """(trials, runs): from this many trials on, a certificate has this many runs per arm."""
 PROMISING = 0.2
-"""A champion with a smaller expected gain, in standard deviations between runs, is not certified: it would hardly
-pass.
-"""
+"""A smaller expected gain, in standard deviations between runs, is not tested: it would hardly pass."""
 FEWEST = 2
 """Runs per arm needed for a variance."""
 
 
 @dataclass(frozen=True)
 class Fresh:
-    """One fresh run of a certificate."""
-
     arm: Arm
     run: Run
     score: Score
@@ -47,8 +44,6 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Guarded:
-    """The result for a guarded metric."""
-
     metric: str
     margin: float
     """Allowed loss, in the metric's unit."""
@@ -64,28 +59,22 @@ class Guarded:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The result of fresh runs of a champion and its baseline."""
-
     look: int
     """Number of the analysis, from 1."""
     alpha: float
     """One-sided level of this analysis."""
     champion: int
-    """Number of its trial."""
     environment: str
     """The environment of the runs: the campaign's own, or another."""
     runs: tuple[Fresh, ...]
     """In the order in which they ran."""
     passed: bool
     reason: str
-    """One sentence."""
     comparison: Comparison | None = None
     """Champion against baseline, in goodness; None if there is nothing to compare."""
     guards: tuple[Guarded, ...] = ()
     elsewhere: bool = False
-    """Whether the environment is not the campaign's own. Such a certificate shows transfer and does not decide what
-    ships.
-    """
+    """Whether the environment is another: such a certificate shows transfer, and does not decide what ships."""
     looked_before: int | None = None
     """Earlier uses of the same report questions, across campaigns; None for units that are drawn anew."""
 
@@ -97,14 +86,10 @@ class Certificate:
     def expected_score(self, baseline: Sequence[float]) -> float | None:
         """Expected score of what ships, in the metric's unit; None if no fresh run has a score.
 
-        Args:
-            baseline: Scores of the baseline's first runs. If the baseline ships, they count like its fresh runs.
+        If the baseline ships, the scores of its first runs, `baseline`, count like its fresh runs.
         """
         if not self.passed:
-            values = [
-                *baseline,
-                *(score.value for score in self.scores("baseline") if score.value is not None),
-            ]
+            values = [*baseline, *(s.value for s in self.scores("baseline") if s.value is not None)]
             return sum(values) / len(values) if values else None
         mean = self.mean("champion")
         assert mean is not None and self.comparison is not None and self.expected is not None, "it passed"
@@ -178,58 +163,33 @@ def conclude(
 ) -> Certificate:
     """Evaluate the runs of a certificate.
 
-    Args:
-        sd: The campaign's pooled standard deviation between runs; the variance of each arm is at least half of its
-            square.
-        noise: The same for guarded metrics, by name, where known.
+    Each arm varies by at least half of the square of the pooled `sd`; `noise`: the same of guarded metrics.
     """
     arms = {arm: [fresh.score for fresh in runs if fresh.arm == arm] for arm in ("champion", "baseline")}
 
-    def made(passed: bool, reason: str, comparison: Comparison | None = None, *held: Guarded) -> Certificate:
-        return Certificate(
-            look,
-            alpha,
-            champion,
-            environment,
-            tuple(runs),
-            passed,
-            reason,
-            comparison,
-            tuple(held),
-            elsewhere,
-        )
-
+    made = partial(Certificate, look, alpha, champion, environment, tuple(runs), elsewhere=elsewhere)
     missing = [score for score in arms["champion"] if score.value is None]
     if missing:
         first = (missing[0].error or "no score").splitlines()[0]
-        return made(
-            False, f"{len(missing)} of {len(arms['champion'])} fresh runs of the champion crashed: {first}"
-        )
+        crashed = f"{len(missing)} of {len(arms['champion'])} fresh runs of the champion crashed: {first}"
+        return made(False, crashed)
     scored = [score for score in arms["baseline"] if score.value is not None]
     if len(scored) < FEWEST or len(arms["champion"]) < FEWEST:
         left = f"{len(scored)} of {len(arms['baseline'])} fresh runs of the baseline have a score"
         return made(False, f"{left}: there is nothing to compare with")
-    found = welch(
-        [score.goodness for score in arms["champion"]],
-        [score.goodness for score in scored],
-        floor=sd**2 / 2,
+    now, before = ([score.goodness for score in scores] for scores in (arms["champion"], scored))
+    found, sds = welch(now, before, floor=sd**2 / 2), noise or {}
+    held = tuple(
+        _guarded(name, g, arms["champion"], scored, sds.get(name, 0.0)) for name, g in guards.items()
     )
-    held = [
-        _guarded(name, guard, arms["champion"], scored, (noise or {}).get(name, 0.0))
-        for name, guard in guards.items()
-    ]
-    fallen = [one for one in held if not one.holds]
-    if not (alpha > 0 and found.p <= alpha):
-        return made(False, _too_little(found, alpha), found, *held)
-    if fallen:
-        return made(False, _fell(fallen[0]), found, *held)
-    return made(True, f"p = {found.p:.2g} at {alpha:.3g}", found, *held)
-
-
-def _too_little(found: Comparison, alpha: float) -> str:
+    if alpha > 0 and found.p <= alpha:
+        fallen = next((one for one in held if not one.holds), None)
+        reason = _fell(fallen) if fallen else f"p = {found.p:.2g} at {alpha:.3g}"
+        return made(fallen is None, reason, found, held)
     if found.gain <= 0:
-        return "on fresh runs it is no better than the baseline"
-    return f"on fresh runs the gain could be luck: p = {found.p:.2g}, needed {alpha:.3g} or less"
+        return made(False, "on fresh runs it is no better than the baseline", found, held)
+    luck = f"on fresh runs the gain could be luck: p = {found.p:.2g}, needed {alpha:.3g} or less"
+    return made(False, luck, found, held)
 
 
 def _fell(one: Guarded) -> str:

@@ -50,12 +50,8 @@ class Observation(NamedTuple):
 
 @dataclass(frozen=True)
 class EffectEstimate:
-    """The estimated effect of one trial."""
-
     effect: float
-    """Expected effect on top of the champion."""
     gains: float
-    """Probability of a gain."""
     promise: float
     """Expected value of the gain part alone: what it adds if it is kept only when it is a gain."""
 
@@ -113,7 +109,6 @@ class Estimate:
         return float((1 - fraction) * rate.max())
 
     def after(self, seen: Observation) -> Estimate:
-        """The estimate after one more result."""
         look = (_Again if seen.kind == "same" else _Look)(self, seen.value, seen.runs)
         mean, variance = look.followed() if seen.kind == "kept" else look.remaining()
         return Estimate(self.noise, self.unit, mean, variance, look.after(self.weight))
@@ -122,10 +117,7 @@ class Estimate:
 def first(values: tuple[float, ...], noise: float | None = None) -> Estimate:
     """The estimate from the baseline's first runs (at least one, in goodness).
 
-    Args:
-        noise: Standard deviation between runs known from elsewhere; None: that of these runs, or of a single run a
-            guess
-            that later trials correct.
+    Without `noise`, an sd between runs known from elsewhere, a single run's is a guess that later trials correct.
     """
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1))

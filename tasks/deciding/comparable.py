@@ -20,10 +20,7 @@ STRAYS = 3
 
 
 def comparable(history: History, machine: str) -> History:
-    """The history as far as it compares with runs of `machine`.
-
-    The baseline is always part of it, without a score if it has none there.
-    """
+    """The history as far as it compares with runs of `machine`; the baseline stays, if need be without a score."""
     return _seen(history, machine, ())[0]
 
 
@@ -36,14 +33,11 @@ def compared(history: History, tried: JudgedTrial) -> tuple[History, JudgedTrial
 
 
 def unmeasured(history: History, tried: JudgedTrial) -> int | None:
-    """The trial that must be rerun on the machine of `tried` first; None if there is none.
-
-    A trial whose rerun fails there is not rerun again.
-    """
+    """The trial that must be rerun on the machine of `tried` first; None also if its rerun failed there."""
     machine = tried.runs[-1].machine
     first = next((trial for trial in history if trial.score.value is not None), None)
     for trial in (first, best(history)):
-        if trial is None or _ran_on(trial, machine):
+        if trial is None or not is_elsewhere(trial, machine):
             continue
         again = [rerun for rerun in _again(history, tried.reruns, machine) if rerun.of == trial.number]
         if len(again) < _needed(trial) and all(rerun.score.value is not None for rerun in again):
@@ -58,7 +52,7 @@ def strays(tried: JudgedTrial) -> int:
 
 def is_elsewhere(trial: Trial, machine: str) -> bool:
     """Whether a trial's own score does not compare with those of a machine."""
-    return not _ran_on(trial, machine)
+    return bool(trial.runs) and not any(is_from(run.machine, machine) for run in trial.runs)
 
 
 def _seen(history: History, machine: str, fresh: tuple[Rerun, ...]) -> tuple[History, tuple[Rerun, ...]]:
@@ -74,7 +68,7 @@ def _seen(history: History, machine: str, fresh: tuple[Rerun, ...]) -> tuple[His
     moved = {
         trial.number: [rerun for rerun in again if rerun.of == trial.number][: _needed(trial)]
         for trial in history
-        if not _ran_on(trial, machine)
+        if is_elsewhere(trial, machine)
     }
     taken = {id(rerun) for some in moved.values() for rerun in some}
 
@@ -95,10 +89,10 @@ def _measured_again(trial: Trial, again: list[Rerun], left: tuple[Rerun, ...]) -
     known = [rerun for rerun in again if rerun.score.value is not None]
     if known:
         score = Score.over([rerun.score for rerun in known])
+        runs = tuple(rerun.run for rerun in known)
         # The trial that it is simpler than may be missing there: so it sets the threshold itself.
-        verdict = replace(trial.verdict, simpler=False)
         return replace(
-            trial, runs=tuple(rerun.run for rerun in known), score=score, verdict=verdict, reruns=left
+            trial, runs=runs, score=score, verdict=replace(trial.verdict, simpler=False), reruns=left
         )
     if trial.number:
         return None
@@ -107,13 +101,11 @@ def _measured_again(trial: Trial, again: list[Rerun], left: tuple[Rerun, ...]) -
 
 
 def _part(trial: Trial, machine: str, left: tuple[Rerun, ...]) -> Trial:
-    """The part of a trial that was measured on a machine."""
     runs, score = _own(trial.runs, trial.score, machine)
     return replace(trial, runs=runs, score=score, reruns=left)
 
 
 def _own(runs: tuple[Run, ...], score: Score, machine: str) -> tuple[tuple[Run, ...], Score]:
-    """The runs on a machine, and their score."""
     here = [is_from(run.machine, machine) for run in runs]
     if all(here) or not any(here) or len(score.each) != len(runs):
         return runs, score
@@ -121,12 +113,7 @@ def _own(runs: tuple[Run, ...], score: Score, machine: str) -> tuple[tuple[Run, 
     return tuple(run for run, known in zip(runs, here, strict=True) if known), Score.over(each)
 
 
-def _ran_on(trial: Trial, machine: str) -> bool:
-    return not trial.runs or any(is_from(run.machine, machine) for run in trial.runs)
-
-
 def _again(history: History, fresh: Iterable[Rerun], machine: str) -> list[Rerun]:
-    """Every rerun on a machine, in the order of the decisions."""
     every = (*(rerun for trial in history for rerun in trial.reruns), *fresh)
     return [rerun for rerun in every if is_from(rerun.run.machine, machine)]
 

@@ -7,19 +7,19 @@ questions select for them. So every use is recorded, and each certificate states
 from __future__ import annotations
 
 import json
-import os
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
+from tasks.system.files import append_line
+
 
 @dataclass(frozen=True)
 class HoldoutUse:
-    """One use, by a certificate."""
-
     campaign: str
     """The campaign's id."""
     look: int
@@ -32,7 +32,6 @@ LOOK = TypeAdapter(HoldoutUse)
 
 
 def path_of(prepared: Path) -> Path:
-    """The record of a prepared folder."""
     return prepared.with_name(f"{prepared.name}.looks.jsonl")
 
 
@@ -41,28 +40,17 @@ def looks(prepared: Path) -> tuple[HoldoutUse, ...]:
     path = path_of(prepared)
     found: list[HoldoutUse] = []
     for line in path.read_bytes().splitlines() if path.is_file() else ():
-        try:
+        with suppress(ValidationError):
             found.append(LOOK.validate_json(line))
-        except ValidationError:
-            continue
     return tuple(found)
 
 
 def note(prepared: Path, campaign: str, look: int) -> int:
-    """Record a use, unless it is recorded.
-
-    Returns:
-        Number of earlier uses.
-    """
+    """Record a use, unless it is recorded; returns the number of earlier uses."""
     path = path_of(prepared)
     with FileLock(path.with_name(f"{prepared.name}.lock")):
         known = [(one.campaign, one.look) for one in looks(prepared)]
         if (campaign, look) in known:
             return known.index((campaign, look))
-        line = json.dumps(asdict(HoldoutUse(campaign, look, round(time.time(), 3)))) + "\n"
-        with path.open("ab+") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(end - 1, 0))
-            torn = file.read(1) not in (b"", b"\n")  # a full disk or a kill cut the last line short
-            file.write((b"\n" if torn else b"") + line.encode())
+        append_line(path, json.dumps(asdict(HoldoutUse(campaign, look, round(time.time(), 3)))))
     return len(known)

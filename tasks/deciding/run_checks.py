@@ -1,9 +1,7 @@
-"""Plausibility checks of a finished training run, before it is judged. A run that fails one is a crash with the
-reason.
+"""Plausibility checks of a finished training run, before it is judged. A run that fails one is a crash with the reason.
 
-A program that trains nothing, submits an older checkpoint or another trial's, or ignores its seed gets no score. The
-checks catch mistakes and simple shortcuts. Reports are the program's own claims; careful cheating is caught by the
-judge and by fresh runs.
+The checks catch mistakes and simple shortcuts: training nothing, another trial's checkpoint, an ignored seed. Reports
+are the program's own claims; careful cheating is caught by the judge and by fresh runs.
 """
 
 from __future__ import annotations
@@ -11,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from environments import Environment, safe_open
 from tasks.sandbox import outputs
-from tasks.trial import History, Params, Proposal, Run
+from tasks.trial import History, Proposal, Run
 
 PROGRESS_BYTES = 4 * 2**20
 """Bytes read of a run's reports."""
@@ -36,8 +34,6 @@ Metrics = Mapping[str, float]
 
 @dataclass(frozen=True)
 class OutputTimes:
-    """Times of a run's output, for `of_one`."""
-
     newest: float
     """Last write of its checkpoint, in Unix seconds; 0 without one."""
     elapsed: float | None = None
@@ -46,10 +42,7 @@ class OutputTimes:
 
 @dataclass(frozen=True)
 class Earlier:
-    """An earlier run to compare with."""
-
     name: str
-    """Its name in reasons."""
     proposal: Proposal
     run: Run
 
@@ -64,9 +57,7 @@ def believed(
 ) -> Run:
     """The run, or the same run as a crash with the reason if it is implausible.
 
-    Args:
-        folder: The campaign's directory, which every `Run.dir` is relative to.
-        siblings: Other runs of the same proposal that are not in the history yet.
+    `folder` is the campaign's; `siblings` are other runs of the same proposal that are not in the history yet.
     """
     if run.status != "finished":
         return run
@@ -74,11 +65,8 @@ def believed(
     left = OutputTimes(outputs.newest(place / "out"), _elapsed(_reports(place)))
     proposals = {trial.number: trial.proposal for trial in history}
     earlier = [Earlier(f"trial {t.number}", t.proposal, other) for t in history for other in t.runs]
-    earlier += [
-        Earlier(f"a rerun of trial {rerun.of}", proposals[rerun.of], rerun.run)
-        for t in history
-        for rerun in t.reruns
-    ]
+    again = [rerun for t in history for rerun in t.reruns]
+    earlier += [Earlier(f"a rerun of trial {one.of}", proposals[one.of], one.run) for one in again]
     earlier += [Earlier("another run of it", proposal, sibling) for sibling in siblings]
     reason = of_one(environment, run, left) or against_others(environment, run, proposal, earlier, folder)
     return replace(run, status="crash", error=reason) if reason else run
@@ -86,12 +74,8 @@ def believed(
 
 def of_one(environment: Environment, run: Run, left: OutputTimes) -> str | None:
     """Why a run is implausible by itself; None if it is not."""
-    return (
-        _too_short(environment, run)
-        or _too_old(run, left)
-        or _too_many(environment, run)
-        or _too_long(run, left)
-    )
+    late = _too_old(run, left) or _too_many(environment, run) or _too_long(run, left)
+    return _too_short(environment, run) or late
 
 
 def against_others(
@@ -104,9 +88,9 @@ def against_others(
         if reason := _same_checkpoint(run, proposal, other):
             return reason
     for other in earlier:
-        if _only_seed_differs(run, proposal, other) and _coincide(
-            environment.metric, folder / run.dir, folder / other.run.dir
-        ):
+        known = run.program is not None and other.run.program is not None
+        alike = known and _differences(run, proposal, other) == ["seed"]
+        if alike and _coincide(environment.metric, folder / run.dir, folder / other.run.dir):
             return _ignores_its_seed(f"it reported the same progress as {other.name}, number for number")
     return None
 
@@ -126,29 +110,29 @@ def _too_short(environment: Environment, run: Run) -> str | None:
 def _too_old(run: Run, left: OutputTimes) -> str | None:
     if not left.newest:
         return "left no checkpoint in out/"
-    before = run.started - left.newest
-    if before <= EARLIER_SECONDS:
-        return None
-    return f"left no checkpoint of its own: the newest file in out/ is {before:.0f} s older than the run: save anew"
+    if (before := run.started - left.newest) > EARLIER_SECONDS:
+        return f"left no checkpoint of its own: the newest file in out/ is {before:.0f} s older than the run: save anew"
+    return None
 
 
 def _too_many(environment: Environment, run: Run) -> str | None:
     steps, budget = run.steps or 0, environment.budget_steps
+    count = f"{steps:,}" if steps < 1e15 else f"{min(steps, int(LARGEST)):.3g}"
     if budget and steps > budget * OVERSHOOT + ROLLOUT:
-        return f"reported {_count(steps)} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
+        return (
+            f"reported {count} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
+        )
     rate = environment.limits.steps_per_second
     if steps > rate * max(run.seconds, 1.0):
         return (
-            f"reported {_count(steps)} steps in {run.seconds:g} s, more than {rate:g} a second: count single steps, "
+            f"reported {count} steps in {run.seconds:g} s, more than {rate:g} a second: count single steps, "
             "or raise steps_per_second in [limits]"
         )
     return None
 
 
 def _too_long(run: Run, left: OutputTimes) -> str | None:
-    if not run.wall_seconds or left.elapsed is None:
-        return None
-    if left.elapsed <= run.wall_seconds * 1.1 + LATE_SECONDS:
+    if not run.wall_seconds or left.elapsed is None or left.elapsed <= run.wall_seconds * 1.1 + LATE_SECONDS:
         return None
     return (
         f"reported {left.elapsed:.6g} s elapsed in a run of {run.wall_seconds:g} s: "
@@ -156,17 +140,12 @@ def _too_long(run: Run, left: OutputTimes) -> str | None:
     )
 
 
-def _count(steps: int) -> str:
-    return f"{steps:,}" if steps < 1e15 else f"{min(steps, int(LARGEST)):.3g}"
-
-
 def _same_checkpoint(run: Run, proposal: Proposal, other: Earlier) -> str | None:
     if run.checkpoint is None or run.checkpoint != other.run.checkpoint:
         return None
-    differs = _differences(run, proposal, other)
-    same = f"its checkpoint is that of {other.name}, byte for byte"
-    if not differs:
+    if not (differs := _differences(run, proposal, other)):
         return None
+    same = f"its checkpoint is that of {other.name}, byte for byte"
     if differs == ["seed"]:
         return _ignores_its_seed(same)
     return f"{same}, though they differ in {', '.join(differs)}: save what this very run has trained"
@@ -182,18 +161,10 @@ def _ignores_its_seed(how: str) -> str:
 def _differences(run: Run, proposal: Proposal, other: Earlier) -> list[str]:
     """How two runs differ, in words. An unknown program digest counts as equal."""
     program = None not in (run.program, other.run.program) and run.program != other.run.program
-    names = _changed(proposal.params, other.proposal.params)
+    mine, theirs = proposal.params, other.proposal.params
+    names = [name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name)]
     shown = [*names[:5], f"{len(names) - 5} more"] if len(names) > 5 else names
     return ["program"] * program + shown + ["seed"] * (run.seed != other.run.seed)
-
-
-def _changed(one: Params, other: Params) -> list[str]:
-    return [name for name in sorted({*one, *other}) if one.get(name) != other.get(name)]
-
-
-def _only_seed_differs(run: Run, proposal: Proposal, other: Earlier) -> bool:
-    known = run.program is not None and other.run.program is not None
-    return known and _differences(run, proposal, other) == ["seed"]
 
 
 def _coincide(metric: str, one: Path, other: Path) -> bool:
@@ -223,22 +194,14 @@ def _reports(place: Path) -> Iterator[dict[str, object]]:
             return
         raise
     for line in data.splitlines():
-        if (report := _report(line)) is not None:
-            yield report
-
-
-def _report(line: bytes) -> dict[str, object] | None:
-    try:
-        report: object = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return report if isinstance(report, dict) else None
+        with suppress(ValueError, RecursionError):
+            if isinstance(report := json.loads(line), dict):
+                yield report
 
 
 def _elapsed(reports: Iterable[Mapping[str, object]]) -> float | None:
-    return max(
-        (value for report in reports if (value := _number(report.get("elapsed"))) is not None), default=None
-    )
+    values = (_number(report.get("elapsed")) for report in reports)
+    return max((value for value in values if value is not None), default=None)
 
 
 def _metrics(reports: Iterable[Mapping[str, object]]) -> dict[int, Metrics]:

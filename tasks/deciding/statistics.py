@@ -24,9 +24,7 @@ class Noise:
     """Noise between training runs of the same program and parameters."""
 
     sd: float
-    """Standard deviation, in the metric's unit."""
     df: int
-    """Its degrees of freedom."""
 
 
 def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
@@ -55,11 +53,7 @@ class Comparison:
 
 
 def welch(arm: Sequence[float], against: Sequence[float], floor: float = 0.0) -> Comparison:
-    """Welch's t-test of one arm's runs against another's (each at least two values).
-
-    Args:
-        floor: Least variance of either arm: few runs may lie together by luck.
-    """
+    """Welch's t-test of one arm's runs against another's (at least two each); `floor`: least variance of either."""
     gain = statistics.fmean(arm) - statistics.fmean(against)
     parts = [max(statistics.variance(runs), floor) / len(runs) for runs in (arm, against)]
     error = math.sqrt(sum(parts))
@@ -80,7 +74,6 @@ def _freedom(parts: Sequence[float], *arms: Sequence[float]) -> float:
 
 
 def error_of(comparison: Comparison) -> float:
-    """Standard error of the gain."""
     if comparison.df is None:
         return 0.0
     return (comparison.high - comparison.gain) / quantile((1 + CONFIDENCE) / 2, comparison.df)
@@ -89,8 +82,7 @@ def error_of(comparison: Comparison) -> float:
 def corrected(comparison: Comparison, alpha: float) -> float:
     """A gain that passed a test at `alpha`, corrected for the selection; at least 0.
 
-    Estimates that pass are biased upwards. This is the true gain for which the observed one is the median of those
-    that pass, in the normal approximation. A clear gain is hardly changed.
+    It is the true gain for which the observed one is the median of those that pass, in the normal approximation.
     """
     error = error_of(comparison)
     if not error or comparison.df is None:

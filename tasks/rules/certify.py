@@ -1,9 +1,7 @@
-"""Search liberally, certify strictly: keep every trial that is expected to be better, and prove the result at the
-end.
+"""Search liberally, certify strictly: keep every trial that is expected to be better, and prove the result at the end.
 
 A score is compared with the champion's estimated mean (tasks/deciding/champion_estimate.py), not with its own score,
-which was kept for being high. One run is enough: a wrong keep costs little, since the estimate corrects itself and
-the certificate decides what ships.
+which was kept for being high. A wrong keep costs little: the estimate corrects itself, and the certificate decides.
 """
 
 from __future__ import annotations

@@ -29,8 +29,6 @@ Mode = Literal["none", "code", "all"]
 
 @dataclass(frozen=True)
 class ApprovalRequest:
-    """A proposal waits for approval."""
-
     since: float
     """Unix time, in seconds."""
     until: float
@@ -41,8 +39,6 @@ class ApprovalRequest:
 
 @dataclass(frozen=True)
 class ApprovalAnswer:
-    """The answer to a request."""
-
     approved: bool
     by: Literal["terminal", "prefect", "time"]
     """Where the answer came from; `time`: nobody answered in time."""
@@ -81,7 +77,7 @@ ASKED, ANSWER = TypeAdapter(ApprovalRequest), TypeAdapter(ApprovalAnswer)
 
 
 def ask(place: TrialDir, asked: ApprovalRequest) -> None:
-    write_atomic(_asked(place), ASKED.dump_json(asked, indent=2).decode() + "\n")
+    write_atomic(place.path / "approval.json", ASKED.dump_json(asked, indent=2).decode() + "\n")
 
 
 def answer(place: TrialDir, said: ApprovalAnswer) -> bool:
@@ -99,11 +95,7 @@ def answer(place: TrialDir, said: ApprovalAnswer) -> bool:
 
 
 def parked(trials: Path) -> Iterator[Parked]:
-    """Every proposal that needed approval, by number.
-
-    Args:
-        trials: The campaign's folder of trials.
-    """
+    """Every proposal that needed approval, by number; `trials` is the campaign's folder of trials."""
     for path in sorted(trials.glob("*/approval.json")):
         place = TrialDir(path.parent)
         said = path.with_name("answer.json")
@@ -116,7 +108,6 @@ def parked(trials: Path) -> Iterator[Parked]:
 
 
 def close(place: TrialDir) -> None:
-    """Record that the campaign knows the answer."""
     (place.path / "answered").touch()
 
 
@@ -127,10 +118,5 @@ def is_closed(place: TrialDir) -> bool:
 def is_held(place: TrialDir) -> bool:
     """Whether a proposal waits for approval or was rejected, and so does not run."""
     said = place.path / "answer.json"
-    return _asked(place).is_file() and not (
-        said.is_file() and ANSWER.validate_json(said.read_bytes()).approved
-    )
-
-
-def _asked(place: TrialDir) -> Path:
-    return place.path / "approval.json"
+    waits = not said.is_file() or not ANSWER.validate_json(said.read_bytes()).approved
+    return waits and (place.path / "approval.json").is_file()

@@ -30,14 +30,12 @@ def current(campaign: Path) -> dict[int, int]:
 
 
 def pending(campaign: Path) -> dict[int, int]:
-    """The current attempts that are pending."""
     every = current(campaign).items()
     places = {which: TrialDir(campaign / "trials" / directory(*which)) for which in every}
     return dict(which for which, place in places.items() if not place.trial.is_file())
 
 
 def begin(campaign: Path, number: int, attempt: int) -> None:
-    """Make an attempt the current one."""
     changed = current(campaign) | {number: attempt}
     write_atomic(campaign / FILE, ATTEMPTS.dump_json(dict(sorted(changed.items()))).decode() + "\n")
 

@@ -38,17 +38,13 @@ ARMS = (3, 4, 5)
 EARLIEST, LATEST = 0.2, 0.9
 """Shares of the budget between which early stopping is considered."""
 NOISIER = 2.0
-"""How much noisier progress may be than at its end for early stopping: then a gain still shows at least half as
-clearly.
-"""
+"""How much noisier progress may be than at its end for early stopping; then gains still show."""
 MOST_REPLICATES = 4
 """Beyond this, another run of one trial is worth less than another trial."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One run of the baseline, judged on its own units."""
-
     run: Run
     """Its directory is relative to the environment's calibrations."""
     score: Score
@@ -56,8 +52,6 @@ class Measured:
 
 @dataclass(frozen=True)
 class Calibration:
-    """All runs of one baseline on one machine."""
-
     environment: str
     digest: str
     """Digest of everything that changes a score (`digest`)."""
@@ -80,12 +74,7 @@ CALIBRATION = TypeAdapter(Calibration)
 
 
 def digest(path: Path, environment: Environment) -> str:
-    """The digest for which a calibration is valid: frozen files, judge, settings and prepared files.
-
-    Args:
-        path: A directory with a frozen environment (tasks/store/ledger.py: freeze), such as a campaign's.
-        environment: The frozen environment.
-    """
+    """The digest for which a calibration is valid; `path` holds a frozen environment (tasks/store/ledger.py)."""
     left_out = {"folder", "judge", "prepared", *(() if environment.prepare else ("prepare",))}
     parts: dict[str, object] = {
         "settings": environment.model_dump(mode="json", exclude=left_out),
@@ -104,9 +93,7 @@ def find(home: Path, digest: str, machine: str) -> Calibration | None:
 
 
 def path_of(home: Path, calibration: Calibration) -> Path:
-    """Its file."""
-    name = f"{calibration.digest}-{calibration.machine}.json"
-    return home / FOLDER / calibration.environment / name
+    return home / FOLDER / calibration.environment / f"{calibration.digest}-{calibration.machine}.json"
 
 
 def add(home: Path, new: Calibration) -> Calibration:
@@ -131,8 +118,6 @@ def reruns(calibration: Calibration) -> tuple[Rerun, ...]:
 
 @dataclass(frozen=True)
 class Needed:
-    """Runs needed to show a gain."""
-
     gain: float
     """In the metric's unit."""
     sds: float | None
@@ -143,8 +128,6 @@ class Needed:
 
 @dataclass(frozen=True)
 class Detects:
-    """What a certificate can show."""
-
     runs: int
     """Per arm."""
     gain: float
@@ -197,13 +180,9 @@ class Findings:
 
 
 def findings(runs: Sequence[Measured], gain: float | None = None) -> Findings:
-    """Evaluate runs of one program (at least FEWEST, each with a score).
+    """Evaluate runs of one program (at least FEWEST, each with a score, or ValueError).
 
-    Args:
-        gain: The least gain of interest, above 0, in the metric's unit.
-
-    Raises:
-        ValueError: too few runs, or one without a score.
+    `gain` is the least gain of interest, above 0, in the metric's unit.
     """
     values = [one.score.value for one in runs if one.score.value is not None]
     if len(values) < max(FEWEST, len(runs)):
@@ -214,6 +193,7 @@ def findings(runs: Sequence[Measured], gain: float | None = None) -> Findings:
     errors = [one.score.se for one in runs if one.score.se is not None]
     unit_se = math.hypot(*errors) / math.sqrt(len(errors)) if len(errors) == len(runs) else None
     seen = foresight([(one.run, value) for one, value in zip(runs, values, strict=True)])
+    usable = [one for one in seen if EARLIEST <= one.fraction <= LATEST]
     return Findings(
         runs=len(values),
         mean=statistics.fmean(values),
@@ -223,17 +203,15 @@ def findings(runs: Sequence[Measured], gain: float | None = None) -> Findings:
         unit_se=unit_se,
         unit_share=(unit_se / noise.sd) ** 2 if unit_se is not None and noise.sd else None,
         needed=tuple(Needed(sds * noise.sd, sds, runs_needed(sds, 1.0)) for sds in GAINS) if noise.sd else (),
-        asked=_asked(gain, noise.sd) if gain else None,
+        asked=Needed(gain, gain / noise.sd if noise.sd else None, runs_needed(gain, noise.sd))
+        if gain
+        else None,
         detects=tuple(Detects(arm, detectable(arm, noise.sd) if noise.sd else 0.0) for arm in ARMS),
         foresight=seen,
-        cancel=next((one.fraction for one in seen if _is_clear(one)), None),
+        cancel=next((one.fraction for one in usable if one.noise is not None and one.noise <= NOISIER), None),
         replicates=replicates(noise.sd, gain),
         certificate=max((runs_needed(gain, noise.sd, most=ARMS[-1]) if gain else None) or ARMS[-1], ARMS[0]),
     )
-
-
-def _asked(gain: float, sd: float) -> Needed:
-    return Needed(gain, gain / sd if sd else None, runs_needed(gain, sd))
 
 
 def interval(sd: float, df: int) -> tuple[float, float]:
@@ -243,10 +221,7 @@ def interval(sd: float, df: int) -> tuple[float, float]:
 
 
 def replicates(sd: float, gain: float | None) -> int:
-    """Recommended training runs per trial: 1, unless the least gain of interest is smaller than a run's noise.
-
-    Then as many as make a trial's mean no noisier than that gain, up to MOST_REPLICATES.
-    """
+    """Training runs per trial that make its mean no noisier than the least gain of interest, up to MOST_REPLICATES."""
     return min(max(math.ceil((sd / gain) ** 2 - 1e-9), 1), MOST_REPLICATES) if gain else 1
 
 
@@ -254,13 +229,12 @@ def foresight(runs: Sequence[tuple[Run, float]]) -> tuple[Foresight, ...]:
     """How progress predicts the final score, at each twentieth at which every run had reported."""
     curves = list(zip(*(run.curve for run, _ in runs), strict=False))
     scores = [score for _, score in runs]
-    found = []
-    for at, values in enumerate(curves):
-        known = [value for value in values if value is not None]
-        if len(known) == len(scores):
-            end = [value for value in curves[-1] if value is not None]
-            found.append(_foresight((at + 1) / TWENTIETHS, known, end, scores))
-    return tuple(found)
+    reported = [[value for value in values if value is not None] for values in curves]
+    return tuple(
+        _foresight(at / TWENTIETHS, known, reported[-1], scores)
+        for at, known in enumerate(reported, 1)
+        if len(known) == len(scores)
+    )
 
 
 def _foresight(fraction: float, now: list[float], end: list[float], scores: list[float]) -> Foresight:
@@ -268,17 +242,10 @@ def _foresight(fraction: float, now: list[float], end: list[float], scores: list
     noise = statistics.stdev(now) / last if last else None
     if not statistics.stdev(now) or not statistics.stdev(scores):
         return Foresight(fraction, None, None, None, None, noise)
-    products = math.fsum(x * y for x, y in zip(_standard(now), _standard(scores), strict=True))
-    r = max(-1.0, min(products / (count - 1), 1.0))
+    r = max(-1.0, min(statistics.correlation(now, scores), 1.0))
     error = math.sqrt((1 - r**2) * (count - 1) / (count - 2))
     low, high = _around(r, count) if count > 3 else (None, None)
     return Foresight(fraction, r, low, high, error, noise)
-
-
-def _standard(values: list[float]) -> list[float]:
-    """Values scaled to mean 0 and standard deviation 1."""
-    mean, sd = statistics.fmean(values), statistics.stdev(values)
-    return [(value - mean) / sd for value in values]
 
 
 def _around(r: float, count: int) -> tuple[float, float]:
@@ -287,7 +254,3 @@ def _around(r: float, count: int) -> tuple[float, float]:
         return r, r
     reach = float(special.ndtri((1 + CONFIDENCE) / 2)) / math.sqrt(count - 3)
     return math.tanh(math.atanh(r) - reach), math.tanh(math.atanh(r) + reach)
-
-
-def _is_clear(one: Foresight) -> bool:
-    return EARLIEST <= one.fraction <= LATEST and one.noise is not None and one.noise <= NOISIER

@@ -15,7 +15,7 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.store.ledger import Ledger
-from tasks.trial import History, Run, Trial
+from tasks.trial import History, Trial
 
 LEARNED = "learned.json"
 MOST = 500
@@ -27,10 +27,7 @@ HISTORY = TypeAdapter(History)
 def learned_from(names: Iterable[str], environment: Environment) -> History:
     """The newest trials of earlier campaigns, the oldest campaign first, reduced to what can be learned from.
 
-    Each campaign's part begins with its baseline, trial 0.
-
-    Raises:
-        Refused: no such campaign, another environment, other parameters or metric, or no finished trial.
+    Each campaign's part begins with its baseline. Refused: no such campaign, another environment, or no finished trial.
     """
     room, found = MOST, History()
     ledgers = [Ledger.open(name) for name in dict.fromkeys(names)]
@@ -50,16 +47,11 @@ def learned_from(names: Iterable[str], environment: Environment) -> History:
 
 
 def lessons_json(history: History) -> str:
-    """The content of learned.json."""
     return HISTORY.dump_json(history).decode() + "\n"
 
 
 def lessons(folder: Path) -> History:
-    """The trials to learn from, by campaign folder; empty without any.
-
-    Raises:
-        Refused: the file is broken.
-    """
+    """The trials to learn from, by campaign folder; empty without any, Refused if the file is broken."""
     path = folder / LEARNED
     try:
         return HISTORY.validate_json(path.read_bytes()) if path.is_file() else ()
@@ -68,7 +60,6 @@ def lessons(folder: Path) -> History:
 
 
 def _check(ledger: Ledger, environment: Environment) -> None:
-    """Refuse a campaign whose trials do not apply to this environment."""
     name, known = ledger.campaign.name, ledger.campaign.environment
     if known != environment.name:
         raise Refused(
@@ -90,12 +81,8 @@ def _check(ledger: Ledger, environment: Environment) -> None:
 
 def _lesson(trial: Trial) -> Trial:
     """A trial without what only its own campaign needs: curves, results of single units, reruns."""
-    return replace(trial, runs=tuple(map(_slim, trial.runs)), score=_summary(trial.score), reruns=())
-
-
-def _slim(run: Run) -> Run:
-    error = run.error and run.error[-ERROR_CHARACTERS:]
-    return replace(run, curve=(), error=error)
+    runs = [replace(run, curve=(), error=run.error and run.error[-ERROR_CHARACTERS:]) for run in trial.runs]
+    return replace(trial, runs=tuple(runs), score=_summary(trial.score), reruns=())
 
 
 def _summary(score: Score) -> Score:

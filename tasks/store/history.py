@@ -21,9 +21,6 @@ def load_history(campaign: str) -> pandas.DataFrame:
 
     Numbers are floats, NaN where there is none (a crash has no score); `trial`, `attempt` and `n` are whole numbers,
     `comparable` is a bool, and each parameter of the search space is a column `params.<name>`.
-
-    Raises:
-        Refused: there is no such campaign, or it has not started.
     """
     import pandas
 

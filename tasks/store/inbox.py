@@ -23,15 +23,12 @@ from tasks.trial import Params, Proposal
 
 @dataclass(frozen=True)
 class InboxProposal:
-    """A proposal from outside."""
-
     params: Params
     """A value for every parameter of the environment."""
     files: Mapping[str, str] | None = None
     """The whole new text of every editable file that changes; None keeps the champion's program."""
     rationale: str = ""
     queued: float = field(default_factory=time.time)
-    """Unix time, in seconds."""
 
 
 IDEA = TypeAdapter(InboxProposal)
@@ -40,34 +37,25 @@ LIMIT = 4 * 2**20
 
 
 def add(folder: Path, idea: InboxProposal) -> str:
-    """Add a proposal; returns its name in the inbox.
-
-    Args:
-        folder: The campaign's.
-    """
+    """Add a proposal to the campaign in `folder`; returns its name in the inbox."""
     box = folder / "inbox"
     box.mkdir(exist_ok=True)
-    text = IDEA.dump_json(idea, indent=2).decode() + "\n"
     number = 1 + max((int(path.stem) for path in box.glob("*.json") if path.stem.isdigit()), default=0)
     while True:
         path = box / f"{number:04d}.json"
         try:
             path.touch(exist_ok=False)  # concurrent calls get different numbers
+            break
         except FileExistsError:
             number += 1
-            continue
-        write_atomic(path, text)
-        return path.stem
+    write_atomic(path, IDEA.dump_json(idea, indent=2).decode() + "\n")
+    return path.stem
 
 
 def waiting(folder: Path, proposals: Iterable[Proposal]) -> tuple[tuple[str, InboxProposal], ...]:
-    """Proposals that were neither taken nor refused, in order, by name.
-
-    Args:
-        proposals: Everything proposed in the campaign.
-    """
+    """Proposals that were neither taken nor refused, in order, by name; `proposals` are all of the campaign."""
     taken = {proposal.inbox for proposal in proposals}
-    return tuple((name, idea) for name, idea in _left(folder, taken) if isinstance(idea, InboxProposal))
+    return tuple((name, idea) for name, idea in _left(folder, taken) if not isinstance(idea, str))
 
 
 def broken(folder: Path) -> dict[str, str]:
@@ -92,7 +80,6 @@ def _left(folder: Path, taken: AbstractSet[str]) -> Iterator[tuple[str, InboxPro
 
 
 def refuse(folder: Path, name: str, reason: str) -> None:
-    """Record why a proposal cannot be tried."""
     write_atomic(folder / "inbox" / f"{name}.refused", reason + "\n")
 
 

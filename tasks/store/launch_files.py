@@ -12,7 +12,6 @@ No seeds or keys are written here: both sides read them from the ledger.
 from __future__ import annotations
 
 import fcntl
-import itertools
 import os
 import platform
 import secrets
@@ -70,7 +69,6 @@ class LaunchRequest:
     """Another environment than the campaign's own, one of those frozen with its certificates."""
 
     def is_done(self, results: Path) -> bool:
-        """Whether all its results are stored."""
         return all(is_kept(results, self.at, name) for name in RESULTS[self.step])
 
 
@@ -93,7 +91,6 @@ class LaunchReply:
     host: str
     folder: str
     home: str
-    """That machine's own home directory."""
 
 
 WRITTEN = TypeAdapter(Written)
@@ -102,8 +99,6 @@ ANSWER = TypeAdapter(LaunchReply)
 
 @dataclass(frozen=True)
 class Launches:
-    """The launches of one run."""
-
     campaign: Path
     name: str
 
@@ -124,18 +119,13 @@ class Launches:
         return 1 + max((int(number) for number in closed if number.isdigit()), default=0)
 
     def ask(self, number: int, asked: LaunchRequest) -> str:
-        """Write a request; returns its token."""
         token = secrets.token_hex(8)
         written = Written(token, platform.node(), str(self.campaign), asked)
         self._write(f"{number}.json", WRITTEN.dump_json(written, indent=2).decode() + "\n")
         return token
 
     def read(self, number: int, token: str) -> Written:
-        """Read a request, once it is visible.
-
-        Raises:
-            NotShared: it is not visible, or is not the file that was written.
-        """
+        """Read a request; NotShared if it does not become visible, or is not the file that was written."""
         path, deadline = self.folder / f"{number}.json", clock() + VISIBLE_SECONDS
         while True:
             why = "there is no such file"
@@ -169,7 +159,6 @@ class Launches:
         return answer if answer.token == written.token else None
 
     def close(self, number: int) -> None:
-        """Record that nobody waits for a launch any more."""
         self._write(f"{number}.closed", "")
 
     def beat(self) -> str:
@@ -183,11 +172,15 @@ class Launches:
     def alone(self) -> Iterator[None]:
         """Hold the run exclusively within the block; waits for the present holder.
 
-        The lock suffices on one machine and on most file servers. Where locks do not reach other machines, the
-        heartbeat does.
+        The heartbeat serves where locks do not reach other machines.
         """
         with (self.folder / "lock").open("a") as lock:
-            _take(lock.fileno())
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    interrupt.wait(POLL_SECONDS)
             self._wait_for_silence()
             over = threading.Event()
             self._beat(0)
@@ -209,23 +202,12 @@ class Launches:
                 interrupt.wait(POLL_SECONDS)
 
     def _beats(self, over: threading.Event) -> None:
-        for count in itertools.count(1):
-            if over.wait(BEAT_SECONDS):
-                return
-            self._beat(count)
+        count = 0
+        while not over.wait(BEAT_SECONDS):
+            self._beat(count := count + 1)
 
     def _beat(self, count: int) -> None:
         self._write("beat", f"{platform.node()} {os.getpid()} {count}\n")
 
     def _write(self, name: str, text: str) -> None:
         write_atomic(self.folder / name, text)
-
-
-def _take(lock: int) -> None:
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            interrupt.wait(POLL_SECONDS)
-        else:
-            return

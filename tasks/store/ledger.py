@@ -48,7 +48,7 @@ from tasks.store import attempts, workspace
 from tasks.store.judge_code import judge_digest, versions
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
-from tasks.system.files import write_atomic
+from tasks.system.files import append_line, write_atomic
 from tasks.system.home import home
 from tasks.trial import History, Proposal, Rerun, Trial
 
@@ -75,7 +75,6 @@ class Settings(BaseModel):
     overrides: dict[str, Any]
     proposer: str
     options: dict[str, Any]
-    """Options of the proposer."""
     seed: int
     rule: str
     rule_options: dict[str, Any] = {}
@@ -133,18 +132,16 @@ def free_name(environment: str) -> str:
     while True:
         try:
             (home() / f"{stem}-{number}").mkdir(mode=0o700)
+            return f"{stem}-{number}"
         except FileExistsError:  # another campaign that starts at the same moment
             number += 1
-        else:
-            return f"{stem}-{number}"
 
 
 class Ledger:
-    """One campaign's directory."""
-
     def __init__(self, path: Path, campaign: Campaign) -> None:
         self.path = path
         self.campaign = campaign
+        self.program, self.results, self.trials = (path / name for name in ("program", "results", "trials"))
 
     @classmethod
     def exists(cls, name: str) -> bool:
@@ -152,11 +149,7 @@ class Ledger:
 
     @classmethod
     def open(cls, name: str) -> Ledger:
-        """Open an existing campaign.
-
-        Raises:
-            Refused: there is none of that name, or it was written by a newer version.
-        """
+        """Open an existing campaign; Refused if there is none of that name, or a newer version wrote it."""
         if not cls.exists(name):
             plugins.require(name, campaigns(), what="campaign")
         path = home() / name
@@ -185,11 +178,7 @@ class Ledger:
         spec: str,
         more: Mapping[str, str] | None = None,
     ) -> Ledger:
-        """Freeze the environment and the baseline program; campaign.json is written last.
-
-        Args:
-            more: Further files to write, by name.
-        """
+        """Freeze the environment and its program, and write the files of `more`; campaign.json is written last."""
         path = home() / check_name(name)
         _make_room(path)
         freeze(environment, path)
@@ -219,7 +208,6 @@ class Ledger:
         preparing.compare(self.environment)
 
     def _difference(self, settings: dict[str, object]) -> str:
-        """Why the digest has changed, and the remedy."""
         for version in versions(self.environment.judge):
             if measure(self.path, self.environment, settings, version.digests[0]) == self.campaign.digest:
                 return (
@@ -233,23 +221,10 @@ class Ledger:
 
     @cached_property
     def environment(self) -> Environment:
-        """The frozen environment."""
         frozen = environments.load(
             self.path / "environment", self.campaign.overrides, self.campaign.environment
         )
         return preparing.laid(frozen, self.path.parent)
-
-    @property
-    def program(self) -> Path:
-        return self.path / "program"
-
-    @property
-    def results(self) -> Path:
-        return self.path / "results"
-
-    @property
-    def trials(self) -> Path:
-        return self.path / "trials"
 
     def attempt(self, number: int) -> int:
         """The current attempt at a trial, from 1."""
@@ -265,10 +240,7 @@ class Ledger:
         return self.place(trial.number, attempt=trial.attempt)
 
     def at(self, number: int, part: str = "", attempt: int | None = None) -> At:
-        """Key of a trial's results; in the current attempt by default.
-
-        Runs of certificates belong to no attempt and count to the first.
-        """
+        """Key of a trial's results; in the current attempt by default. Runs of certificates count to the first."""
         which = (self.attempt(number) if workspace.is_own(part) else 1) if attempt is None else attempt
         return At(self.campaign.campaign_id, self.campaign.digest, number, which, part)
 
@@ -301,35 +273,24 @@ class Ledger:
         return tuple(sorted(read, key=lambda one: (one.elsewhere, one.environment, one.look)))
 
     def ablation(self, champion: int) -> Ablation | None:
-        """The ablation of a champion, if there is one."""
         path = self.path / "ablations" / f"{champion:04d}.json"
         return ABLATION.validate_json(path.read_bytes()) if path.is_file() else None
 
     def event(self, kind: str, **facts: object) -> None:
-        """Append a line to events.jsonl."""
-        line = json.dumps({"time": round(time.time(), 3), "event": kind, **facts}) + "\n"
-        with (self.path / "events.jsonl").open("ab+") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(end - 1, 0))
-            torn = file.read(1) not in (b"", b"\n")  # a full disk or a kill cut the last line short
-            file.write((b"\n" if torn else b"") + line.encode())
+        append_line(
+            self.path / "events.jsonl", json.dumps({"time": round(time.time(), 3), "event": kind, **facts})
+        )
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The events so far; a line cut short by a kill is left out."""
         path = self.path / "events.jsonl"
         for line in path.read_text().splitlines() if path.is_file() else ():
-            try:
+            with suppress(ValueError):
                 yield json.loads(line)
-            except ValueError:
-                continue
 
 
 def _make_room(path: Path) -> None:
-    """Make an empty directory; removes what a killed creation left there.
-
-    Raises:
-        Refused: it holds something else.
-    """
+    """Make an empty directory; removes what a killed creation left there, and refuses anything else."""
     if path.exists() and not path.is_dir():
         raise Refused(f"{path} is a file: choose another name for the campaign")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -342,11 +303,7 @@ def _make_room(path: Path) -> None:
 
 
 def freeze(environment: Environment, path: Path) -> None:
-    """Copy an environment's folder and its baseline program into a campaign's directory.
-
-    Raises:
-        Refused: the folder is too large to be copied into every campaign.
-    """
+    """Copy an environment's folder and its baseline program into a campaign's directory; Refused if too large."""
     content = environment.content()
     size = sum(file.stat().st_size for file in content.values())
     if size > FREEZE_LIMIT:
@@ -363,11 +320,7 @@ def freeze(environment: Environment, path: Path) -> None:
 
 
 def measure(path: Path, environment: Environment, settings: dict[str, object], judge: str = "") -> str:
-    """The digest of all that changes a score: frozen files, the judge's code, and the settings.
-
-    Args:
-        judge: Digest of another version of the judge's code; empty for the present one.
-    """
+    """The digest of all that changes a score; `judge` is that of another version of the judge's code, if any."""
     return spec_digest(
         {
             "environment": outputs.digest(path / "environment"),
@@ -389,16 +342,13 @@ def _copy(source: Path, target: Path) -> None:
 @cache
 def machine() -> str:
     """This machine in a word: under a time budget, scores compare only on the same machine."""
-    cores = f"{platform.system()}-{platform.machine()}-{os.cpu_count()}cpu"
     models = Counter(re.findall(r"^Model:\s*(.+?)\s*$", "\n".join(_graphics()), re.MULTILINE))
-    cards = [f"{count}x-{re.sub(r'[^A-Za-z0-9.]+', '-', model)}" for model, count in sorted(models.items())]
-    return "-".join([cores, *cards]).lower()
+    cards = [f"{n}x-{re.sub(r'[^A-Za-z0-9.]+', '-', model)}" for model, n in sorted(models.items())]
+    return "-".join([f"{platform.system()}-{platform.machine()}-{os.cpu_count()}cpu", *cards]).lower()
 
 
-def _graphics() -> list[str]:
-    """The NVIDIA driver's description of each GPU; empty if there is none or it cannot be read."""
-    found: list[str] = []
+def _graphics() -> Iterator[str]:
+    """The NVIDIA driver's description of each GPU, as far as it can be read."""
     for path in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):
         with suppress(OSError):
-            found.append(path.read_text())
-    return found
+            yield path.read_text()

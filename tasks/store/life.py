@@ -29,18 +29,13 @@ NOTE_BYTES = 512
 
 
 class Life:
-    """Hold a campaign while running it.
-
-    Raises:
-        Refused: another process holds it.
-    """
+    """Hold a campaign while running it; Refused if another process does."""
 
     def __init__(self, ledger: Ledger, **facts: object) -> None:
         self.ledger = ledger
         self._facts = facts
         self._over = threading.Event()
-        self._before = 0.0
-        self._started = 0.0
+        self._before = self._started = 0.0
 
     def __enter__(self) -> Life:
         self._signals = interrupt.deferred()
@@ -99,16 +94,12 @@ def is_running(ledger: Ledger) -> bool:
     if not lock_path(ledger).exists():
         return False
     with _open(lock_path(ledger)) as lock:
-        return not _free(lock)
+        return not _take(lock, fcntl.LOCK_SH, tries=1)
 
 
 @contextmanager
 def left_alone(ledger: Ledger) -> Iterator[None]:
-    """Keep a campaign from being run within the block.
-
-    Raises:
-        Refused: it is running.
-    """
+    """Keep a campaign from being run within the block; Refused if it is running."""
     with _open(lock_path(ledger)) as lock:
         if not _take(lock):
             name = ledger.campaign.name
@@ -122,30 +113,19 @@ def _open(path: Path) -> IO[str]:
     return os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
 
 
-def _take(lock: IO[str]) -> bool:
+def _take(lock: IO[str], kind: int = fcntl.LOCK_EX, tries: int = 20) -> bool:
     """Take the lock, with a moment's patience: `is_running` holds it for an instant."""
-    for _ in range(20):
+    for _ in range(tries):
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+            return True
         except BlockingIOError:
             time.sleep(0.02)
-        else:
-            return True
     return False
 
 
-def _free(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def holder(ledger: Ledger) -> dict[str, Any]:
-    """The present or last holder: pid, host, started (Unix time), and seconds `spent` by all lives up to its last
-    heartbeat; empty if there was none.
-    """
+    """pid, host, start (Unix time) and seconds `spent` by all lives, of the present or last holder; empty without."""
     try:
         return dict(json.loads(lock_path(ledger).read_text()))
     except (FileNotFoundError, ValueError):

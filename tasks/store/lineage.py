@@ -27,9 +27,7 @@ WHO = "Nightshift <nightshift@localhost>"
 
 
 def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, ...]) -> str:
-    """Commit a decided trial, the files of `program` and its parameters, under refs/trials/NNNN; returns the hash.
-    Idempotent.
-    """
+    """Commit a decided trial, the files of `program` and its parameters; returns the hash. Idempotent."""
     if not repository.exists():
         half_made = repository.with_name(repository.name + ".new")
         shutil.rmtree(half_made, ignore_errors=True)
@@ -58,7 +56,6 @@ def unlock(repository: Path) -> None:
 
 
 def crown(repository: Path, number: int) -> None:
-    """Point the branch `champion` at a trial."""
     _git(repository, "update-ref", "refs/heads/champion", _ref(number))
 
 
@@ -77,7 +74,6 @@ def patch(repository: Path, number: int) -> str:
 
 
 def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str | None) -> Iterator[bytes]:
-    """The trial as a git fast-import stream."""
     when = int(trial.runs[0].started) if trial.runs else 0
     title = f"trial {trial.number}: {trial.verdict.kind}"
     message = f"{title}\n\n{trial.verdict.reason}\n\n{trial.proposal.rationale}\n".encode()
@@ -93,18 +89,14 @@ def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str
 
 
 def _file(name: str, content: bytes) -> bytes:
-    return b'M 100644 inline "%b"\n' % _quoted(name) + _data(content)
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return b'M 100644 inline "%b"\n' % os.fsencode(quoted) + _data(content)
 
 
 def _data(content: bytes) -> bytes:
     """Content of a commit or file, redacted: a repository is made to be passed on."""
     clear = scrub(content)
     return b"data %d\n%b\n" % (len(clear), clear)
-
-
-def _quoted(name: str) -> bytes:
-    escaped = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return os.fsencode(escaped)
 
 
 def _ref(number: int) -> str:

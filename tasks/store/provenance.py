@@ -15,16 +15,12 @@ LINE = 300
 
 @dataclass(frozen=True)
 class ProposerSummary:
-    """A proposer's trials and their outcome."""
-
     name: str
-    """The proposer."""
     model: str
     """The language model or coding agent behind it; empty without one."""
     trials: int
     kept: int
     usage: Usage
-    """Use of language models for its trials."""
 
     @property
     def words(self) -> str:
@@ -34,8 +30,6 @@ class ProposerSummary:
 
 @dataclass(frozen=True)
 class Incident:
-    """An event that a reader of the campaign should know about."""
-
     trial: int
     kind: str
     """`switch`, `turned down`, `fallback`, `inbox`, `waits`, `approved` or `rejected`."""
@@ -43,13 +37,7 @@ class Incident:
 
 
 def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSummary, ...]:
-    """Every proposer, the busiest first, without the baseline.
-
-    Costs are counted for the proposer that was asked, even if the fallback proposed.
-
-    Args:
-        parked: Proposals that needed approval.
-    """
+    """Every proposer, the busiest first, without the baseline. Costs count for the proposer that was asked."""
     decided = {trial.number: trial.verdict.kind == "keep" for trial in history}
     proposals = {trial.number: trial.proposal for trial in history if trial.number > 0}
     proposals |= {one.number: one.proposal for one in parked}
@@ -67,19 +55,13 @@ def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSu
 
 
 def fallbacks(history: History) -> int:
-    """Trials that the fallback proposed."""
     return len([trial for trial in history if trial.proposal.instead_of])
 
 
 def incidents(
     history: History, parked: Sequence[Parked] = (), refused: Mapping[str, str] | None = None
 ) -> tuple[Incident, ...]:
-    """Incidents, by trial.
-
-    Args:
-        parked: Proposals that needed approval.
-        refused: Why inbox proposals could not be tried, by name.
-    """
+    """Incidents, by trial; `refused`: why inbox proposals could not be tried, by name."""
     proposals = {trial.number: trial.proposal for trial in history}
     proposals |= {one.number: one.proposal for one in parked}
     words = {one.number: (one.state, one.words or "waits for a person's word") for one in parked}
@@ -109,9 +91,7 @@ def _of(proposal: Proposal) -> list[tuple[str, str]]:
     found = [("switch", _line(proposal.switch))] if proposal.switch else []
     found += [("turned down", _line(reason)) for reason in proposal.turned_down]
     if proposal.instead_of:
-        found.append(
-            ("fallback", f"{proposal.proposer} took the turn, instead of {_line(proposal.instead_of)}")
-        )
+        found += [("fallback", f"{proposal.proposer} took the turn, instead of {_line(proposal.instead_of)}")]
     if proposal.inbox:
         found.append(("inbox", f"idea {proposal.inbox}: {_line(proposal.rationale)}"))
     return found

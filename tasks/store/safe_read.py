@@ -99,7 +99,6 @@ def pack_checkpoint(out: Path, to: Path) -> str:
 
 
 def _files(out: Path) -> Iterator[Path]:
-    """Every regular file below a folder; empty without the folder."""
     folders = [out] if out.is_dir() else []
     while folders:
         with os.scandir(folders.pop()) as entries:
@@ -113,19 +112,19 @@ def _files(out: Path) -> Iterator[Path]:
 def _withheld(out: Path, path: Path, to: Path, secrets: Sequence[Secret]) -> str | None:
     """Copy one file of out/; or return its name and why it is not copied."""
     name = path.relative_to(out).as_posix()
-    shown = " ".join(clean(os.fsencode(name).decode(errors="replace")))
-    if shown != name:
-        return f"{capped(shown, 80)!r}: its name holds a secret, or what cannot be shown"
+    safe = " ".join(clean(os.fsencode(name).decode(errors="replace")))
+    shown = repr(capped(safe, 80))
+    if safe != name:
+        return f"{shown}: its name holds a secret, or what cannot be shown"
     if not SENT_NAME.fullmatch(name) or len(os.fsencode(name)) > NAME_BYTES:
-        return f"{capped(shown, 80)!r}: its name is none that every server takes"
-    file = open_below(out, name)
-    if file is None:
-        return f"{capped(shown, 80)!r}: it cannot be read"
+        return f"{shown}: its name is none that every server takes"
+    if (file := open_below(out, name)) is None:
+        return f"{shown}: it cannot be read"
     try:
         found = _copy(file, to / "out" / name, secrets)
     except OSError as fault:
-        return f"{capped(shown, 80)!r}: it cannot be copied ({fault.strerror})"
-    return f"{capped(shown, 80)!r}: it holds the secret {', '.join(sorted(found))}" if found else None
+        return f"{shown}: it cannot be copied ({fault.strerror})"
+    return f"{shown}: it holds the secret {', '.join(sorted(found))}" if found else None
 
 
 def _copy(file: BinaryIO, target: Path, secrets: Sequence[Secret] | None = None) -> set[str]:

@@ -11,8 +11,8 @@ import hashlib
 from typing import Literal
 
 Purpose = Literal["propose", "train", "search", "control", "spare", "confirm", "report", "order"]
-"""`search`, `confirm` and `report` units are disjoint: a proposer sees scores of the first, pass or fail of the
-second, nothing of the third. `spare`: which early stops are not carried out; `order`: of a certificate's runs.
+"""A proposer sees scores of `search` units, pass or fail of `confirm` units, nothing of `report` units.
+`spare`: which early stops are not carried out; `order`: of a certificate's runs.
 """
 
 JUDGED = ("search", "control", "confirm", "report")
@@ -20,10 +20,7 @@ JUDGED = ("search", "control", "confirm", "report")
 
 
 def derive(seed: int | str, purpose: Purpose, number: int, attempt: int, part: str = "") -> int:
-    """The seed for one purpose in one attempt at one trial, or in a part of it.
-
-    Below 2**31, which every library accepts; a judge's below 2**63, against brute force.
-    """
+    """The seed for one purpose: below 2**31, which every library accepts; a judge's below 2**63, not to be guessed."""
     named = f"{seed}/{purpose}/{number}/{attempt}" + (f"/{part}" if part else "")
     digest = hashlib.sha256(named.encode()).digest()
     return int.from_bytes(digest[:8]) % (2**63 if purpose in JUDGED else 2**31)

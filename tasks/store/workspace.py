@@ -43,65 +43,35 @@ OWN = ("", "run", "again")
 
 
 @dataclass(frozen=True)
+class _Below:
+    """A path below that of a `TrialDir`."""
+
+    name: str
+
+    def __get__(self, place: TrialDir, _: type[TrialDir]) -> Path:
+        return place.path / self.name
+
+
+@dataclass(frozen=True)
 class TrialDir:
     """The paths of one trial."""
 
     path: Path
-
-    @property
-    def proposal(self) -> Path:
-        return self.path / "proposal.json"
-
-    @property
-    def workspace(self) -> Path:
-        return self.path / "workspace"
-
-    @property
-    def config(self) -> Path:
-        return self.workspace / "config.json"
-
-    @property
-    def out(self) -> Path:
-        return self.path / "out"
-
-    @property
-    def progress(self) -> Path:
-        return self.out / "progress.jsonl"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
-    def judge_log(self) -> Path:
-        return self.path / "judge.txt"
-
-    @property
-    def judged(self) -> Path:
-        return self.path / "judged"
-
-    @property
-    def result(self) -> Path:
-        return self.judged / "result.json"
-
-    @property
-    def diff(self) -> Path:
-        return self.path / "diff.patch"
-
-    @property
-    def trial(self) -> Path:
-        return self.path / "trial.json"
+    proposal = _Below("proposal.json")
+    workspace = _Below("workspace")
+    config = _Below("workspace/config.json")
+    out = _Below("out")
+    progress = _Below("out/progress.jsonl")
+    log = _Below("log.txt")
+    judge_log = _Below("judge.txt")
+    judged = _Below("judged")
+    result = _Below("judged/result.json")
+    diff = _Below("diff.patch")
+    trial = _Below("trial.json")
 
 
 def prepare(place: TrialDir, program: Path, environment: Environment, proposal: Proposal, seed: int) -> str:
-    """Make a fresh workspace and an empty out/; removes what an interrupted process left there.
-
-    Returns:
-        The digest of the program as it will run.
-
-    Raises:
-        EditFailed: the proposal's edit does not apply.
-    """
+    """Make a fresh workspace and an empty out/; returns the digest of the program as it will run."""
     for old in (place.workspace, place.out, place.judge_log, place.judged):
         file_trees.remove(old)
     shutil.copytree(program, place.workspace)
@@ -114,7 +84,7 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
     for path in (
         place.workspace,
         *place.workspace.rglob("*"),
-    ):  # independent of the umask: it may run as another user
+    ):  # whatever the umask: it may run as another user
         path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
     return program_digest(place)
 
@@ -131,10 +101,7 @@ def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
 
 
 def trainer_files(name: str) -> Iterator[tuple[Path, str]]:
-    """A trainer's program, called train.py in a workspace, and what it imports from beside it under its own name.
-
-    That is the private modules of the folder, such as _program.py, and the folder `<name>_parts`.
-    """
+    """A trainer's program, called train.py, the `_*.py` modules it imports, and the folder `<name>_parts`."""
     folder = plugins.folder(TRAINERS)
     program = folder / f"{name}.py"
     yield program, "train.py"
@@ -151,7 +118,6 @@ def program_digest(place: TrialDir) -> str:
 
 
 def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: int) -> dict[str, object]:
-    """The content of config.json."""
     return {
         "params": proposal.params,
         "seed": seed,
@@ -174,9 +140,8 @@ def finished(place: TrialDir) -> Trial | None:
 def settled(place: TrialDir, part: str) -> tuple[Run, Score] | None:
     """One run of a decided trial and its score, as stored; None before.
 
-    Args:
-        part: Which run: empty for the first, `run-2` for its second training seed, `again-1` for its first rerun,
-            `again-1-of-0003` for a rerun of trial 3.
+    `part`: empty for the first run, `run-2` for its second training seed, `again-1` for its first rerun,
+    `again-1-of-0003` for a rerun of trial 3.
     """
     if not is_own(part):
         return None
@@ -199,11 +164,7 @@ def is_own(part: str) -> bool:
 
 
 def fill(command: str, values: Mapping[str, object]) -> list[str]:
-    """A command line as arguments, with each `{name}` replaced. No shell reads it, so values cannot break out.
-
-    Raises:
-        Refused: an unknown placeholder, or unbalanced quotes.
-    """
+    """A command line as arguments, with each `{name}` replaced; Refused if it is invalid. No shell reads it."""
     try:
         words = shlex.split(command)
     except ValueError as broken:

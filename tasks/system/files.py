@@ -1,4 +1,4 @@
-"""Atomic file replacement."""
+"""Atomic file replacement, and files of lines."""
 
 from __future__ import annotations
 
@@ -13,3 +13,11 @@ def write_atomic(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
     temporary.write_text(text)
     temporary.replace(path)
+
+
+def append_line(path: Path, line: str) -> None:
+    """Append a line of text; a last line that a full disk or a kill cut short is ended first."""
+    with path.open("ab+") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
+        torn = file.read(1) not in (b"", b"\n")
+        file.write((b"\n" if torn else b"") + line.encode() + b"\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 from tasks.deciding.certificate import Certificate
@@ -32,12 +33,13 @@ def summary_points(campaign: CampaignRecord, history: History) -> list[MetricPoi
     moment = decided(campaign, history[-1])
     first, champion = baseline(history), best(history)
     spared = [trial for trial in history if any(run.due and run.due.spared for run in trial.runs)]
+    kinds = Counter(trial.verdict.kind for trial in history)
     values: dict[str, float] = {
-        "trials": len([trial for trial in history if trial.number > 0]),
-        "crashes": len([trial for trial in history if trial.verdict.kind == "crash"]),
-        "cancelled": len([trial for trial in history if trial.verdict.kind == "cancelled"]),
+        "trials": sum(trial.number > 0 for trial in history),
+        "crashes": kinds["crash"],
+        "cancelled": kinds["cancelled"],
         "spared": len(spared),
-        "spared/kept": len([trial for trial in spared if trial.verdict.kind == "keep"]),
+        "spared/kept": sum(trial.verdict.kind == "keep" for trial in spared),
         "hours": round(math.fsum(trial.wall_seconds for trial in history) / 3600, 4),
     }
     if first and champion and first.score.value is not None:

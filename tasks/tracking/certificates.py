@@ -33,7 +33,6 @@ def own(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> tuple[
 
 
 def words(certificate: Certificate) -> str:
-    """The certificate in one line."""
     return plain(outcome(certificate))[:WORDS]
 
 

@@ -7,14 +7,14 @@ trial. If MLflow does not take a record, `Unreachable` is raised within seconds;
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from environments.plugins import Refused
 from tasks.deciding.certificate import Certificate
@@ -24,8 +24,8 @@ from tasks.system.redact import without_passwords
 from tasks.tracking import registry
 from tasks.tracking.campaign_run import decided, standing_points, standing_tags, summary_points
 from tasks.tracking.certificates import certificate_points, ended
-from tasks.tracking.connection import RecordRejected, Store, Unreachable, ensure_experiment, find_run
-from tasks.tracking.interface import Ending, NoTracking, Tracker
+from tasks.tracking.connection import Store, Unreachable, ensure_experiment, find_run
+from tasks.tracking.interface import Ending, Tracker
 from tasks.tracking.trial_run import (
     CampaignRecord,
     MetricPoint,
@@ -50,28 +50,16 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric, Run, RunTag
 
-__all__ = [
-    "CampaignRecord",
-    "Mlflow",
-    "NoTracking",
-    "RecordRejected",
-    "Tracker",
-    "TrialFiles",
-    "Unreachable",
-    "locate",
-]
-
 ENDED = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 SCHEMES = ("sqlite", "http", "https", "postgresql", "mysql", "mssql", "databricks")
 Certificates = Sequence[Certificate]
-T = TypeVar("T")
 
 MARK = "*"
 """Value of the tag `champion` on the run of the best trial."""
 LIGHT = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false"
 
 
-class Mlflow:
+class Mlflow(Tracker):
     """An MLflow server or database. Nothing is opened before the first use."""
 
     def __init__(self, uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> None:
@@ -95,33 +83,28 @@ class Mlflow:
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         start, end = trial_times(campaign, trial)
         place = TrialDir(files.dir)
-        params = shown(trial.proposal.params)
+        shown_params = shown(trial.proposal.params)
         points = [*trial_scalars(campaign, trial), *curves(place.progress, start)]
         with self._reach() as client:
             from mlflow.entities import Param
 
-            run = self._child(client, campaign, trial, trial_tags(campaign, trial, files), params)
+            run = self._child(client, campaign, trial, trial_tags(campaign, trial, files))
             run_id: str = run.info.run_id
-            self._supersede(client, campaign, trial)
+            if trial.attempt > 1:  # the run of the previous attempt stays
+                before = replace(trial, attempt=trial.attempt - 1)
+                experiment = self._experiment(client, campaign.environment)
+                if old := find_run(client, experiment, trial_key(campaign, before)):
+                    client.set_tag(old.info.run_id, "superseded", f"attempt {trial.attempt}")
             # A request carries at most 1000 items, of which 100 are parameters.
-            for some, few in zip_longest(
-                _batches(points, 900), _batches(list(params.items()), 100), fillvalue=()
-            ):
-                client.log_batch(run_id, _points(some), [Param(*pair) for pair in few])
+            params, metrics = [Param(*pair) for pair in shown_params.items()], _points(points)
+            for batch in range(max(math.ceil(len(metrics) / 900), math.ceil(len(params) / 100))):
+                some, few = metrics[900 * batch :][:900], params[100 * batch :][:100]
+                client.log_batch(run_id, some, few)
             client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
             self._show(client, campaign, [point.key for point in points])
             with self._uploading():
                 _upload(client, run, trial, place)
             return run_id
-
-    def _supersede(self, client: MlflowClient, campaign: CampaignRecord, trial: Trial) -> None:
-        """Mark the run of the previous attempt, which stays, as superseded."""
-        if trial.attempt == 1:
-            return
-        before = replace(trial, attempt=trial.attempt - 1)
-        experiment = self._experiment(client, campaign.environment)
-        if run := find_run(client, experiment, trial_key(campaign, before)):
-            client.set_tag(run.info.run_id, "superseded", f"attempt {trial.attempt}")
 
     def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         from tasks.tracking import traces
@@ -139,18 +122,17 @@ class Mlflow:
         self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Certificates
     ) -> None:
         with self._reach() as client:
-            tags = standing_tags(campaign, history, certificates)
-            points = standing_points(campaign, trial, history)
-            client.log_batch(self._parent(client, campaign), _points(points), tags=_run_tags(tags))
+            self._summarise(
+                client, campaign, history, certificates, standing_points(campaign, trial, history)
+            )
             self._mark(client, campaign, history)
 
     def log_certificates(
         self, campaign: CampaignRecord, history: History, certificates: Certificates
     ) -> None:
         with self._reach() as client:
-            tags = standing_tags(campaign, history, certificates)
             points = certificate_points(campaign, certificates)
-            client.log_batch(self._parent(client, campaign), _points(points), tags=_run_tags(tags))
+            self._summarise(client, campaign, history, certificates, points)
 
     def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:
         with self._reach() as client:
@@ -167,10 +149,8 @@ class Mlflow:
         folder: Path,
     ) -> None:
         with self._reach() as client:
-            parent = self._parent(client, campaign)
             points = [*summary_points(campaign, history), *certificate_points(campaign, certificates)]
-            tags = standing_tags(campaign, history, certificates, status)
-            client.log_batch(parent, _points(points), tags=_run_tags(tags))
+            parent = self._summarise(client, campaign, history, certificates, points, status)
             with self._uploading(), safe_read.parcel(folder) as parcel:
                 if folder.is_dir():
                     safe_read.pack_campaign(folder, parcel)
@@ -195,6 +175,15 @@ class Mlflow:
         # The job runner is eight processes that are not needed.
         command = f"{LIGHT} mlflow ui --backend-store-uri {shlex.quote(str(self._store))} --port 5000"
         return {"command": command} | {f"{which}path": f"/{where}" for which, where in fragments.items()}
+
+    def _summarise(
+        self, client: MlflowClient, campaign: CampaignRecord, history: History, certificates: Certificates,
+        points: Sequence[MetricPoint], state: str = "running",
+    ) -> str:  # fmt: skip
+        parent = self._parent(client, campaign)
+        tags = standing_tags(campaign, history, certificates, state)
+        client.log_batch(parent, _points(points), tags=_run_tags(tags))
+        return parent
 
     @contextmanager
     def _reach(self) -> Iterator[MlflowClient]:
@@ -282,7 +271,6 @@ class Mlflow:
         campaign: CampaignRecord,
         trial: Trial,
         tags: dict[str, str],
-        params: dict[str, str],
     ) -> Run:
         """The trial's run with exactly these of our tags, created if missing."""
         tags |= {"mlflow.parentRunId": self._parent(client, campaign)}
@@ -305,22 +293,19 @@ class Mlflow:
 def locate(stated: str | None, home: Path) -> Tracker:
     """Where to record: as stated, else the Block "nightshift", MLFLOW_TRACKING_URI, or sqlite in `home`.
 
-    Raises:
-        Refused: MLflow cannot record there.
-        ConnectionError: PREFECT_API_URL is set, and nothing answers there.
+    Raises Refused if MLflow cannot record there, ConnectionError if nothing answers at PREFECT_API_URL.
     """
     if stated:
         return _tracker(stated, home)
     if saved := _saved_block():
         return _tracker(saved[0], home, saved[1])
-    return _tracker(
-        os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{home.absolute() / 'mlflow.db'}", home
-    )
+    default = f"sqlite:///{home.absolute() / 'mlflow.db'}"
+    return _tracker(os.environ.get("MLFLOW_TRACKING_URI") or default, home)
 
 
 def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> Tracker:
     if uri == "off":
-        return NoTracking()
+        return Tracker()
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme.partition("+")[0] not in SCHEMES:
         raise Refused(
@@ -389,7 +374,3 @@ def _run_tags(tags: Mapping[str, str]) -> list[RunTag]:
     from mlflow.entities import RunTag
 
     return [RunTag(key, value) for key, value in tags.items()]
-
-
-def _batches(items: Sequence[T], size: int) -> list[Sequence[T]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]

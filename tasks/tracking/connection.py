@@ -66,11 +66,7 @@ class Store:
 
     @contextmanager
     def reach(self) -> Iterator[MlflowClient]:
-        """The client of a store that answers.
-
-        Raises:
-            Unreachable: for whatever mlflow raises, here or in the body.
-        """
+        """The client of a store that answers; Unreachable for whatever mlflow raises, here or in the body."""
         self._probe()
         prepare_mlflow(self._secrets)
         from mlflow.exceptions import MlflowException
@@ -119,13 +115,10 @@ class Store:
 
 
 def probe_server(uri: str) -> None:
-    """Return if something answers at an MLflow server's address within PROBE_SECONDS.
+    """Return if something answers at an MLflow server's address within PROBE_SECONDS; else Unreachable.
 
     Any answer but a server error will do: a proxy may ask for credentials, and certificates are checked by mlflow,
     with its own settings.
-
-    Raises:
-        Unreachable: no answer, or a server error.
     """
     try:
         with urllib.request.urlopen(f"{uri}/health", timeout=PROBE_SECONDS):
@@ -142,16 +135,11 @@ def probe_server(uri: str) -> None:
 
 
 def probe_database(path: Path) -> None:
-    """Return if an sqlite database can be written within PROBE_SECONDS.
-
-    Raises:
-        Unreachable: it is locked by another process, read-only, or no database.
-    """
+    """Return if an sqlite database can be written within PROBE_SECONDS; else Unreachable."""
     try:
         where = f"{path.absolute().as_uri()}?mode=rw"
-        with closing(
-            sqlite3.connect(where, uri=True, timeout=PROBE_SECONDS, isolation_level=None)
-        ) as connection:
+        opened = sqlite3.connect(where, uri=True, timeout=PROBE_SECONDS, isolation_level=None)
+        with closing(opened) as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
     except sqlite3.Error as error:
@@ -172,11 +160,7 @@ def build_database(path: Path) -> None:
 
 
 def ensure_experiment(client: MlflowClient, name: str, location: str | None) -> str:
-    """The id of an experiment, created if missing.
-
-    Raises:
-        RecordRejected: it was deleted; only who deleted it should restore it.
-    """
+    """The id of an experiment, created if missing; RecordRejected if somebody deleted it."""
     from mlflow.exceptions import MlflowException
 
     found = client.get_experiment_by_name(name)
@@ -197,17 +181,12 @@ def ensure_experiment(client: MlflowClient, name: str, location: str | None) -> 
 
 def find_run(client: MlflowClient, experiment: str, key: str) -> Run | None:
     """The run with this `idempotency_key`, unless it was deleted."""
-    return next(
-        iter(client.search_runs([experiment], f"tags.idempotency_key = '{key}'", max_results=1)), None
-    )
+    found = client.search_runs([experiment], f"tags.idempotency_key = '{key}'", max_results=1)
+    return found[0] if found else None
 
 
 def prepare_mlflow(secrets: Mapping[str, str]) -> None:
-    """Set what mlflow reads from the environment; the user's own settings win.
-
-    Its client takes credentials from the environment only. Programs of trials never see them: their environment is an
-    allow-list.
-    """
+    """Set what mlflow reads from the environment, which programs of trials never see; the user's own settings win."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
     if secrets:

@@ -1,10 +1,10 @@
-"""The interface of trackers, and the tracker that records nothing."""
+"""The interface of trackers, which is also the tracker that records nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from tasks.deciding.certificate import Certificate
 from tasks.tracking.trial_run import CampaignRecord, TrialFiles
@@ -13,20 +13,23 @@ from tasks.trial import History, Trial
 Ending = Literal["finished", "failed", "stopped"]
 
 
-class Tracker(Protocol):
-    """Where campaigns are recorded. Every method is idempotent and may raise `Unreachable`.
+class Tracker:
+    """Where campaigns are recorded; this one records nothing. Methods are idempotent and may raise `Unreachable`.
 
     `certificates` are all that the campaign has, those of other environments included.
     """
 
     def open_campaign(self, campaign: CampaignRecord) -> str:
         """Record the campaign as running; returns the id of its run."""
+        return ""
 
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         """Record a decided trial; returns the id of its run. A changed verdict replaces the earlier one."""
+        return ""
 
     def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         """Record a trial's requests to language models, linked to its run; returns the run's id, empty without any."""
+        return ""
 
     def log_standing(
         self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Sequence[Certificate]
@@ -39,20 +42,13 @@ class Tracker(Protocol):
         """Record the certificates."""
 
     def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:
-        """Make a certified champion's checkpoint a version of its environment's registered model.
-
-        Returns:
-            The version; or why there is none, if the store has no registry or the run no checkpoint.
-        """
+        """Make a certified champion's checkpoint a version of its environment's model; the version, or why not."""
+        return ""
 
     def close_campaign(
-        self,
-        campaign: CampaignRecord,
-        status: Ending,
-        history: History,
-        certificates: Sequence[Certificate],
+        self, campaign: CampaignRecord, status: Ending, history: History, certificates: Sequence[Certificate],
         folder: Path,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Record the end of the campaign, with the files of its `folder` (tasks/store/ledger.py)."""
 
     def urls(self, campaign: CampaignRecord) -> dict[str, str]:
@@ -61,42 +57,4 @@ class Tracker(Protocol):
         `url`, `charts_url` and `nights_url`; without a server `path`, `charts_path` and `nights_path`, to be appended
         to the address of the server that `command` starts.
         """
-
-
-class NoTracking:
-    """Tracking is off."""
-
-    def open_campaign(self, campaign: CampaignRecord) -> str:
-        return ""
-
-    def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
-        return ""
-
-    def log_traces(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
-        return ""
-
-    def log_standing(
-        self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Sequence[Certificate]
-    ) -> None:
-        pass
-
-    def log_certificates(
-        self, campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]
-    ) -> None:
-        pass
-
-    def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:
-        return ""
-
-    def close_campaign(
-        self,
-        campaign: CampaignRecord,
-        status: Ending,
-        history: History,
-        certificates: Sequence[Certificate],
-        folder: Path,
-    ) -> None:
-        pass
-
-    def urls(self, campaign: CampaignRecord) -> dict[str, str]:
         return {}

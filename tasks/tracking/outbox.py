@@ -13,7 +13,6 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 from tasks.deciding.certificate import Certificate, level
 from tasks.store import lineage
@@ -23,19 +22,22 @@ from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import without_passwords
 from tasks.tracking.certificates import own
-from tasks.tracking.client import CampaignRecord, RecordRejected, TrialFiles, Unreachable, locate
+from tasks.tracking.client import locate
+from tasks.tracking.connection import RecordRejected, Unreachable
+from tasks.tracking.interface import Ending
+from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
 
 RECEIPT = ".receipt"
 """Suffix of a certificate's receipt, instead of .json."""
+STATED = ("proposer", "rule", "cancel", "replicates", "looks", "seed", "isolation")
+"""Settings of a campaign that are parameters of its run, by the same name."""
 PATIENCE_SECONDS = 1.0
 REST = 9.0
 """Seconds of rest for a server that did not answer, per second spent waiting for it."""
 
 
 class Outbox:
-    """Records that MLflow has not taken yet."""
-
     def __init__(
         self, ledger: Ledger, tracking: str | None, flow_run_id: str | None, history: History
     ) -> None:
@@ -49,9 +51,8 @@ class Outbox:
         self.problem = ""
         """MLflow's latest error; empty if everything was sent."""
         self._history = list(history)
-        traces = wants_traces(ledger)
-        self._untraced = [trial for trial in history if traces and not is_traced(ledger, trial)]
-        self._traces = traces
+        self._traces = wants_traces(ledger)
+        self._untraced = [trial for trial in history if self._traces and not is_traced(ledger, trial)]
 
     def add(self, trial: Trial) -> None:
         if trial.settle >= len(self._history):
@@ -64,8 +65,7 @@ class Outbox:
     def drain(self) -> None:
         """Send what waits, trials first and traces last, until all is sent or the server is found down.
 
-        A rejected record stays without blocking others. It, and an outage, is recorded as an event once. A hanging
-        server is not asked at every call, so that trials wait for it at most a tenth of their time.
+        A rejected record does not block others. It, and an outage, is recorded as an event once.
         """
         began = clock()
         if began < self._rest_until:
@@ -84,7 +84,6 @@ class Outbox:
             self._drain_traces(began)
 
     def _drain_records(self) -> None:
-        """Send trials and certificates."""
         certificates, looks = self.ledger.certificates(), unsent(self.ledger)
         if (self.waiting or looks) and not self._opened:
             self.tracker.open_campaign(self._campaign)
@@ -119,10 +118,10 @@ class Outbox:
                     self._rest(began)
                     return
             else:
-                _sign(_traced(place.path), place.trial, run_id)
+                _sign(place.path / "traced.json", place.trial, run_id)
                 self._untraced.remove(trial)
 
-    def close(self, status: Literal["finished", "failed", "stopped"]) -> None:
+    def close(self, status: Ending) -> None:
         """End the campaign's run in MLflow; if the server is down, the end waits like a trial."""
         self._rest_until = 0.0
         self.drain()
@@ -154,7 +153,7 @@ class Outbox:
         run_id = self._log(trial, certificates)
         self.tracker.log_standing(self._campaign, trial, tuple(self._history), certificates)
         place = self.ledger.place_of(trial)
-        _sign(_receipt(place.path), place.trial, run_id)
+        _sign(place.path / "tracked.json", place.trial, run_id)
 
     def _log(self, trial: Trial, certificates: Sequence[Certificate]) -> str:
         """Record a trial at its present level; returns its run."""
@@ -206,7 +205,7 @@ def unsent(ledger: Ledger) -> list[Path]:
 def is_tracked(ledger: Ledger, trial: Trial) -> bool:
     """Whether the trial is recorded as it is now."""
     place = ledger.place_of(trial)
-    return _is_signed(_receipt(place.path), place.trial)
+    return _is_signed(place.path / "tracked.json", place.trial)
 
 
 def is_traced(ledger: Ledger, trial: Trial) -> bool:
@@ -214,7 +213,7 @@ def is_traced(ledger: Ledger, trial: Trial) -> bool:
     from tasks.tracking.traces import questions
 
     place = ledger.place_of(trial)
-    return not questions(place.path) or _is_signed(_traced(place.path), place.trial)
+    return not questions(place.path) or _is_signed(place.path / "traced.json", place.trial)
 
 
 def _sign(receipt: Path, path: Path, run_id: str) -> None:
@@ -230,16 +229,7 @@ def fingerprint(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def _receipt(path: Path) -> Path:
-    return path / "tracked.json"
-
-
-def _traced(path: Path) -> Path:
-    return path / "traced.json"
-
-
 def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
-    """The campaign as MLflow knows it."""
     campaign, environment = ledger.campaign, ledger.environment
     steps = {"budget_steps": str(environment.budget_steps)} if environment.budget_steps else {}
     return CampaignRecord(
@@ -252,14 +242,8 @@ def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
         created=campaign.created,
         spec={
             "environment": campaign.source,
-            "proposer": campaign.proposer,
-            "rule": campaign.rule,
-            "cancel": campaign.cancel,
-            "replicates": str(campaign.replicates),
-            "looks": campaign.looks,
-            "seed": str(campaign.seed),
+            **{name: str(getattr(campaign, name)) for name in STATED},
             "budget_seconds": f"{environment.budget_seconds:g}",
-            "isolation": campaign.isolation,
             "machine": machine(),
             **steps,
             **{f"set.{key}": str(value) for key, value in campaign.overrides.items()},

@@ -37,11 +37,7 @@ def model_name(environment: str) -> str:
 def register(
     client: MlflowClient, store: Store, campaign: CampaignRecord, certificate: Certificate, run_id: str
 ) -> str:
-    """Make the checkpoint of a trial's run a model version with the alias; returns it, or why there is none.
-
-    Raises:
-        MlflowException: the store fails, maybe temporarily.
-    """
+    """Make the checkpoint of a trial's run a model version with the alias; returns it, or why there is none."""
     from mlflow.exceptions import MlflowException
 
     run = client.get_run(run_id)
@@ -82,7 +78,6 @@ def _version(
 
 
 def _model(client: MlflowClient, name: str) -> None:
-    """Create the model if it is missing."""
     from mlflow.exceptions import MlflowException
     from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 

@@ -37,12 +37,7 @@ def questions(folder: Path) -> list[Path]:
 def send(
     uri: str, experiment: str, run_id: str, campaign: CampaignRecord, trial: Trial, folder: Path
 ) -> None:
-    """Make every request of a trial a trace linked to its run; existing ones are updated.
-
-    Raises:
-        RecordRejected: the server takes no traces, or a file is invalid.
-        MlflowException: any other error of MLflow.
-    """
+    """Make every request of a trial a trace linked to its run; existing ones are updated."""
     from mlflow.tracing.client import TracingClient
 
     client = TracingClient(uri)
@@ -100,8 +95,7 @@ def span_of(asked: Trace, campaign: CampaignRecord, name: str, ended: float) -> 
     if usage.usd is not None:
         values[SpanAttributeKey.CHAT_USAGE] = _tokens(usage)
         values[SpanAttributeKey.LLM_COST] = {"total_cost": usage.usd}
-    failed = Status(StatusCode.ERROR, without_pictures(plain(asked.error)))
-    status = failed if asked.error else Status(StatusCode.OK)
+    error = without_pictures(plain(asked.error))
     end = int(ended * 1e9)
     return Span(
         ReadableSpan(
@@ -111,7 +105,7 @@ def span_of(asked: Trace, campaign: CampaignRecord, name: str, ended: float) -> 
             attributes={key: json.dumps(value, ensure_ascii=False) for key, value in values.items()},
             start_time=end - int(asked.seconds * 1e9),
             end_time=end,
-            status=status,
+            status=Status(StatusCode.ERROR, error) if asked.error else Status(StatusCode.OK),
         )
     )
 
@@ -139,7 +133,6 @@ def _outputs(asked: Trace) -> dict[str, object]:
 def _info(
     asked: Trace, span: Span, experiment: str, run_id: str, campaign: CampaignRecord, trial: Trial, name: str
 ) -> TraceInfo:
-    """The trace's row in the table of traces."""
     from mlflow.entities import TraceInfo, TraceLocation, TraceState
     from mlflow.tracing.constant import (
         TRACE_SCHEMA_VERSION,

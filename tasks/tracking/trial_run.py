@@ -40,8 +40,6 @@ LARGEST = 1e12
 
 @dataclass(frozen=True)
 class CampaignRecord:
-    """A campaign as tracking sees it."""
-
     campaign: str
     campaign_id: str
     environment: str
@@ -57,8 +55,6 @@ class CampaignRecord:
 
 @dataclass(frozen=True)
 class TrialFiles:
-    """A trial's files."""
-
     dir: Path
     """Laid out as tasks/store/workspace.py says."""
     commit: str | None = None
@@ -111,23 +107,19 @@ def trial_key(campaign: CampaignRecord, trial: Trial) -> str:
 
 def _origin(campaign: CampaignRecord) -> dict[str, str]:
     """Tags that a client must set, or the UI shows a dash."""
-    flow_run = {"prefect.flow_run_id": campaign.flow_run_id} if campaign.flow_run_id else {}
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have a number and no name
+        user = str(os.getuid())
     return {
         "campaign": campaign.campaign,
         "campaign_id": campaign.campaign_id,
         "environment": campaign.environment,
-        "mlflow.user": _user(),
+        "mlflow.user": user,
         "mlflow.source.name": "nightshift",
         "mlflow.source.type": "LOCAL",
-        **flow_run,
+        **({"prefect.flow_run_id": campaign.flow_run_id} if campaign.flow_run_id else {}),
     }
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user may have a number and no name
-        return str(os.getuid())
 
 
 def trial_note(trial: Trial) -> str:
@@ -243,8 +235,7 @@ def curves(progress: Path, start: int) -> list[MetricPoint]:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    file = open_below(path.parent, path.name)
-    if file is None:
+    if (file := open_below(path.parent, path.name)) is None:
         return
     with file:
         size = file.seek(0, os.SEEK_END)
@@ -287,8 +278,7 @@ def _thin(points: Sequence[MetricPoint], limit: int) -> Sequence[MetricPoint]:
 
 def log_tail(path: Path) -> str:
     """The end of its printed output, safe to show, in whole lines if possible."""
-    file = open_below(path.parent, path.name)
-    if file is None:
+    if (file := open_below(path.parent, path.name)) is None:
         return ""
     with file:
         size = file.seek(0, os.SEEK_END)

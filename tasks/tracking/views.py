@@ -1,9 +1,8 @@
 """MLflow pages behind our links: a campaign's trials, and the campaigns of an environment.
 
-By default MLflow folds trials below their campaign, shows no metric, parameter or tag until asked, and draws ten
-runs. A *view* sets filter, order, columns and charts. It is stored as an experiment tag,
-`mlflow.sharedViewState.<key>`, as the page's own "Save as new view" does, so it also appears in the page's menu. The
-format is undocumented; tested with 3.17. A page that does not understand a part of it shows its default.
+A *view* sets filter, order, columns and charts. It is stored as an experiment tag, `mlflow.sharedViewState.<key>`, as
+the page's own "Save as new view" does. The format is undocumented; tested with 3.17. A page that does not understand
+a part of it shows its default.
 """
 
 from __future__ import annotations
@@ -31,8 +30,6 @@ State = dict[str, object]
 
 @dataclass(frozen=True)
 class RunsPage:
-    """A prepared page of an experiment's runs."""
-
     key: str
     """Its name in links."""
     name: str
@@ -45,8 +42,7 @@ class RunsPage:
     def tag(self) -> tuple[str, str]:
         """The experiment tag that stores the view; equal views give equal text.
 
-        The state is compressed, as by the page: a tag holds 20000 characters, and 5000 before MLflow 3. Filter, order
-        and columns stand beside it for older pages, without named views.
+        The state is compressed, as by the page, since a tag is short. Filter, order and columns also serve older pages.
         """
         plain = {
             name: self.state[name] for name in ("searchFilter", "orderByKey", "orderByAsc", "selectedColumns")
@@ -79,8 +75,14 @@ def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> Runs
     curves.sort(key=lambda key: key != f"train/{objective}")  # stable sort: the objective's own first
     beside = sorted({*metrics} - {*curves, *COSTS, *UNCHARTED, objective})
     axes = list(parameters.values())[:AXES]
+    parallel = {
+        "type": "PARALLEL",
+        "showAllRuns": True,
+        "runsCountToCompare": 100,
+        "selectedMetrics": ["score"],
+    }
     charts = {
-        "score": [_bars(objective), *([_parallel(axes)] if axes else [])],
+        "score": [_bars(objective), *([{**parallel, "selectedParams": axes}] if axes else [])],
         "training": [_lines(key) for key in curves[:CHARTS]],
         "beside the score": [_bars(key) for key in beside[:CHARTS]],
         "cost": [_bars(key) for key in COSTS],
@@ -152,17 +154,16 @@ def _charts(sections: Mapping[str, Sequence[State]], hidden: Iterable[str]) -> S
         {**_bars(key), "uuid": key, "metricSectionId": "", "deleted": True, "isGenerated": True}
         for key in hidden
     ]
+    size = {"columns": 2, "cardHeight": 360}
     return {
         "compareRunCharts": [*cards, *gone],
-        "compareRunSections": [_section(name) for name in filled],
+        "compareRunSections": [
+            {"uuid": name, "name": name, "display": True, "isReordered": True, "deleted": False, **size}
+            for name in filled
+        ],
         "isAccordionReordered": True,
         "runsHiddenMode": "SHOW_ALL",
     }
-
-
-def _section(name: str) -> State:
-    size = {"columns": 2, "cardHeight": 360}
-    return {"uuid": name, "name": name, "display": True, "isReordered": True, "deleted": False, **size}
 
 
 def _bars(key: str) -> State:
@@ -170,18 +171,8 @@ def _bars(key: str) -> State:
 
 
 def _lines(key: str) -> State:
-    axis = {"xAxisKey": "step", "useGlobalXaxisKey": True, "xAxisScaleType": "linear", "scaleType": "linear"}
-    smoothing = {"lineSmoothness": 0, "useGlobalLineSmoothing": True}
     return {
-        "type": "LINE",
-        "metricKey": key,
-        "selectedMetricKeys": [key],
-        "yAxisKey": "metric",
-        **axis,
-        **smoothing,
-    }
-
-
-def _parallel(parameters: Sequence[str]) -> State:
-    chosen = {"selectedParams": list(parameters), "selectedMetrics": ["score"]}
-    return {"type": "PARALLEL", "showAllRuns": True, "runsCountToCompare": 100, **chosen}
+        "type": "LINE", "metricKey": key, "selectedMetricKeys": [key], "yAxisKey": "metric", "xAxisKey": "step",
+        "useGlobalXaxisKey": True, "xAxisScaleType": "linear", "scaleType": "linear", "lineSmoothness": 0,
+        "useGlobalLineSmoothing": True,
+    }  # fmt: skip

@@ -8,8 +8,10 @@ from pathlib import Path
 from tasks.deciding.certificate import Certificate
 from tasks.record import settle
 from tasks.store.ledger import Ledger
-from tasks.tracking.client import CampaignRecord, RecordRejected, TrialFiles, Unreachable
+from tasks.tracking.connection import RecordRejected, Unreachable
+from tasks.tracking.interface import Tracker
 from tasks.tracking.outbox import Outbox
+from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
 from tests.support.histories import decided
 
@@ -17,7 +19,7 @@ SCORES = (3.0, None, 2.0, 2.5)
 """Of four trials, lower is better: a baseline, a crash, the champion, and one that is not."""
 
 
-class Shelf:
+class Shelf(Tracker):
     """A tracker in memory that can be down, and that will not have some trials."""
 
     def __init__(self) -> None:

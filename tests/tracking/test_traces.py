@@ -16,7 +16,8 @@ from tasks.llm import trace
 from tasks.llm.request import Message
 from tasks.llm.trace import Answer, Attempt, RecordedRequest
 from tasks.store.ledger import Ledger
-from tasks.tracking.client import CampaignRecord, Mlflow, RecordRejected, TrialFiles, Unreachable
+from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles
+from tasks.tracking.connection import RecordRejected, Unreachable
 from tasks.tracking.outbox import Outbox, is_traced, waiting
 from tasks.tracking.traces import KEY, questions, span_of
 from tasks.trial import History, Trial, Usage

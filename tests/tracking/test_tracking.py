@@ -24,12 +24,12 @@ from tasks.tracking.client import (
     LIGHT,
     CampaignRecord,
     Mlflow,
-    NoTracking,
-    RecordRejected,
+    Tracker,
     TrialFiles,
     Unreachable,
     locate,
 )
+from tasks.tracking.connection import RecordRejected
 from tasks.tracking.trial_run import trial_tags
 from tasks.tracking.views import trials_view
 from tasks.trial import History, VerdictKind
@@ -512,7 +512,7 @@ def test_curves_get_a_chart_once_a_trial_has_them(
 
 def test_off_means_that_nothing_is_recorded(campaign: CampaignRecord, tmp_path: Path) -> None:
     tracker = locate("off", tmp_path)
-    assert isinstance(tracker, NoTracking)
+    assert type(tracker) is Tracker
     tracker.log_trial(campaign, make_trial(), TrialFiles(tmp_path))
     assert tracker.urls(campaign) == {}
     assert not list(tmp_path.iterdir())
