@@ -206,22 +206,25 @@ def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return "\n".join(_two_sides(line) if line.startswith("diff --git ") else line for line in lines)
 
 
-def patched(before: Mapping[str, str], diff: str) -> dict[str, str]:
+def patched(before: Mapping[str, str], diff: str, reverse: bool = False) -> dict[str, str]:
     """Texts, by name, as a diff leaves them, applied as `apply_edit` does. A file that it removes is not among them.
+
+    `reverse`: as they were before the diff was applied.
 
     Raises:
         EditFailed: it does not apply, or does more than add, remove and change texts.
     """
-    return dict(_patched(tuple(sorted(before.items())), diff)) if diff else dict(before)
+    return dict(_patched(tuple(sorted(before.items())), diff, reverse)) if diff else dict(before)
 
 
 @lru_cache(maxsize=4096)
-def _patched(before: tuple[tuple[str, str], ...], diff: str) -> tuple[tuple[str, str], ...]:
+def _patched(before: tuple[tuple[str, str], ...], diff: str, reverse: bool) -> tuple[tuple[str, str], ...]:
     readable = _readable(diff)
     with tempfile.TemporaryDirectory(prefix="nightshift-edit-") as folder:
         scratch = Path(folder)
         _lay_out(scratch, dict(before))
-        for line in _git([*GIT, "--apply", "--summary"], scratch, readable).splitlines():
+        command = [*GIT, "--apply", "--summary", *(["--reverse"] if reverse else [])]
+        for line in _git(command, scratch, readable).splitlines():
             if not PLAIN.match(line):
                 raise EditFailed(f"the edit has {line.strip()!r}: it may add, remove and change plain files")
         left = {
