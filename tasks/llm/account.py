@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, m
 
 from environments.plugins import Refused, explain
 from tasks.llm import litellm_client
+from tasks.llm.quotes import one_line
 from tasks.system import redact
 
 if TYPE_CHECKING:
@@ -302,4 +303,4 @@ def _get(account: Account, url: str) -> httpx.Response:
 
 
 def _words(error: Exception) -> str:
-    return redact.capped(" ".join(redact.clean(str(error))) or type(error).__name__, 200)
+    return one_line(str(error), 200) or type(error).__name__

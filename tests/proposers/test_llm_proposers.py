@@ -366,16 +366,16 @@ def test_where_nothing_may_be_edited_no_model_is_asked() -> None:
 
 def test_the_line_numbers_that_an_edit_is_read_with_are_those_of_the_answer() -> None:
     answer = 'RATIONALE: x\nPARAMS:\n```json\n{"lr": 0.02}\n```\nCATEGORY: y\ntrain.py\n```\nrate'
-    found = headed(answer, ("train.py",), SPACE, {})
-    assert found.edit.splitlines() == [""] * 6 + ["train.py", "```", "rate"]
-    assert (found.idea.params, found.idea.category) == ({"lr": 0.02}, "y")
+    idea, edit = headed(answer, ("train.py",), SPACE, {})
+    assert edit.splitlines() == [""] * 6 + ["train.py", "```", "rate"]
+    assert (idea.params, idea.category) == ({"lr": 0.02}, "y")
 
 
 def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
     code = "train.py\n```\nPARAMS: 3\nRATIONALE: no\nx = '</think>'\n```"
-    found = headed(f"RATIONALE: yes\n{code}", ("train.py",), SPACE, {})
-    assert found.edit.strip() == code
-    assert found.idea.rationale == "yes"
+    idea, edit = headed(f"RATIONALE: yes\n{code}", ("train.py",), SPACE, {})
+    assert edit.strip() == code
+    assert idea.rationale == "yes"
 
 
 def test_an_answer_without_reasons_says_so_and_one_with_hidden_characters_shows_them() -> None:
@@ -400,7 +400,7 @@ def test_whatever_a_model_says_is_read_or_misread(text: str) -> None:
     with contextlib.suppress(Misread):
         found += ideas(text, SPACE, {"hidden": 64})[0]
     with contextlib.suppress(Misread):
-        found.append(headed(text, ("train.py",), SPACE, {"hidden": 64}).idea)
+        found.append(headed(text, ("train.py",), SPACE, {"hidden": 64})[0])
     assert all(SPACE[name].check(value) == value for one in found for name, value in one.params.items())
 
 
