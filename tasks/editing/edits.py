@@ -114,13 +114,19 @@ def _touched(diff: bytes, environment: Environment, scratch: Path) -> list[str]:
     return sorted({name for _, _, name in counted})
 
 
+def is_place(name: str) -> bool:
+    """Whether a name may be a program's file: below its folder, and not git's."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and not {"..", ".git"} & {part.lower() for part in parts}
+
+
 def _place(workspace: Path, name: str) -> Path:
     """The path of an editable file in the workspace; no link may lead to it."""
-    parts = PurePosixPath(name).parts
-    if name.startswith("/") or ".." in parts or any(part.lower() == ".git" for part in parts):
+    if not is_place(name):
         raise EditFailed(f"the edit touches {name!r}, which is not a place for a program's file")
-    for depth in range(1, len(parts) + 1):
-        path = workspace.joinpath(*parts[:depth])
+    path = workspace
+    for part in PurePosixPath(name).parts:
+        path = path / part
         if path.is_symlink():
             raise EditFailed(
                 f"the edit touches {name!r}, which a link leads to: {path.relative_to(workspace)}"

@@ -48,11 +48,8 @@ def change_of(before: Sequence[str], after: Sequence[str]) -> Change:
     """The change that makes some lines into others."""
     found: list[Line] = []
     for tag, start, end, new_start, new_end in SequenceMatcher(None, before, after, False).get_opcodes():
-        if tag == "equal":
-            found += [Line(" ", text) for text in before[start:end]]
-        else:
-            found += [Line("-", text) for text in before[start:end]]
-            found += [Line("+", text) for text in after[new_start:new_end]]
+        found += [Line(" " if tag == "equal" else "-", text) for text in before[start:end]]
+        found += [Line("+", text) for text in after[new_start:new_end] if tag != "equal"]
     return tuple(found)
 
 
@@ -106,7 +103,9 @@ def gapped(text: GitText, change: Change) -> list[Replacement]:
         for start in _starts(lines, head):
             gap = start + after
             if lines[gap + 1 : gap + 1 + len(tail)] == tail:
-                whole = _with_gap(change, after, text.lines[gap])
+                # The change, with the missing line behind so many of its old lines.
+                at = [place for place, line in enumerate(change, 1) if line.kind != "+"][after - 1]
+                whole = (*change[:at], Line(" ", text.lines[gap]), *change[at:])
                 end = gap + 1 + len(tail)
                 place = Replacement(start, end, _new(text, whole, range(start, end), False))
                 found[start, end, place.lines] = place
@@ -121,16 +120,6 @@ def _joints(change: Change) -> set[int]:
         if "+" not in (line.kind, following.kind):
             found.add(count)
     return found
-
-
-def _with_gap(change: Change, after: int, missing: str) -> Change:
-    """The change with the missing line behind so many of its old lines."""
-    count, at = 0, 0
-    for at, line in enumerate(change):  # noqa: B007
-        count += line.kind != "+"
-        if count == after:
-            break
-    return (*change[: at + 1], Line(" ", missing), *change[at + 1 :])
 
 
 def shifted(text: GitText, change: Change) -> list[Replacement]:
@@ -148,8 +137,8 @@ def shifted(text: GitText, change: Change) -> list[Replacement]:
         if move is None:
             continue
         moved = [_moved(line, move) for line in change]
-        if all(line is not None for line in moved):
-            whole = tuple(line for line in moved if line is not None)
+        whole = tuple(line for line in moved if line is not None)
+        if len(whole) == len(change):
             end = start + len(wanted)
             found.append(Replacement(start, end, _new(text, whole, range(start, end), False)))
     return found
@@ -168,11 +157,8 @@ def _indent(line: str) -> str:
 
 def _move(stated: Sequence[str], there: Sequence[str]) -> Callable[[str], str | None] | None:
     """The one shift that turns every stated indentation into the file's; None without one."""
-    pairs = {
-        (_indent(ours), _indent(theirs))
-        for ours, theirs in zip(stated, there, strict=True)
-        if ours.strip(BLANK)
-    }
+    both = zip(stated, there, strict=True)
+    pairs = {(_indent(ours), _indent(theirs)) for ours, theirs in both if ours.strip(BLANK)}
     ours, theirs = min(pairs, key=lambda pair: len(pair[0]))
     moves: list[Callable[[str], str | None]] = []
     if theirs.startswith(ours):
@@ -207,13 +193,12 @@ def closest(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
         sum((Counter(line.strip() for line in lines[start : start + span]) & ours).values())
         for start in range(max(len(lines) - span + 1, 1))
     ]
-    best = max(
-        range(len(scores)), key=lambda start: (scores[start], lines[start].strip() == wanted[0].strip())
-    )
+    first = wanted[0].strip()
+    best = max(range(len(scores)), key=lambda start: (scores[start], lines[start].strip() == first))
     if scores[best]:
         return best
     longest = max(ours, key=len)
     likeness, at = max(
-        ((SequenceMatcher(None, line.strip(), longest).quick_ratio(), -at) for at, line in enumerate(lines))
+        (SequenceMatcher(None, line.strip(), longest).quick_ratio(), -at) for at, line in enumerate(lines)
     )
     return -at if likeness > 0.6 else None

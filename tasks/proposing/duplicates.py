@@ -56,7 +56,9 @@ def duplicate(
         files: The whole texts of the editable files, by name.
     """
     for earlier in tried:
-        if _is_same_point(space, params, earlier.params) and _is_same_program(files, earlier.files):
+        if _is_same_point(space, params, earlier.params) and (
+            files == earlier.files or meaning(files) == meaning(earlier.files)
+        ):
             return f"the same as trial {earlier.number} ({earlier.what}): {_likeness(space, params, files, earlier)}"
     return None
 
@@ -112,10 +114,6 @@ def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
     ends = (float(one), float(other), low, high)
     first, second, low, high = map(math.log, ends) if parameter.log else ends
     return abs(first - second) <= TOLERANCE * (high - low)
-
-
-def _is_same_program(files: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    return files == others or meaning(files) == meaning(others)
 
 
 def _likeness(space: Space, params: Params, files: Mapping[str, str], earlier: EarlierProposal) -> str:
