@@ -170,11 +170,7 @@ def _json(document: object) -> bytes:
 
 
 def _content(folder: Path, name: str) -> bytes | None:
-    """A plain file's content; None when it is not there.
-
-    Raises:
-        Spoiled: it is something else, a link leads to it, it is executable, or it is too long.
-    """
+    """A plain file's content; None when it is not there."""
     path = folder
     for part in PurePosixPath(name).parts:
         path = path / part

@@ -240,7 +240,6 @@ def _patched(before: tuple[tuple[str, str], ...], diff: str, reverse: bool) -> t
 
 
 def _lay_out(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write texts as files."""
     for name, text in texts.items():
         target = _place(folder, name)
         try:

@@ -47,7 +47,6 @@ def changed(text: str, files: Mapping[str, str], editable: Sequence[str], form: 
 
 
 def _form(text: str) -> str:
-    """The format of an answer."""
     lines = text.split("\n")
     if any(search_replace.OPEN.match(line) for line in lines):
         return "search_replace"

@@ -55,7 +55,7 @@ def change_of(before: Sequence[str], after: Sequence[str]) -> Change:
 
 def exact(text: GitText, change: Change) -> list[Replacement]:
     """Every place at which the old lines stand as they are."""
-    return _everywhere(text, change, lambda line: line, as_is=True)
+    return _everywhere(text, change, str, as_is=True)
 
 
 def trailing(text: GitText, change: Change) -> list[Replacement]:
@@ -65,10 +65,7 @@ def trailing(text: GitText, change: Change) -> list[Replacement]:
 
 def _everywhere(text: GitText, change: Change, key: Callable[[str], str], as_is: bool) -> list[Replacement]:
     wanted, lines = [key(line) for line in old(change)], [key(line) for line in text.lines]
-    return [
-        Replacement(start, start + len(wanted), _new(text, change, range(start, start + len(wanted)), as_is))
-        for start in _starts(lines, wanted)
-    ]
+    return [_filled(text, change, start, start + len(wanted), as_is) for start in _starts(lines, wanted)]
 
 
 def _starts(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
@@ -78,16 +75,16 @@ def _starts(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
                 yield start
 
 
-def _new(text: GitText, change: Change, at: Sequence[int], as_is: bool) -> tuple[str, ...]:
-    """The lines after the change; `at`: where each old line was found. Context lines are the file's own."""
-    found, its = list[str](), iter(at)
+def _filled(text: GitText, change: Change, start: int, end: int, as_is: bool = False) -> Replacement:
+    """The change at the place of its old lines. Context lines are the file's own."""
+    found, its = list[str](), iter(text.lines[start:end])
     for line in change:
         if line.kind == "+":
             found.append(line.text if as_is else ended_alike(line.text, text.windows))
         else:
-            where = next(its)
-            found += [text.lines[where]] if line.kind == " " else []
-    return tuple(found)
+            own = next(its)
+            found += [own] if line.kind == " " else []
+    return Replacement(start, end, tuple(found))
 
 
 def gapped(text: GitText, change: Change) -> list[Replacement]:
@@ -97,7 +94,7 @@ def gapped(text: GitText, change: Change) -> list[Replacement]:
     """
     wanted = [line.rstrip(BLANK) for line in old(change)]
     lines = [line.rstrip(BLANK) for line in text.lines]
-    found = {}
+    found = list[Replacement]()
     for after in sorted(_joints(change)):
         head, tail = wanted[:after], wanted[after:]
         for start in _starts(lines, head):
@@ -106,10 +103,8 @@ def gapped(text: GitText, change: Change) -> list[Replacement]:
                 # The change, with the missing line behind so many of its old lines.
                 at = [place for place, line in enumerate(change, 1) if line.kind != "+"][after - 1]
                 whole = (*change[:at], Line(" ", text.lines[gap]), *change[at:])
-                end = gap + 1 + len(tail)
-                place = Replacement(start, end, _new(text, whole, range(start, end), False))
-                found[start, end, place.lines] = place
-    return list(found.values())
+                found.append(_filled(text, whole, start, gap + 1 + len(tail)))
+    return list(dict.fromkeys(found))
 
 
 def _joints(change: Change) -> set[int]:
@@ -139,8 +134,7 @@ def shifted(text: GitText, change: Change) -> list[Replacement]:
         moved = [_moved(line, move) for line in change]
         whole = tuple(line for line in moved if line is not None)
         if len(whole) == len(change):
-            end = start + len(wanted)
-            found.append(Replacement(start, end, _new(text, whole, range(start, end), False)))
+            found.append(_filled(text, whole, start, start + len(wanted)))
     return found
 
 

@@ -71,7 +71,6 @@ def _without_prefix(name: str, prefix: str, editable: Sequence[str]) -> str:
 
 
 def _applied(name: str, parts: Sequence[FileDiff], before: str | None) -> str:
-    """A file after all that a diff says of it."""
     hunks = [hunk for part in parts for hunk in part.hunks]
     if any(part.old is None for part in parts) and before is not None:
         raise NoEdit(f"the diff adds {name}, which is there already: change it with `--- a/{name}`")
@@ -103,7 +102,6 @@ def _where(hunk: Hunk, name: str) -> str:
 
 
 def _found(text: GitText, hunk: Hunk, where: str) -> list[Replacement]:
-    """The places where a hunk's old lines match."""
     wanted = _places.old(hunk.change)
     if not any(line.strip() for line in wanted) and len(text.lines) > len(wanted):
         raise NoEdit(f"{where} has no line of the file to be found by: add some before and after the change")

@@ -119,7 +119,6 @@ def _name(
 
 
 def _applied(before: str | None, block: Block, where: str) -> str:
-    """A file after one block."""
     if not any(block.search) and not before:
         return str(GitText(block.replace))
     if not block.search:

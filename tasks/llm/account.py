@@ -125,8 +125,7 @@ class ModelOptions(_Terms):
 def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     """The models that a proposer may ask: what it states, laid over the saved block. The first is the one to ask.
 
-    A block's key goes to the block's own address only, and its prices hold for its own models only. The keys are
-    known to `tasks.system.redact` from here on.
+    A block's key goes to the block's own address only, and its prices hold for its own models only.
 
     Raises:
         Refused: nothing says which model, the block cannot be read, or the variable for the key holds none.
@@ -232,11 +231,7 @@ def _key(stated: ModelOptions, block: LLM | None) -> SecretStr | None:
 
 
 def _saved(name: str, must_exist: bool) -> LLM | None:
-    """The LLM block of this name on the Prefect server that this process uses; None when there is none.
-
-    Raises:
-        Refused: the server does not give it, or it must exist and does not.
-    """
+    """The LLM block of this name on the Prefect server that this process uses; None when there is none."""
     import httpx
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound

@@ -61,7 +61,6 @@ def ask(
     Args:
         schema: JSON schema of the answer, sent where the endpoint takes one. The answer is not checked against it.
         bought: what this suggestion has cost so far, and the brief does not know of.
-        patience: None for the module's PATIENCE.
 
     Raises:
         Unavailable: there is no answer; the reason says why, and the usage what it took all the same.

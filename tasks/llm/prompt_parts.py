@@ -134,15 +134,11 @@ def _past(space: Space, trial: Trial) -> str:
 
 
 def _left(left: RemainingBudget) -> str:
-    parts = []
-    if left.trials is not None:
-        parts.append(f"{left.trials:.3g} trials")
-    if left.seconds is not None:
-        parts.append(
-            f"{left.seconds / 3600:.1f} hours" if left.seconds >= 5400 else f"{left.seconds / 60:.0f} minutes"
-        )
-    if left.usd is not None:
-        parts.append(f"{left.usd:.2f} USD for language models")
-    if left.tokens is not None:
-        parts.append(f"{left.tokens:,} tokens")
-    return ", ".join(parts) + "." if parts else ""
+    hours = (left.seconds or 0) / 3600
+    parts = (
+        "" if left.trials is None else f"{left.trials:.3g} trials",
+        "" if left.seconds is None else f"{hours:.1f} hours" if hours >= 1.5 else f"{60 * hours:.0f} minutes",
+        "" if left.usd is None else f"{left.usd:.2f} USD for language models",
+        "" if left.tokens is None else f"{left.tokens:,} tokens",
+    )
+    return f"{', '.join(filter(None, parts))}." if any(parts) else ""

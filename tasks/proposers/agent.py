@@ -44,8 +44,6 @@ QUOTED_LINES = 150
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The outcome of one request to an agent."""
-
     said: AgentReport
     left: LeftBehind | None
     spoiled: str = ""
@@ -120,11 +118,9 @@ class Agent(Proposer):
 
     @property
     def _name(self) -> str:
-        """The agent's name."""
         return self.command if isinstance(self.command, str) else Path(self.command[0]).name
 
     def _found(self) -> str | None:
-        """The agent's program."""
         found = shutil.which(self._setting.argv[0])
         return str(Path(found).absolute()) if found else None
 
@@ -136,11 +132,6 @@ class Agent(Proposer):
         return f"{len(reasons) + 1:02d}-{hashlib.sha256(asked).hexdigest()[:8]}"
 
     def _ask(self, brief: Brief, place: Path | None) -> _Outcome:
-        """Run the agent.
-
-        Raises:
-            Unavailable: it is not installed, failed, or took too long.
-        """
         program = self._found()
         if program is None:
             raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
@@ -181,11 +172,6 @@ class Agent(Proposer):
             return _Outcome(said, None, str(spoiled))
 
     def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:
-        """Its result as a suggestion.
-
-        Raises:
-            Unusable: nothing in it could be tried.
-        """
         said, left = outcome.said, outcome.left
         if left is None:
             raise Unusable(f"{self._name}: {outcome.spoiled}", scrub_text(said.message), said.usage)

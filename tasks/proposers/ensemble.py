@@ -35,11 +35,7 @@ class Ensemble(Researcher):
         return self.what == "llm_diff"
 
     def accounts(self) -> tuple[Account, ...]:
-        """The models that it may ask, each once.
-
-        Raises:
-            Refused: fewer than two.
-        """
+        """The models that it may ask, each once. Refused when these are fewer than two."""
         single = [self.model_copy(update={"model": name}) for name in self.models] or [self]
         found = {account.model: account for one in single for account in Researcher.accounts(one)}
         if len(found) < 2:

@@ -29,11 +29,7 @@ class LlmDiff(Researcher):
 def proposed(
     account: Account, brief: Brief, shown: Brief, form: Form, bought: Usage = NOTHING_BOUGHT
 ) -> Suggestion:
-    """An edit as one model proposes it.
-
-    Args:
-        shown: The brief as far as the model may know it; the edit is one of the files there.
-        bought: The usage of other models for this suggestion.
+    """An edit of the files of `shown` as one model proposes it.
 
     Raises:
         Unusable: the answer holds no edit, one that does not apply, or parameters that the space does not take.

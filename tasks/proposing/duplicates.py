@@ -68,7 +68,8 @@ def meaning(files: Mapping[str, str]) -> str:
 
     A file that is no Python, or does not parse, counts with its whole text.
     """
-    return _meaning_of_all(tuple(sorted(files.items())))
+    parts = [f"{name}\0{_meaning_of(name.endswith('.py'), text)}" for name, text in sorted(files.items())]
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 def categories(history: History) -> tuple[Category, ...]:
@@ -124,12 +125,6 @@ def _likeness(space: Space, params: Params, files: Mapping[str, str], earlier: E
         return point
     program = "the same program" if files == earlier.files else "a program with the same meaning"
     return f"{point}, and {program}"
-
-
-@lru_cache(REMEMBERED)
-def _meaning_of_all(files: tuple[tuple[str, str], ...]) -> str:
-    parts = [f"{name}\0{_meaning_of(name.endswith('.py'), text)}" for name, text in files]
-    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 @lru_cache(REMEMBERED)
