@@ -10,8 +10,6 @@ On one machine the same settings give the same model, bit for bit.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import random
 import sys
 from collections.abc import Iterator
@@ -20,11 +18,11 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from making import SPLITS, Row, identity, run, settings_of, write
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-SPLITS = ("search", "confirm", "report")
-"""Of the judge: a tenth of all questions each; training has the rest."""
 USER, ASSISTANT, END, PAD, UNKNOWN = "<user>", "<assistant>", "<end>", "<pad>", "<unknown>"
 TEMPLATE = (
     "{% for message in messages %}"
@@ -55,21 +53,16 @@ class Settings:
     seed: int = 0
 
 
-def identity(question: str) -> str:
-    """16 hexadecimal digits, of the question without spaces."""
-    return hashlib.sha256("".join(question.split()).encode()).hexdigest()[:16]
-
-
-def questions(terms: int) -> Iterator[dict[str, str]]:
+def questions(terms: int) -> Iterator[Row]:
     """Every sum of so many one-digit numbers."""
     for numbers in product(range(10), repeat=terms):
         text = "+".join(map(str, numbers))
         yield {"id": identity(text), "question": text, "answer": str(sum(numbers))}
 
 
-def split(rows: Iterator[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
-    """The questions of each split, told apart by their identity alone, in its order."""
-    parts: dict[str, list[dict[str, str]]] = {name: [] for name in (*SPLITS, "train")}
+def split(rows: Iterator[Row]) -> dict[str, list[Row]]:
+    """The questions of each split, in the order of their identities: a tenth for each of the judge's, by identity."""
+    parts: dict[str, list[Row]] = {name: [] for name in (*SPLITS, "train")}
     for row in rows:
         tenth = int(row["id"], 16) % 10
         parts[SPLITS[tenth] if tenth < len(SPLITS) else "train"].append(row)
@@ -168,19 +161,12 @@ def base(folder: Path, asked: list[str], how: Settings) -> None:
     words.save_pretrained(folder)
 
 
-def write(path: Path, rows: list[dict[str, str]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
 def main(folder: Path) -> None:
-    how = Settings(**json.loads((folder / "settings.json").read_text()))
+    how = settings_of(Settings, folder)
     parts = split(questions(how.terms))
-    write(folder / "data" / "train.jsonl", parts["train"])
-    for name in SPLITS:
-        write(folder / "judge" / f"{name}.jsonl", parts[name])
+    write(folder, parts["train"], {name: parts[name] for name in SPLITS})
     base(folder / "data" / "base", [row["question"] for row in parts["train"]], how)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    run("arithmetic", main)

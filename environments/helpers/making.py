@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 Row = dict[str, str]
 S = TypeVar("S")
-
 MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.jinja")
 """No weights in other formats, which can run code when they are loaded, and no programs."""
 SPLITS = ("search", "confirm", "report")
@@ -83,7 +82,7 @@ def settings_of(cls: type[S], folder: Path) -> S:
             raise CannotPrepare(
                 f"prepare.settings.{key}: unknown key. Available: {', '.join(sorted(defaults))}"
             )
-        if type(value) is not type(defaults[key]):
+        if type(value) is not type(defaults[key]) and (type(value), type(defaults[key])) != (int, float):
             raise CannotPrepare(
                 f"prepare.settings.{key} must be like {defaults[key]!r}, got {json.dumps(value)}"
             )

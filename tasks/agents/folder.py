@@ -15,23 +15,20 @@ import json
 import math
 import stat
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tasks.editing.edits import FILE_LIMIT, git_environment
+from tasks.editing.edits import FILE_LIMIT, git_environment, is_place
 from tasks.llm.prompt_parts import start
 from tasks.proposing.brief import Brief
 from tasks.proposing.duplicates import categories
 from tasks.system.redact import Scrubber, capped, clean
 from tasks.trial import Params, Proposal, Trial, Value, best
 
-TASK, PROGRAM_MD, CONTEXT, PARAMS, RATIONALE = (
-    *("TASK.md", "program.md", "context.json"),
-    *("params.json", "rationale.md"),
-)
-OURS = (TASK, PROGRAM_MD, CONTEXT, PARAMS, RATIONALE)
+OURS = ("TASK.md", "program.md", "context.json", "params.json", "rationale.md")
+TASK, PROGRAM_MD, CONTEXT, PARAMS, RATIONALE = OURS
 TRIALS = 100
 """Of each history, the newest ones that are told; a champion that is older is told besides."""
 EDIT_LINES, LOG_LINES, WIDTH = 200, 20, 200
@@ -67,7 +64,7 @@ def lay_out(folder: Path, brief: Brief, task: str) -> dict[str, bytes]:
         Spoiled: a file of the program has the name of one of ours, or is no place in the folder.
     """
     for name in (*brief.files, *brief.problem.editable):
-        if name in OURS or not _is_inside(name):
+        if name in OURS or not is_place(name):
             raise Spoiled(f"the environment's file {name!r} has no place beside {', '.join(OURS)}: rename it")
     handed = {name: text.encode() for name, text in brief.files.items()}
     handed |= {
@@ -95,7 +92,7 @@ def read_back(folder: Path, handed: Mapping[str, bytes], editable: Sequence[str]
     for name in (TASK, PROGRAM_MD, CONTEXT):
         if _content(folder, name) != handed[name]:
             raise Spoiled(
-                f"it changed {name!r}, which is not editable; editable: {_listed((*editable, PARAMS))}"
+                f"it changed {name!r}, which is not editable; editable: {', '.join((*editable, PARAMS))}"
             )
     files: dict[str, str] = {}
     for name in dict.fromkeys((*editable, *(handed.keys() - set(OURS)))):
@@ -104,9 +101,8 @@ def read_back(folder: Path, handed: Mapping[str, bytes], editable: Sequence[str]
             raise Spoiled(f"it removed {name!r}: the program's files may change, but must stay")
         if content is not None and content != handed.get(name):
             files[name] = _text(name, content, handed.get(name, b""))
-    return LeftBehind(
-        _params(folder, handed[PARAMS]), files, _text(RATIONALE, _content(folder, RATIONALE) or b"", b"")
-    )
+    rationale = _text(RATIONALE, _content(folder, RATIONALE) or b"", b"")
+    return LeftBehind(_params(folder, handed[PARAMS]), files, rationale)
 
 
 def context(brief: Brief) -> dict[str, Any]:
@@ -173,21 +169,8 @@ def _json(document: object) -> bytes:
     return (json.dumps(document, indent=1, default=str) + "\n").encode()
 
 
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return (
-        not path.is_absolute()
-        and not {"..", ".git"} & {part.lower() for part in path.parts}
-        and bool(path.parts)
-    )
-
-
 def _content(folder: Path, name: str) -> bytes | None:
-    """A plain file's content; None when it is not there.
-
-    Raises:
-        Spoiled: it is something else, a link leads to it, it is executable, or it is too long.
-    """
+    """A plain file's content; None when it is not there."""
     path = folder
     for part in PurePosixPath(name).parts:
         path = path / part
@@ -216,7 +199,7 @@ def _text(name: str, content: bytes, before: bytes) -> str:
         raise Spoiled(f"it left a NUL in {name!r}: change text, nothing else")
     if found := _secrets(content) - _secrets(before):
         raise Spoiled(
-            f"it wrote the value of {_listed(sorted(found))} into {name!r}: no secret may stand in a file"
+            f"it wrote the value of {', '.join(sorted(found))} into {name!r}: no secret may stand in a file"
         )
     return text
 
@@ -243,7 +226,3 @@ def _params(folder: Path, before: bytes) -> Params:
                 f"{PARAMS}: {name!r} must be a number, a text or a boolean, got {capped(repr(value), WIDTH)}"
             )
     return document
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(names)

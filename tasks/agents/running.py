@@ -69,7 +69,11 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
     ) as program:
         try:
             own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox/program.py
-            _hand_over(program, {**variables, **own})
+            pipe = program.process.stdin
+            assert pipe is not None
+            with contextlib.suppress(BrokenPipeError):  # it has ended already, and its status says why
+                pipe.write(json.dumps({**variables, **own}).encode())
+            pipe.close()
             deadline = clock() + seconds
             status = None
             while status is None and clock() < deadline:
@@ -85,14 +89,6 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
             failure = f"was stopped: {stopped}"
         program.kill()
     return Ended(failure, scrub_text(heard.decode(errors="replace")))
-
-
-def _hand_over(program: Program, variables: Mapping[str, str]) -> None:
-    pipe = program.process.stdin
-    assert pipe is not None
-    with contextlib.suppress(BrokenPipeError):  # it has ended already, and its status says why
-        pipe.write(json.dumps(dict(variables)).encode())
-    pipe.close()
 
 
 def _listen(program: Program, heard: bytes) -> bytes:

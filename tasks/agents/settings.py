@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ class Setting:
     variables: tuple[str, ...] = ()
     """Its own: key, address, where its settings are."""
     hear: Callable[[str], AgentReport] = lambda printed: AgentReport(printed.strip(), Usage(1, usd=None))
-    """Its last words, from all that it printed on its standard output."""
+    """Its last words, from all that it printed on its standard output; of a user's command the cost is unknown."""
     remedy: str = ""
     """The command that installs it."""
 
@@ -53,11 +53,6 @@ class Setting:
         return [values.get(word, word) for word in words]
 
 
-def own(argv: Sequence[str]) -> Setting:
-    """A user's command: its last output is its message, and its cost is unknown."""
-    return Setting(tuple(argv))
-
-
 def hear_claude(printed: str) -> AgentReport:
     """One JSON document: the result, or with it all events before it."""
     try:
@@ -65,14 +60,12 @@ def hear_claude(printed: str) -> AgentReport:
     except (ValueError, RecursionError):
         return AgentReport(printed.strip(), Usage(1, usd=None))
     events = document if isinstance(document, list) else [document]
-    result = next(
-        (event for event in reversed(events) if isinstance(event, dict) and "result" in event), None
-    )
+    events = [event for event in events if isinstance(event, dict)]
+    result = next((event for event in reversed(events) if "result" in event), None)
     if result is None:
-        return AgentReport(printed.strip(), Usage(1, usd=None), _last_error(events))
-    message = str(result["result"]).strip()
-    counts = result.get("usage")
-    counts = counts if isinstance(counts, dict) else {}
+        errors = [_words(event["error"]) for event in events if event.get("error")]
+        return AgentReport(printed.strip(), Usage(1, usd=None), errors[-1] if errors else "")
+    message, counts = str(result["result"]).strip(), result.get("usage")
     read = [_count(counts, f"{kind}input_tokens") for kind in ("", "cache_creation_", "cache_read_")]
     usage = Usage(1, sum(read), _count(counts, "output_tokens"), _price(result.get("total_cost_usd")))
     failed = result.get("is_error") is True
@@ -83,24 +76,17 @@ def hear_codex(printed: str) -> AgentReport:
     """A JSON event a line. What it costs is not among them."""
     message, failure, done, inputs, outputs = "", "", False, 0, 0
     for event in _events(printed):
-        item = event.get("item")
-        if (
-            event.get("type") == "item.completed"
-            and isinstance(item, dict)
-            and item.get("type") == "agent_message"
-        ):
+        kind, item = event.get("type"), event.get("item")
+        if kind == "item.completed" and isinstance(item, dict) and item.get("type") == "agent_message":
             message = str(item.get("text", "")).strip()
-        elif event.get("type") == "turn.completed":
-            counts = event.get("usage")
-            counts = counts if isinstance(counts, dict) else {}
-            done, inputs = True, inputs + _count(counts, "input_tokens")
-            outputs += _count(counts, "output_tokens")
-        elif event.get("type") in ("turn.failed", "error"):
+        elif kind == "turn.completed":
+            done, inputs = True, inputs + _count(event.get("usage"), "input_tokens")
+            outputs += _count(event.get("usage"), "output_tokens")
+        elif kind in ("turn.failed", "error"):
             failure = _words(event.get("error", event.get("message", "")))
     # It also tells of errors that it has got over: what counts is whether the turn was completed.
-    return AgentReport(
-        message or printed.strip()[-2000:], Usage(1, inputs, outputs, None), "" if done else failure
-    )
+    usage = Usage(1, inputs, outputs, None)
+    return AgentReport(message or printed.strip()[-2000:], usage, "" if done else failure)
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -108,12 +94,8 @@ SETTINGS: Mapping[str, Setting] = {
         # The prompt comes first: the options with tools take every word that follows for another tool.
         (
             *("claude", "-p", PROMPT, "--output-format", "json", "--permission-mode", "acceptEdits"),
-            *(
-                "--allowedTools",
-                "Read,Edit,MultiEdit,Write,Glob,Grep",
-                "--disallowedTools",
-                "Bash,WebFetch,WebSearch",
-            ),
+            *("--allowedTools", "Read,Edit,MultiEdit,Write,Glob,Grep"),
+            *("--disallowedTools", "Bash,WebFetch,WebSearch"),
         ),
         model_option=("--model", MODEL),
         variables=(
@@ -145,18 +127,13 @@ def _events(printed: str) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def _last_error(events: list[Any]) -> str:
-    errors = [_words(event["error"]) for event in events if isinstance(event, dict) and event.get("error")]
-    return errors[-1] if errors else ""
-
-
 def _words(error: object) -> str:
     return str(error.get("message", error) if isinstance(error, dict) else error)
 
 
-def _count(counts: Mapping[str, Any], name: str) -> int:
+def _count(counts: object, name: str) -> int:
     """A number of tokens, as an agent tells it; 0 when it does not."""
-    value = counts.get(name)
+    value = counts.get(name) if isinstance(counts, dict) else None
     return value if type(value) is int and value > 0 else 0
 
 

@@ -114,13 +114,19 @@ def _touched(diff: bytes, environment: Environment, scratch: Path) -> list[str]:
     return sorted({name for _, _, name in counted})
 
 
+def is_place(name: str) -> bool:
+    """Whether a name may be a program's file: below its folder, and not git's."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and not name.startswith("/") and not {"..", ".git"} & {part.lower() for part in parts}
+
+
 def _place(workspace: Path, name: str) -> Path:
     """The path of an editable file in the workspace; no link may lead to it."""
-    parts = PurePosixPath(name).parts
-    if name.startswith("/") or ".." in parts or any(part.lower() == ".git" for part in parts):
+    if not is_place(name):
         raise EditFailed(f"the edit touches {name!r}, which is not a place for a program's file")
-    for depth in range(1, len(parts) + 1):
-        path = workspace.joinpath(*parts[:depth])
+    path = workspace
+    for part in PurePosixPath(name).parts:
+        path = path / part
         if path.is_symlink():
             raise EditFailed(
                 f"the edit touches {name!r}, which a link leads to: {path.relative_to(workspace)}"
@@ -206,22 +212,25 @@ def diff_of(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     return "\n".join(_two_sides(line) if line.startswith("diff --git ") else line for line in lines)
 
 
-def patched(before: Mapping[str, str], diff: str) -> dict[str, str]:
+def patched(before: Mapping[str, str], diff: str, reverse: bool = False) -> dict[str, str]:
     """Texts, by name, as a diff leaves them, applied as `apply_edit` does. A file that it removes is not among them.
+
+    `reverse`: as they were before the diff was applied.
 
     Raises:
         EditFailed: it does not apply, or does more than add, remove and change texts.
     """
-    return dict(_patched(tuple(sorted(before.items())), diff)) if diff else dict(before)
+    return dict(_patched(tuple(sorted(before.items())), diff, reverse)) if diff else dict(before)
 
 
 @lru_cache(maxsize=4096)
-def _patched(before: tuple[tuple[str, str], ...], diff: str) -> tuple[tuple[str, str], ...]:
+def _patched(before: tuple[tuple[str, str], ...], diff: str, reverse: bool) -> tuple[tuple[str, str], ...]:
     readable = _readable(diff)
     with tempfile.TemporaryDirectory(prefix="nightshift-edit-") as folder:
         scratch = Path(folder)
         _lay_out(scratch, dict(before))
-        for line in _git([*GIT, "--apply", "--summary"], scratch, readable).splitlines():
+        command = [*GIT, "--apply", "--summary", *(["--reverse"] if reverse else [])]
+        for line in _git(command, scratch, readable).splitlines():
             if not PLAIN.match(line):
                 raise EditFailed(f"the edit has {line.strip()!r}: it may add, remove and change plain files")
         left = {
@@ -231,7 +240,6 @@ def _patched(before: tuple[tuple[str, str], ...], diff: str) -> tuple[tuple[str,
 
 
 def _lay_out(folder: Path, texts: Mapping[str, str]) -> None:
-    """Write texts as files."""
     for name, text in texts.items():
         target = _place(folder, name)
         try:

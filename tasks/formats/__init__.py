@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from tasks.editing.edits import is_place
 from tasks.formats import diff, search_replace, whole_file
-from tasks.formats._answer import NoEdit, fences, is_place, not_editable
+from tasks.formats._answer import NoEdit, fences
 
 Form = Literal["search_replace", "whole_file", "diff", "any"]
 FORMS = {"search_replace": search_replace.read, "whole_file": whole_file.read, "diff": diff.read}
@@ -34,20 +35,18 @@ def changed(text: str, files: Mapping[str, str], editable: Sequence[str], form: 
     """
     places = [name for name in editable if is_place(name)]
     if not places:
-        raise NoEdit(
-            f"no file may be changed{'' if not editable else f': {editable[0]!r} is no place for one'}"
-        )
+        raise NoEdit(f"no file may be changed{f': {editable[0]!r} is no place for one' if editable else ''}")
     read = FORMS[form if form != "any" else _form(text)]
     found = {name: after for name, after in read(text, files, places).items() if files.get(name) != after}
     for name, after in found.items():
-        _check(name, after, places)
+        if "\0" in after or after.encode(errors="replace").decode() != after:
+            raise NoEdit(f"{name} would not be a text: it would hold a NUL or half a character")
     if not found:
         raise NoEdit("the edit changes nothing: the files are the same after it")
     return found
 
 
 def _form(text: str) -> str:
-    """The format of an answer."""
     lines = text.split("\n")
     if any(search_replace.OPEN.match(line) for line in lines):
         return "search_replace"
@@ -58,11 +57,3 @@ def _form(text: str) -> str:
     raise NoEdit(
         "the answer holds no edit: neither a block `<<<<<<< SEARCH`, nor a unified diff, nor a fenced file"
     )
-
-
-def _check(name: str, after: str, editable: Sequence[str]) -> None:
-    """The checks of a new text, whatever its format."""
-    if name not in editable:
-        raise NoEdit(not_editable(name, editable))
-    if "\0" in after or after.encode(errors="replace").decode() != after:
-        raise NoEdit(f"{name} would not be a text: it would hold a NUL or half a character")

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
-from tasks.system.redact import capped, clean, quote
+from tasks.system.redact import capped
 
-SHOWN_CHARACTERS = 160
-"""Of a line that a reason quotes."""
 FENCE = re.compile(r"^(`{3,}|~{3,})([^`]*)$")
 """At the beginning of its line: with a blank before it, it is a line of a diff."""
 FILE = re.compile(
@@ -122,28 +119,20 @@ def fences(answer: str) -> list[Fence]:
     return found
 
 
-def plain(line: str) -> str:
-    """A line without Markdown around it: train.py of `### **train.py**:`."""
-    said = LABEL.sub("", line[:LOOKED_AT].strip(DECORATION))
-    return said.strip(DECORATION).removeprefix("./")
-
-
 def named(line: str, editable: Sequence[str]) -> str | None:
     """The editable file that a line names, alone or as the only one in a sentence; None when it names none.
 
     Raises:
         NoEdit: the line is the name of another file, or names several.
     """
-    said = plain(line)
+    # Without Markdown around it: train.py of `### **train.py**:`.
+    said = LABEL.sub("", line[:LOOKED_AT].strip(DECORATION)).strip(DECORATION).removeprefix("./")
     if said in editable:
         return said
     if FILE.fullmatch(said) or PATH.fullmatch(said):
         raise NoEdit(not_editable(said, editable))
-    inside = {
-        name
-        for name in editable
-        if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w/-]|\.\w)", line[:LOOKED_AT])
-    }
+    whole = r"(?<![\w./-]){}(?![\w/-]|\.\w)"
+    inside = {name for name in editable if re.search(whole.format(re.escape(name)), line[:LOOKED_AT])}
     if len(inside) > 1:
         raise NoEdit(
             f"{capped(line.strip(), 100)!r} names several files: put one name alone on the line before"
@@ -155,43 +144,16 @@ def not_editable(name: str, editable: Sequence[str]) -> str:
     return f"{capped(name, 100)!r} may not be changed; editable: {', '.join(editable) or 'nothing'}"
 
 
-def is_place(name: str) -> bool:
-    """Whether a name may be a program's file: below its folder, and not git's."""
-    parts = PurePosixPath(name).parts
-    return bool(parts) and not name.startswith("/") and not {"..", ".git"} & {part.lower() for part in parts}
-
-
-def left_out(lines: Sequence[str], known: Iterable[str]) -> str | None:
-    """The first line that stands for omitted ones and was not in the file (`known`) before."""
+def complete(lines: Sequence[str], known: Iterable[str], where: str) -> None:
+    """Refuse new lines of which one stands for omitted ones and was not in the file (`known`) before."""
     before = {line.strip() for line in known}
     for number, line in enumerate(lines):
-        dots = BARE_DOTS.match(line)
-        if dots:
+        stub = None
+        if dots := BARE_DOTS.match(line):
             above = next((each for each in reversed(lines[:number]) if each.strip()), "")
             stub = HEADER.match(above) and above.strip() not in before and dots[1]
-            if not stub and line.strip() not in before:
-                return line
-        elif LEFT_OUT.match(line[:LOOKED_AT]) and line.strip() not in before:
-            return line
-    return None
-
-
-def complete(lines: Sequence[str], known: Iterable[str], where: str) -> None:
-    """Refuse new lines that omit some.
-
-    Raises:
-        NoEdit: with the line that stands for the omitted ones.
-    """
-    gap = left_out(lines, known)
-    if gap is not None:
-        raise NoEdit(
-            f"{where}: {capped(gap.strip(), 100)!r} stands for lines that are left out; "
-            "nothing is filled in: write every line"
-        )
-
-
-def numbered(lines: Sequence[str], first: int, count: int) -> str:
-    """Lines of a file with their numbers, as data in a reason; `first` counts from 0."""
-    chosen = enumerate(lines[first : first + count], first + 1)
-    text = "\n".join(f"{number:>4} {' '.join(clean(line))}" for number, line in chosen)
-    return quote(text, SHOWN_CHARACTERS, count)
+        if (dots or LEFT_OUT.match(line[:LOOKED_AT])) and not stub and line.strip() not in before:
+            raise NoEdit(
+                f"{where}: {capped(line.strip(), 100)!r} stands for lines that are left out; "
+                "nothing is filled in: write every line"
+            )

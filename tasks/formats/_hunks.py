@@ -15,7 +15,6 @@ NUMBERED = re.compile(r"^@@\s*-(\d{1,9})(?:,(\d{1,9}))?\s+\+(\d{1,9})(?:,(\d{1,9
 ENDS_FENCED = re.compile(r"^(```|@@|diff |index |Index: |new file mode )")
 """Lines that end a hunk in a fenced block; any other line without a sign is a context line without its blank."""
 BEGIN = re.compile(r"^@@+[ .\d,+-]*(?:@@)?(.*)$")
-GIT_HEAD = "diff --git "
 FORBIDDEN = re.compile(
     r"^(rename (from|to) |copy (from|to) |similarity index |old mode |new mode |deleted file mode |GIT binary patch"
     r"|Binary files |new file mode (?!100644\b)|index [0-9a-f]+\.\.[0-9a-f]+ (?!100644\b))"
@@ -76,28 +75,21 @@ def read(answer: str) -> list[FileDiff]:
         NoEdit: there is no hunk, a line belongs to none, or it is about more than text.
     """
     lines = lines_of(answer)
+    reader = Reader(lines, fenced=False)
     if any(FENCE.match(line) for line in lines):
         blocks = [fence for fence in fences(answer) if is_diff(fence.body)]
         inside = {at: line for fence in blocks for at, line in enumerate(fence.body, fence.line)}
-        for fence in blocks:
-            _check_closed(lines, fence.line + len(fence.body) + 1)
+        for after in (fence.line + len(fence.body) + 1 for fence in blocks):
+            # Closed by a line of the diff, such as a fence in a docstring without its blank.
+            if after < len(lines) and CODE.match(lines[after]):
+                raise NoEdit(
+                    f"line {after + 1} of the answer, {capped(lines[after], 80)!r}, goes on with the diff behind its "
+                    "fence: make the fence longer than any inside"
+                )
         if inside:
-            return _read([inside.get(at, "```") for at in range(len(lines))], fenced=True)
-    return _read(lines, fenced=False)
+            reader = Reader([inside.get(at, "```") for at in range(len(lines))], fenced=True)
 
-
-def _check_closed(lines: Sequence[str], after: int) -> None:
-    """Refuse a fence that was closed by a line of the diff, such as a fence in a docstring without its blank."""
-    if after < len(lines) and CODE.match(lines[after]):
-        raise NoEdit(
-            f"line {after + 1} of the answer, {capped(lines[after], 80)!r}, goes on with the diff behind its fence: "
-            "make the fence longer than any inside"
-        )
-
-
-def _read(lines: Sequence[str], fenced: bool) -> list[FileDiff]:
-    reader = Reader(lines, fenced)
-    while reader.at < len(lines):
+    while reader.at < len(reader.lines):
         _step(reader)
     found = [each for each in reader.found if each.hunks or each.old is None]
     if not found:
@@ -116,9 +108,8 @@ def _step(reader: Reader) -> None:
         raise NoEdit(
             f"line {at + 1} of the answer, {capped(line, 80)!r}: an edit may change and add texts, nothing else"
         )
-    if line.startswith("new file mode ") and not any(
-        each.startswith("--- ") for each in lines[at + 1 : at + 3]
-    ):
+    adds_file = line.startswith("new file mode ")
+    if adds_file and not any(each.startswith("--- ") for each in lines[at + 1 : at + 3]):
         raise NoEdit(f"line {at + 1} of the answer adds a file without a line: give it one, or leave it out")
     if line.startswith("--- ") and at + 1 < len(lines) and lines[at + 1].startswith("+++ "):
         reader.found.append(FileDiff(_path(line), _path(lines[at + 1])))
@@ -171,15 +162,11 @@ def _body(reader: Reader, first: int) -> Iterator[str]:
         signed = line[:1] in (" ", "+", "-", "\\")
         if not signed and line.rstrip("\r") and (not reader.fenced or ENDS_FENCED.match(line)):
             return
-        if line.startswith("--- ") and _is_head(reader.lines, reader.at):
+        following = [*reader.lines[reader.at + 1 : reader.at + 3], "", ""]
+        if line.startswith("--- ") and following[0].startswith("+++ ") and following[1].startswith("@@"):
             return
         reader.at += 1
         yield line if signed else f" {line}" if line.rstrip("\r") else ""
-
-
-def _is_head(lines: Sequence[str], at: int) -> bool:
-    following = [*lines[at + 1 : at + 3], "", ""]
-    return following[0].startswith("+++ ") and following[1].startswith("@@")
 
 
 def _hunk(line: int, body: Sequence[str], heading: str) -> Hunk:
@@ -198,7 +185,7 @@ def _hunk(line: int, body: Sequence[str], heading: str) -> Hunk:
 
 def _trusted(hunk: Hunk, body: Sequence[str], start: int, olds: int, new_start: int, news: int) -> Hunk:
     """The hunk with its line number, if it is one to believe: both counts are right, or too large by one line."""
-    blank = sum(1 for _ in body) - sum(line.startswith("\\") for line in body) - len(hunk.change)
+    blank = len(body) - sum(line.startswith("\\") for line in body) - len(hunk.change)
     old = sum(line.kind != "+" for line in hunk.change)
     new = sum(line.kind != "-" for line in hunk.change)
     spare = olds - old

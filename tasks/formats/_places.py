@@ -48,17 +48,14 @@ def change_of(before: Sequence[str], after: Sequence[str]) -> Change:
     """The change that makes some lines into others."""
     found: list[Line] = []
     for tag, start, end, new_start, new_end in SequenceMatcher(None, before, after, False).get_opcodes():
-        if tag == "equal":
-            found += [Line(" ", text) for text in before[start:end]]
-        else:
-            found += [Line("-", text) for text in before[start:end]]
-            found += [Line("+", text) for text in after[new_start:new_end]]
+        found += [Line(" " if tag == "equal" else "-", text) for text in before[start:end]]
+        found += [Line("+", text) for text in after[new_start:new_end] if tag != "equal"]
     return tuple(found)
 
 
 def exact(text: GitText, change: Change) -> list[Replacement]:
     """Every place at which the old lines stand as they are."""
-    return _everywhere(text, change, lambda line: line, as_is=True)
+    return _everywhere(text, change, str, as_is=True)
 
 
 def trailing(text: GitText, change: Change) -> list[Replacement]:
@@ -68,10 +65,7 @@ def trailing(text: GitText, change: Change) -> list[Replacement]:
 
 def _everywhere(text: GitText, change: Change, key: Callable[[str], str], as_is: bool) -> list[Replacement]:
     wanted, lines = [key(line) for line in old(change)], [key(line) for line in text.lines]
-    return [
-        Replacement(start, start + len(wanted), _new(text, change, range(start, start + len(wanted)), as_is))
-        for start in _starts(lines, wanted)
-    ]
+    return [_filled(text, change, start, start + len(wanted), as_is) for start in _starts(lines, wanted)]
 
 
 def _starts(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
@@ -81,16 +75,16 @@ def _starts(lines: Sequence[str], wanted: Sequence[str]) -> Iterator[int]:
                 yield start
 
 
-def _new(text: GitText, change: Change, at: Sequence[int], as_is: bool) -> tuple[str, ...]:
-    """The lines after the change; `at`: where each old line was found. Context lines are the file's own."""
-    found, its = list[str](), iter(at)
+def _filled(text: GitText, change: Change, start: int, end: int, as_is: bool = False) -> Replacement:
+    """The change at the place of its old lines. Context lines are the file's own."""
+    found, its = list[str](), iter(text.lines[start:end])
     for line in change:
         if line.kind == "+":
             found.append(line.text if as_is else ended_alike(line.text, text.windows))
         else:
-            where = next(its)
-            found += [text.lines[where]] if line.kind == " " else []
-    return tuple(found)
+            own = next(its)
+            found += [own] if line.kind == " " else []
+    return Replacement(start, end, tuple(found))
 
 
 def gapped(text: GitText, change: Change) -> list[Replacement]:
@@ -100,17 +94,17 @@ def gapped(text: GitText, change: Change) -> list[Replacement]:
     """
     wanted = [line.rstrip(BLANK) for line in old(change)]
     lines = [line.rstrip(BLANK) for line in text.lines]
-    found = {}
+    found = list[Replacement]()
     for after in sorted(_joints(change)):
         head, tail = wanted[:after], wanted[after:]
         for start in _starts(lines, head):
             gap = start + after
             if lines[gap + 1 : gap + 1 + len(tail)] == tail:
-                whole = _with_gap(change, after, text.lines[gap])
-                end = gap + 1 + len(tail)
-                place = Replacement(start, end, _new(text, whole, range(start, end), False))
-                found[start, end, place.lines] = place
-    return list(found.values())
+                # The change, with the missing line behind so many of its old lines.
+                at = [place for place, line in enumerate(change, 1) if line.kind != "+"][after - 1]
+                whole = (*change[:at], Line(" ", text.lines[gap]), *change[at:])
+                found.append(_filled(text, whole, start, gap + 1 + len(tail)))
+    return list(dict.fromkeys(found))
 
 
 def _joints(change: Change) -> set[int]:
@@ -121,16 +115,6 @@ def _joints(change: Change) -> set[int]:
         if "+" not in (line.kind, following.kind):
             found.add(count)
     return found
-
-
-def _with_gap(change: Change, after: int, missing: str) -> Change:
-    """The change with the missing line behind so many of its old lines."""
-    count, at = 0, 0
-    for at, line in enumerate(change):  # noqa: B007
-        count += line.kind != "+"
-        if count == after:
-            break
-    return (*change[: at + 1], Line(" ", missing), *change[at + 1 :])
 
 
 def shifted(text: GitText, change: Change) -> list[Replacement]:
@@ -148,10 +132,9 @@ def shifted(text: GitText, change: Change) -> list[Replacement]:
         if move is None:
             continue
         moved = [_moved(line, move) for line in change]
-        if all(line is not None for line in moved):
-            whole = tuple(line for line in moved if line is not None)
-            end = start + len(wanted)
-            found.append(Replacement(start, end, _new(text, whole, range(start, end), False)))
+        whole = tuple(line for line in moved if line is not None)
+        if len(whole) == len(change):
+            found.append(_filled(text, whole, start, start + len(wanted)))
     return found
 
 
@@ -168,11 +151,8 @@ def _indent(line: str) -> str:
 
 def _move(stated: Sequence[str], there: Sequence[str]) -> Callable[[str], str | None] | None:
     """The one shift that turns every stated indentation into the file's; None without one."""
-    pairs = {
-        (_indent(ours), _indent(theirs))
-        for ours, theirs in zip(stated, there, strict=True)
-        if ours.strip(BLANK)
-    }
+    both = zip(stated, there, strict=True)
+    pairs = {(_indent(ours), _indent(theirs)) for ours, theirs in both if ours.strip(BLANK)}
     ours, theirs = min(pairs, key=lambda pair: len(pair[0]))
     moves: list[Callable[[str], str | None]] = []
     if theirs.startswith(ours):
@@ -207,13 +187,12 @@ def closest(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
         sum((Counter(line.strip() for line in lines[start : start + span]) & ours).values())
         for start in range(max(len(lines) - span + 1, 1))
     ]
-    best = max(
-        range(len(scores)), key=lambda start: (scores[start], lines[start].strip() == wanted[0].strip())
-    )
+    first = wanted[0].strip()
+    best = max(range(len(scores)), key=lambda start: (scores[start], lines[start].strip() == first))
     if scores[best]:
         return best
     longest = max(ours, key=len)
     likeness, at = max(
-        ((SequenceMatcher(None, line.strip(), longest).quick_ratio(), -at) for at, line in enumerate(lines))
+        (SequenceMatcher(None, line.strip(), longest).quick_ratio(), -at) for at, line in enumerate(lines)
     )
     return -at if likeness > 0.6 else None

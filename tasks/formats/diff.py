@@ -71,32 +71,30 @@ def _without_prefix(name: str, prefix: str, editable: Sequence[str]) -> str:
 
 
 def _applied(name: str, parts: Sequence[FileDiff], before: str | None) -> str:
-    """A file after all that a diff says of it."""
     hunks = [hunk for part in parts for hunk in part.hunks]
     if any(part.old is None for part in parts) and before is not None:
         raise NoEdit(f"the diff adds {name}, which is there already: change it with `--- a/{name}`")
     for hunk in hunks:
-        complete(
-            [line.text for line in hunk.change if line.kind == "+"],
-            (before or "").split("\n"),
-            _where(hunk, name),
-        )
+        new = [line.text for line in hunk.change if line.kind == "+"]
+        complete(new, (before or "").split("\n"), _where(hunk, name))
     if not before and not any(_places.old(hunk.change) for hunk in hunks):
         lines = tuple(line.text for hunk in hunks for line in hunk.change)
         return str(GitText(lines, all(hunk.new_ended for hunk in hunks)))
     if before is None:
         raise NoEdit(f"there is no file {name} yet: add it with `--- /dev/null`")
     text = GitText.of(before)
-    found = [_found(text, hunk, _where(hunk, name)) for hunk in hunks]
+    found = [(hunk, _found(text, hunk, _where(hunk, name))) for hunk in hunks]
     # One hunk that is not where it says shows that the numbers are not to be believed.
-    right = all(
-        len(places) > 1 or _is_stated(places[0], hunk) for places, hunk in zip(found, hunks, strict=True)
-    )
-    places = [
-        _one(text, hunk, each, right, _where(hunk, name)) for each, hunk in zip(found, hunks, strict=True)
-    ]
-    _check_apart(places, hunks, name)
-    return str(replace(put(text, places), ended=_ended(text, places, hunks)))
+    right = all(len(places) > 1 or _is_stated(places[0], hunk) for hunk, places in found)
+    places = [_one(text, hunk, each, right, _where(hunk, name)) for hunk, each in found]
+    both = sorted(zip(places, hunks, strict=True), key=lambda pair: (pair[0].start, pair[0].end))
+    for (first, _), (second, hunk) in pairwise(both):
+        if second.start < first.end:
+            raise NoEdit(f"{_where(hunk, name)} is about the same lines as another one: write them as one")
+    # A hunk that reaches the end of the text may say whether it has a newline there.
+    place, hunk = max(both, key=lambda pair: pair[0].end)
+    speaks = place.end == len(text.lines) and hunk.old_ended != hunk.new_ended
+    return str(replace(put(text, places), ended=hunk.new_ended if speaks else text.ended))
 
 
 def _where(hunk: Hunk, name: str) -> str:
@@ -104,7 +102,6 @@ def _where(hunk: Hunk, name: str) -> str:
 
 
 def _found(text: GitText, hunk: Hunk, where: str) -> list[Replacement]:
-    """The places where a hunk's old lines match."""
     wanted = _places.old(hunk.change)
     if not any(line.strip() for line in wanted) and len(text.lines) > len(wanted):
         raise NoEdit(f"{where} has no line of the file to be found by: add some before and after the change")
@@ -133,17 +130,3 @@ def _one(text: GitText, hunk: Hunk, places: list[Replacement], believed: bool, w
 
 def _heading(text: GitText, start: int) -> str:
     return next((line.strip() for line in reversed(text.lines[:start]) if FUNCTION.match(line)), "")
-
-
-def _check_apart(places: Sequence[Replacement], hunks: Sequence[Hunk], name: str) -> None:
-    both = sorted(zip(places, hunks, strict=True), key=lambda pair: (pair[0].start, pair[0].end))
-    for (first, _), (second, hunk) in pairwise(both):
-        if second.start < first.end:
-            raise NoEdit(f"{_where(hunk, name)} is about the same lines as another one: write them as one")
-
-
-def _ended(text: GitText, places: Sequence[Replacement], hunks: Sequence[Hunk]) -> bool:
-    """Whether the text has a newline at its end, as a hunk that reaches it may say."""
-    place, hunk = max(zip(places, hunks, strict=True), key=lambda pair: pair[0].end)
-    speaks = place.end == len(text.lines) and hunk.old_ended != hunk.new_ended
-    return hunk.new_ended if speaks else text.ended

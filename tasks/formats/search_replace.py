@@ -18,15 +18,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.formats import _places
-from tasks.formats._answer import FENCE, GitText, NoEdit, complete, lines_of, named, numbered
+from tasks.formats._answer import FENCE, GitText, NoEdit, complete, lines_of, named
 from tasks.formats._places import Replacement
-from tasks.system.redact import capped
+from tasks.system.redact import capped, clean, quote
 
 OPEN = re.compile(r"^(<{5,})[ \t]*SEARCH\b:?(.*)$")
 CLOSE = re.compile(r"^(>{5,})[ \t]*REPLACE\b")
 SHOWN_PLACES = 8
-SHOWN_LINES = 12
-"""Of a file, in a reason."""
+SHOWN_LINES, SHOWN_CHARACTERS = 12, 160
+"""Of a file, in a reason; characters of each line."""
 READINGS = (_places.exact, _places.trailing, _places.shifted)
 """The ways to find a block's place: the first with any match decides."""
 
@@ -62,19 +62,14 @@ def blocks(answer: str, editable: Sequence[str]) -> list[Block]:
     Raises:
         NoEdit: there is none, or one is broken or names no editable file.
     """
-    lines, found, at = lines_of(answer), list[Block](), 0
-    above: list[str] = []
-    while at < len(lines):
-        opened = OPEN.match(lines[at])
-        if opened is None:
-            above.append(lines[at])
-            at += 1
-            continue
-        number = len(found) + 1
-        middle, end = _markers(lines, at, len(opened[1]), number)
-        name = _name(above, opened[2], found, editable, number)
-        found.append(Block(name, tuple(lines[at + 1 : middle]), tuple(lines[middle + 1 : end])))
-        above, at = [], end + 1
+    lines, found, begin = lines_of(answer), list[Block](), 0
+    for at, line in enumerate(lines):
+        if at >= begin and (opened := OPEN.match(line)):
+            number = len(found) + 1
+            middle, end = _markers(lines, at, len(opened[1]), number)
+            name = _name(lines[begin:at], opened[2], found, editable, number)
+            found.append(Block(name, tuple(lines[at + 1 : middle]), tuple(lines[middle + 1 : end])))
+            begin = end + 1
     if not found:
         raise NoEdit(
             "no block found: begin each with a line `<<<<<<< SEARCH`, and end it with `>>>>>>> REPLACE`"
@@ -124,15 +119,10 @@ def _name(
 
 
 def _applied(before: str | None, block: Block, where: str) -> str:
-    """A file after one block."""
-    if not any(block.search):
-        if before:
-            if not block.search:
-                raise NoEdit(
-                    f"{where}: SEARCH is empty, which makes a new file, and {block.name} is there already"
-                )
-        else:
-            return str(GitText(block.replace))
+    if not any(block.search) and not before:
+        return str(GitText(block.replace))
+    if not block.search:
+        raise NoEdit(f"{where}: SEARCH is empty, which makes a new file, and {block.name} is there already")
     if before is None:
         raise NoEdit(f"{where}: there is no file {block.name} yet; an empty SEARCH makes it")
     if block.search == block.replace:
@@ -173,8 +163,8 @@ def nearest(text: GitText, wanted: Sequence[str]) -> str:
         first = next((line for line in wanted if line.strip()), "")
         return f", and no line of it is like {capped(first.strip(), 100)!r}"
     missing = next((line for line in wanted if line.strip() and line not in text.lines), "")
-    which = (
-        f"; it has no line {capped(missing, 100)!r}" if missing else "; its lines are there, but not in a row"
-    )
+    which = f"it has no line {capped(missing, 100)!r}" if missing else "its lines are there, but not in a row"
     count = min(max(len(wanted), 3), SHOWN_LINES)
-    return f"{which}. The lines most like it are:\n{numbered(text.lines, at, count)}"
+    chosen = enumerate(text.lines[at : at + count], at + 1)
+    shown = "\n".join(f"{number:>4} {' '.join(clean(line))}" for number, line in chosen)
+    return f"; {which}. The lines most like it are:\n{quote(shown, SHOWN_CHARACTERS, count)}"

@@ -56,15 +56,12 @@ def read(answer: str, files: Mapping[str, str], editable: Sequence[str]) -> dict
 def _name(fence: Fence, editable: Sequence[str]) -> str | None:
     """Which file a block is; None where it is none, such as a command to be run."""
     language, _, rest = KEY.sub(" ", fence.info).replace("{", " ").replace(":", " ").partition(" ")
-    for spoken in (rest, fence.info) if rest.strip() else (fence.info,):
+    for spoken in (*([rest] if rest.strip() else []), fence.info, fence.above):
         name = named(spoken, editable)
         if name is not None:
             return name
-    name = named(fence.above, editable)
-    if name is not None:
-        return name
-    fitting = [name for name in editable if _fits(language, name)]
-    if not fitting:
+    languages = [LANGUAGES.get(PurePosixPath(name).suffix) for name in editable]
+    if not any(known is None or language.lower() in known for known in languages):
         return None
     other = FILE.search(fence.above[:LOOKED_AT])
     if len(editable) == 1 and not other:
@@ -74,11 +71,6 @@ def _name(fence: Fence, editable: Sequence[str]) -> str | None:
         f"the fenced block in line {fence.line} of the answer {said}: put the name of an editable file "
         f"({', '.join(editable)}) alone on the line before it"
     )
-
-
-def _fits(language: str, name: str) -> bool:
-    known = LANGUAGES.get(PurePosixPath(name).suffix)
-    return known is None or language.lower() in known
 
 
 def _text(fence: Fence, name: str, before: str | None) -> str:

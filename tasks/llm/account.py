@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from environments.plugins import Refused, explain
 from tasks.llm import litellm_client
+from tasks.llm.quotes import one_line
 from tasks.system import redact
 
 if TYPE_CHECKING:
@@ -23,94 +23,26 @@ NO_KEY = "none"
 """The key for an endpoint that needs none: the client requires one."""
 PROBE_SECONDS = 10.0
 OPENAI_LIKE = (
-    "openai",
-    "hosted_vllm",
-    "lm_studio",
-    "llamafile",
-    "custom_openai",
-    "openai_like",
-    "litellm_proxy",
+    *("openai", "hosted_vllm", "lm_studio", "llamafile"),
+    *("custom_openai", "openai_like", "litellm_proxy"),
 )
 """Providers whose endpoints list their models at /models for the same key."""
 LOCAL = {"ollama": "http://localhost:11434", "ollama_chat": "http://localhost:11434"}
 """Providers on this machine, which ask for no key: where they are unless OLLAMA_API_BASE says otherwise."""
 
 
-class Account(BaseModel):
-    """One model, ready to be asked."""
+class _Terms(BaseModel):
+    """The options that an account and a proposer's options have in common."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
-    model: str
-    """LiteLLM's name of it, the provider included, such as `anthropic/claude-sonnet-4-5`."""
-    base_url: str | None = None
-    """An endpoint other than the provider's own."""
-    key: SecretStr | None = None
-    """None: the provider's usual variable; with `base_url`: no key."""
-    temperature: float | None = None
-    max_output_tokens: int = Field(default=8192, ge=1)
-    """Of one answer."""
-    timeout_seconds: float = Field(default=300.0, gt=0)
-    """For one answer, all tries together."""
-    usd_per_million_input: float | None = Field(default=None, ge=0)
-    usd_per_million_output: float | None = Field(default=None, ge=0)
-    max_usd: float | None = Field(default=None, gt=0)
-    """Of the whole campaign, whichever proposer spends it."""
-    max_tokens: int | None = Field(default=None, gt=0)
-    """Of the whole campaign, input and output together."""
-
-    @model_validator(mode="after")
-    def _has_both_prices(self) -> Self:
-        _require_both_prices(self.usd_per_million_input, self.usd_per_million_output)
-        return self
-
-    @property
-    def provider(self) -> str | None:
-        return litellm_client.provider(self.model)
-
-    def usd(self, input_tokens: int, output_tokens: int) -> float | None:
-        """The price of so many tokens in USD, by the stated prices or else the provider's; None when unknown.
-
-        The provider's price list does not hold for another endpoint.
-        """
-        given, got = self.usd_per_million_input, self.usd_per_million_output
-        if given is not None and got is not None:
-            return (input_tokens * given + output_tokens * got) / 1e6
-        return None if self.base_url else litellm_client.price(self.model, input_tokens, output_tokens)
-
-
-class ModelOptions(BaseModel):
-    """A proposer's options for its model. Missing ones come from a saved LLM block."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    block: str | None = Field(
-        default=None,
-        description="Name of a saved LLM block; without it and a model, the one called nightshift.",
-    )
-    model: str | None = Field(
-        default=None,
-        description="The model, as provider/name in LiteLLM's words. With a base URL the name alone will do.",
-    )
     base_url: str | None = Field(
         default=None,
         description="Address of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1. A key is sent there "
         "only when key_variable names one.",
     )
-    key_variable: str | None = Field(
-        default=None,
-        description="Name of the environment variable that holds the key; never the key itself.",
-    )
     temperature: float | None = Field(
         default=None, ge=0, le=2, description="Sampling temperature; the provider's own when left out."
-    )
-    max_output_tokens: int | None = Field(
-        default=None, ge=1, description="Most tokens of one answer; 8192 when nothing says otherwise."
-    )
-    timeout_seconds: float | None = Field(
-        default=None,
-        gt=0,
-        description="Most seconds for one answer, all tries together; 300 when nothing says otherwise.",
     )
     usd_per_million_input: float | None = Field(
         default=None, ge=0, description="Price of a million input tokens, in USD."
@@ -124,21 +56,76 @@ class ModelOptions(BaseModel):
     )
 
     @model_validator(mode="after")
+    def _has_both_prices(self) -> Self:
+        given, got = self.usd_per_million_input, self.usd_per_million_output
+        if (given is None) != (got is None):
+            raise ValueError(
+                f"usd_per_million_input is {given} and usd_per_million_output is {got}: give both, or neither"
+            )
+        return self
+
+
+class Account(_Terms):
+    """One model, ready to be asked."""
+
+    model: str
+    """LiteLLM's name of it, the provider included, such as `anthropic/claude-sonnet-4-5`."""
+    key: SecretStr | None = None
+    """None: the provider's usual variable; with `base_url`: no key."""
+    max_output_tokens: int = Field(default=8192, ge=1)
+    """Of one answer."""
+    timeout_seconds: float = Field(default=300.0, gt=0)
+    """For one answer, all tries together."""
+
+    def usd(self, input_tokens: int, output_tokens: int) -> float | None:
+        """The price of so many tokens in USD, by the stated prices or else the provider's; None when unknown.
+
+        The provider's price list does not hold for another endpoint.
+        """
+        given, got = self.usd_per_million_input, self.usd_per_million_output
+        if given is not None and got is not None:
+            return (input_tokens * given + output_tokens * got) / 1e6
+        return None if self.base_url else litellm_client.price(self.model, input_tokens, output_tokens)
+
+
+class ModelOptions(_Terms):
+    """A proposer's options for its model. Missing ones come from a saved LLM block."""
+
+    block: str | None = Field(
+        default=None,
+        description="Name of a saved LLM block; without it and a model, the one called nightshift.",
+    )
+    model: str | None = Field(
+        default=None,
+        description="The model, as provider/name in LiteLLM's words. With a base URL the name alone will do.",
+    )
+    key_variable: str | None = Field(
+        default=None,
+        description="Name of the environment variable that holds the key; never the key itself.",
+    )
+    max_output_tokens: int | None = Field(
+        default=None, ge=1, description="Most tokens of one answer; 8192 when nothing says otherwise."
+    )
+    timeout_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="Most seconds for one answer, all tries together; 300 when nothing says otherwise.",
+    )
+
+    @model_validator(mode="after")
     def _can_be_read(self) -> Self:
         if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
             # Not shown: somebody may have put the key itself here.
             raise ValueError("key_variable is no name of a variable: put the key into one, and give its name")
         if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
             raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")
-        _require_both_prices(self.usd_per_million_input, self.usd_per_million_output)
         return self
 
 
 def accounts(stated: ModelOptions) -> tuple[Account, ...]:
     """The models that a proposer may ask: what it states, laid over the saved block. The first is the one to ask.
 
-    A block's key goes to the block's own address only, and its prices hold for its own models only. The keys are
-    known to `tasks.system.redact` from here on.
+    A block's key goes to the block's own address only, and its prices hold for its own models only.
 
     Raises:
         Refused: nothing says which model, the block cannot be read, or the variable for the key holds none.
@@ -152,13 +139,13 @@ def accounts(stated: ModelOptions) -> tuple[Account, ...]:
         )
     names = [stated.model] if stated.model else (block.models if block else [])
     base_url = stated.base_url or (block.base_url if block else None)
-    values = {
-        **(_from_block(block, stated) if block else {}),
-        **_said(stated, Account.model_fields),
-        "base_url": base_url and base_url.rstrip("/"),
-        "key": _key(stated, block),
-    }
     prefix = block.provider if block else None
+    values = _said(block) if block else {}
+    if block:
+        theirs = {full_name(one, prefix, block.base_url) for one in block.models} | set(block.models)
+        if _is_elsewhere(stated, block) or (stated.model is not None and stated.model not in theirs):
+            values = {name: value for name, value in values.items() if not name.startswith("usd_per_million")}
+    values |= _said(stated) | {"base_url": base_url and base_url.rstrip("/"), "key": _key(stated, block)}
     try:
         return tuple(Account(**{**values, "model": full_name(one, prefix, base_url)}) for one in names)
     except ValidationError as error:
@@ -182,23 +169,20 @@ def check(account: Account) -> None:
     Raises:
         Refused: something is missing; the message says the remedy.
     """
-    provider = account.provider
+    provider = litellm_client.provider(account.model)
     if provider is None:
         raise Refused(
             f"model {account.model!r} names no provider that LiteLLM knows: write provider/model, such as "
             f"openai/{account.model}, or give the base_url of your own endpoint"
         )
-    if where := account.base_url or _local(provider):
+    local = (os.environ.get("OLLAMA_API_BASE") or LOCAL[provider]) if provider in LOCAL else None
+    if where := account.base_url or local:
         _probe(account, where, lists_models=provider in OPENAI_LIKE)
     elif account.key is None and (missing := litellm_client.missing_keys(account.model)):
         raise Refused(
             f"model {account.model!r} needs a key, and {' or '.join(missing)} is not set: set it, or name the "
             "variable that holds the key with key_variable"
         )
-    _check_limits(account)
-
-
-def _check_limits(account: Account) -> None:
     most = account.usd(0, account.max_output_tokens)
     if account.max_usd is not None and most is None:
         raise Refused(
@@ -217,47 +201,29 @@ def _check_limits(account: Account) -> None:
         )
 
 
-def _from_block(block: LLM, stated: ModelOptions) -> dict[str, Any]:
-    """The fields of a block that hold for the model that is asked."""
-    said = _said(block, Account.model_fields)
-    theirs = {full_name(one, block.provider, block.base_url) for one in block.models} | set(block.models)
-    elsewhere = stated.base_url not in (None, block.base_url)
-    if elsewhere or (stated.model is not None and stated.model not in theirs):
-        said = {name: value for name, value in said.items() if not name.startswith("usd_per_million")}
-    return said
+def _is_elsewhere(stated: ModelOptions, block: LLM) -> bool:
+    return stated.base_url not in (None, block.base_url)
 
 
-def _said(source: BaseModel, fields: Mapping[str, object]) -> dict[str, Any]:
-    """The values of the named fields that say something."""
-    return {
-        name: value
-        for name in fields
-        if name != "model" and (value := getattr(source, name, None)) is not None
-    }
+def _said(source: BaseModel) -> dict[str, Any]:
+    """The values for an account that are not None."""
+    values = {name: getattr(source, name, None) for name in Account.model_fields if name != "model"}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _key(stated: ModelOptions, block: LLM | None) -> SecretStr | None:
     """The key, which the scrubber is told of; None without one."""
-    if stated.key_variable:
-        return _from_variable(stated.key_variable)
-    if block is None or stated.base_url not in (None, block.base_url):
+    name, value = stated.key_variable, ""
+    if not name and block and not _is_elsewhere(stated, block):
+        name, value = ("LLM_KEY", block.key.get_secret_value()) if block.key else (block.key_variable, "")
+    if not name:
         return None
-    if block.key is not None:
-        return _told("LLM_KEY", block.key.get_secret_value())
-    return _from_variable(block.key_variable) if block.key_variable else None
-
-
-def _from_variable(name: str) -> SecretStr:
-    value = os.environ.get(name, "")
+    value = value or os.environ.get(name, "")
     if not value.strip():
         raise Refused(
             f"key_variable = {name}, but {name} is {'empty' if name in os.environ else 'not set'} in this environment: "
             f"export {name}=..., or name another variable"
         )
-    return _told(name, value)
-
-
-def _told(name: str, value: str) -> SecretStr:
     # A line break, which a file often ends with, cannot be sent, and the complaint would show the key.
     value = value.strip()
     redact.remember(name, value)
@@ -265,11 +231,7 @@ def _told(name: str, value: str) -> SecretStr:
 
 
 def _saved(name: str, must_exist: bool) -> LLM | None:
-    """The LLM block of this name on the Prefect server that this process uses; None when there is none.
-
-    Raises:
-        Refused: the server does not give it, or it must exist and does not.
-    """
+    """The LLM block of this name on the Prefect server that this process uses; None when there is none."""
     import httpx
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
@@ -301,10 +263,6 @@ def _saved(name: str, must_exist: bool) -> LLM | None:
         return LLM.model_validate(saved.data)
     except ValidationError as error:
         raise explain(error, f"LLM block {name!r}") from error
-
-
-def _local(provider: str) -> str | None:
-    return (os.environ.get("OLLAMA_API_BASE") or LOCAL[provider]) if provider in LOCAL else None
 
 
 def _probe(account: Account, url: str, lists_models: bool) -> None:
@@ -340,11 +298,4 @@ def _get(account: Account, url: str) -> httpx.Response:
 
 
 def _words(error: Exception) -> str:
-    return redact.capped(" ".join(redact.clean(str(error))) or type(error).__name__, 200)
-
-
-def _require_both_prices(given: float | None, got: float | None) -> None:
-    if (given is None) != (got is None):
-        raise ValueError(
-            f"usd_per_million_input is {given} and usd_per_million_output is {got}: give both, or neither"
-        )
+    return one_line(str(error), 200) or type(error).__name__

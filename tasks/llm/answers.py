@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,15 +46,6 @@ class ParsedAnswer:
     """Its part of the answer."""
 
 
-@dataclass(frozen=True)
-class Headed:
-    """An answer with lines of its own before an edit."""
-
-    idea: ParsedAnswer
-    edit: str
-    """The answer with its header's lines emptied, so that line numbers stay."""
-
-
 def without_thoughts(text: str) -> str:
     """The answer without the thoughts before it."""
     return THOUGHT.sub("", text).strip()
@@ -72,16 +63,13 @@ def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], l
     for number, entry in enumerate(entries if isinstance(entries, list) else [entries], 1):
         try:
             found.append(_idea(entry, space, fixed))
-        except (
-            Misread,
-            RecursionError,
-        ) as wrong:  # the latter of an object that is nested beyond all measure
+        except (Misread, RecursionError) as wrong:  # the latter of an object that is nested too deeply
             faults.append(f"proposal {number}: {wrong}" if isinstance(entries, list) else str(wrong))
     return found, faults
 
 
-def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> Headed:
-    """The header's lines and the edit of an answer that changes a program.
+def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> tuple[ParsedAnswer, str]:
+    """The header of an answer that changes a program, and the answer with the header's lines emptied.
 
     Raises:
         Misread: PARAMS is no JSON object, or states what the space does not take.
@@ -108,9 +96,9 @@ def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> H
     given = _object(params) if params.lower() not in NOTHING else {}
     if not isinstance(given, dict):
         raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
-    params_of = values(given, space, fixed)
     words = _words(stated.get("RATIONALE", ""), stated.get("CATEGORY", ""))
-    return Headed(ParsedAnswer(params_of, *words, text), "\n" * answer.count("\n", 0, after) + answer[after:])
+    idea = ParsedAnswer(values(given, space, fixed), *words, text)
+    return idea, "\n" * answer.count("\n", 0, after) + answer[after:]  # so that line numbers stay
 
 
 def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
@@ -127,7 +115,9 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
             if value != fixed[name]:
                 faults.append(f"{name} is fixed at {json.dumps(fixed[name])}")
         elif name not in space:
-            faults.append(_unknown(name, space))
+            near = difflib.get_close_matches(name, space, n=1)
+            hint = f", did you mean {near[0]}?" if near else f": there are {', '.join(space) or 'none'}"
+            faults.append(f"there is no parameter {one_line(name, 60)!r}{hint}")
         else:
             try:
                 params[name] = _checked(space[name], value)
@@ -161,12 +151,6 @@ def _words(rationale: object, category: object) -> tuple[str, str]:
     return why or "no reason was given", kind
 
 
-def _unknown(name: str, space: Space) -> str:
-    near = difflib.get_close_matches(name, space, n=1)
-    hint = f", did you mean {near[0]}?" if near else f": there are {', '.join(space) or 'none'}"
-    return f"there is no parameter {one_line(name, 60)!r}{hint}"
-
-
 def _checked(parameter: Parameter, value: object) -> Value:
     """The value in its range, a number that was written as a text included."""
     if not isinstance(value, Value):
@@ -190,25 +174,18 @@ def _document(text: str) -> Any:
         found = _object(part)
         if isinstance(found, dict | list):
             return found
-    for found in _objects(text):
+    place = text.find("{")
+    for _ in range(STARTS):
+        if place < 0:
+            break
+        try:
+            found, end = json.JSONDecoder().raw_decode(text, place)
+        except (ValueError, RecursionError):
+            found, end = {}, place + 1
         if {"params", "proposals"} & found.keys():
             return found
+        place = text.find("{", end)
     raise Misread('there is no JSON object with "params" in the answer')
-
-
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in a text, from left to right, none inside of another."""
-    place = 0
-    for _ in range(STARTS):
-        place = text.find("{", place)
-        if place < 0:
-            return
-        try:
-            found, place = json.JSONDecoder().raw_decode(text, place)
-        except (ValueError, RecursionError):
-            place += 1
-        else:
-            yield found
 
 
 def _object(text: str) -> Any:

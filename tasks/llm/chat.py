@@ -19,7 +19,7 @@ from tasks.system import interrupt
 from tasks.system.redact import without_passwords
 from tasks.trial import NOTHING_BOUGHT, Usage
 
-__all__ = ["PATIENCE", "Answer", "Message", "Patience", "ask"]
+__all__ = ["Answer", "Message"]
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,24 @@ def ask(
     Args:
         schema: JSON schema of the answer, sent where the endpoint takes one. The answer is not checked against it.
         bought: what this suggestion has cost so far, and the brief does not know of.
-        patience: None for the module's PATIENCE.
 
     Raises:
         Unavailable: there is no answer; the reason says why, and the usage what it took all the same.
         KeyboardInterrupt: this process is asked to end.
     """
-    asked = trace.asked(account, tuple(messages), schema, brief)
+    limit, turn = account.max_output_tokens, len(brief.refusals)
+    asked = RecordedRequest(
+        *(
+            account.model,
+            account.base_url,
+            tuple(messages),
+            schema,
+            account.temperature,
+            limit,
+            turn,
+            brief.seed,
+        )
+    )
     if known := trace.answered(brief.traces, asked):
         return known
     litellm_client.litellm()  # what loading it takes is not the model's time
@@ -75,21 +86,24 @@ def ask(
     try:
         answer = talk.run()
     except Unavailable as why:
-        trace.keep(brief.traces, asked, tuple(talk.attempts), None, str(why), why.usage)
+        trace.keep(brief.traces, asked, tuple(talk.attempts), None, str(why))
         raise
-    trace.keep(brief.traces, asked, tuple(talk.attempts), answer, "", answer.usage)
+    trace.keep(brief.traces, asked, tuple(talk.attempts), answer, "")
     return answer
 
 
+@dataclass
 class _Talk:
     """The tries of one request."""
 
-    def __init__(
-        self, account: Account, asked: RecordedRequest, brief: Brief, bought: Usage, patience: Patience
-    ) -> None:
-        self._account, self._asked, self._brief, self._bought = account, asked, brief, bought
-        self._patience = patience
-        self._end = time.monotonic() + account.timeout_seconds
+    _account: Account
+    _asked: RecordedRequest
+    _brief: Brief
+    _bought: Usage
+    _patience: Patience
+
+    def __post_init__(self) -> None:
+        self._end = time.monotonic() + self._account.timeout_seconds
         self.attempts: list[Attempt] = []
 
     @property
@@ -97,9 +111,7 @@ class _Talk:
         return sum((attempt.usage for attempt in self.attempts), NOTHING_BOUGHT)
 
     def run(self) -> Answer:
-        schema = self._asked.schema
-        if schema is not None and not request.supports_schema(self._account):
-            schema = None
+        schema = self._asked.schema if request.supports_schema(self._account) else None
         pauses, empty = list(self._patience.pauses), 0
         while True:
             outcome = self._try(schema)
@@ -118,7 +130,16 @@ class _Talk:
         self._afford()
         began = time.monotonic()
         outcome = request.send(self._account, self._asked.messages, schema, max(self._end - began, 0.01))
-        error = outcome.reason if isinstance(outcome, Fault) else _lacking(outcome, self._account)
+        if isinstance(outcome, Fault):
+            error = outcome.reason
+        elif outcome.refusal:
+            error = f"refused: {outcome.refusal}"
+        elif outcome.text.strip():
+            error = ""
+        elif outcome.finish == "length":
+            error = f"no answer within max_output_tokens = {self._account.max_output_tokens}: raise it"
+        else:
+            error = "an empty answer"
         model = outcome.model if isinstance(outcome, Completion) else ""
         seconds = round(time.monotonic() - began, 3)
         self.attempts.append(Attempt(seconds, schema is not None, outcome.usage, error, model))
@@ -131,9 +152,8 @@ class _Talk:
         left = self._end - time.monotonic()
         if not fault.again or not pauses or left < NO_TIME:
             raise self._unavailable(fault.reason)
-        pause = pauses.pop(0)
-        if fault.after is not None:
-            pause = fault.after
+        stated = pauses.pop(0)
+        pause = stated if fault.after is None else fault.after
         if pause > self._patience.longest:
             raise self._unavailable(f"{fault.reason} (it asks us to wait {pause:.0f} s)")
         if pause >= left:
@@ -158,34 +178,20 @@ class _Talk:
         turned_down = sum((refusal.usage for refusal in self._brief.refusals), NOTHING_BOUGHT)
         here = self._bought + self.usage
         campaign, trial = self._brief.spent + here, turned_down + here
-        for limit, name, spent in (
-            (account.max_tokens, "max_tokens", campaign),
-            (left.tokens, "tokens left to the campaign", trial),
+        for limit, name, spent, more, form in (
+            (account.max_tokens, "max_tokens", campaign.tokens, most.tokens, ","),
+            (left.tokens, "tokens left to the campaign", trial.tokens, most.tokens, ","),
+            (account.max_usd, "max_usd", campaign.usd, most.usd, ".4g"),
+            (left.usd, "USD left to the campaign", trial.usd, most.usd, ".4g"),
         ):
-            if limit is not None and spent.tokens + most.tokens > limit:
-                raise self._unavailable(_passed(name, f"{limit:,}", f"{spent.tokens:,}", f"{most.tokens:,}"))
-        for usd, name, spent in (
-            (account.max_usd, "max_usd", campaign),
-            (left.usd, "USD left to the campaign", trial),
-        ):
-            if usd is None:
+            if limit is None:
                 continue
-            if most.usd is None or spent.usd is None:
-                raise self._unavailable(f"{name} = {usd:.4g} cannot be kept, since not every price is known")
-            if spent.usd + most.usd > usd:
-                raise self._unavailable(_passed(name, f"{usd:.4g}", f"{spent.usd:.4g}", f"{most.usd:.4g}"))
-
-
-def _passed(name: str, limit: str, spent: str, most: str) -> str:
-    return f"the limit is reached: {name} = {limit}, {spent} spent, and one more answer may take {most}"
-
-
-def _lacking(said: Completion, account: Account) -> str:
-    """The fault of an answer; empty without one."""
-    if said.refusal:
-        return f"refused: {said.refusal}"
-    if said.text.strip():
-        return ""
-    if said.finish == "length":
-        return f"no answer within max_output_tokens = {account.max_output_tokens}: raise it"
-    return "an empty answer"
+            if spent is None or more is None:
+                raise self._unavailable(
+                    f"{name} = {limit:.4g} cannot be kept, since not every price is known"
+                )
+            if spent + more > limit:
+                raise self._unavailable(
+                    f"the limit is reached: {name} = {limit:{form}}, {spent:{form}} spent, and one more answer may "
+                    f"take {more:{form}}"
+                )

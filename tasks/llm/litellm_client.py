@@ -18,8 +18,6 @@ from tasks.system import interrupt
 
 POLL_SECONDS = 0.1
 """Seconds until a signal to end is seen."""
-OWN_CREDENTIALS = ("_API_KEY",)
-"""Suffixes of variables without which there is no access. Others (AWS, Google) may keep a login in a file."""
 
 
 @functools.cache
@@ -31,9 +29,7 @@ def litellm() -> Any:
     Raises:
         Refused: it is not installed.
     """
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = (
-        "True"  # else it downloads its price list when it is imported
-    )
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else importing it downloads its price list
     try:
         module: Any = importlib.import_module("litellm")
     except ModuleNotFoundError as missing:
@@ -44,14 +40,8 @@ def litellm() -> Any:
     module.drop_params = True  # a temperature that a model does not take is no reason to fail
     module.num_retries = 0
     module.disable_aiohttp_transport = True  # httpx ends with its request; aiohttp's sessions stay open
-    for callbacks in (
-        "callbacks",
-        "input_callback",
-        "success_callback",
-        "failure_callback",
-        "service_callback",
-    ):
-        setattr(module, callbacks, [])
+    for kind in ("callbacks", *(f"{when}_callback" for when in ("input", "success", "failure", "service"))):
+        setattr(module, kind, [])
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "openai"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     return module
@@ -104,7 +94,8 @@ def is_provider(name: str) -> bool:
 def missing_keys(model: str) -> tuple[str, ...]:
     """The variables of which one must hold the key of the model's provider, when none does."""
     missing = tuple(litellm().validate_environment(model)["missing_keys"])
-    return missing if all(name.endswith(OWN_CREDENTIALS) for name in missing) else ()
+    # Providers with other variables (AWS, Google) may keep a login in a file.
+    return missing if all(name.endswith("_API_KEY") for name in missing) else ()
 
 
 def price(model: str, input_tokens: int, output_tokens: int) -> float | None:

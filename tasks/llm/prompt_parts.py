@@ -9,20 +9,17 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 from environments.space import Choice, Int, Parameter, Space
 from tasks.deciding.standing import standing
 from tasks.describe import number
-from tasks.llm.quotes import WIDTH, data, listed, one_line
-from tasks.llm.trials import changed_lines, changes, in_words, rounded, score_of, size_of
+from tasks.llm.quotes import WIDTH, listed, one_line
+from tasks.llm.trials import changed_lines, changes, changes_of, in_words, rounded, score_of, size_of
 from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.proposing.duplicates import categories
 from tasks.system.redact import scrub_text
-from tasks.trial import History, Params, Proposal, Trial, Value, baseline, best
-
-__all__ = ["Told", "data", "one_line", "start", "told"]
+from tasks.trial import History, Params, Trial, baseline, best
 
 PROGRAM_MD = 20_000
 """Characters of program.md."""
@@ -30,47 +27,40 @@ REFUSED, REJECTED, EARLIER = 8, 10, 30
 """Lines on refused suggestions, on proposals that were not approved, on trials of earlier campaigns."""
 
 
-@dataclass(frozen=True)
-class Told:
-    """The parts of a prompt; a part without content is empty."""
-
-    program_md: str = ""
-    fixed: str = ""
-    space: str = ""
-    """A line for each parameter: its range, the champion's value and the baseline's."""
-    files: str = ""
-    """The champion's editable files, whole."""
-    champion: str = ""
-    noise: str = ""
-    history: str = ""
-    categories: str = ""
-    refused: str = ""
-    rejected: str = ""
-    earlier: str = ""
-    hint: str = ""
-    pending: str = ""
-    left: str = ""
-
-
-def told(brief: Brief) -> Told:
-    """A brief as text."""
+def told(brief: Brief) -> SimpleNamespace:
+    """A brief as the parts of a prompt, by name; a part without content is an empty text."""
     own, history = brief.problem, brief.history
-    return Told(
-        program_md=_shortened(scrub_text(own.program_md).strip(), PROGRAM_MD),
+    program_md, level = scrub_text(own.program_md).strip(), standing(history)
+    more = (
+        f"\n[{len(program_md) - PROGRAM_MD} more characters left out]" if len(program_md) > PROGRAM_MD else ""
+    )
+    noise = ""
+    if level is not None and math.isfinite(level.sd):
+        noise = (
+            f"Trainings of one program differ by luck: their standard deviation is about {number(level.sd)}."
+        )
+    reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
+    then = best(history)
+    champion = then.proposal if then else None
+    return SimpleNamespace(
+        program_md=program_md[:PROGRAM_MD] + more,
         fixed=", ".join(f"{name} = {json.dumps(value)}" for name, value in own.fixed.items()),
         space="\n".join(_parameter(name, one, brief) for name, one in brief.space.items()),
         files="\n\n".join(_file(name, text) for name, text in brief.files.items()),
         champion=_champion(history),
-        noise=_noise(history),
+        noise=noise,
         history=in_words(brief.space, history),
         categories=listed(f"{one.name}: {one.keeps} of {one.tries} kept" for one in categories(history)),
-        refused=_refused(history),
+        refused=listed(reasons[-REFUSED:]),
         rejected=_rejected(brief),
         earlier=listed(
             _past(brief.space, trial) for trial in [t for t in brief.earlier if t.number > 0][-EARLIER:]
         ),
         hint=_hint(brief),
-        pending=listed(_under_way(brief, taken, one) for taken, one in sorted(brief.pending.items())),
+        pending=listed(
+            f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"
+            for taken, one in sorted(brief.pending.items())
+        ),
         left=_left(brief.left),
     )
 
@@ -80,10 +70,6 @@ def start(brief: Brief) -> Params:
     champion = best(brief.history)
     params = champion.proposal.params if champion else {}
     return {name: params.get(name, one.default) for name, one in brief.space.items()}
-
-
-def _shortened(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} more characters left out]"
 
 
 def _parameter(name: str, parameter: Parameter, brief: Brief) -> str:
@@ -119,18 +105,6 @@ def _champion(history: History) -> str:
     return f"Trial {champion.number} is the champion, with a score of {score}{before}."
 
 
-def _noise(history: History) -> str:
-    level = standing(history)
-    if level is None or not math.isfinite(level.sd):
-        return ""
-    return f"Trainings of one program differ by luck: their standard deviation is about {number(level.sd)}."
-
-
-def _refused(history: History) -> str:
-    reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
-    return listed(reasons[-REFUSED:])
-
-
 def _rejected(brief: Brief) -> str:
     first = brief.history[0].proposal if brief.history else None
     return listed(
@@ -143,24 +117,14 @@ def _hint(brief: Brief) -> str:
     """The numeric optimiser's suggestion, as changes of the champion."""
     if brief.hint is None:
         return ""
-    params, rationale = brief.hint.params, brief.hint.rationale
-    now = start(brief)
-    stated = [
-        f"{name} {json.dumps(rounded(now[name]))} -> {json.dumps(rounded(params[name]))}"
-        for name in brief.space
-        if name in params and params[name] != now[name]
-    ]
-    return listed([f"{', '.join(stated) or 'nothing else than now'}: {rationale}"])
+    stated = changes_of(brief.space, start(brief), brief.hint.params)
+    return listed([f"{', '.join(stated) or 'nothing else than now'}: {brief.hint.rationale}"])
 
 
 def _past(space: Space, trial: Trial) -> str:
     """A trial of an earlier campaign, in a line."""
-    params: Mapping[str, Value] = trial.proposal.params
-    changed = [
-        f"{name} {json.dumps(rounded(params[name]))}"
-        for name, one in space.items()
-        if name in params and params[name] != one.default
-    ]
+    defaults = {name: one.default for name, one in space.items()}
+    changed = changes_of(space, defaults, trial.proposal.params, short=True)
     changed += [size_of(changed_lines(trial.proposal.edit))] if trial.proposal.edit else []
     champion = trial.verdict.evidence.get("champion")
     score = f" at {number(trial.score.value)}" if trial.score.value is not None else ""
@@ -169,22 +133,12 @@ def _past(space: Space, trial: Trial) -> str:
     return f"{trial.verdict.kind}{score}{against}: {what}: {one_line(trial.proposal.rationale, WIDTH)}"
 
 
-def _under_way(brief: Brief, taken: int, proposal: Proposal) -> str:
-    champion = best(brief.history)
-    changed = changes(brief.space, champion.proposal if champion else None, proposal)
-    return f"trial {taken}: {changed}: {one_line(proposal.rationale, WIDTH)}"
-
-
 def _left(left: RemainingBudget) -> str:
-    parts = []
-    if left.trials is not None:
-        parts.append(f"{left.trials:.3g} trials")
-    if left.seconds is not None:
-        parts.append(
-            f"{left.seconds / 3600:.1f} hours" if left.seconds >= 5400 else f"{left.seconds / 60:.0f} minutes"
-        )
-    if left.usd is not None:
-        parts.append(f"{left.usd:.2f} USD for language models")
-    if left.tokens is not None:
-        parts.append(f"{left.tokens:,} tokens")
-    return ", ".join(parts) + "." if parts else ""
+    hours = (left.seconds or 0) / 3600
+    parts = (
+        "" if left.trials is None else f"{left.trials:.3g} trials",
+        "" if left.seconds is None else f"{hours:.1f} hours" if hours >= 1.5 else f"{60 * hours:.0f} minutes",
+        "" if left.usd is None else f"{left.usd:.2f} USD for language models",
+        "" if left.tokens is None else f"{left.tokens:,} tokens",
+    )
+    return f"{', '.join(filter(None, parts))}." if any(parts) else ""

@@ -4,7 +4,7 @@ Ours lie beside this file, in `prompts/`. A file of the same name in the environ
 prompts include each other, that may be one part alone. Their values:
 
     problem   what is to be improved (tasks.proposers.Problem)
-    told      the campaign in words (tasks.llm.prompt_parts.Told)
+    told      the campaign in words (tasks.llm.prompt_parts.told)
     count     how many proposals are asked for
     form      how an edit is to be written
     reason    why the last answer cannot be tried, quoted
@@ -90,8 +90,7 @@ def _fault(file: str, folder: Path | None, wrong: Exception) -> Refused:
     """The fault of a prompt in one line; it may lie in an included file."""
     where = str(folder / file) if folder and (folder / file).is_file() else file
     # A fault in a part is told with the part's own place.
-    stated, line = getattr(wrong, "filename", None), getattr(wrong, "lineno", None)
-    place = stated or where
+    place, line = getattr(wrong, "filename", None) or where, getattr(wrong, "lineno", None)
     at = f"{place}, line {line}" if line else place
     what = " ".join(str(wrong).split())
     return Refused(f"prompt {at}: {what}. Values that a prompt may name: {', '.join(sorted(VALUES))}")

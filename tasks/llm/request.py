@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from tasks.llm import litellm_client
 from tasks.llm.account import NO_KEY, Account
-from tasks.system import redact
+from tasks.llm.quotes import one_line
 from tasks.trial import Usage
 
 TEMPORARY = {408: "timeout", 409: "conflict", 425: "too early", 429: "rate limit", 529: "overloaded"}
@@ -75,11 +75,23 @@ def send(
         KeyboardInterrupt: this process is asked to end.
     """
     litellm = litellm_client.litellm()
+    # Without a key of ours LiteLLM takes the usual variable's, which belongs to the provider's own endpoint.
+    no_key = NO_KEY if account.base_url else None
+    form = {"name": "answer", "schema": dict(schema or {}), "strict": True}
     try:
         reply = litellm_client.completed(
             litellm.acompletion(
-                **_arguments(account, messages),
-                **({"response_format": _format(schema)} if schema is not None else {}),
+                model=account.model,
+                messages=[asdict(message) for message in messages],
+                api_base=account.base_url,
+                api_key=account.key.get_secret_value() if account.key else no_key,
+                temperature=account.temperature,
+                max_tokens=account.max_output_tokens,
+                **(
+                    {"response_format": {"type": "json_schema", "json_schema": form}}
+                    if schema is not None
+                    else {}
+                ),
                 timeout=seconds,
                 num_retries=0,
                 max_retries=0,  # the client's own, below LiteLLM's
@@ -100,28 +112,10 @@ def tokens(account: Account, messages: tuple[Message, ...]) -> int:
     return litellm_client.count(account.model, [asdict(message) for message in messages])
 
 
-def _arguments(account: Account, messages: tuple[Message, ...]) -> dict[str, Any]:
-    # Without a key of ours LiteLLM takes the usual variable's, which belongs to the provider's own endpoint.
-    no_key = NO_KEY if account.base_url else None
-    return {
-        "model": account.model,
-        "messages": [asdict(message) for message in messages],
-        "api_base": account.base_url,
-        "api_key": account.key.get_secret_value() if account.key else no_key,
-        "temperature": account.temperature,
-        "max_tokens": account.max_output_tokens,
-    }
-
-
 def supports_schema(account: Account) -> bool:
     """Whether to send a schema: always to a stated endpoint, else where LiteLLM says so."""
-    return account.base_url is not None or bool(
-        litellm_client.litellm().supports_response_schema(account.model)
-    )
-
-
-def _format(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": dict(schema), "strict": True}}
+    library = litellm_client.litellm()
+    return account.base_url is not None or bool(library.supports_response_schema(account.model))
 
 
 def _said(account: Account, messages: tuple[Message, ...], reply: Any) -> Completion | Fault:
@@ -134,7 +128,7 @@ def _said(account: Account, messages: tuple[Message, ...], reply: Any) -> Comple
     if finish == "content_filter":
         refusal = refusal or "a content filter held the answer back"
     usage = _usage(account, messages, reply, text)
-    return Completion(text, finish, _words(refusal), usage, str(reply.model or account.model))
+    return Completion(text, finish, one_line(refusal, SHOWN), usage, str(reply.model or account.model))
 
 
 def _usage(account: Account, messages: tuple[Message, ...], reply: Any, text: str) -> Usage:
@@ -155,10 +149,12 @@ def _unfinished(account: Account, messages: tuple[Message, ...], seconds: float)
 
 
 def _fault(error: Exception, with_schema: bool) -> Fault:
-    """An error in words. What was not answered is not paid for."""
+    """An error in the endpoint's own words, without the library's. What was not answered is not paid for."""
     status = getattr(error, "status_code", None) or 500
     kind = type(error).__name__
-    told = _words(_without_prefix(str(error)))
+    told = one_line(
+        re.sub(r"^(?:litellm\.)?(?:\w+(?:Error|Timeout): )*(?:\w+Exception - )?", "", str(error)), SHOWN
+    )
     permanent = status < 500 and status not in TEMPORARY
     if kind == "ContextWindowExceededError":
         name = "the request is longer than the model's context"
@@ -185,13 +181,3 @@ def _retry_after(error: Exception) -> float | None:
         return max(email.utils.parsedate_to_datetime(stated).timestamp() - time.time(), 0.0)
     except ValueError:
         return None
-
-
-def _without_prefix(text: str) -> str:
-    """The endpoint's own words, without the names of the library's classes."""
-    return re.sub(r"^(?:litellm\.)?(?:\w+(?:Error|Timeout): )*(?:\w+Exception - )?", "", text)
-
-
-def _words(text: str) -> str:
-    """Somebody else's words on one line: scrubbed, harmless, capped."""
-    return redact.capped(" ".join(" ".join(redact.clean(text)).split()), SHOWN)

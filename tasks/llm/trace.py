@@ -14,12 +14,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from tasks.llm.account import Account
 from tasks.llm.request import Message
-from tasks.proposing.brief import Brief
 from tasks.system.files import write_atomic
 from tasks.system.redact import without_passwords
-from tasks.trial import Usage
+from tasks.trial import NOTHING_BOUGHT, Usage
 
 FOLDER = "asked"
 _numbering = threading.Lock()
@@ -91,14 +89,6 @@ class Trace:
 TRACE = TypeAdapter(Trace)
 
 
-def asked(
-    account: Account, messages: tuple[Message, ...], schema: dict[str, Any] | None, brief: Brief
-) -> RecordedRequest:
-    limit, turn = account.max_output_tokens, len(brief.refusals)
-    where = account.model, account.base_url
-    return RecordedRequest(*where, messages, schema, account.temperature, limit, turn, brief.seed)
-
-
 def answered(folder: Path | None, request: RecordedRequest) -> Answer | None:
     """The answer that this request has had at this folder; None when it has had none."""
     digest = request.digest
@@ -115,17 +105,16 @@ def keep(
     attempts: tuple[Attempt, ...],
     answer: Answer | None,
     error: str,
-    usage: Usage,
 ) -> None:
     """Write a request and how it ended; nothing where nothing is kept."""
     if folder is None:
         return
     whole = answer is not None and without_passwords(answer.text) == answer.text
+    usage = sum((attempt.usage for attempt in attempts), NOTHING_BOUGHT)
     seconds = sum(attempt.seconds for attempt in attempts)
     trace = Trace(request.digest, request, attempts, answer, whole, error, usage, seconds)
     text = json.dumps(TRACE.dump_python(trace, mode="json"), indent=2, ensure_ascii=False)
     with _numbering:
         taken = [int(path.stem) for path in (folder / FOLDER).glob("*.json") if path.stem.isdigit()]
-        write_atomic(
-            folder / FOLDER / f"{max(taken, default=0) + 1:02d}.json", without_passwords(text) + "\n"
-        )
+        path = folder / FOLDER / f"{max(taken, default=0) + 1:02d}.json"
+        write_atomic(path, without_passwords(text) + "\n")

@@ -15,7 +15,7 @@ from environments.space import Space
 from tasks.describe import mean_of, number
 from tasks.llm.quotes import WIDTH, data, one_line
 from tasks.system.redact import capped
-from tasks.trial import TWENTIETHS, History, Proposal, Trial, Value, best, measured
+from tasks.trial import TWENTIETHS, History, Params, Proposal, Trial, Value, best, measured
 
 HISTORY = 14_000
 """Characters of the trials that are told one by one."""
@@ -69,15 +69,17 @@ def _in_full(space: Space, history: History, before: History, trial: Trial, with
         f"### Trial {trial.number}: {trial.verdict.kind}",
         f"- Changed against {against}: {changes(space, old, proposal)}",
     ]
-    if proposal.category:
-        lines.append(f"- Kind of idea: {_kind(proposal)}")
+    if proposal.category:  # letters and digits only, since a model said it
+        kind = " ".join(re.findall(r"\w+", one_line(proposal.category, 40))[:6])
+        lines.append(f"- Kind of idea: {kind}")
     if trial.score.value is not None:
         lines.append(f"- Score: {score_of(history, trial)}{_effect(trial, then)}")
     lines += _progress(trial)
-    if _is_ours(trial):
-        lines.append(f"- Why: {one_line(trial.verdict.reason, WIDTH)}")
+    if trial.verdict.kind == "crash":  # its reason is not in our own words alone
+        errors = [run.error for run in trial.runs if run.error]
+        lines += ["- Why:", data([*errors, trial.verdict.reason][0], LOG_LINES if with_log else 1)]
     else:
-        lines += ["- Why:", data(_failure(trial), LOG_LINES if with_log else 1)]
+        lines.append(f"- Why: {one_line(trial.verdict.reason, WIDTH)}")
     if proposal.rationale:
         lines += ["- The idea was:", data(proposal.rationale, 4, 2 * WIDTH)]
     if proposal.edit and trial is not best(history):  # the champion's program is told whole
@@ -104,18 +106,22 @@ def _counted(trials: Sequence[Trial]) -> str:
 
 def changes(space: Space, old: Proposal | None, new: Proposal, short: bool = False) -> str:
     """The differences between two proposals; `short`: without the old values."""
-    base = old.params if old else {}
-    parts = [
-        f"{name} {json.dumps(rounded(new.params[name]))}"
-        if short or name not in base
-        else f"{name} {json.dumps(rounded(base[name]))} -> {json.dumps(rounded(new.params[name]))}"
-        for name in space
-        if name in new.params and new.params[name] != base.get(name)
-    ]
+    parts = changes_of(space, old.params if old else {}, new.params, short)
     edit = old.edit if old else None
     if new.edit != edit:
         parts.append(size_of(_own_lines(new.edit or "", edit)))
     return ", ".join(parts) or "nothing"
+
+
+def changes_of(space: Space, old: Params, new: Params, short: bool = False) -> list[str]:
+    """The parameters that differ, each with its old value unless `short`."""
+    return [
+        f"{name} {json.dumps(rounded(new[name]))}"
+        if short or name not in old
+        else f"{name} {json.dumps(rounded(old[name]))} -> {json.dumps(rounded(new[name]))}"
+        for name in space
+        if name in new and new[name] != old.get(name)
+    ]
 
 
 def rounded(value: Value, digits: int = 4) -> Value:
@@ -124,9 +130,8 @@ def rounded(value: Value, digits: int = 4) -> Value:
 
 def _own_lines(edit: str, parent: str | None) -> list[str]:
     """The lines that an edit changes and its parent's does not, and the other way round as undone."""
-    there, here = changed_lines(edit), Counter(changed_lines(parent or ""))
-    own = []
-    for line in there:
+    own, here = [], Counter(changed_lines(parent or ""))
+    for line in changed_lines(edit):
         if here[line]:
             here[line] -= 1
         else:
@@ -158,31 +163,12 @@ def _effect(trial: Trial, then: Trial | None) -> str:
 def _progress(trial: Trial) -> list[str]:
     """The curve of its first run at the quarters of the budget, as the program reported it."""
     curve = trial.runs[0].curve if trial.runs else ()
-    places = [
-        place for place in range(TWENTIETHS // 4 - 1, TWENTIETHS, TWENTIETHS // 4) if place < len(curve)
-    ]
+    places = range(TWENTIETHS // 4 - 1, min(TWENTIETHS, len(curve)), TWENTIETHS // 4)
     if not any(curve[place] is not None for place in places):
         return []
     shares = ", ".join(f"{100 * (place + 1) // TWENTIETHS}" for place in places)
-    return [
-        f"- Progress that it reported at {shares} % of its time: {', '.join(number(curve[p]) for p in places)}"
-    ]
-
-
-def _is_ours(trial: Trial) -> bool:
-    """Whether the reason for its verdict is in our own words alone."""
-    return trial.verdict.kind != "crash"
-
-
-def _failure(trial: Trial) -> str:
-    """The reason of a crash with the end of its log, or of the verdict."""
-    errors = [run.error for run in trial.runs if run.error]
-    return errors[0] if trial.verdict.kind == "crash" and errors else trial.verdict.reason
-
-
-def _kind(proposal: Proposal) -> str:
-    """The kind of an idea: letters and digits only, since a model said it."""
-    return " ".join(re.findall(r"\w+", one_line(proposal.category, 40))[:6])
+    values = ", ".join(number(curve[place]) for place in places)
+    return [f"- Progress that it reported at {shares} % of its time: {values}"]
 
 
 def score_of(history: History, trial: Trial) -> str:

@@ -54,24 +54,23 @@ class Axis:
         """The number at `fraction` (0 <= fraction < 1) of the scale, of which whole numbers have equal shares."""
         if isinstance(self.parameter, Choice):
             return int(fraction * len(self.choices))
-        half = 0.5 if isinstance(self.parameter, Int) else 0.0
-        low, high = self.parameter.low - half, self.parameter.high + half
-        if self.parameter.log:
-            low, high = math.log(low), math.log(high)
+        low, high = self._ends(self.parameter)
         number = low + fraction * (high - low)
         number = math.exp(number) if self.parameter.log else number
         number = round(number) if isinstance(self.parameter, Int) else number
         return min(max(number, self.parameter.low), self.parameter.high)
 
+    def _ends(self, parameter: Float | Int) -> tuple[float, float]:
+        half = 0.5 if isinstance(parameter, Int) else 0.0
+        low, high = parameter.low - half, parameter.high + half
+        return (math.log(low), math.log(high)) if parameter.log else (low, high)
+
     def fraction(self, number: float) -> float:
         """A number's position on the scale, 0 to 1; the inverse of `at`, but for rounding."""
         if isinstance(self.parameter, Choice):
             return (number + 0.5) / len(self.choices)
-        half = 0.5 if isinstance(self.parameter, Int) else 0.0
-        low, high = self.parameter.low - half, self.parameter.high + half
-        if self.parameter.log:
-            low, high, number = math.log(low), math.log(high), math.log(number)
-        return (number - low) / (high - low)
+        low, high = self._ends(self.parameter)
+        return ((math.log(number) if self.parameter.log else number) - low) / (high - low)
 
     def rounded(self, number: float) -> float:
         """A float's number to a millionth of its scale: BLAS kernels differ in last digits from one CPU to another."""
@@ -110,16 +109,10 @@ def untried(axes: Sequence[Axis], tried: AbstractSet[Point], seed: int) -> Point
     total = math.prod(len(line) for line in lines)
     start = random.Random(seed).randrange(total)
     for index in range(start, start + len(tried) + 1):  # of so many different points, one was not tried
-        point = _nth(lines, index % total)
-        if point not in tried:
+        numbers, rest = list[float](), index % total
+        for line in lines:
+            rest, place = divmod(rest, len(line))
+            numbers.append(line[place])
+        if (point := tuple(numbers)) not in tried:
             return point
     return None
-
-
-def _nth(lines: Sequence[Sequence[float]], index: int) -> Point:
-    """The point at `index` of the lines' product."""
-    point: list[float] = []
-    for line in lines:
-        index, place = divmod(index, len(line))
-        point.append(line[place])
-    return tuple(point)

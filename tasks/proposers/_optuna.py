@@ -3,43 +3,44 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import optuna
+from optuna import Study
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import StudyDirection
+from optuna.trial import TrialState, create_trial
 
 from environments.space import Float, Int
 from tasks.proposers._axes import Axis, Point
-from tasks.proposers._numeric import ASKS
-
-if TYPE_CHECKING:
-    from optuna import Study
-    from optuna.distributions import BaseDistribution
-    from optuna.samplers import BaseSampler
-
-Outcome = tuple[Point, dict[str, Any]]
-"""A point, and how it ended as `optuna.trial.create_trial` takes it."""
+from tasks.proposers._numeric import ASKS, Observations
 
 
 def study(
-    axes: Sequence[Axis],
-    outcomes: Iterable[Outcome],
-    sampler: Callable[[], BaseSampler],
+    seen: Observations,
+    outcomes: Sequence[dict[str, Any]],
+    sampler: type[BaseSampler],
     higher_is_better: bool,
+    **options: Any,
 ) -> Study:
-    """A study in which these are the trials, in their order."""
-    import optuna
-    from optuna.study import StudyDirection
-    from optuna.trial import create_trial
+    """The observations as a study, in their order.
 
+    Args:
+        outcomes: How each decided trial ended, as `optuna.trial.create_trial` takes it.
+        options: The sampler's.
+    """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():  # Optuna calls options experimental, or says which version drops them
         for warning in (optuna.exceptions.ExperimentalWarning, FutureWarning):
             warnings.simplefilter("ignore", warning)
         direction = StudyDirection.MAXIMIZE if higher_is_better else StudyDirection.MINIMIZE
-        made = optuna.create_study(sampler=sampler(), direction=direction)
-    names = [axis.name for axis in axes]
-    distributions = {axis.name: distribution(axis) for axis in axes}
-    for point, outcome in outcomes:
-        params = dict(zip(names, point, strict=True))
+        made = optuna.create_study(sampler=sampler(**options), direction=direction)
+    distributions = {axis.name: distribution(axis) for axis in seen.axes}
+    ended = [(point, outcome) for (_, point), outcome in zip(seen.decided, outcomes, strict=True)]
+    for point, outcome in ended + [(point, {"state": TrialState.RUNNING}) for point in seen.under_way]:
+        params = dict(zip(distributions, point, strict=True))
         made.add_trial(create_trial(params=params, distributions=distributions, **outcome))
     return made
 
@@ -54,8 +55,6 @@ def ask(study: Study, axes: Sequence[Axis]) -> Iterator[Point]:
 
 def distribution(axis: Axis) -> BaseDistribution:
     """The axis in Optuna's terms: numbers as they are, a choice by rank."""
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
     parameter = axis.parameter
     if isinstance(parameter, Float):
         return FloatDistribution(parameter.low, parameter.high, log=parameter.log)

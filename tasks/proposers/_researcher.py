@@ -7,7 +7,7 @@ conversation. Their options or the saved block say which model is asked (tasks/l
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from tasks.llm.account import Account, ModelOptions, accounts, check
 from tasks.llm.answers import ParsedAnswer, without_thoughts
@@ -18,8 +18,6 @@ from tasks.llm.quotes import data
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unusable
 from tasks.trial import Params, Usage
-
-N = TypeVar("N", int, float)
 
 REASON_LINES = 40
 """Lines of a refusal's reason, the end of a program's log included."""
@@ -32,31 +30,22 @@ class Researcher(Proposer, ModelOptions):
     asks: ClassVar[bool] = True
 
     def accounts(self) -> tuple[Account, ...]:
-        """The models that it may ask, in their order.
-
-        Raises:
-            Refused: none is stated.
-        """
+        """The models that it may ask, in their order. Refused when none is stated."""
         return accounts(self)
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         for account in self.accounts():
-            usd, tokens = _least(account.max_usd, left.usd), _least(account.max_tokens, left.tokens)
+            usd = min((most for most in (account.max_usd, left.usd) if most is not None), default=None)
+            tokens = min(
+                (most for most in (account.max_tokens, left.tokens) if most is not None), default=None
+            )
             check(account.model_copy(update={"max_usd": usd, "max_tokens": tokens}))
-
-
-def _least(*limits: N | None) -> N | None:
-    """The lowest of the limits that there are."""
-    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tuple[Message, ...]:
     """The messages to a model: its role, the question, and every refused answer with the reason.
 
-    Args:
-        prompt: Name of the prompt that asks.
-        shown: The brief as far as the model may know it.
-        more: Further values of the prompt.
+    `shown` is the brief as far as the model may know it, `more` are further values of the prompt.
     """
     folder, parts = brief.problem.prompts, {"problem": brief.problem, "told": told(shown), **more}
     messages = [Message("system", render("researcher", folder, **parts))]
@@ -76,10 +65,7 @@ def asked(
     bought: Usage,
     schema: dict[str, Any] | None = None,
 ) -> Answer:
-    """The model's answer without its thoughts.
-
-    Args:
-        bought: The usage of other models for this suggestion.
+    """The model's answer without its thoughts; `bought` is the usage of other models for this suggestion.
 
     Raises:
         Unusable: it was cut off.
@@ -97,6 +83,5 @@ def suggestion(
 ) -> Suggestion:
     """An idea as a suggestion: what it does not state stays at the champion's."""
     params: Params = {**start(shown), **idea.params}
-    return Suggestion(
-        params, idea.rationale, files or None, idea.category, idea.text, usage, model=account.model
-    )
+    words = idea.rationale, files or None, idea.category, idea.text
+    return Suggestion(params, *words, usage, model=account.model)

@@ -7,12 +7,11 @@ network and its own login. The files and parameters that it leaves are a suggest
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,7 +21,7 @@ from environments.plugins import Refused
 from tasks.agents import folder as folders
 from tasks.agents import running
 from tasks.agents.folder import LeftBehind, Spoiled
-from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting, own
+from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
@@ -45,8 +44,6 @@ QUOTED_LINES = 150
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The outcome of one request to an agent."""
-
     said: AgentReport
     left: LeftBehind | None
     spoiled: str = ""
@@ -97,11 +94,11 @@ class Agent(Proposer):
         if brief.left.tokens is not None and brief.left.tokens <= spent.tokens:
             raise Unavailable("the campaign has spent its limit of tokens")
         place = brief.traces / "agent" / self._key(brief) if brief.traces else None
-        outcome = _stored(place)
-        if outcome is None:
-            outcome = self._ask(brief, place)
-        if place:
-            write_atomic(place / "outcome.json", OUTCOME.dump_json(outcome, indent=1).decode() + "\n")
+        stored = place / "outcome.json" if place else None
+        before = stored.read_bytes() if stored and stored.is_file() else None
+        outcome = OUTCOME.validate_json(before) if before else self._ask(brief, place)
+        if stored:
+            write_atomic(stored, OUTCOME.dump_json(outcome, indent=1).decode() + "\n")
         return self._suggestion(brief, outcome)
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
@@ -117,44 +114,35 @@ class Agent(Proposer):
 
     @property
     def _setting(self) -> Setting:
-        return SETTINGS[self.command] if isinstance(self.command, str) else own(self.command)
+        return SETTINGS[self.command] if isinstance(self.command, str) else Setting(self.command)
 
     @property
     def _name(self) -> str:
-        """The agent's name."""
         return self.command if isinstance(self.command, str) else Path(self.command[0]).name
 
     def _found(self) -> str | None:
-        """The agent's program."""
         found = shutil.which(self._setting.argv[0])
         return str(Path(found).absolute()) if found else None
 
     def _key(self, brief: Brief) -> str:
         """The key under which this request's outcome is stored; the remaining time is no part of it."""
         known = [trial.number for trial in brief.history], sorted(brief.pending), sorted(brief.files.items())
-        asked = repr(
-            (self, brief.seed, known, brief.rejected, brief.hint, [one.reason for one in brief.refusals])
-        )
-        return (
-            f"{len(brief.refusals) + 1:02d}-{hashlib.sha256(asked.encode(errors='replace')).hexdigest()[:8]}"
-        )
+        reasons = [refusal.reason for refusal in brief.refusals]
+        asked = repr((self, brief.seed, known, brief.rejected, brief.hint, reasons)).encode(errors="replace")
+        return f"{len(reasons) + 1:02d}-{hashlib.sha256(asked).hexdigest()[:8]}"
 
     def _ask(self, brief: Brief, place: Path | None) -> _Outcome:
-        """Run the agent.
-
-        Raises:
-            Unavailable: it is not installed, failed, or took too long.
-        """
         program = self._found()
         if program is None:
             raise Unavailable(f"{self._name}: no program {self._setting.argv[0]!r} on PATH")
         room = Path(tempfile.mkdtemp(prefix="nightshift-agent-"))
         try:
-            return self._ask_in(room, brief, program, partial(_keep, place, room))
+            return self._ask_in(room, brief, program, place)
         finally:
             file_trees.remove(room)
 
-    def _ask_in(self, room: Path, brief: Brief, program: str, keep: Callable[[], None]) -> _Outcome:
+    def _ask_in(self, room: Path, brief: Brief, program: str, place: Path | None) -> _Outcome:
+        """Run it in `room`, and copy the task and its output to `place`."""
         work = room / "work"
         work.mkdir()
         reason = data(brief.refusals[-1].reason, QUOTED_LINES) if brief.refusals else ""
@@ -163,37 +151,27 @@ class Agent(Proposer):
             handed = folders.lay_out(work, brief, task)
         except Spoiled as clash:
             raise Unavailable(f"{self._name}: {clash}") from clash
-        seconds = (
-            self.wall_seconds if brief.left.seconds is None else min(self.wall_seconds, brief.left.seconds)
-        )
+        seconds = min(self.wall_seconds, math.inf if brief.left.seconds is None else brief.left.seconds)
         argv = [program, *self._setting.command(PROMPT, self.model)[1:]]
+        names = (*EVERYBODYS, *(self._setting.variables if self.environment is None else self.environment))
+        variables = {name: os.environ[name] for name in names if name in os.environ}
+        log = room / "log.txt"
         try:
-            ended = running.run(
-                argv, cwd=work, log=room / "log.txt", variables=self._variables(), seconds=max(seconds, 1.0)
-            )
+            ended = running.run(argv, cwd=work, log=log, variables=variables, seconds=max(seconds, 1.0))
         finally:
-            keep()
+            for path in (work / folders.TASK, log) if place else ():
+                if place and path.is_file() and not path.is_symlink():
+                    write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
         said = self._setting.hear(ended.printed)
         if failure := said.error or ended.failure:
-            raise Unavailable(f"{self._name} {self._in_words(failure, bool(said.error))}", said.usage)
+            how = "says that it failed: " if said.error else ""
+            raise Unavailable(f"{self._name} {how}{one_line(failure, REASON_CHARACTERS)}", said.usage)
         try:
             return _Outcome(said, folders.read_back(work, handed, brief.problem.editable))
         except Spoiled as spoiled:
             return _Outcome(said, None, str(spoiled))
 
-    def _in_words(self, failure: str, its_own: bool) -> str:
-        return f"{'says that it failed: ' if its_own else ''}{one_line(failure, REASON_CHARACTERS)}"
-
-    def _variables(self) -> dict[str, str]:
-        names = (*EVERYBODYS, *(self._setting.variables if self.environment is None else self.environment))
-        return {name: os.environ[name] for name in names if name in os.environ}
-
     def _suggestion(self, brief: Brief, outcome: _Outcome) -> Suggestion:
-        """Its result as a suggestion.
-
-        Raises:
-            Unusable: nothing in it could be tried.
-        """
         said, left = outcome.said, outcome.left
         if left is None:
             raise Unusable(f"{self._name}: {outcome.spoiled}", scrub_text(said.message), said.usage)
@@ -212,27 +190,13 @@ class Agent(Proposer):
         )
 
 
-def _stored(place: Path | None) -> _Outcome | None:
-    """The stored outcome of the same request."""
-    path = place / "outcome.json" if place else None
-    return OUTCOME.validate_json(path.read_bytes()) if path and path.is_file() else None
-
-
-def _keep(place: Path | None, room: Path) -> None:
-    """Copy the task and the agent's output to the trial."""
-    for path in (room / "work" / folders.TASK, room / "log.txt") if place else ():
-        if place and path.is_file() and not path.is_symlink():
-            write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
-
-
 def _why(text: str) -> tuple[str, str]:
     """A rationale, and the category of a line `Category: ...`."""
     lines = [line.strip() for line in clean(text)]
     kinds = [line for line in lines if line.casefold().startswith("category:")]
     why = " ".join(line for line in lines if line and line not in kinds)
-    return one_line(why, RATIONALE_CHARACTERS), one_line(
-        kinds[-1].partition(":")[2], 60
-    ).strip() if kinds else ""
+    kind = one_line(kinds[-1].partition(":")[2], 60).strip() if kinds else ""
+    return one_line(why, RATIONALE_CHARACTERS), kind
 
 
 def _quotable(brief: Brief, left: LeftBehind, said: AgentReport) -> str:

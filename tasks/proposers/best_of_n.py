@@ -6,8 +6,6 @@ trials.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 from environments.plugins import Refused
@@ -17,9 +15,6 @@ from tasks.proposers._researcher import Researcher
 from tasks.proposers.llm_diff import Form
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion
 from tasks.trial import best
-
-ADDED = re.compile(r"^--- /dev/null\n\+\+\+ b/(.*?)\t?$", re.MULTILINE)
-HUNK = re.compile(r"@@ -(\S+) \+(\S+) @@")
 
 
 class BestOfN(Researcher):
@@ -58,26 +53,8 @@ class BestOfN(Researcher):
 def unknowing(brief: Brief) -> Brief:
     """The brief before anything was tried: the problem, the space and the baseline's program."""
     champion = best(brief.history)
-    files = undone(brief.files, champion.proposal.edit or "") if champion else brief.files
+    edit = champion.proposal.edit if champion else None
+    files = patched(brief.files, edit, reverse=True) if edit else brief.files
     return replace(
         brief, history=(), pending={}, rejected=(), earlier=(), hint=None, left=RemainingBudget(), files=files
     )
-
-
-def undone(files: Mapping[str, str], edit: str) -> dict[str, str]:
-    """The files as they were before an edit, a diff of git's. Files that it added are not among them."""
-    before, back = dict(files), []
-    for section in re.split(r"^(?=diff --git )", edit, flags=re.MULTILINE):
-        head, _, body = section.partition("\n@@")
-        if added := ADDED.search(head):
-            before.pop(added[1], None)
-        elif body:
-            back.append(f"{head}\n" + "\n".join(map(_turned, f"@@{body}".split("\n"))))
-    return patched(before, "".join(back))
-
-
-def _turned(line: str) -> str:
-    """A line of a hunk, the other way round."""
-    if line.startswith("@@"):
-        return HUNK.sub(r"@@ -\2 +\1 @@", line)
-    return {"+": "-", "-": "+"}.get(line[:1], line[:1]) + line[1:]

@@ -16,18 +16,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
+import numpy as np
 from pydantic import Field
 
 from tasks.proposers._axes import Axis, Point
 from tasks.proposers._numeric import ASKS, Numeric, Observations
 from tasks.proposing.brief import Brief
 from tasks.trial import Trial
-
-if TYPE_CHECKING:
-    from cmaes import CMA  # type: ignore[import-untyped]
-    from numpy.random import Generator
 
 SPREAD = 0.25
 """Standard deviation of the first distribution around the middle, as a share of every axis."""
@@ -41,31 +38,24 @@ class Cmaes(Numeric):
     """Trials of a generation; None: 4 + 3 ln(axes), as is usual."""
 
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
-        import numpy as np
-
         rng = np.random.default_rng(brief.seed)
         ranked = sorted(seen.decided, key=lambda one: _badness(one[0]))
         good = [point for _, point in ranked[: math.ceil(len(ranked) / 4)]]
-        search = (
-            _told(seen, self.population, brief.seed) if any(axis.is_ordered for axis in seen.axes) else None
-        )
+        ordered = any(axis.is_ordered for axis in seen.axes)
+        search = _told(seen, self.population, brief.seed) if ordered else None
         for _ in range(ASKS):
             fractions = iter(search.ask().tolist() if search else ())
             yield tuple(
-                axis.at(min(next(fractions), _BELOW_ONE))
+                axis.at(min(next(fractions), math.nextafter(1.0, 0.0)))
                 if axis.is_ordered
                 else _drawn(axis, index, good, rng)
                 for index, axis in enumerate(seen.axes)
             )
 
 
-_BELOW_ONE = math.nextafter(1.0, 0.0)
-
-
-def _told(seen: Observations, population: int | None, seed: int) -> CMA:
-    """The distribution over the axes with an order, after all whole generations that were decided."""
-    import numpy as np
-    from cmaes import CMA
+def _told(seen: Observations, population: int | None, seed: int) -> Any:
+    """The `cmaes.CMA` over the axes with an order, after all whole generations that were decided."""
+    from cmaes import CMA  # type: ignore[import-untyped]
 
     axes = [(index, axis) for index, axis in enumerate(seen.axes) if axis.is_ordered]
     unit = np.array([[0.0, 1.0]] * len(axes))
@@ -85,7 +75,7 @@ def _badness(trial: Trial) -> tuple[int, float]:
     return (1, 0.0) if trial.verdict.kind == "cancelled" else (2, 0.0)
 
 
-def _drawn(axis: Axis, index: int, good: Sequence[Point], rng: Generator) -> float:
+def _drawn(axis: Axis, index: int, good: Sequence[Point], rng: np.random.Generator) -> float:
     """One of a choice's values, the more likely the more of the good points have it."""
     counts = [1 + sum(point[index] == rank for point in good) for rank in range(len(axis.choices))]
     return int(rng.choice(len(counts), p=[count / sum(counts) for count in counts]))

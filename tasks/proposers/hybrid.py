@@ -61,9 +61,11 @@ class Hybrid(Researcher):
 
     def propose(self, brief: Brief) -> Suggestion | None:
         stand = self.stand(brief.history, brief.rejected)
+        # Drawn from the trial's number: its seed changes with every turn, and the turns belong to one proposer.
+        draw = random.Random(f"{brief.history[0].runs[0].seed}/{len(brief.history)}/{len(brief.pending)}")
         if stand.way == "code":
             found = _ask(self.writer, self.loaded_writer, brief)
-        elif self._advised(brief):
+        elif draw.random() < self.fraction:
             hint = self.loaded_numeric.propose(replace(brief, refusals=()))
             found = _ask(self.adviser, self.loaded_adviser, replace(brief, hint=hint))
         else:
@@ -77,14 +79,15 @@ class Hybrid(Researcher):
             if trial.number == 0 or trial.proposal.inbox:  # the inbox is of neither mode
                 continue
             while unwanted and unwanted[0].number < trial.number:
-                stand, unwanted = self._failed(replace(stand, why="")), unwanted[1:]
+                stand, unwanted = self._failed(stand), unwanted[1:]
             stand = self._after(replace(stand, why=""), trial)
         for _ in unwanted:
-            stand = self._failed(replace(stand, why=""))
+            stand = self._failed(stand)
         return stand
 
     def _failed(self, stand: Stand) -> Stand:
         """After an edit that was not approved."""
+        stand = replace(stand, why="")
         return stand if stand.way == "numbers" else self._fruitless(stand, stand.failed + 1)
 
     def _after(self, stand: Stand, trial: Trial) -> Stand:
@@ -109,12 +112,6 @@ class Hybrid(Researcher):
         elif fruitless >= self.spell:
             return Stand(why=f"back to numbers: {fruitless} edits in a row without a keep")
         return replace(stand, fruitless=fruitless, failed=failed)
-
-    def _advised(self, brief: Brief) -> bool:
-        """Whether this trial is one of the adviser's."""
-        # Drawn from the trial's number: its seed changes with every turn, and the turns belong to one proposer.
-        draw = random.Random(f"{brief.history[0].runs[0].seed}/{len(brief.history)}/{len(brief.pending)}")
-        return draw.random() < self.fraction
 
     @property
     def loaded_numeric(self) -> Proposer:

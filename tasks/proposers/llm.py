@@ -45,11 +45,7 @@ class Llm(Researcher):
 
 
 def proposed(account: Account, brief: Brief, shown: Brief, bought: Usage = NOTHING_BOUGHT) -> Suggestion:
-    """Parameters as one model proposes them.
-
-    Args:
-        shown: The brief as far as the model may know it; what it does not state stays as the champion there has it.
-        bought: What was paid for this suggestion before, to another model.
+    """Parameters as one model proposes them; what it does not state stays as the champion of `shown` has it.
 
     Raises:
         Unusable: the answer states no parameters, or some that the space does not take.
@@ -89,11 +85,8 @@ def _answered(
 
 def _different(brief: Brief, found: Sequence[ParsedAnswer]) -> list[ParsedAnswer]:
     """The ideas that repeat neither each other nor what is under way."""
-    taken = [
-        EarlierProposal(number, one.params, {}, "under way")
-        for number, one in brief.pending.items()
-        if not one.edit
-    ]
+    pending = [(number, one.params) for number, one in brief.pending.items() if not one.edit]
+    taken = [EarlierProposal(number, params, {}, "under way") for number, params in pending]
     kept = []
     for idea in found:
         params = {**start(brief), **idea.params}
@@ -105,12 +98,8 @@ def _different(brief: Brief, found: Sequence[ParsedAnswer]) -> list[ParsedAnswer
 
 def _object(**properties: dict[str, Any]) -> dict[str, Any]:
     # Some providers take a schema only where nothing is optional, and nothing may be added.
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    closed = {"required": list(properties), "additionalProperties": False}
+    return {"type": "object", "properties": properties, **closed}
 
 
 def _values(parameter: Parameter) -> dict[str, Any]:

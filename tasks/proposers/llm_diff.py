@@ -29,11 +29,7 @@ class LlmDiff(Researcher):
 def proposed(
     account: Account, brief: Brief, shown: Brief, form: Form, bought: Usage = NOTHING_BOUGHT
 ) -> Suggestion:
-    """An edit as one model proposes it.
-
-    Args:
-        shown: The brief as far as the model may know it; the edit is one of the files there.
-        bought: The usage of other models for this suggestion.
+    """An edit of the files of `shown` as one model proposes it.
 
     Raises:
         Unusable: the answer holds no edit, one that does not apply, or parameters that the space does not take.
@@ -44,9 +40,9 @@ def proposed(
         raise Unavailable("the environment has no editable files: `editable` in environment.toml lists them")
     answer = asked(account, conversation("edit", brief, shown, form=form), brief, bought)
     try:
-        found = headed(answer.text, editable, brief.space, brief.problem.fixed)
-        only_params = found.idea.params and not found.edit.strip()
-        files = {} if only_params else changed(found.edit, shown.files, editable, "any")
+        idea, edit = headed(answer.text, editable, brief.space, brief.problem.fixed)
+        only_params = idea.params and not edit.strip()
+        files = {} if only_params else changed(edit, shown.files, editable, "any")
     except (Misread, NoEdit) as wrong:
         raise Unusable(str(wrong), answer.text, answer.usage) from wrong
-    return suggestion(found.idea, shown, account, answer.usage, files)
+    return suggestion(idea, shown, account, answer.usage, files)

@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from tasks.proposers._axes import Point
 from tasks.proposers._numeric import Numeric, Observations
-from tasks.proposers._optuna import ask, study
 from tasks.proposing.brief import Brief
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
     from optuna import Study
-    from optuna.samplers import TPESampler
 
 
 class Tpe(Numeric):
@@ -36,17 +34,27 @@ class Tpe(Numeric):
     title = "TPE"
 
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
+        from tasks.proposers._optuna import ask  # not before it is needed: it loads Optuna
+
         return ask(study_of(seen, brief.seed), seen.axes)
 
 
 def study_of(seen: Observations, seed: int) -> Study:
     """The observations as a study of Optuna's; at least one trial has a score."""
-    from optuna.trial import TrialState
+    from optuna.samplers import TPESampler
+
+    from tasks.proposers._optuna import study
 
     worst = min(seen.scored, key=lambda trial: trial.score.goodness).score
-    outcomes = [(point, _outcome(trial, worst.value)) for trial, point in seen.decided]
-    outcomes += [(point, {"state": TrialState.RUNNING}) for point in seen.under_way]
-    return study(seen.axes, outcomes, lambda: _sampler(seed), worst.higher_is_better)
+    outcomes = [_outcome(trial, worst.value) for trial, _ in seen.decided]
+    options = {
+        "multivariate": True,
+        "n_startup_trials": 0,
+        "constant_liar": True,
+        "gamma": good_ones,
+        "seed": seed,
+    }
+    return study(seen, outcomes, TPESampler, worst.higher_is_better, **options)
 
 
 def good_ones(trials: int) -> int:
@@ -57,14 +65,7 @@ def good_ones(trials: int) -> int:
     return min(math.ceil(trials / 4), 25)
 
 
-def _sampler(seed: int) -> TPESampler:
-    from optuna.samplers import TPESampler
-
-    return TPESampler(multivariate=True, n_startup_trials=0, constant_liar=True, gamma=good_ones, seed=seed)
-
-
 def _outcome(trial: Trial, worst: float | None) -> dict[str, Any]:
-    """The outcome of a decided trial in Optuna's terms."""
     from optuna.trial import TrialState
 
     if trial.verdict.kind != "cancelled":

@@ -56,7 +56,9 @@ def duplicate(
         files: The whole texts of the editable files, by name.
     """
     for earlier in tried:
-        if _is_same_point(space, params, earlier.params) and _is_same_program(files, earlier.files):
+        if _is_same_point(space, params, earlier.params) and (
+            files == earlier.files or meaning(files) == meaning(earlier.files)
+        ):
             return f"the same as trial {earlier.number} ({earlier.what}): {_likeness(space, params, files, earlier)}"
     return None
 
@@ -66,7 +68,8 @@ def meaning(files: Mapping[str, str]) -> str:
 
     A file that is no Python, or does not parse, counts with its whole text.
     """
-    return _meaning_of_all(tuple(sorted(files.items())))
+    parts = [f"{name}\0{_meaning_of(name.endswith('.py'), text)}" for name, text in sorted(files.items())]
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 def categories(history: History) -> tuple[Category, ...]:
@@ -114,10 +117,6 @@ def _is_same(parameter: Parameter, one: Value, other: Value) -> bool:
     return abs(first - second) <= TOLERANCE * (high - low)
 
 
-def _is_same_program(files: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    return files == others or meaning(files) == meaning(others)
-
-
 def _likeness(space: Space, params: Params, files: Mapping[str, str], earlier: EarlierProposal) -> str:
     """In which way two proposals are the same."""
     exactly = all(repr(params[name]) == repr(earlier.params[name]) for name in space)
@@ -126,12 +125,6 @@ def _likeness(space: Space, params: Params, files: Mapping[str, str], earlier: E
         return point
     program = "the same program" if files == earlier.files else "a program with the same meaning"
     return f"{point}, and {program}"
-
-
-@lru_cache(REMEMBERED)
-def _meaning_of_all(files: tuple[tuple[str, str], ...]) -> str:
-    parts = [f"{name}\0{_meaning_of(name.endswith('.py'), text)}" for name, text in files]
-    return hashlib.sha256("\n".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 @lru_cache(REMEMBERED)

@@ -6,7 +6,7 @@ way, and an edited program survives a run of seconds in the sandbox that its tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,7 +48,13 @@ class ProposalChecks:
     def fault(self, brief: Brief, proposal: Proposal) -> str | None:
         """Why a proposal cannot be tried; None when it can."""
         base = originals(self.environment, self.program)
-        earlier = [*_decided(brief.history, base), *_under_way(brief, base)]
+        tried = [(trial.number, trial.proposal, _ending(trial)) for trial in brief.history]
+        tried += [(number, pending, "under way") for number, pending in brief.pending.items()]
+        tried += brief.rejected
+        earlier = (
+            EarlierProposal(number, one.params, patched(base, one.edit) if one.edit else base, what)
+            for number, one, what in tried
+        )
         program = patched(base, proposal.edit) if proposal.edit else base
         if repeated := duplicates.duplicate(brief.space, proposal.params, program, earlier):
             return repeated
@@ -133,23 +139,6 @@ def problem_of(environment: Environment) -> Problem:
     )
 
 
-def _decided(history: History, base: Mapping[str, str]) -> Iterable[EarlierProposal]:
-    for trial in history:
-        edit = trial.proposal.edit
-        yield EarlierProposal(
-            trial.number, trial.proposal.params, patched(base, edit) if edit else base, _ending(trial)
-        )
-
-
 def _ending(trial: Trial) -> str:
     score = trial.score.value
     return trial.verdict.kind if score is None else f"{trial.verdict.kind} at {score:.4g}"
-
-
-def _under_way(brief: Brief, base: Mapping[str, str]) -> Iterable[EarlierProposal]:
-    """Proposals under way, and those that were rejected."""
-    proposals = [(number, proposal, "under way") for number, proposal in brief.pending.items()]
-    proposals += [(rejected.number, rejected.proposal, rejected.words) for rejected in brief.rejected]
-    for number, proposal, what in proposals:
-        edit = proposal.edit
-        yield EarlierProposal(number, proposal.params, patched(base, edit) if edit else base, what)

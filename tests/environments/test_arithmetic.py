@@ -45,11 +45,6 @@ def test_every_sum_falls_into_one_split_and_the_judge_has_three_tenths(recipe: M
     assert all(int(row["answer"]) == eval(row["question"]) for row in parts["search"][:50])
 
 
-def test_spaces_make_no_other_question(recipe: ModuleType) -> None:
-    assert recipe.identity("3 + 7+5+2\n") == recipe.identity("3+7+5+2")
-    assert re.fullmatch("[0-9a-f]{16}", recipe.identity("3+7+5+2"))
-
-
 def test_the_base_is_shown_running_sums_with_slips_and_guesses(recipe: ModuleType) -> None:
     draw = random.Random(0)
 

@@ -19,12 +19,11 @@ from hypothesis import strategies as st
 from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
 from tasks import propose
-from tasks.editing.edits import diff_of
+from tasks.editing.edits import diff_of, patched
 from tasks.llm import litellm_client
 from tasks.llm.answers import Misread, ParsedAnswer, headed, ideas
 from tasks.proposers import Proposer
-from tasks.proposers.best_of_n import undone
-from tasks.proposers.ensemble import Record, order, records
+from tasks.proposers.ensemble import order
 from tasks.proposers.llm import schema
 from tasks.proposing.brief import (
     Brief,
@@ -367,16 +366,16 @@ def test_where_nothing_may_be_edited_no_model_is_asked() -> None:
 
 def test_the_line_numbers_that_an_edit_is_read_with_are_those_of_the_answer() -> None:
     answer = 'RATIONALE: x\nPARAMS:\n```json\n{"lr": 0.02}\n```\nCATEGORY: y\ntrain.py\n```\nrate'
-    found = headed(answer, ("train.py",), SPACE, {})
-    assert found.edit.splitlines() == [""] * 6 + ["train.py", "```", "rate"]
-    assert (found.idea.params, found.idea.category) == ({"lr": 0.02}, "y")
+    idea, edit = headed(answer, ("train.py",), SPACE, {})
+    assert edit.splitlines() == [""] * 6 + ["train.py", "```", "rate"]
+    assert (idea.params, idea.category) == ({"lr": 0.02}, "y")
 
 
 def test_code_that_looks_like_a_header_or_a_thought_stays_code() -> None:
     code = "train.py\n```\nPARAMS: 3\nRATIONALE: no\nx = '</think>'\n```"
-    found = headed(f"RATIONALE: yes\n{code}", ("train.py",), SPACE, {})
-    assert found.edit.strip() == code
-    assert found.idea.rationale == "yes"
+    idea, edit = headed(f"RATIONALE: yes\n{code}", ("train.py",), SPACE, {})
+    assert edit.strip() == code
+    assert idea.rationale == "yes"
 
 
 def test_an_answer_without_reasons_says_so_and_one_with_hidden_characters_shows_them() -> None:
@@ -401,7 +400,7 @@ def test_whatever_a_model_says_is_read_or_misread(text: str) -> None:
     with contextlib.suppress(Misread):
         found += ideas(text, SPACE, {"hidden": 64})[0]
     with contextlib.suppress(Misread):
-        found.append(headed(text, ("train.py",), SPACE, {"hidden": 64}).idea)
+        found.append(headed(text, ("train.py",), SPACE, {"hidden": 64})[0])
     assert all(SPACE[name].check(value) == value for one in found for name, value in one.params.items())
 
 
@@ -471,7 +470,7 @@ def test_a_sample_that_changes_parameters_only_has_the_baselines_program() -> No
     ],
 )
 def test_what_an_edit_changed_can_be_undone(before: dict[str, str], after: dict[str, str]) -> None:
-    assert undone(after, diff_of(before, after)) == before
+    assert patched(after, diff_of(before, after), reverse=True) == before
 
 
 def by(model: str, history: History, value: float | None) -> Trial:
@@ -491,8 +490,8 @@ def judged(wins: dict[str, Sequence[bool]]) -> History:
 
 def firsts(history: History) -> Counter[str]:
     """Which of two models is the first to be asked, over a hundred trials that all see the same history."""
-    known = records(history, ["openai/one", "openai/two"])
-    return Counter(order(known, random.Random(trial))[0] for trial in range(100))
+    models = ["openai/one", "openai/two"]
+    return Counter(order(history, models, random.Random(trial))[0] for trial in range(100))
 
 
 def test_an_ensemble_asks_everybody_at_first_and_then_those_that_win() -> None:
@@ -506,11 +505,9 @@ def test_an_ensemble_asks_everybody_at_first_and_then_those_that_win() -> None:
 
 
 def test_a_model_is_credited_with_its_own_trials_and_those_of_others_with_none() -> None:
-    history = judged({"openai/one": [True, False], "openai/three": [True], "": [True]})
-    assert records(history, ["openai/one", "openai/two"]) == {
-        "openai/one": Record(kept=1, others=1),
-        "openai/two": Record(),
-    }
+    own = judged({"openai/one": [True, False]})
+    with_others = judged({"openai/one": [True, False], "openai/three": [True] * 9, "": [True] * 9})
+    assert firsts(own) == firsts(with_others)
 
 
 def test_the_suggestion_of_an_ensemble_names_the_model_that_was_asked() -> None:

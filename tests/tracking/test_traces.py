@@ -64,7 +64,7 @@ def ask(
     messages = Message("system", "You are brief."), Message("user", question)
     request = RecordedRequest(model, None, messages, None, 0.3, 700, 0, 11)
     said = None if error else Answer(answer, usage, model, "stop")
-    trace.keep(folder, request, (Attempt(2.5, False, usage, error, "gpt-4o-mini-x"),), said, error, usage)
+    trace.keep(folder, request, (Attempt(2.5, False, usage, error, "gpt-4o-mini-x"),), said, error)
     os.utime(questions(folder)[-1], (ENDED, ENDED))
 
 
