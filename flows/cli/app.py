@@ -1,7 +1,8 @@
 """The `nightshift` command: its groups of verbs, and the exit code.
 
-The verbs of a group are declared in its folder, and import the code that they run only when they run, so that
-`--help` is quick. Exit codes: 0 finished; 1 failed; 2 refused before anything ran; 130 interrupted.
+The verbs of a group are declared in its folder, which is imported when one of them is asked for; they import the code
+that they run only when they run. So `--help` is quick. Exit codes: 0 finished; 1 failed; 2 refused before anything ran;
+130 interrupted.
 """
 
 from __future__ import annotations
@@ -12,20 +13,46 @@ import sys
 
 from cyclopts import App, CycloptsError, Group
 
-from flows.cli.deciding import verbs as deciding
-from flows.cli.machine import verbs as machine
-from flows.cli.problems.verbs import env
-from flows.cli.running import verbs as running
-from flows.cli.seeing import verbs as seeing
-
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 GROUPS = {
-    "Running": running.VERBS,
-    "Seeing": seeing.VERBS,
-    "Deciding": deciding.VERBS,
-    "Problems": (env,),
-    "Machine": machine.VERBS,
+    "Running": {
+        "run": "Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or resume the one of that --name.",
+        "resume": "Resume CAMPAIGN (default: the newest unfinished one). Options that change a score are fixed.",
+        "stop": "Stop CAMPAIGN after the current trial. It can be resumed.",
+        "rerun": "Run TRIAL of CAMPAIGN again in its place. Later verdicts are recomputed; the first attempt is kept.",
+        "try": "Train and evaluate once, outside of any campaign.",
+    },
+    "Seeing": {
+        "list": "List all campaigns, the newest last.",
+        "status": "Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials.",
+        "watch": "Follow a running CAMPAIGN (default: the newest). Ctrl-C leaves it running.",
+        "logs": "Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN.",
+    },
+    "Deciding": {
+        "certify": "Test the champion of CAMPAIGN (default: the newest) against its baseline on fresh runs.",
+        "duel": "Compare fresh runs of A and B: baseline, JSON, a .json or .diff file, CAMPAIGN, "
+        "CAMPAIGN/baseline, CAMPAIGN/7.",
+        "calibrate": "Measure the noise of ENVIRONMENT's baseline on this machine. Later campaigns reuse the runs.",
+        "propose": "Put a proposal into CAMPAIGN's inbox. It is tried next.",
+        "approve": "Approve a pending TRIAL of CAMPAIGN (default: the only one).",
+        "reject": "Reject a pending TRIAL of CAMPAIGN (default: the only one).",
+    },
+    "Problems": {"env": "List, create, check and prepare environments."},
+    "Machine": {
+        "up": "Start a Prefect server, a worker and the MLflow UI on this machine. They keep running.",
+        "down": "Stop what up started. Refused while a campaign runs on it.",
+        "doctor": "Check whether this machine is ready for campaigns. Changes nothing.",
+        "prune": "Delete the large files of trials of CAMPAIGN (default: every campaign that is not running).",
+        "sync": "Send waiting records of CAMPAIGN (default: all) to MLflow.",
+    },
 }
+"""The verbs by the heading above them, in the module flows.cli.<heading>.verbs, with their help."""
+PYTHON_NAMES = {"try": "try_", "list": "list_"}
+USAGE = {
+    "run": {"usage": "Usage: nightshift run [OPTIONS] ENVIRONMENT"},
+    "resume": {"usage": "Usage: nightshift resume [OPTIONS] [CAMPAIGN]"},
+}
+"""Stated where Cyclopts would take long to make it from so many options."""
 
 
 def _version() -> str:
@@ -44,12 +71,9 @@ app = App(
 )
 for order, (heading, verbs) in enumerate(GROUPS.items()):
     group = Group(heading, sort_key=order)
-    for verb in verbs:
-        if isinstance(verb, App):
-            verb.group = group
-            app.command(verb)
-        else:
-            app.command(verb, group=group)
+    for verb, text in verbs.items():
+        function = f"flows.cli.{heading.lower()}.verbs:{PYTHON_NAMES.get(verb, verb)}"
+        app.command(function, name=verb, help=text, group=group, **USAGE.get(verb, {}))
 
 
 def _interrupt(number: int, _: object) -> None:

@@ -121,8 +121,9 @@ class Params:
                 size = getattr(params, name)
                 raise Refused(f"batch_size must be a multiple of {name}, got {params.batch_size}, {size}")
         if params.minibatch_size % params.micro:
+            whole = params.minibatch_size
             raise Refused(
-                f"micro_batch_size must divide a minibatch, of {params.minibatch_size}, got {params.micro_batch_size}"
+                f"micro_batch_size must divide a minibatch, of {whole}, got {params.micro_batch_size}"
             )
         if params.adam_beta2 >= 1:
             raise Refused(f"adam_beta2 must be less than 1, got {params.adam_beta2}")
@@ -434,10 +435,8 @@ def train(config: Config, progress: ProgressFile) -> None:
     import torch
 
     cuda = use_cuda(config)
-    if not cuda:
-        torch.set_num_threads(
-            1
-        )  # models this small gain nothing from two, and lose much where cores are shared
+    if not cuda:  # models this small gain nothing from two threads, and lose much where cores are shared
+        torch.set_num_threads(1)
     model, words, form = load(name)
     torch.manual_seed(config["seed"])  # of the adapters, too
     model = adapted(model, params)

@@ -292,9 +292,8 @@ def rollout(lanes: Lanes, agent: Agent, params: Params, steps: int, budget: Budg
             seen, reward, done, cut, _ = env.step(move)
             rewards[t, lane], terminated[t, lane], ended[t, lane] = reward, done, done or cut
             lanes.running[lane] += float(reward)
-            lanes.discounted[lane] = discounted[t, lane] = params.gamma * lanes.discounted[lane] + float(
-                reward
-            )
+            so_far = params.gamma * lanes.discounted[lane] + float(reward)
+            lanes.discounted[lane] = discounted[t, lane] = so_far
             if done or cut:
                 if not done:
                     cut_off.append((t, lane, flat(np.asarray(seen)[None])))

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from environments.plugins import Refused
-from flows.cli.arguments import parse_params
+from flows.cli.arguments import parse_params, read_diff
 from flows.views import terminal
 from tasks.editing.edits import EditFailed, patched
 from tasks.proposing.validation import originals
@@ -88,10 +88,7 @@ def _pending(ledger: Ledger, number: int | None) -> Parked:
 
 def _files(ledger: Ledger, diff: Path, base: int | None) -> dict[str, str]:
     """The editable files after the diff."""
-    try:
-        text = diff.read_text()
-    except (OSError, UnicodeDecodeError) as unreadable:
-        raise Refused(f"--diff {diff}: {unreadable}") from unreadable
+    text = read_diff(diff, "--diff")
     history = ledger.history()
     start = best(history) if base is None else next((t for t in history if t.number == base), None)
     if base is not None and start is None:

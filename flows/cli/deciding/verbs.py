@@ -21,7 +21,6 @@ def certify(
     server: Server = None,
     json: Json = False,
 ) -> int:
-    """Test the champion of CAMPAIGN (default: the newest) against its baseline on fresh runs."""
     from flows.cli.seeing.status import newest
     from flows.server.connect import settle_in
     from tasks.system.home import home
@@ -50,7 +49,6 @@ def duel(
     allow_unsandboxed: Unsandboxed = False,
     json: Json = False,
 ) -> int:
-    """Compare fresh runs of A and B: baseline, JSON, a .json or .diff file, CAMPAIGN, CAMPAIGN/baseline, CAMPAIGN/7."""
     from flows.cli.deciding import duel
 
     return duel.duel(a, b, on, runs, set_ or [], seed, isolation, allow_unsandboxed, json)
@@ -68,7 +66,6 @@ def calibrate(
     isolation: Isolation = "auto",
     json: Json = False,
 ) -> int:
-    """Measure the noise of ENVIRONMENT's baseline on this machine. Later campaigns reuse the runs."""
     from flows.cli.deciding import calibrate
 
     return calibrate.calibrate(environment, runs, set_ or [], seed, isolation, gain, json)
@@ -87,24 +84,18 @@ def propose(
     rationale: Annotated[str, Parameter("--rationale", help="Reason for the proposal.")] = "",
     json: Json = False,
 ) -> int:
-    """Put a proposal into CAMPAIGN's inbox. It is tried next."""
     from flows.cli.deciding import propose
 
     return propose.propose(campaign, params, diff, base, rationale, json)
 
 
 def approve(campaign: str, trial: int | None = None, *, comment: Comment = "", json: Json = False) -> int:
-    """Approve a pending TRIAL of CAMPAIGN (default: the only one)."""
     from flows.cli.deciding import propose
 
     return propose.say(campaign, trial, True, comment, json)
 
 
 def reject(campaign: str, trial: int | None = None, *, comment: Comment = "", json: Json = False) -> int:
-    """Reject a pending TRIAL of CAMPAIGN (default: the only one)."""
     from flows.cli.deciding import propose
 
     return propose.say(campaign, trial, False, comment, json)
-
-
-VERBS = (certify, duel, calibrate, propose, approve, reject)

@@ -126,24 +126,30 @@ def git() -> Check:
 
 def training() -> Check:
     """Whether the packages of the bundled trainers and environments are installed."""
-    found = {part: _version(names) for part, names in TRAINING.items()}
-    missing = [part for part, version in found.items() if version is None]
-    if not missing:
-        return Check("training", "ok", _listed(found), details={"parts": found})
-    has = f"; installed: {_listed(found)}" if any(found.values()) else ""
-    fact = f"without {', '.join(missing)} no bundled trainer runs{has}"
-    return Check("training", "note", fact, "`pip install --editable '.[ppo]'`", {"parts": found})
+    return _packages(
+        "training", TRAINING, "without {} no bundled trainer runs", "`pip install --editable '.[ppo]'`"
+    )
 
 
 def language() -> Check:
     """Which packages for language models are installed."""
-    found = {part: _version((part,)) for part in LANGUAGE}
-    missing = [part for part, version in found.items() if version is None]
-    if not missing:
-        return Check("language", "ok", _listed(found), details={"parts": found})
-    has = f"; installed: {_listed(found)}" if any(found.values()) else ""
     remedy = "only needed by proposers and trainers that ask for one"
-    return Check("language", "note", f"not installed: {', '.join(missing)}{has}", remedy, {"parts": found})
+    return _packages("language", {part: (part,) for part in LANGUAGE}, "not installed: {}", remedy)
+
+
+def _packages(name: str, parts: Mapping[str, Sequence[str]], without: str, remedy: str) -> Check:
+    """Whether these parts are installed, by the names of their distributions; nothing is imported."""
+    versions: dict[str, str | None] = dict.fromkeys(parts)
+    for part, distributions in parts.items():
+        for distribution in reversed(distributions):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[part] = importlib.metadata.version(distribution)
+    installed = ", ".join(f"{part} {version}" for part, version in versions.items() if version)
+    if all(versions.values()):
+        return Check(name, "ok", installed, details={"parts": versions})
+    missing = ", ".join(part for part, version in versions.items() if version is None)
+    fact = without.format(missing) + (f"; installed: {installed}" if installed else "")
+    return Check(name, "note", fact, remedy, {"parts": versions})
 
 
 def keys() -> Check:
@@ -210,15 +216,3 @@ def _size(folder: Path) -> int:
 def gib(size: float) -> str:
     """A number of bytes, for people."""
     return f"{size / GIB:.1f} GiB"
-
-
-def _version(names: Sequence[str]) -> str | None:
-    """The version of the first of these distributions that is installed; nothing is imported."""
-    for name in names:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            return importlib.metadata.version(name)
-    return None
-
-
-def _listed(found: Mapping[str, str | None]) -> str:
-    return ", ".join(f"{part} {version}" for part, version in found.items() if version)

@@ -21,21 +21,18 @@ def up(
         ),
     ] = None,
 ) -> int:
-    """Start a Prefect server, a worker and the MLflow UI on this machine. They keep running."""
     from flows.cli.machine import up
 
     return up.up(auth, database)
 
 
 def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run on it.")] = False) -> int:
-    """Stop what up started. Refused while a campaign runs on it."""
     from flows.cli.machine import up
 
     return up.down(now)
 
 
 def doctor(*, json: Json = False) -> int:
-    """Check whether this machine is ready for campaigns. Changes nothing."""
     from flows.cli.doctor import report
 
     return report.doctor(json)
@@ -51,17 +48,12 @@ def prune(
     dry_run: Annotated[bool, switch("--dry-run", "Only print what would be deleted.")] = False,
     json: Json = False,
 ) -> int:
-    """Delete the large files of trials of CAMPAIGN (default: every campaign that is not running)."""
     from flows.cli.machine import prune
 
     return prune.prune(campaign, keep, dry_run, json)
 
 
 def sync(campaign: str | None = None, *, json: Json = False) -> int:
-    """Send waiting records of CAMPAIGN (default: all) to MLflow."""
     from flows.cli.machine import sync
 
     return sync.sync(campaign, json)
-
-
-VERBS = (up, down, doctor, prune, sync)

@@ -8,7 +8,7 @@ from cyclopts import App
 
 from flows.cli.options import Json, Settings
 
-env = App(name="env", help="List, create, check and prepare environments.", group_commands="Commands")
+env = App(name="env", group_commands="Commands")
 
 
 @env.command(name="list")

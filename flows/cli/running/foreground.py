@@ -58,7 +58,9 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     spec.check()
     if stored:
         ledger = Ledger.open(spec.name)
-        if not _changes_something(stated) and _is_complete(ledger):
+        status = document(ledger)
+        is_complete = status["state"] == "finished" and not status["waiting_to_record"]
+        if is_complete and not stated["advanced"] and stated.keys() <= {"name", "environment", "advanced"}:
             return print_status(ledger, as_json)
         if life.is_running(ledger):
             raise Refused(f"campaign {spec.name!r} is already running ({life.describe(ledger)})")
@@ -82,17 +84,6 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     finally:
         with contextlib.suppress(OSError):  # a reserved name that was never used: its directory is empty
             (home() / spec.name).rmdir()
-
-
-def _changes_something(stated: dict[str, Any]) -> bool:
-    """Whether the command line gives more than the campaign's name."""
-    return bool(set(stated) - {"name", "environment", "advanced"} or stated["advanced"])
-
-
-def _is_complete(ledger: Ledger) -> bool:
-    """Whether the campaign has finished and MLflow has all of it."""
-    status = document(ledger)
-    return status["state"] == "finished" and not status["waiting_to_record"]
 
 
 def newest_unfinished() -> str:

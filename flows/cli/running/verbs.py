@@ -30,7 +30,6 @@ def run(
     json: Json = False,
     **options: Any,
 ) -> int:
-    """Run a campaign in ENVIRONMENT (a name, a folder or a spec.toml), or resume the one of that --name."""
     from flows.cli.running import foreground
 
     return foreground.run(
@@ -48,7 +47,6 @@ def resume(
     json: Json = False,
     **options: Any,
 ) -> int:
-    """Resume CAMPAIGN (default: the newest unfinished one). Options that change a score are fixed."""
     from flows.cli.running import foreground
 
     name = campaign or foreground.newest_unfinished()
@@ -60,14 +58,12 @@ def resume(
 def stop(
     campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False
 ) -> int:
-    """Stop CAMPAIGN after the current trial. It can be resumed."""
     from flows.cli.running.stop import stop
 
     return stop(campaign, now)
 
 
 def rerun(campaign: str, trial: int, *, server: Server = None, json: Json = False) -> int:
-    """Run TRIAL of CAMPAIGN again in its place. Later verdicts are recomputed; the first attempt is kept."""
     from flows.server.connect import settle_in
     from tasks.system.home import home
 
@@ -89,12 +85,8 @@ def try_(
     allow_unsandboxed: Unsandboxed = False,
     json: Json = False,
 ) -> int:
-    """Train and evaluate once, outside of any campaign."""
     from flows.cli.running import trying
 
     return trying.attempt(
         environment, in_, params, diff, set_ or [], seed, isolation, allow_unsandboxed, json
     )
-
-
-VERBS = (run, resume, stop, rerun, try_)

@@ -10,7 +10,6 @@ from flows.cli.options import Json, switch
 
 
 def list_(*, json: Json = False) -> int:
-    """List all campaigns, the newest last."""
     from flows.views import tables, terminal
     from flows.views.status import summary
     from tasks.store.ledger import Ledger, campaigns
@@ -31,7 +30,6 @@ def status(
     json: Json = False,
     csv: Annotated[bool, switch("--csv", "Print the trials as CSV.")] = False,
 ) -> int:
-    """Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials."""
     from flows.cli.seeing.status import newest, print_csv, print_status
     from tasks.store.ledger import Ledger
 
@@ -44,7 +42,6 @@ def status(
 
 
 def watch(campaign: str | None = None) -> int:
-    """Follow a running CAMPAIGN (default: the newest). Ctrl-C leaves it running."""
     from flows.cli.seeing.status import newest
     from flows.cli.seeing.watch import watch
 
@@ -60,10 +57,6 @@ def logs(
     ] = None,
     follow: Annotated[bool, switch(["--follow", "-f"], "Continue as more is printed.")] = False,
 ) -> int:
-    """Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN."""
     from flows.cli.seeing.logs import print_logs
 
     return print_logs(campaign, trial, follow, attempt)
-
-
-VERBS = (list_, status, watch, logs)

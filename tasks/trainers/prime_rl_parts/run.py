@@ -145,10 +145,8 @@ class Run:
         """Launch `rl` on both files."""
         command = [
             str(self.bin / "rl"),
-            "@",
-            str(self.home / "train.toml"),
-            "@",
-            str(self.home / "engine.toml"),
+            *("@", str(self.home / "train.toml")),
+            *("@", str(self.home / "engine.toml")),
         ]
         with (self.home / log).open("wb") as output:
             try:
