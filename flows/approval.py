@@ -10,21 +10,18 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from httpx import HTTPStatusError
 from prefect import State, flow
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.exceptions import ObjectNotFound
 from prefect.input import RunInput, keyset_from_paused_state
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Completed, Paused, Running
 from pydantic import Field
 
+from flows.server.api import impatient_client
 from flows.views.markdown import code, in_markdown
 from tasks.describe import short_value
 from tasks.store import approval
@@ -117,17 +114,6 @@ def page(proposal: Proposal, defaults: Params) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-@contextmanager
-def _client() -> Iterator[SyncPrefectClient]:
-    """A client without Prefect's retries: the campaign waits for it."""
-    quick = {"timeout": ASK_SECONDS}
-    with (
-        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-        get_client(sync_client=True, httpx_settings=quick) as client,
-    ):
-        yield client
-
-
 def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) -> str:
     """Create the suspended run; returns its id."""
     text = page(proposal, ledger.environment.defaults)
@@ -138,7 +124,7 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) 
     keys = keyset_from_paused_state(state)
     state.state_details.run_input_keyset = {str(name): key for name, key in keys.items()}
     name = ledger.campaign.name
-    with _client() as client:
+    with impatient_client(ASK_SECONDS) as client:
         run = client.create_flow_run(
             approve,
             name=f"{name} trial {number}",
@@ -162,7 +148,7 @@ def _said(ledger: Ledger, one: Parked) -> ApprovalAnswer | None:
         return None
     run = UUID(one.asked.flow_run_id)
     try:
-        with _client() as client:
+        with impatient_client(ASK_SECONDS) as client:
             state = client.read_flow_run(run).state
             silent.unlink(missing_ok=True)
             if state is None or state.is_paused():
@@ -200,7 +186,7 @@ def _end(ledger: Ledger, one: Parked, said: ApprovalAnswer) -> None:
         return
     word = "Approved" if said.approved else "Rejected"
     try:
-        with _client() as client:
+        with impatient_client(ASK_SECONDS) as client:
             client.set_flow_run_state(
                 UUID(one.asked.flow_run_id), Completed(name=word, message=said.comment or said.by), force=True
             )

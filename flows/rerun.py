@@ -11,7 +11,7 @@ from pydantic import Field
 from environments.plugins import Refused
 from flows.engine import run_certificate, stopping
 from flows.engine.preparation import ensure_prepared
-from flows.engine.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
+from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other
 from flows.engine.redecide import finish_pending
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
@@ -33,7 +33,7 @@ def rerun(name: str, trial: Number) -> State[str]:
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = CampaignSpec.of(**stored_spec(ledger))
     wait_for_the_other(ledger, run.id)
-    with Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life, Presence(run.id):
+    with Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life, presence(run.id):
         check_progress(ledger, run.id)
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)

@@ -128,15 +128,13 @@ class Runner:
         at, problem, known = self.ledger.at(tried.number), whole(self.environment), whole(self.history)
         return kept(decide, self.ledger.results)(at, known, problem, rule, whole(tried))
 
-    def fresh(self, name: str, folder: str, champion: int, arm: Arm, number: int) -> Fresh:
-        """One run of a certificate: the champion or the baseline, retrained and judged on units that its block
-        shares.
-        """
-        part = f"{name}-{arm}-{number}"
+    def fresh(self, certificate: str, champion: int, arm: Arm, number: int) -> Fresh:
+        """One run of a certificate: the champion or the baseline, retrained and judged on units of its block."""
+        part = f"certificate-{certificate}-{arm}-{number}"
         trial = self._trial(champion if arm == "champion" else self.history[0].number)
-        place = TrialDir(self.ledger.path / "certificates" / f"{folder}-{champion:04d}-{arm}-{number}")
+        place = TrialDir(self.ledger.path / "certificates" / f"{certificate}-{champion:04d}-{arm}-{number}")
         # Each block has its own units, so that their luck does not favour one arm in all of its runs.
-        judged = self.ledger.at(champion, f"{name}-{number}")
+        judged = self.ledger.at(champion, f"certificate-{certificate}-{number}")
         run, score = self.measure(champion, trial.proposal, part, "report", place=place, judged=judged)
         return Fresh(arm, run, score)
 

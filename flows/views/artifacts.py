@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from flows.server.api import impatient_client
 from flows.views import certificate_page, proposals_page
 from flows.views.markdown import code, in_markdown
 from flows.views.status import certificates, urls
@@ -111,14 +112,7 @@ class Artifacts:
             self._news.set()
 
     def _keep_up(self) -> None:
-        from prefect.client.orchestration import get_client
-        from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-
-        # The next trial is the next attempt; Prefect's retries would delay the end of a campaign.
-        with (
-            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-            get_client(sync_client=True, httpx_settings={"timeout": SEND_SECONDS}) as client,
-        ):
+        with impatient_client(SEND_SECONDS) as client:  # the next trial is the next attempt
             shown = NOTHING
             while not self._over.is_set() or shown is not self._newest:
                 self._news.wait()
