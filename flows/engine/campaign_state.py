@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
@@ -24,23 +24,18 @@ from tasks.tracking.outbox import Outbox
 from tasks.trial import History, Proposal, Trial, Verdict
 
 
+@dataclass
 class CampaignState:
     """The trials of a running campaign, from proposal to record."""
 
-    def __init__(
-        self,
-        spec: CampaignSpec,
-        ledger: Ledger,
-        outbox: Outbox,
-        slots: Slots,
-        history: History,
-        show: Callable[[History], None],
-    ) -> None:
-        self.spec, self.ledger, self.outbox, self.slots = spec, ledger, outbox, slots
-        self.history = history
-        """Every decided trial, in the order of the decisions."""
-        self._show = show
-        self._settling = threading.Lock()
+    spec: CampaignSpec
+    ledger: Ledger
+    outbox: Outbox
+    slots: Slots
+    history: History
+    """Every decided trial, in the order of the decisions."""
+    show: Callable[[History], None]
+    _settling: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def runner(self) -> Runner:
@@ -69,7 +64,7 @@ class CampaignState:
             tried.reruns,
         )  # fmt: skip
         self.history += (record(at, self.ledger, self.outbox, whole(runner.history), whole(trial)),)
-        self._show(self.history)
+        self.show(self.history)
 
     def decided(self) -> int | None:
         """The trial that an earlier process decided and did not record; None if there is none.
@@ -77,6 +72,6 @@ class CampaignState:
         It is the next trial to record: its verdict was computed for exactly this history.
         """
         digest = history_digest(self.history)
-        found = self.ledger.results.glob(f"{self.ledger.campaign.campaign_id}/*/*/*/decide-{digest}")
-        numbers = (int(path.parts[-3]) for path in found)
+        decisions = self.ledger.results.glob(f"{self.ledger.campaign.campaign_id}/*/*/*/decide-{digest}")
+        numbers = (int(path.parts[-3]) for path in decisions)
         return next((n for n in numbers if not workspace.finished(self.ledger.place(n))), None)

@@ -40,9 +40,7 @@ def check(launch: str) -> None:
 def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
     """Run a training elsewhere, and return when its results are there.
 
-    Raises:
-        Refused: there is no such deployment, or its machines do not see the campaign's directory.
-        CannotLaunch: its machines died too often, or it failed there.
+    CannotLaunch if its machines died too often or it failed there; Refused if they do not see the campaign's directory.
     """
     if asked.is_done(ledger.results):
         return
