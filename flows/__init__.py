@@ -16,15 +16,10 @@ _MOVED = {"flows.proving": "flows.certify"}
 
 
 class _Moved:
-    """The last finder of sys.meta_path: explains why a flow is no longer where a deployment says."""
+    """The last finder of sys.meta_path: it finds nothing, and explains why a flow is not where a deployment says."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Find nothing.
-
-        Raises:
-            ImportError: the module has moved.
-        """
         if name in _MOVED:
             raise ImportError(
                 f"{name} is now {_MOVED[name]}: this deployment was made by an earlier version of Nightshift, "
@@ -33,11 +28,7 @@ class _Moved:
 
 
 def _check_place(package: str) -> None:
-    """Check that a package stands beside `flows`.
-
-    Raises:
-        ImportError: it is missing, or comes from elsewhere; names both paths and the remedy.
-    """
+    """Raise ImportError, with both paths and the remedy, unless a package stands beside `flows`."""
     spec = find_spec(package)
     if spec is None:
         raise ImportError(

@@ -10,21 +10,18 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from httpx import HTTPStatusError
 from prefect import State, flow
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.exceptions import ObjectNotFound
 from prefect.input import RunInput, keyset_from_paused_state
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Completed, Paused, Running
 from pydantic import Field
 
+from flows.server.api import impatient_client
 from flows.views.markdown import code, in_markdown
 from tasks.describe import short_value
 from tasks.store import approval
@@ -62,29 +59,26 @@ def approve(campaign: str, trial: int) -> None:
 
 def ask(ledger: Ledger, number: int, proposal: Proposal, minutes: float) -> None:
     """Put a proposal on hold until it is approved or rejected."""
-    until = time.time() + 60 * minutes
     run: str | None = None
     try:
         run = _suspended(ledger, number, proposal, 60 * minutes)
     except Exception as fault:  # noqa: BLE001 (whatever the server says, the terminal can still answer)
         ledger.event("approval", trial=number, asked="terminal", problem=clean(str(fault))[:1])
     write_atomic(ledger.place(number).diff, proposal.edit or "")
-    approval.ask(ledger.place(number), ApprovalRequest(time.time(), until, run))
+    approval.ask(ledger.place(number), ApprovalRequest(time.time(), time.time() + 60 * minutes, run))
     ledger.event("approval", trial=number, asked="prefect" if run else "terminal", minutes=minutes)
 
 
 def collect(ledger: Ledger) -> tuple[Parked, ...]:
     """Every proposal that was put on hold, with the answers so far."""
-    for one in approval.parked(ledger.trials):
-        if one.answer is not None:
-            if not approval.is_closed(ledger.place(one.number)):  # answered in a terminal
-                _end(ledger, one, one.answer)
-            continue
-        said = _said(ledger, one)
-        if said is None and time.time() >= one.asked.until:
-            said = ApprovalAnswer(False, "time", at=time.time())
-        if said is not None:
-            settle(ledger, one, said)
+    for parked in approval.parked(ledger.trials):
+        if parked.answer:
+            if not approval.is_closed(ledger.place(parked.number)):  # answered in a terminal
+                _end(ledger, parked, parked.answer)
+        elif answer := _answer(ledger, parked):
+            settle(ledger, parked, answer)
+        elif time.time() >= parked.asked.until:
+            settle(ledger, parked, ApprovalAnswer(False, "time", at=time.time()))
     return tuple(approval.parked(ledger.trials))
 
 
@@ -117,17 +111,6 @@ def page(proposal: Proposal, defaults: Params) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-@contextmanager
-def _client() -> Iterator[SyncPrefectClient]:
-    """A client without Prefect's retries: the campaign waits for it."""
-    quick = {"timeout": ASK_SECONDS}
-    with (
-        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-        get_client(sync_client=True, httpx_settings=quick) as client,
-    ):
-        yield client
-
-
 def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) -> str:
     """Create the suspended run; returns its id."""
     text = page(proposal, ledger.environment.defaults)
@@ -138,7 +121,7 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) 
     keys = keyset_from_paused_state(state)
     state.state_details.run_input_keyset = {str(name): key for name, key in keys.items()}
     name = ledger.campaign.name
-    with _client() as client:
+    with impatient_client(ASK_SECONDS) as client:
         run = client.create_flow_run(
             approve,
             name=f"{name} trial {number}",
@@ -153,7 +136,7 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) 
     return str(run.id)
 
 
-def _said(ledger: Ledger, one: Parked) -> ApprovalAnswer | None:
+def _answer(ledger: Ledger, one: Parked) -> ApprovalAnswer | None:
     """The answer given in the Prefect UI; None if there is none or the server does not answer."""
     silent = ledger.place(one.number).path / "unanswered"
     if one.asked.flow_run_id is None or (
@@ -162,7 +145,7 @@ def _said(ledger: Ledger, one: Parked) -> ApprovalAnswer | None:
         return None
     run = UUID(one.asked.flow_run_id)
     try:
-        with _client() as client:
+        with impatient_client(ASK_SECONDS) as client:
             state = client.read_flow_run(run).state
             silent.unlink(missing_ok=True)
             if state is None or state.is_paused():
@@ -199,10 +182,9 @@ def _end(ledger: Ledger, one: Parked, said: ApprovalAnswer) -> None:
     if one.asked.flow_run_id is None:
         return
     word = "Approved" if said.approved else "Rejected"
+    state: State[None] = Completed(name=word, message=said.comment or said.by)
     try:
-        with _client() as client:
-            client.set_flow_run_state(
-                UUID(one.asked.flow_run_id), Completed(name=word, message=said.comment or said.by), force=True
-            )
+        with impatient_client(ASK_SECONDS) as client:
+            client.set_flow_run_state(UUID(one.asked.flow_run_id), state, force=True)
     except Exception as fault:  # noqa: BLE001
         ledger.event("approval", trial=one.number, problem=clean(str(fault))[:1])

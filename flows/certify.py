@@ -68,11 +68,7 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
 
 
 def runners(ledger: Ledger, on: list[str]) -> list[Runner]:
-    """The runners of a certificate: one for each environment in `on`, or one for the campaign's own.
-
-    Raises:
-        Refused: an environment does not fit, or has changed since it was first certified in.
-    """
+    """The runners of a certificate: one for each environment in `on`, or one for the campaign's own."""
     spec = CampaignSpec.of(**stored_spec(ledger))
     history, slots = ledger.history(), spec.slots(ledger.environment)
     others = [_frozen(ledger, checked_environment(reference, {})) for reference in on]
@@ -82,11 +78,7 @@ def runners(ledger: Ledger, on: list[str]) -> list[Runner]:
 
 
 def check_fits(campaign: Environment, other: Environment) -> None:
-    """Refuse an environment in which a campaign's champion cannot run, or which is the campaign's own.
-
-    Raises:
-        Refused: with the reason.
-    """
+    """Refuse an environment in which a campaign's champion cannot run, or which is the campaign's own."""
     where = f"--on {other.name}"
     if other.name == campaign.name:
         raise Refused(f"{where}: that is the campaign's own environment: leave --on out")
@@ -103,11 +95,7 @@ def check_fits(campaign: Environment, other: Environment) -> None:
 
 
 def _frozen(ledger: Ledger, environment: Environment) -> Environment:
-    """Another environment, frozen in the campaign's directory when it is first certified in.
-
-    Raises:
-        Refused: it does not fit, or has changed since.
-    """
+    """Another environment, frozen when it is first certified in. Refused if it has changed since."""
     check_fits(ledger.environment, environment)
     path = ledger.path / "certificates" / f"on-{environment.name}"
     fresh = path.with_name(f".{path.name}.{os.getpid()}")

@@ -11,7 +11,7 @@ from pydantic import Field
 from environments.plugins import Refused
 from flows.engine import run_certificate, stopping
 from flows.engine.preparation import ensure_prepared
-from flows.engine.recovery import Presence, check_progress, crash_the_dead, wait_for_the_other
+from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other
 from flows.engine.redecide import finish_pending
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
@@ -33,7 +33,7 @@ def rerun(name: str, trial: Number) -> State[str]:
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = CampaignSpec.of(**stored_spec(ledger))
     wait_for_the_other(ledger, run.id)
-    with Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life, Presence(run.id):
+    with Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life, presence(run.id):
         check_progress(ledger, run.id)
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
@@ -46,11 +46,8 @@ def rerun(name: str, trial: Number) -> State[str]:
             showcase.show(history)
             end = _end(spec, ledger, history, life.spent)
             if end.state == "finished":
-                end = (
-                    end
-                    if run_certificate.at_the_end(Runner(spec, ledger, history, slots))
-                    else stopping.ASKED
-                )
+                certified = run_certificate.at_the_end(Runner(spec, ledger, history, slots))
+                end = end if certified else stopping.ASKED
                 showcase.show(history)
         outbox.close(end.state)
         ledger.event("end", state=end.state, reason=end.reason)
@@ -59,12 +56,7 @@ def rerun(name: str, trial: Number) -> State[str]:
 
 
 def check(ledger: Ledger, finished: History, number: int) -> None:
-    """Refuse a trial that cannot be run again.
-
-    Raises:
-        Refused: it is not finished, or ran on another machine, where it was compared with others
-            (tasks/deciding/comparable.py).
-    """
+    """Refuse a trial that is not finished, or that ran on another machine (tasks/deciding/comparable.py)."""
     name, trials = ledger.campaign.name, {trial.number: trial for trial in finished}
     if number in trials:
         runs = trials[number].runs
@@ -101,18 +93,12 @@ def _begin(ledger: Ledger, finished: History, number: int, flow_run_id: str | No
 def _end(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> stopping.Stop:
     """The campaign's end after the rerun: as before, unless it had failed or been cut off, or fails now."""
     due = stopping.stop(spec, ledger.environment, history, spent, asked=False)
-    before = _end_before(ledger)
+    before: dict[str, Any] = {}  # the last end before the reruns; empty where the campaign was cut off
+    for event in ledger.events():
+        if event["event"] == "life" and "rerun" not in event:
+            before = {}
+        elif event["event"] == "end":
+            before = event
     if before.get("state") in ("finished", "stopped") and not (due and due.state == "failed"):
         return stopping.Stop(before["state"], before["reason"])
     return due or stopping.Stop("stopped", "a trial was run again before the others were done")
-
-
-def _end_before(ledger: Ledger) -> dict[str, Any]:
-    """The last `end` of the campaign before its reruns; empty where it was cut off."""
-    last: dict[str, Any] = {}
-    for event in ledger.events():
-        if event["event"] == "life" and "rerun" not in event:
-            last = {}
-        elif event["event"] == "end":
-            last = event
-    return last

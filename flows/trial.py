@@ -68,17 +68,16 @@ def trial(
 
 
 def measure(path: Path, asked: LaunchRequest) -> None:
-    """Do one run of the campaign in `path`, on this machine.
-
-    Raises:
-        Refused: the directory here is not the one that the campaign uses.
-    """
+    """Do one run of the campaign in `path`, on this machine. Refused if the campaign uses another directory."""
     ledger = open_at(path)
     ledger.verify()
     spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
-    history, elsewhere = _history(ledger, asked), _elsewhere(path, asked.elsewhere)
-    see_prepared(elsewhere or ledger.environment)
+    history, elsewhere = _history(ledger, asked), None
+    if name := asked.elsewhere:
+        frozen = environments.load(path / "certificates" / f"on-{name}" / "environment", {}, name)
+        elsewhere = preparing.laid(frozen, path.parent)
     problem = elsewhere or ledger.environment
+    see_prepared(problem)
     check_given(spec.isolation.level, home(), listed(problem))
     slots = spec.slots(problem)
     runner = Runner(spec, ledger, history, slots, elsewhere, launched=True)
@@ -92,11 +91,7 @@ def measure(path: Path, asked: LaunchRequest) -> None:
 
 
 def open_at(path: Path) -> Ledger:
-    """The campaign in `path`, independent of this machine's home.
-
-    Raises:
-        Refused: it was written by a newer version.
-    """
+    """The campaign in `path`, independent of this machine's home. Refused if a newer version wrote it."""
     raw = json.loads((path / "campaign.json").read_text())
     if raw.get("format", 0) > FORMAT:
         raise Refused(
@@ -107,16 +102,12 @@ def open_at(path: Path) -> Ledger:
 
 
 def _history(ledger: Ledger, asked: LaunchRequest) -> History:
-    """The trials that the run may know, once they are visible here.
-
-    Raises:
-        Refused: they differ from the campaign's.
-    """
+    """The trials that the run may know, once they are visible here. Refused if they differ from the campaign's."""
     deadline = clock() + VISIBLE_SECONDS
     while True:
-        found = ledger.history()[: asked.seen]
-        if (ledger.at(asked.at.number, asked.at.part), history_digest(found)) == (asked.at, asked.history):
-            return found
+        history = ledger.history()[: asked.seen]
+        if (ledger.at(asked.at.number, asked.at.part), history_digest(history)) == (asked.at, asked.history):
+            return history
         if clock() > deadline:
             raise Refused(
                 f"{ledger.trials} on {platform.node()} is not what the campaign knows that asked for {asked.at}, after "
@@ -126,11 +117,7 @@ def _history(ledger: Ledger, asked: LaunchRequest) -> History:
 
 
 def see_prepared(environment: Environment) -> None:
-    """Wait until the prepared files of the environment's recipe are visible here.
-
-    Raises:
-        Refused: they are not visible, or differ from what the campaign began with.
-    """
+    """Wait until the prepared files of a recipe are visible here. Refused if they differ from the campaign's."""
     deadline = clock() + VISIBLE_SECONDS
     while environment.prepared and output.read(environment.prepared) is None:
         if clock() > deadline:
@@ -140,10 +127,3 @@ def see_prepared(environment: Environment) -> None:
             )
         interrupt.wait(POLL_SECONDS)
     preparing.compare(environment)
-
-
-def _elsewhere(path: Path, name: str) -> Environment | None:
-    if not name:
-        return None
-    folder = path / "certificates" / f"on-{name}" / "environment"
-    return preparing.laid(environments.load(folder, {}, name), path.parent)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
@@ -24,31 +24,22 @@ from tasks.tracking.outbox import Outbox
 from tasks.trial import History, Proposal, Trial, Verdict
 
 
+@dataclass
 class CampaignState:
     """The trials of a running campaign, from proposal to record."""
 
-    def __init__(
-        self,
-        spec: CampaignSpec,
-        ledger: Ledger,
-        outbox: Outbox,
-        slots: Slots,
-        history: History,
-        show: Callable[[History], None],
-    ) -> None:
-        self.spec, self.ledger, self.outbox, self.slots = spec, ledger, outbox, slots
-        self._history = history
-        self._show = show
-        self._settling = threading.Lock()
-
-    @property
-    def history(self) -> History:
-        """Every decided trial, in the order of the decisions."""
-        return self._history
+    spec: CampaignSpec
+    ledger: Ledger
+    outbox: Outbox
+    slots: Slots
+    history: History
+    """Every decided trial, in the order of the decisions."""
+    show: Callable[[History], None]
+    _settling: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def runner(self) -> Runner:
-        return Runner(self.spec, self.ledger, self._history, self.slots)
+        return Runner(self.spec, self.ledger, self.history, self.slots)
 
     def trial(self, number: int, proposal: Proposal) -> None:
         """Train, judge, decide and record one trial."""
@@ -59,7 +50,7 @@ class CampaignState:
             tried = replace(tried, reruns=known.reruns)
         while True:
             with self._settling:  # another trial may have been decided meanwhile, and changed the champion
-                runner = replace(runner, history=self._history)
+                runner = replace(runner, history=self.history)
                 wanted = weigh(runner.history, self.ledger.environment, self.spec.loaded_rule, tried)
                 if isinstance(wanted, Verdict):
                     self._record(runner, tried, runner.decide(tried), clock() - began)
@@ -72,16 +63,15 @@ class CampaignState:
             tried.number, at.attempt, len(runner.history), tried.proposal, tried.runs, tried.score, verdict, seconds,
             tried.reruns,
         )  # fmt: skip
-        recorded = record(at, self.ledger, self.outbox, whole(runner.history), whole(trial))
-        self._history += (recorded,)
-        self._show(self._history)
+        self.history += (record(at, self.ledger, self.outbox, whole(runner.history), whole(trial)),)
+        self.show(self.history)
 
     def decided(self) -> int | None:
         """The trial that an earlier process decided and did not record; None if there is none.
 
         It is the next trial to record: its verdict was computed for exactly this history.
         """
-        digest = history_digest(self._history)
-        found = self.ledger.results.glob(f"{self.ledger.campaign.campaign_id}/*/*/*/decide-{digest}")
-        numbers = (int(path.parts[-3]) for path in found)
+        digest = history_digest(self.history)
+        decisions = self.ledger.results.glob(f"{self.ledger.campaign.campaign_id}/*/*/*/decide-{digest}")
+        numbers = (int(path.parts[-3]) for path in decisions)
         return next((n for n in numbers if not workspace.finished(self.ledger.place(n))), None)

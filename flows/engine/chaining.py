@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from flows.spec.campaign_spec import CampaignSpec
 
 CHUNK = 100
-"""Trials per flow run. A resumed campaign replays the trials of its newest chunk, at about 0.15 core seconds each,
-and reads the others from their files.
-"""
+"""Trials per flow run. A resumed campaign replays those of its newest chunk, at about 0.15 core seconds each."""
 NAME = "Continued"
 """Name of the Prefect state of a flow run that has handed over."""
 
@@ -46,31 +44,25 @@ def has_handed_over(ledger: Ledger, own: str | None) -> bool:
 
 
 def hand_over(spec: CampaignSpec, ledger: Ledger, trials: int) -> State[str]:
-    """Record that the campaign continues in another flow run after `trials` decided trials, and schedule that run."""
+    """Record that the campaign continues in another flow run after `trials` decided trials.
+
+    A deployment's next run is scheduled, with the spec's own parameters: `until` is a date there, and the name is set.
+    """
     from prefect import runtime
+    from prefect.client.orchestration import get_client
     from prefect.states import Completed
 
     if not has_handed_over(ledger, runtime.flow_run.id):
         ledger.event("continued", flow_run_id=runtime.flow_run.id, trials=trials)
     if runtime.deployment.id:
-        _schedule(spec, ledger, runtime.deployment.id)
+        key = f"{ledger.campaign.campaign_id}/after/{runtime.flow_run.id}"
+        with get_client(sync_client=True) as client:
+            client.create_flow_run_from_deployment(
+                UUID(runtime.deployment.id), parameters=spec.model_dump(mode="json"), idempotency_key=key
+            )
     return Completed(name=NAME, message=f"{spec.name}: goes on in another run", data=spec.name)
 
 
 def goes_on(ending: State[str]) -> bool:
     """Whether a flow run ended by handing over to another."""
     return ending.is_completed() and ending.name == NAME
-
-
-def _schedule(spec: CampaignSpec, ledger: Ledger, deployment: str) -> None:
-    """Schedule the next run of the deployment, with the spec's own parameters: `until` is a date there, and the name
-    is set.
-    """
-    from prefect import runtime
-    from prefect.client.orchestration import get_client
-
-    key = f"{ledger.campaign.campaign_id}/after/{runtime.flow_run.id}"
-    with get_client(sync_client=True) as client:
-        client.create_flow_run_from_deployment(
-            UUID(deployment), parameters=spec.model_dump(mode="json"), idempotency_key=key
-        )

@@ -52,7 +52,6 @@ BUSY_SECONDS = 15.0
 """A server that is silent for less than this is only busy."""
 AWAY_SECONDS = 3600.0
 """Longest outage of the server that is waited for."""
-SAID_CHARACTERS = 2000
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -69,8 +68,7 @@ def full_name(launch: str) -> str:
 
 def key(asked: LaunchRequest, number: int) -> str:
     """The idempotency key of a launch."""
-    at = asked.at
-    step = asked.step if asked.step != "measure" else ""
+    at, step = asked.at, "" if asked.step == "measure" else asked.step
     return "/".join(
         filter(None, [at.campaign_id, f"{at.number:04d}", str(at.attempt), at.part, step, f"launch {number}"])
     )
@@ -102,12 +100,7 @@ class Server:
                 interrupt.wait(POLL_SECONDS)
 
     def hear(self, question: Callable[[], T]) -> T:
-        """Ask once.
-
-        Raises:
-            Away: the server does not answer now.
-            CannotLaunch: it has been away for AWAY_SECONDS.
-        """
+        """Ask once. Raises Away if there is no answer now, CannotLaunch if there was none for AWAY_SECONDS."""
         try:
             answer = question()
         except (httpx.TransportError, httpx.HTTPStatusError) as fault:
@@ -147,10 +140,6 @@ class Child:
     def client(self) -> SyncPrefectClient:
         return self.server.client
 
-    @property
-    def pool(self) -> str:
-        return self.deployment.work_pool_name or ""
-
     def note(self, what: str, **facts: object) -> None:
         """Add an event about this launch to the campaign's events."""
         at = self.asked.at
@@ -162,7 +151,7 @@ class Child:
         child = self._begun()
         self._seen = ("", clock())
         try:
-            while not self._is_done():
+            while not self.asked.is_done(self.server.ledger.results):
                 with suppress(Away):  # its results can be seen without the server
                     if death := self._death(self.server.hear(lambda: self._read(child))):
                         self.launches.close(self.number)
@@ -178,10 +167,9 @@ class Child:
         chosen = FlowRunFilter(
             idempotency_key=FlowRunFilterIdempotencyKey(any_=[key(self.asked, self.number)])
         )
-        found = self.server.ask(lambda: self.client.read_flow_runs(flow_run_filter=chosen))
-        if found:
-            self.note("adopted", flow_run_id=str(found[0].id))
-            return found[0].id
+        if runs := self.server.ask(lambda: self.client.read_flow_runs(flow_run_filter=chosen)):
+            self.note("adopted", flow_run_id=str(runs[0].id))
+            return runs[0].id
         token, campaign = self.launches.ask(self.number, self.asked), self.server.ledger.campaign
         parameters = {
             "campaign": campaign.name, "folder": str(self.launches.campaign), "run": self.launches.name,
@@ -203,15 +191,10 @@ class Child:
         except ObjectNotFound:
             return None
 
-    def _is_done(self) -> bool:
-        return self.asked.is_done(self.server.ledger.results)
-
     def _death(self, run: FlowRun | None) -> str | None:
         """Why nothing more can be expected of the child; None while something can.
 
-        Raises:
-            Refused: its machine does not see the campaign's directory.
-            CannotLaunch: it failed there.
+        A failure there would repeat itself, so it ends the campaign: Refused or CannotLaunch.
         """
         if run is None or run.state is None:
             return "the Prefect server does not know it any more"
@@ -220,7 +203,13 @@ class Child:
             self._wait_for_results()
             return None
         if state.is_failed():
-            self._failed(state.name == NOT_SHARED, _in_a_line(state.message, SAID_CHARACTERS))
+            said = _in_a_line(state.message, 2000)
+            if state.name == NOT_SHARED:
+                self._refuse(f"{full_name(self.deployment.name)} does not see it: {said}")
+            self.launches.close(self.number)
+            raise CannotLaunch(
+                f"{full_name(self.deployment.name)} failed at trial {self.asked.at.number}: {said}"
+            )
         if state.is_crashed() or state.is_cancelled():
             return f"{state.name}: {_in_a_line(state.message, 200)}"
         return self._silence(run) if state.is_running() else self._never_begun(run)
@@ -228,21 +217,12 @@ class Child:
     def _wait_for_results(self) -> None:
         """The child is done; wait until its results are visible here."""
         deadline = clock() + VISIBLE_SECONDS
-        while not self._is_done():
+        while not self.asked.is_done(self.server.ledger.results):
             if clock() > deadline:
                 answer = self.launches.answered(self.number)
                 there = f"{answer.folder} on {answer.host}" if answer else "the other machine"
                 self._refuse(f"{full_name(self.deployment.name)} ended well, and left its results in {there}")
             interrupt.wait(POLL_SECONDS)
-
-    def _failed(self, not_shared: bool, said: str) -> NoReturn:
-        """Stop the campaign: a failure there would repeat itself."""
-        if not_shared:
-            self._refuse(f"{full_name(self.deployment.name)} does not see it: {said}")
-        self.launches.close(self.number)
-        raise CannotLaunch(
-            f"{full_name(self.deployment.name)} failed at trial {self.asked.at.number}: {said}"
-        )
 
     def _refuse(self, fact: str) -> NoReturn:
         self.launches.close(self.number)
@@ -258,8 +238,8 @@ class Child:
         if answer and not self._began:
             self._began = True
             self.note("began", host=answer.host, folder=answer.folder, home=answer.home)
-        known = answer is not None or bool(beat)
-        if self._for(f"running {known} {beat}") < LOST_SECONDS + (0 if known else VISIBLE_SECONDS):
+        heard = answer is not None or bool(beat)
+        if self._for(f"running {heard} {beat}") < LOST_SECONDS + (0 if heard else VISIBLE_SECONDS):
             return None
         self.call_back(run.id, lost=True)
         host = f" on {answer.host}" if answer else ""
@@ -272,15 +252,11 @@ class Child:
         if clock() - self._looked < POOL_SECONDS:
             return None
         self._looked = clock()
-        pool = self.server.hear(lambda: self.client.read_work_pool(self.pool))
+        pool = self.server.hear(lambda: self.client.read_work_pool(self.deployment.work_pool_name or ""))
         is_ready = pool.status is None or pool.status.value == "READY"
         if not is_ready and not self._warned:
             self._warned = True
-            why = (
-                f"work pool {self.pool!r} is paused"
-                if pool.is_paused
-                else f"work pool {self.pool!r} has no worker"
-            )
+            why = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
             self.note("waits", reason=why)
             log.warning("%s: %s; waiting for it", full_name(self.deployment.name), why)
         # A worker with a command, such as Slurm's srun, may have put it into a queue.

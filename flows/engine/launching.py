@@ -9,17 +9,14 @@ that both machines share, and the campaign reads them like its own.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.exceptions import ObjectNotFound
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from environments.plugins import Refused
 from flows.engine.deployment_run import FLOW, CannotLaunch, Child, Server, full_name
+from flows.server.api import impatient_client
 from tasks.store.launch_files import Launches, LaunchRequest
 from tasks.store.ledger import Ledger
 
@@ -34,29 +31,22 @@ ANSWER_SECONDS = 10.0
 
 
 def check(launch: str) -> None:
-    """Refuse a deployment that does not exist or has no work pool.
-
-    Raises:
-        Refused: names the deployments that exist.
-    """
-    if launch == "here":
-        return
-    with _client() as client:
-        _deployment(client, launch)
+    """Refuse a deployment that does not exist or has no work pool."""
+    if launch != "here":
+        with impatient_client(ANSWER_SECONDS) as client:
+            _deployment(client, launch)
 
 
 def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
     """Run a training elsewhere, and return when its results are there.
 
-    Raises:
-        Refused: there is no such deployment, or its machines do not see the campaign's directory.
-        CannotLaunch: its machines died too often, or it failed there.
+    CannotLaunch if its machines died too often or it failed there; Refused if they do not see the campaign's directory.
     """
     if asked.is_done(ledger.results):
         return
     launches = Launches.of(ledger.path, asked)
     deaths: list[str] = []
-    with _client() as client:
+    with impatient_client(ANSWER_SECONDS) as client:
         server = Server(client, ledger)
         deployment = server.ask(lambda: _deployment(client, launch))
         while len(deaths) < MOST_DEATHS:
@@ -72,31 +62,20 @@ def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
     )
 
 
-@contextmanager
-def _client() -> Iterator[SyncPrefectClient]:
-    """A client without Prefect's own retries: ours last longer, and notice a request to stop."""
-    quick = {"timeout": ANSWER_SECONDS}
-    with (
-        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-        get_client(sync_client=True, httpx_settings=quick) as client,
-    ):
-        yield client
-
-
 def _deployment(client: SyncPrefectClient, launch: str) -> DeploymentResponse:
     try:
-        found = client.read_deployment_by_name(full_name(launch))
+        deployment = client.read_deployment_by_name(full_name(launch))
     except ObjectNotFound:
         trials = FlowFilter(name=FlowFilterName(any_=[FLOW]))
-        known = sorted(one.name for one in client.read_deployments(flow_filter=trials))
-        near = difflib.get_close_matches(launch, known, n=1)
+        names = sorted(deployment.name for deployment in client.read_deployments(flow_filter=trials))
+        near = difflib.get_close_matches(launch, names, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise Refused(
             f"launch = {launch!r}: the Prefect server at {client.api_url} has no deployment {full_name(launch)}.{hint} "
-            f"Available: {', '.join(known) or 'none'}. docs/work-pools.md says how one is made"
+            f"Available: {', '.join(names) or 'none'}. docs/work-pools.md says how one is made"
         ) from None
-    if found.work_pool_name is None:
+    if deployment.work_pool_name is None:
         raise Refused(
             f"launch = {launch!r}: the deployment {full_name(launch)} has no work pool: deploy it with one"
         )
-    return found
+    return deployment

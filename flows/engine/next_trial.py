@@ -28,27 +28,29 @@ from tasks.proposing.validation import ProposalChecks, champions_files, problem_
 from tasks.store import inbox
 from tasks.store.approval import Parked
 from tasks.store.earlier_campaigns import lessons
-from tasks.store.inbox import InboxProposal
 from tasks.store.ledger import Ledger
 from tasks.store.life import Life
-from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
-from tasks.trial import NOTHING_BOUGHT, History, Proposal, Trial, Usage, tried
+from tasks.trial import NOTHING_BOUGHT, History, Proposal, tried
 
-LEFT = TypeAdapter(RemainingBudget)
+LEFT, LEFT_FILE = TypeAdapter(RemainingBudget), "left.json"
 WAITS: Literal["waits"] = "waits"
 FULL: Literal["full"] = "full"
 Next = tuple[int, Proposal] | Stop | Literal["waits", "full"]
 
 
 def undone(state: CampaignState, finished: History) -> Iterator[tuple[int, Proposal]]:
-    """What a resumed campaign does first: replay the finished trials, then record the one that was decided and not
-    recorded.
-    """
+    """What a resumed campaign does first: replay finished trials, then record the one that is only decided."""
     spec, ledger = state.spec, state.ledger
     for trial in finished[len(state.history) :]:
-        yield trial.number, _replayed(spec, ledger, state.history, trial)
+        at, place = ledger.at(trial.number, attempt=1), ledger.place(trial.number, attempt=1)
+        checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker)
+        brief = Brief(ledger.environment.space, state.history)
+        nobody = whole(load(spec.advanced.fallback, {}))  # a stored proposal asks no proposer again
+        found = kept(propose, ledger.results)(at, whole(checks), nobody, nobody, whole(brief))
+        assert isinstance(found, Proposal), "a trial that is finished was proposed"
+        yield trial.number, found
     if (number := state.decided()) is not None:
         found = proposed(state, {}, forms.collect(ledger), number, spent=0.0)
         assert isinstance(found, Proposal), "a trial that is decided was proposed"
@@ -86,28 +88,13 @@ def _proposal(state: CampaignState, under_way: Pending, spent: float) -> Next:
             return WAITS
         found = proposed(state, under_way, parked, number, spent)
         if isinstance(found, Nothing):
-            return WAITS if _waiting(parked) else _end(found)
+            if _waiting(parked):
+                return WAITS
+            asks_again = f"nothing to try without {found.because}; `nightshift resume` asks again"
+            return Stop("stopped", asks_again) if found.because else NOTHING_LEFT
         if not _needs_a_word(spec, history, parked, number, found):
             return number, found
         forms.ask(ledger, number, found, spec.advanced.approval_minutes)
-
-
-def _end(nothing: Nothing) -> Stop:
-    """The campaign's end when nothing is left to try; only a stop when a proposer did not answer."""
-    if not nothing.because:
-        return NOTHING_LEFT
-    return Stop("stopped", f"nothing to try without {nothing.because}; `nightshift resume` asks again")
-
-
-def _replayed(spec: CampaignSpec, ledger: Ledger, history: History, trial: Trial) -> Proposal:
-    """The proposal of a finished trial, as a cached task."""
-    at, place = ledger.at(trial.number, attempt=1), ledger.place(trial.number, attempt=1)
-    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker)
-    brief = Brief(ledger.environment.space, history)
-    nobody = whole(load(spec.advanced.fallback, {}))  # a stored proposal asks no proposer again
-    found = kept(propose, ledger.results)(at, whole(checks), nobody, nobody, whole(brief))
-    assert isinstance(found, Proposal), "a trial that is finished was proposed"
-    return found
 
 
 def next_number(history: History, parked: Sequence[Parked], under_way: Pending) -> int:
@@ -128,8 +115,11 @@ def proposed(
     rejected = tuple(
         RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
     )
+    for name, why in inbox.broken(ledger.path).items():
+        inbox.refuse(ledger.path, name, why)
+    inbox_proposals = inbox.waiting(ledger.path, ledger.proposals())
     checks = ProposalChecks(
-        ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals(ledger)
+        ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals
     )
     brief = Brief(
         ledger.environment.space,
@@ -139,61 +129,40 @@ def proposed(
         problem=problem_of(ledger.environment),
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
-        left=_left(place, left(spec, ledger, history, spent)),
+        left=_when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, spent)),
         rejected=rejected,
         traces=place.path,
     )
     found = kept(propose, ledger.results)(at, whole(checks), whole(proposer), whole(fallback), whole(brief))
     if isinstance(found, Nothing):  # not stored: a resumed campaign may find a proposal or get an answer
         (ledger.results / f"{at}/propose").unlink(missing_ok=True)
-        _left_at(place).unlink()
+        (place.path / LEFT_FILE).unlink()
     return found
 
 
-def _left(place: TrialDir, now: RemainingBudget) -> RemainingBudget:
+def _when_begun(path: Path, now: RemainingBudget) -> RemainingBudget:
     """The budget left when the trial's turn first began, so that a resumed campaign repeats no paid request.
 
     Money and tokens are as of now: their limits may have changed since.
     """
-    path = _left_at(place)
     if not path.is_file():
         write_atomic(path, LEFT.dump_json(now).decode() + "\n")
     return replace(LEFT.validate_json(path.read_bytes()), usd=now.usd, tokens=now.tokens)
 
 
-def _left_at(place: TrialDir) -> Path:
-    return place.path / "left.json"
-
-
-def inbox_proposals(ledger: Ledger) -> tuple[tuple[str, InboxProposal], ...]:
-    """Proposals in the inbox, by name; invalid ones are refused."""
-    for name, why in inbox.broken(ledger.path).items():
-        inbox.refuse(ledger.path, name, why)
-    return inbox.waiting(ledger.path, ledger.proposals())
-
-
-def bought(ledger: Ledger) -> Usage:
-    """Tokens and money that a campaign has used so far."""
-    return sum((one.usage for one in ledger.proposals()), NOTHING_BOUGHT)
-
-
-def left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> RemainingBudget:
+def budget_left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> RemainingBudget:
     """The budget left before the next trial."""
-    so_far, most = bought(ledger), spec.advanced
+    bought = sum((proposal.usage for proposal in ledger.proposals()), NOTHING_BOUGHT)
+    max_usd, max_tokens = spec.advanced.max_usd, spec.advanced.max_tokens
+    # A price that is unknown leaves nothing: a limit that cannot be checked must not be exceeded.
+    left_usd = 0.0 if bought.usd is None else max((max_usd or 0.0) - bought.usd, 0.0)
     reserve = spec.time_for_the_certificate(ledger.environment, history)
     return RemainingBudget(
         trials=max(spec.trials - tried(history), 0.0),
         seconds=max(spec.hours * 3600 - spent - reserve, 0.0),
-        usd=_remaining_usd(most.max_usd, so_far),
-        tokens=None if most.max_tokens is None else max(most.max_tokens - so_far.tokens, 0),
+        usd=None if max_usd is None else left_usd,
+        tokens=None if max_tokens is None else max(max_tokens - bought.tokens, 0),
     )
-
-
-def _remaining_usd(most: float | None, so_far: Usage) -> float | None:
-    """Zero where a price is unknown: a limit that cannot be checked must not be exceeded."""
-    if most is None:
-        return None
-    return 0.0 if so_far.usd is None else max(most - so_far.usd, 0.0)
 
 
 def _waiting(parked: Sequence[Parked]) -> tuple[Parked, ...]:
@@ -207,6 +176,5 @@ def _needs_a_word(
     if not history or any(one.number == number for one in parked):
         return False
     if spec.advanced.approval == "code":
-        known = {trial.proposal.edit for trial in history}
-        return proposal.edit not in known
+        return proposal.edit not in {trial.proposal.edit for trial in history}
     return spec.advanced.approval == "all"

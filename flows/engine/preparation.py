@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from environments import Environment
 from environments.plugins import Refused
@@ -19,14 +20,8 @@ from tasks.system.home import home
 def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None = None) -> None:
     """Prepare a campaign's frozen environment, or another that is frozen with it, unless that is done.
 
-    Progress is recorded in the campaign's events.
-
-    Args:
-        launch: Where its trials run; only `here` needs GPUs of this machine.
-
-    Raises:
-        Refused: it cannot be prepared, or its content differs from what the campaign began with.
-        OSError: the recipe could not be started.
+    Refused if it cannot be prepared, or its content differs from what the campaign began with. Only `launch` = here
+    needs GPUs of this machine.
     """
     environment = elsewhere or ledger.environment
     if environment.prepare is None:
@@ -50,8 +45,12 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
         )
     known = output.read(place) is not None
     with interrupt.deferred():
-        preparing.prepare(environment, home(), _say)
-    made, seen, lacking = output.read(place), holdout_uses.looks(place), _lacking(environment)
+        preparing.prepare(environment, home(), partial(print, file=sys.stderr))
+    made, seen, lacking = output.read(place), holdout_uses.looks(place), None
+    try:
+        preparing.check_gpus(environment, home())
+    except Refused as missing:
+        lacking = str(missing)
     assert made is not None, "it was made"
     if as_json:
         facts = {
@@ -70,16 +69,3 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
         print(f"lacking: {lacking}")
     print(f"see {place}; next: nightshift try {reference}")
     return 0
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr)
-
-
-def _lacking(environment: Environment) -> str | None:
-    """Why this machine's GPUs do not suffice for training; None if they do or none is needed."""
-    try:
-        preparing.check_gpus(environment, home())
-    except Refused as lacking:
-        return str(lacking)
-    return None

@@ -1,16 +1,17 @@
-"""Recovery: flow runs that earlier processes of a campaign left at the Prefect server, and limits of automatic
-resuming.
+"""Recovery of a campaign's flow run after a kill, and after an outage of the Prefect server.
 
 A killed run is resumed by the server (automations.yaml), as the same flow run. After an outage the server may resume
 a run that is still alive: then the second process waits for the first, and the first reports that it is alive. A run
-that dies repeatedly without progress ends as Failed.
+that dies repeatedly without progress ends as Failed. During an outage a campaign goes on: tasks and results are
+local, and records are sent later. Only the final state of the flow run has to reach the server.
 """
 
 from __future__ import annotations
 
 import contextvars
 import threading
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -18,17 +19,22 @@ import httpx
 from prefect import State
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.settings import PREFECT_API_URL
 from prefect.states import Crashed, Running
 
 from environments.plugins import Refused
 from tasks.store import life
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
+from tasks.system.clock import clock
+from tasks.system.daemon import answers
 
 DEATHS = 10
 """Consecutive processes of one flow run that may end without judging a single run."""
 LOOK_SECONDS = 2.0
-"""Interval of checks whether the other process has ended."""
+"""Interval of checks whether the other process has ended, or the server is back."""
+END_SECONDS = 300.0
+"""How long the end of a flow run waits for an absent server."""
 LEAVE_SECONDS = 2.0
 ASSERT_SECONDS = 20.0
 """Interval of checks of this run's state at the server."""
@@ -40,7 +46,7 @@ def crash_the_dead(ledger: Ledger, own: str | None) -> None:
     The caller holds the campaign's lock, so they are dead. Runs that this server does not know are skipped.
     """
     with get_client(sync_client=True) as client:
-        for flow_run_id in {one["flow_run_id"] for one in _lives(ledger)} - {own}:
+        for flow_run_id in {*_flow_runs(ledger)} - {own}:
             try:
                 run = client.read_flow_run(UUID(flow_run_id))
             except ObjectNotFound:
@@ -54,15 +60,14 @@ def crash_the_dead(ledger: Ledger, own: str | None) -> None:
 
 def wait_for_the_other(ledger: Ledger, own: str | None) -> None:
     """Wait until no other process of the same flow run holds the campaign."""
-    while own and life.is_running(ledger) and [one["flow_run_id"] for one in _lives(ledger)][-1:] == [own]:
+    while own and life.is_running(ledger) and _flow_runs(ledger)[-1:] == [own]:
         interrupt.wait(LOOK_SECONDS)
 
 
 def check_progress(ledger: Ledger, own: str | None) -> None:
-    """Refuse to resume a flow run whose last DEATHS processes made no progress. A manual Retry resets the count.
+    """Refuse to resume a flow run whose last DEATHS processes made no progress.
 
-    Raises:
-        Refused: the flow run fails with it, and a failed run is not resumed automatically.
+    The flow run then fails, and a failed run is not resumed automatically. A manual Retry resets the count.
     """
     since: list[float] = []
     for event in ledger.events():
@@ -84,55 +89,65 @@ def check_progress(ledger: Ledger, own: str | None) -> None:
     )
 
 
-class Presence:
-    """Report to the Prefect server that this run is alive, within a `with` block, if the server marked it as dead.
+@contextmanager
+def presence(own: str | None) -> Iterator[None]:
+    """Within the block, report to the Prefect server that this run is alive, if the server marked it as dead."""
+    over = threading.Event()
 
-    That can happen after an outage of the server. A run that a person cancels is left alone.
+    def look_on() -> None:
+        while not over.wait(ASSERT_SECONDS):
+            assert_alive(own, over)
+
+    # Prefect's settings, such as the server's address, are context variables.
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(look_on,), name="presence", daemon=True)
+    if own:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if own:
+            thread.join(LEAVE_SECONDS)  # while the server is away its client retries for a minute
+
+
+def assert_alive(own: str | None, over: threading.Event) -> bool:
+    """Set a run to Running if the server marked it Crashed or AwaitingRetry; whether it was.
+
+    That can happen after an outage. An absent server is asked again later; a run that a person cancels is left alone.
     """
-
-    def __init__(self, own: str | None) -> None:
-        self._own = own
-        self._over = threading.Event()
-
-    def __enter__(self) -> Presence:
-        # Prefect's settings, such as the server's address, are context variables.
-        context = contextvars.copy_context()
-        self._thread = threading.Thread(
-            target=context.run, args=(self._look_on,), name="presence", daemon=True
-        )
-        if self._own:
-            self._thread.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._over.set()
-        if self._own:
-            self._thread.join(LEAVE_SECONDS)  # while the server is away its client retries for a minute
-
-    def _look_on(self) -> None:
-        while not self._over.wait(ASSERT_SECONDS):
-            self.assert_it()
-
-    def assert_it(self) -> bool:
-        """Set the run to Running if the server marked it Crashed or AwaitingRetry; whether it was.
-
-        An absent server is asked again at the next interval.
-        """
-        try:
-            with get_client(sync_client=True, httpx_settings={"timeout": 10}) as client:
-                run = client.read_flow_run(UUID(str(self._own)))
-                if run.state is None or not (run.state.is_crashed() or run.state.name == "AwaitingRetry"):
-                    return False
-                lives: State[Any] = Running(
-                    message="its process lives; the server had not heard of it for a while"
-                )
-                if self._over.is_set():
-                    return False
-                client.set_flow_run_state(run.id, lives, force=True)
-                return True
-        except (httpx.HTTPError, ObjectNotFound, PrefectHTTPStatusError):
-            return False
+    try:
+        with get_client(sync_client=True, httpx_settings={"timeout": 10}) as client:
+            run = client.read_flow_run(UUID(str(own)))
+            if run.state is None or not (run.state.is_crashed() or run.state.name == "AwaitingRetry"):
+                return False
+            alive: State[Any] = Running(
+                message="its process lives; the server had not heard of it for a while"
+            )
+            if over.is_set():
+                return False
+            client.set_flow_run_state(run.id, alive, force=True)
+            return True
+    except (httpx.HTTPError, ObjectNotFound, PrefectHTTPStatusError):
+        return False
 
 
-def _lives(ledger: Ledger) -> list[dict[str, Any]]:
-    return [event for event in ledger.events() if event["event"] == "life" and event.get("flow_run_id")]
+def wait_for_the_server(ledger: Ledger) -> None:
+    """Return when the Prefect server answers, or after END_SECONDS. Called at the end of a campaign.
+
+    Prefect's engine retries for about a minute to report the final state. If it fails, it takes that for a failure of
+    the flow run, and a finished campaign is shown as Failed, or as Running forever.
+    """
+    url, began = PREFECT_API_URL.value(), clock()
+    if url is None or answers(url):
+        return
+    ledger.event("prefect", away="at the end", url=url)
+    while not (back := answers(url)) and clock() - began < END_SECONDS:
+        interrupt.wait(LOOK_SECONDS)
+    ledger.event("prefect", back=back, seconds=round(clock() - began, 1))
+
+
+def _flow_runs(ledger: Ledger) -> list[str]:
+    """The flow run of each process of the campaign, in order."""
+    lives = (event for event in ledger.events() if event["event"] == "life")
+    return [life["flow_run_id"] for life in lives if life.get("flow_run_id")]

@@ -35,9 +35,7 @@ def finish_pending(spec: CampaignSpec, ledger: Ledger, slots: Slots, finished: H
         runner = Runner(spec, ledger, now, slots, written=finished[:first])
         if trial.number in pending:
             rerun = trial.number, pending[trial.number]
-            decided = _again(runner, trial)
-        else:
-            decided = _anew(runner, trial)
+        decided = _redecided(runner, trial, again=trial.number in pending)
         if decided.verdict.kind != trial.verdict.kind:
             was = Was(trial.verdict.kind, trial.verdict.reason, *rerun)
             decided = replace(decided, was=(*trial.was, was))
@@ -46,33 +44,20 @@ def finish_pending(spec: CampaignSpec, ledger: Ledger, slots: Slots, finished: H
     return now
 
 
-def _again(runner: Runner, trial: Trial) -> Trial:
-    """The trial in its current attempt: the same proposal, trained, judged and decided."""
+def _redecided(runner: Runner, trial: Trial, again: bool) -> Trial:
+    """The trial with its recomputed verdict; `again`: after another attempt at the same proposal."""
     began = clock()
-    tried, verdict = _decided(runner, runner.trial(trial.number, trial.proposal))
-    return replace(
-        trial,
-        attempt=runner.ledger.attempt(trial.number),
-        runs=tried.runs,
-        score=tried.score,
-        verdict=verdict,
-        wall_seconds=clock() - began,
-        reruns=tried.reruns,
-    )
-
-
-def _anew(runner: Runner, trial: Trial) -> Trial:
-    """A later trial with its recomputed verdict."""
-    known = JudgedTrial(trial.number, trial.proposal, trial.runs, trial.score, trial.reruns)
-    tried, verdict = _decided(runner, known)
-    more = sum(rerun.run.wall_seconds for rerun in tried.reruns[len(trial.reruns) :])
-    wall_seconds = trial.wall_seconds + more
-    return replace(trial, verdict=verdict, wall_seconds=wall_seconds, reruns=tried.reruns)
-
-
-def _decided(runner: Runner, tried: JudgedTrial) -> tuple[JudgedTrial, Verdict]:
-    """The verdict, with the runs that it needed."""
-    environment, rule = runner.environment, runner.spec.loaded_rule
-    while not isinstance(wanted := weigh(runner.history, environment, rule, tried), Verdict):
+    if again:
+        tried = runner.trial(trial.number, trial.proposal)
+    else:
+        tried = JudgedTrial(trial.number, trial.proposal, trial.runs, trial.score, trial.reruns)
+    while not isinstance(
+        wanted := weigh(runner.history, runner.environment, runner.spec.loaded_rule, tried), Verdict
+    ):
         tried = runner.more(tried, wanted)
-    return tried, runner.decide(tried)
+    verdict = runner.decide(tried)
+    more = sum(rerun.run.wall_seconds for rerun in tried.reruns[len(trial.reruns) :])
+    return replace(
+        trial, attempt=runner.ledger.attempt(trial.number), runs=tried.runs, score=tried.score, verdict=verdict,
+        wall_seconds=clock() - began if again else trial.wall_seconds + more, reruns=tried.reruns,
+    )  # fmt: skip

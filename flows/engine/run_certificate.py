@@ -92,8 +92,11 @@ def no_champion(history: History) -> str | None:
 def known(runner: Runner) -> Certificate | None:
     """The newest certificate of the present champion, preferably one that passed; None without."""
     champion = best(runner.history)
-    own = [one for one in runner.ledger.certificates() if not one.elsewhere]
-    mine = [one for one in own if champion and one.champion == champion.number]
+    mine = [
+        one
+        for one in runner.ledger.certificates()
+        if not one.elsewhere and champion and one.champion == champion.number
+    ]
     return next((one for one in reversed(mine) if one.passed), mine[-1] if mine else None)
 
 
@@ -107,83 +110,59 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
     """Run the next analysis of the champion, with `runs` fresh runs per arm; None if somebody asked to stop.
 
     An analysis is declared before its first run, and an interrupted one continues as declared: no finished run is
-    repeated. If the champion has changed since, the analysis counts as used and not passed.
-
-    Raises:
-        Refused: there is nothing to certify, or no analysis left.
+    repeated. If the champion has changed since, the analysis counts as used and not passed. Refused if there is
+    nothing to certify, or no analysis left.
     """
     if reason := nothing_to_certify(runner):
         raise Refused(f"campaign {runner.ledger.campaign.name!r} cannot be certified: {reason}")
     ledger, look, environment = runner.ledger, next_look(runner), runner.environment
-    champion, alpha = _champion(runner), alpha_of(look, ledger.campaign.looks)
-    name = f"certificate-{look}{_on(runner)}"
-    declared = _declared(runner, look, DeclaredAnalysis(champion, runs))
+    leader, alpha, is_elsewhere = (
+        best(runner.history),
+        alpha_of(look, ledger.campaign.looks),
+        bool(runner.elsewhere),
+    )
+    assert leader is not None, "there is something to certify"
+    champion, folder = leader.number, f"{look}-on-{environment.name}" if is_elsewhere else str(look)
+    declaration = ledger.path / "certificates" / f"{folder}.begun"
+    if not declaration.is_file():
+        asked = DeclaredAnalysis(champion, runs)
+        write_atomic(declaration, LOOK.dump_json(asked).decode() + "\n")
+    declared = LOOK.validate_json(declaration.read_bytes())
     if declared.champion != champion:
         why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
         lost = Certificate(
-            look,
-            alpha,
-            declared.champion,
-            environment.name,
-            (),
-            False,
-            why,
-            elsewhere=runner.elsewhere is not None,
+            look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_elsewhere
         )
         store(ledger, lost)
         return lost if nothing_to_certify(runner) else certify(runner, runs)
     ledger.event("certify", look=look, champion=champion, runs=declared.runs, environment=environment.name)
-    before = (
-        holdout_uses.note(environment.prepared, ledger.campaign.campaign_id, look)
-        if environment.prepared
-        else None
-    )
+    before, campaign_id = None, ledger.campaign.campaign_id
+    if environment.prepared:
+        before = holdout_uses.note(environment.prepared, campaign_id, look)
 
     def one(arm: Arm, number: int) -> Fresh | None:
-        return (
-            None
-            if _asked_to_stop(ledger)
-            else runner.fresh(name, f"{look}{_on(runner)}", champion, arm, number)
-        )
+        return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number)
 
-    runs_in_order = order(declared.runs, ledger.seed("order", ledger.at(champion, name)))
+    runs_in_order = order(declared.runs, ledger.seed("order", ledger.at(champion, f"certificate-{folder}")))
     done = run_in_parallel(one, runs_in_order, runner.spec.parallel)
     fresh = [run for run in done if run is not None]
     if len(fresh) < len(done):
         return None
     level = standing(runner.history)
     # The noise in other environments is unknown.
-    noise = {} if runner.elsewhere else guard_noise(environment.guards, runner.history)
+    noise = {} if is_elsewhere else guard_noise(environment.guards, runner.history)
     certificate = conclude(
         look, alpha, champion, environment.name, fresh, environment.guards,
-        sd=level.sd if level and not runner.elsewhere else 0.0, noise=noise, elsewhere=runner.elsewhere is not None,
+        sd=level.sd if level and not is_elsewhere else 0.0, noise=noise, elsewhere=is_elsewhere,
     )  # fmt: skip
     certificate = replace(certificate, looked_before=before)
     store(ledger, certificate)
     return certificate
 
 
-def _champion(runner: Runner) -> int:
-    champion = best(runner.history)
-    assert champion is not None, "there is something to certify"
-    return champion.number
-
-
-def _declared(runner: Runner, look: int, asked: DeclaredAnalysis) -> DeclaredAnalysis:
-    """The analysis as declared when it was begun, or now."""
-    path = runner.ledger.path / "certificates" / f"{look}{_on(runner)}.begun"
-    if not path.is_file():
-        write_atomic(path, LOOK.dump_json(asked).decode() + "\n")
-    return LOOK.validate_json(path.read_bytes())
-
-
 def _asked_to_stop(ledger: Ledger) -> bool:
     interrupt.check()
     return (ledger.path / "stop").exists()
-
-
-def _on(runner: Runner) -> str:
-    return f"-on-{runner.environment.name}" if runner.elsewhere else ""
 
 
 def ablate(runner: Runner, certificate: Certificate) -> Ablation | None:

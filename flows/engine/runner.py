@@ -55,45 +55,38 @@ class Runner:
         seeds = self.spec.replicates
         if not self.history and not known:
             seeds = self.spec.loaded_rule.baseline_runs(seeds, self.environment.deterministic)
-        if self.spec.parallel == 1:
-            runs, scores = self._in_turn(number, proposal, seeds)
-        else:
-            runs, scores = self._side_by_side(number, proposal, seeds)
+        train = self._in_turn if self.spec.parallel == 1 else self._side_by_side
+        runs, scores = zip(*train(number, proposal, seeds), strict=True)
         return JudgedTrial(number, proposal, runs, Score.over(scores), known)
 
-    def _in_turn(
-        self, number: int, proposal: Proposal, seeds: int
-    ) -> tuple[tuple[Run, ...], tuple[Score, ...]]:
+    def _in_turn(self, number: int, proposal: Proposal, seeds: int) -> list[tuple[Run, Score]]:
         """Train one seed after another, up to the first that fails."""
-        runs: tuple[Run, ...] = ()
-        scores: tuple[Score, ...] = ()
+        done: list[tuple[Run, Score]] = []
         for seed in range(1, seeds + 1):
-            run, score = self.measure(number, proposal, _part(seed), "search", runs, early=seed == 1)
-            runs, scores = (*runs, run), (*scores, score)
-            if score.value is None:
+            siblings = tuple(run for run, _ in done)
+            done.append(self.measure(number, proposal, _part(seed), "search", siblings, early=seed == 1))
+            if done[-1][1].value is None:
                 break
-        return runs, scores
+        return done
 
-    def _side_by_side(
-        self, number: int, proposal: Proposal, seeds: int
-    ) -> tuple[tuple[Run, ...], tuple[Score, ...]]:
+    def _side_by_side(self, number: int, proposal: Proposal, seeds: int) -> list[tuple[Run, Score]]:
         """Train all seeds in parallel; of the failed ones only the first counts, as the last run."""
 
         def one(seed: int) -> tuple[Run, Score]:
             return self.measure(number, proposal, _part(seed), "search", early=seeds == 1)
 
         done = run_in_parallel(one, [(seed,) for seed in range(1, seeds + 1)], self.spec.parallel)
-        found: list[tuple[Run, Score]] = []
+        believable: list[tuple[Run, Score]] = []
         for seed, (run, score) in enumerate(done, 1):
             if not workspace.settled(self.ledger.place(number, _part(seed)), _part(seed)):
-                before = tuple(earlier for earlier, _ in found)
+                before = tuple(earlier for earlier, _ in believable)
                 run = believed(self.environment, (), proposal, run, self.ledger.path, before)
             if run.status == "crash":
                 score = Score.missing(run.error or "crash", self.environment.higher_is_better)
-            found.append((run, score))
+            believable.append((run, score))
             if score.value is None:
                 break
-        return tuple(run for run, _ in found), tuple(score for _, score in found)
+        return believable
 
     def more(self, tried: JudgedTrial, wanted: Wanted) -> JudgedTrial:
         """Run what a verdict still needs: a rerun, or the untrained control."""
@@ -128,15 +121,13 @@ class Runner:
         at, problem, known = self.ledger.at(tried.number), whole(self.environment), whole(self.history)
         return kept(decide, self.ledger.results)(at, known, problem, rule, whole(tried))
 
-    def fresh(self, name: str, folder: str, champion: int, arm: Arm, number: int) -> Fresh:
-        """One run of a certificate: the champion or the baseline, retrained and judged on units that its block
-        shares.
-        """
-        part = f"{name}-{arm}-{number}"
+    def fresh(self, certificate: str, champion: int, arm: Arm, number: int) -> Fresh:
+        """One run of a certificate: the champion or the baseline, retrained and judged on units of its block."""
+        part = f"certificate-{certificate}-{arm}-{number}"
         trial = self._trial(champion if arm == "champion" else self.history[0].number)
-        place = TrialDir(self.ledger.path / "certificates" / f"{folder}-{champion:04d}-{arm}-{number}")
+        place = TrialDir(self.ledger.path / "certificates" / f"{certificate}-{champion:04d}-{arm}-{number}")
         # Each block has its own units, so that their luck does not favour one arm in all of its runs.
-        judged = self.ledger.at(champion, f"{name}-{number}")
+        judged = self.ledger.at(champion, f"certificate-{certificate}-{number}")
         run, score = self.measure(champion, trial.proposal, part, "report", place=place, judged=judged)
         return Fresh(arm, run, score)
 

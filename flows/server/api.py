@@ -1,11 +1,16 @@
-"""A client of a Prefect server's API for commands that need not import Prefect."""
+"""Clients of a Prefect server's API: one that needs no import of Prefect, and Prefect's own without its retries."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import httpx
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 ANSWER_SECONDS = 20.0
 PATIENCE_SECONDS = 90.0
@@ -13,33 +18,19 @@ PATIENCE_SECONDS = 90.0
 BUSY = 503
 
 
-class Api:
-    """A Prefect server's API, used as a `with` block.
-
-    Args:
-        patience: How long a server that is busy or silent is asked again, in seconds.
-    """
+class Api(httpx.Client):
+    """A Prefect server's API, used as a `with` block; a busy or silent server is asked again for `patience` seconds."""
 
     def __init__(self, url: str, auth: tuple[str, str] | None, patience: float = PATIENCE_SECONDS) -> None:
-        self._client = httpx.Client(base_url=url, auth=auth, timeout=ANSWER_SECONDS)
+        super().__init__(base_url=url, auth=auth, timeout=ANSWER_SECONDS)
         self._patience = patience
 
-    def __enter__(self) -> Api:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
-
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer, parsed from JSON; None where it is empty.
-
-        Raises:
-            httpx.HTTPError: the server does not answer, stays busy, or refuses.
-        """
+        """The answer, parsed from JSON; None where it is empty. Raises httpx.HTTPError if there is none."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
-                answer = self._client.request(method, path, json=body)
+                answer = self.request(method, path, json=body)
                 if answer.status_code != BUSY or time.monotonic() > deadline:
                     answer.raise_for_status()
                     return answer.json() if answer.content else None
@@ -47,3 +38,16 @@ class Api:
                 if time.monotonic() > deadline:
                     raise
             time.sleep(1.0)
+
+
+@contextmanager
+def impatient_client(seconds: float) -> Iterator[SyncPrefectClient]:
+    """Prefect's client without its own retries: the caller asks again, and notices a request to stop meanwhile."""
+    from prefect.client.orchestration import get_client
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    with (
+        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+        get_client(sync_client=True, httpx_settings={"timeout": seconds}) as client,
+    ):
+        yield client

@@ -22,11 +22,7 @@ DIGEST = "digest-"
 
 
 def wanted(periods: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
-    """The automations of the file, as Prefect's API takes them.
-
-    Args:
-        periods: Seconds in place of the file's, by the automation's name.
-    """
+    """The automations of the file, as Prefect's API takes them; `periods`: other seconds, by an automation's name."""
     import yaml  # type: ignore[import-untyped]  # comes with Prefect
 
     automations: list[dict[str, Any]] = yaml.safe_load(FILE.read_text())["automations"]
@@ -42,9 +38,6 @@ def put(url: str, auth: tuple[str, str] | None, periods: Mapping[str, float] | N
     """Create or update the automations on a server; the names of those that were written.
 
     One that was switched off stays off. Of several with one name the first is kept.
-
-    Raises:
-        httpx.HTTPError: the server does not answer, or refuses one.
     """
     written = []
     with Api(url, auth) as api:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 import httpx
@@ -55,11 +54,7 @@ REVIVALS = 5
 
 
 def settle_in(home: Path) -> None:
-    """Give Prefect a home inside ours, without analytics and without a profile.
-
-    Raises:
-        RuntimeError: Prefect is imported already, so it has read its settings.
-    """
+    """Give Prefect a home inside ours, without analytics and without a profile; before its first import."""
     if "prefect" in sys.modules:
         raise RuntimeError("prefect is imported already: call settle_in() before its first import")
     directory = home / ".prefect"
@@ -72,11 +67,7 @@ def settle_in(home: Path) -> None:
 
 
 def stated_server(option: str | None, home: Path) -> str | None:
-    """The API named by --server or PREFECT_API_URL; None where neither is given.
-
-    Raises:
-        Refused: nothing answers there, it is no Prefect API, or it asks for a login that we do not have.
-    """
+    """The API named by --server or PREFECT_API_URL; None where neither is given. Refused if it cannot be used."""
     source = "--server" if option else "PREFECT_API_URL"
     url = (option or os.environ.get("PREFECT_API_URL") or "").rstrip("/")
     if not url:
@@ -87,26 +78,19 @@ def stated_server(option: str | None, home: Path) -> str | None:
     try:
         with Api(url, credentials(url, home), patience=0) as api:
             api.ask("GET", "/admin/version")
-    except (httpx.HTTPStatusError, ValueError) as failure:
+    except (httpx.HTTPError, ValueError) as failure:
+        problem = f"it stopped answering: {failure}"
+        if isinstance(failure, (httpx.HTTPStatusError, ValueError)):
+            problem = "this is no Prefect API (a Prefect server's address ends in /api)"
         if isinstance(failure, httpx.HTTPStatusError) and failure.response.status_code == 401:
-            raise Refused(
-                f"{where}: it asks for a login: set PREFECT_API_AUTH_STRING to its user:password"
-            ) from failure
-        raise Refused(
-            f"{where}: this is no Prefect API (a Prefect server's address ends in /api)"
-        ) from failure
-    except httpx.HTTPError as silent:
-        raise Refused(f"{where}: it stopped answering: {silent}") from silent
+            problem = "it asks for a login: set PREFECT_API_AUTH_STRING to its user:password"
+        raise Refused(f"{where}: {problem}") from failure
     return url
 
 
 @contextlib.contextmanager
 def prefect_server(stated: str | None, home: Path) -> Iterator[str]:
-    """Connect Prefect in this process to the stated API, or to our own server; its address.
-
-    Raises:
-        Refused: our own server did not start.
-    """
+    """Connect Prefect in this process to the stated API, or to our own server; its address."""
     with contextlib.ExitStack() as stack:
         # Our own server is shared even when it was named, so that it does not end while this command uses it.
         ours = stated is None or _own(stated, home) is not None
@@ -227,7 +211,7 @@ def _shared(directory: Path) -> Iterator[str]:
             url = note.url if note else start(directory)
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
-            with Guardian(directory):
+            with _guarded(directory):
                 yield url
         finally:
             fcntl.flock(users, fcntl.LOCK_UN)
@@ -271,16 +255,13 @@ def healthy(directory: Path) -> Note | None:
 def start(
     directory: Path, *, auth: str | None = None, stays: bool = False, database: str | None = None
 ) -> str:
-    """Start our own server and wait until it answers; its address.
+    """Start our own server and wait until it answers; its address. Refused if it does not start.
 
     A server that died is started on its old port if that is free: its runs and open pages use that address.
 
     Args:
         auth: The `user:password` it asks for; None: no login.
         database: The address of a PostgreSQL database; None: SQLite.
-
-    Raises:
-        Refused: it did not start.
     """
     server = daemon(directory)
     dead = server.died()
@@ -288,58 +269,48 @@ def start(
     def launch(port: int) -> subprocess.Popen[bytes]:
         url = address(port, "/api")
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
+        stored_in = "postgresql" if database else ""
+        environment = _environment(url, auth, database)
         return server.launch(
-            command,
-            _environment(url, auth, database),
-            url,
-            auth=auth is not None,
-            stays=stays,
-            database="postgresql" if database else "",
+            command, environment, url, auth=auth is not None, stays=stays, database=stored_in
         )
 
     return serve(server, (dead and httpx.URL(dead.url).port) or FIRST_PORT, launch, "/api")
 
 
-class Guardian:
-    """Restart our own server if it dies inside a `with` block. Prefect may lose events sent meanwhile."""
+@contextlib.contextmanager
+def _guarded(directory: Path) -> Iterator[None]:
+    """Restart our own server if it dies within the block. Prefect may lose events sent meanwhile."""
+    over, server = threading.Event(), daemon(directory)
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="guardian", daemon=True)
-
-    def __enter__(self) -> Guardian:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
+    def watch() -> None:
         for _ in range(REVIVALS):
-            while daemon(self._directory).died() is None:
-                if self._over.wait(LOOK_SECONDS):
+            while server.died() is None:
+                if over.wait(LOOK_SECONDS):
                     return
             try:
-                revive(self._directory)
+                revive(directory)
             except (Refused, OSError) as why:  # the campaign goes on without it
-                with daemon(self._directory).log.open("a") as log:
+                with server.log.open("a") as log:
                     log.write(f"nightshift: the server died and was not restarted: {why}\n")
                 return
 
+    thread = threading.Thread(target=watch, name="guardian", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
 
 def revive(directory: Path) -> None:
-    """Start our own server as it was, if it is still dead.
-
-    Raises:
-        Refused: it did not start, or its data are in PostgreSQL, whose address is not stored.
-    """
+    """Start our own server as it was, if it is still dead."""
     with exclusively(directory / "start.lock"):
         note = daemon(directory).died()
         if note is None:
             return
-        if note.database:
+        if note.database:  # its address is not stored
             raise Refused("its data are in PostgreSQL: run `nightshift up --database URL`")
         auth = auth_file(directory.parent).read_text().strip() if note.auth else None
         start(directory, auth=auth, stays=note.stays)

@@ -14,26 +14,15 @@ FIRST_VERSION = 14
 
 
 def stated(option: str | None) -> str | None:
-    """The database address from --database, else from the environment; None without one.
+    """The database address from --database, else from the environment, once it was connected to; None without one.
 
-    Raises:
-        Refused: the database cannot be used. The message never contains the password.
+    No refusal contains the password.
     """
     source, url = ("--database", option) if option else (VARIABLE, os.environ.get(VARIABLE))
     if not url:
         return None
     if not url.startswith(SCHEME):
         raise Refused(f"{source} must begin with {SCHEME} (then user:password@host:port/name)")
-    check(url, source)
-    return url
-
-
-def check(url: str, source: str) -> None:
-    """Connect to a database once.
-
-    Raises:
-        Refused: the connection fails, PostgreSQL is too old, or its extension pg_trgm is missing.
-    """
     import asyncpg  # type: ignore[import-untyped]  # comes with Prefect
 
     async def inspect() -> tuple[int, bool]:
@@ -56,3 +45,4 @@ def check(url: str, source: str) -> None:
         raise Refused(f"{source}: PostgreSQL {version} is too old: Prefect needs {FIRST_VERSION} or newer")
     if not has_trigram:
         raise Refused(f"{source}: the extension pg_trgm is missing: install postgresql-contrib on its server")
+    return url

@@ -8,6 +8,7 @@ since its automations listen a moment later than its API.
 from __future__ import annotations
 
 import datetime
+import itertools
 import platform
 import time
 from collections.abc import Mapping
@@ -35,11 +36,7 @@ Life = Mapping[str, Any]
 
 
 def sweep(url: str, auth: tuple[str, str] | None) -> list[str]:
-    """Mark the dead runs of this home's campaigns Crashed; their names.
-
-    Raises:
-        httpx.HTTPError: the server does not answer.
-    """
+    """Mark the dead runs of this home's campaigns Crashed; their names."""
     with Api(url, auth) as api:
         chosen = {"flow_runs": {"state": {"type": {"any_": list(UNDER_WAY)}}}}
         runs = api.ask("POST", "/flow_runs/filter", chosen)
@@ -52,20 +49,13 @@ def sweep(url: str, auth: tuple[str, str] | None) -> list[str]:
 
 
 def resume_forgotten(url: str, auth: tuple[str, str] | None) -> list[str]:
-    """Resume crashed runs of this home's campaigns that the automations have missed; their names.
-
-    Raises:
-        httpx.HTTPError: the server does not answer.
-    """
+    """Resume crashed runs of this home's campaigns that the automations have missed; their names."""
     with Api(url, auth) as api:
         tagged = {"state": {"type": {"any_": ["CRASHED"]}}, "tags": {"all_": [RESUMED]}}
         runs = api.ask("POST", "/flow_runs/filter", {"flow_runs": tagged})
         lives = _unfinished() if runs else {}
-        forgotten = [
-            run
-            for run in runs
-            if run["id"] in lives and RESUME_SECONDS < time.time() - _since(run) < FORGET_SECONDS
-        ]
+        mine = [run for run in runs if run["id"] in lives]
+        forgotten = [run for run in mine if RESUME_SECONDS < time.time() - _since(run) < FORGET_SECONDS]
         for run in forgotten:
             state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "its crash had been missed"}
             api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
@@ -95,13 +85,9 @@ def is_dead(life: Life, since: float) -> bool:
 
 def _lives() -> dict[str, Life]:
     """The last life of every flow run of this home's campaigns, by the run's id."""
-    ledgers = [Ledger.open(name) for name in campaigns()]
-    return {
-        event["flow_run_id"]: event
-        for ledger in ledgers
-        for event in ledger.events()
-        if event["event"] == "life" and event.get("flow_run_id")
-    }
+    events = itertools.chain.from_iterable(Ledger.open(name).events() for name in campaigns())
+    lives = (event for event in events if event["event"] == "life" and event.get("flow_run_id"))
+    return {life["flow_run_id"]: life for life in lives}
 
 
 def _since(run: Mapping[str, Any]) -> float:

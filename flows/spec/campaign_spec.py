@@ -7,6 +7,7 @@ change when it is resumed.
 from __future__ import annotations
 
 import datetime
+import math
 import re
 import secrets
 import shutil
@@ -20,13 +21,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from environments import Environment, plugins
 from environments.plugins import Refused
-from flows.spec import time_budget
 from flows.spec.advanced import Advanced
 from flows.spec.environment import checked_environment, source
 from flows.spec.options import FIXED, CampaignOptions
 from tasks import propose
 from tasks.cancellers import Canceller
+from tasks.decide import SIMPLER_KEEPS
 from tasks.deciding.certificate import runs_of
+from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
 from tasks.machine.slot_layout import here, saved_layout
 from tasks.machine.slots import Slots
@@ -45,6 +47,8 @@ from tasks.system.redact import URL_PASSWORD
 from tasks.trial import History
 
 RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
+SPARE = 1.1
+"""Factor on the time of a certificate, so that it is not missed by seconds."""
 
 
 class CampaignSpec(CampaignOptions, BaseModel):
@@ -57,11 +61,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
 
     @classmethod
     def of(cls, **asked: Any) -> CampaignSpec:
-        """A spec from the flow's parameters.
-
-        Raises:
-            Refused: some parameters are invalid; one line for each.
-        """
+        """A spec from the flow's parameters. Refused if some are invalid, with a line for each."""
         try:
             return cls(**asked)
         except ValidationError as error:
@@ -94,11 +94,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
 
     @property
     def isolation(self) -> Isolation:
-        """The sandbox of this campaign's trials on this machine.
-
-        Raises:
-            Refused: this machine does not offer the level that was asked for.
-        """
+        """The sandbox of this campaign's trials on this machine."""
         return Isolation(choose(self.advanced.isolation), self.advanced.allow_unsandboxed)
 
     @property
@@ -120,11 +116,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
         return plugins.make(CANCELLERS, self.cancel, Canceller, options)  # type: ignore[type-abstract]
 
     def slots(self, environment: Environment) -> Slots:
-        """The slots of this machine, as the server's Machine block divides it.
-
-        Raises:
-            Refused: the block names a GPU that does not exist, or device is cuda and the driver does not answer.
-        """
+        """The slots of this machine, as the server's Machine block divides it."""
         if self.launch != "here":  # the machines where trials run have slots of their own
             return Slots(home())
         return here(home(), environment, saved_layout())
@@ -134,27 +126,27 @@ class CampaignSpec(CampaignOptions, BaseModel):
         return runs_of(self.trials, environment.deterministic) if self.loaded_rule.certifies else 0
 
     def time_for_a_trial(self, environment: Environment, history: History) -> float:
-        """Most seconds of the next trial."""
-        return time_budget.time_for_a_trial(
-            environment, history, rule=self.loaded_rule, replicates=self.replicates, parallel=self.parallel
-        )
+        """Most seconds of the next trial: full training budgets, and the longest that any run took besides."""
+        besides, rule = besides_training(environment, history), self.loaded_rule
+        a_run = environment.budget_seconds + besides
+        if not history:
+            runs = rule.baseline_runs(self.replicates, environment.deterministic)
+            return math.ceil(runs / self.parallel) * a_run
+        reruns = rule.most_reruns + (kept_in_a_row(history) >= SIMPLER_KEEPS)
+        # A trial that would be champion is judged once more without training.
+        controls = 0 if environment.allow_untrained else 1
+        thinking = max(trial.proposal.seconds for trial in history)
+        return (math.ceil(self.replicates / self.parallel) + reruns) * a_run + besides * controls + thinking
 
     def time_for_the_certificate(self, environment: Environment, history: History) -> float:
-        """Seconds that are reserved for the certificate from the start."""
-        return time_budget.time_for_the_certificate(
-            environment,
-            history,
-            runs=self.certificate_runs(environment),
-            parallel=self.parallel,
-            ablation=self.advanced.ablation,
-        )
+        """Seconds that are reserved from the start for the certificate and the ablation after it."""
+        in_turn = math.ceil(2 * self.certificate_runs(environment) / self.parallel)
+        if in_turn and self.advanced.ablation:
+            in_turn += len(environment.space) + 1  # every parameter may differ, and the program
+        return SPARE * in_turn * (environment.budget_seconds + besides_training(environment, history))
 
     def check(self) -> None:
-        """Check everything that can be checked before a new or resumed campaign starts.
-
-        Raises:
-            Refused: the campaign cannot be run as asked; with the value and the remedy.
-        """
+        """Refuse what can be seen to fail before a new or resumed campaign starts."""
         if shutil.which("git") is None:
             raise Refused(
                 "git is not installed: install it, since the lineage of a campaign is a git repository"
@@ -222,11 +214,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
             raise Refused(f"until = {self.until} comes before {what} can end ({need:g} s): give a later time")
 
     def open(self) -> Ledger:
-        """The campaign's ledger: a new one, or the existing one if no fixed option differs.
-
-        Raises:
-            Refused: a fixed option differs, or scores would no longer be comparable.
-        """
+        """The campaign's ledger: a new one, or the existing one. Refused if its scores would not be comparable."""
         with FileLock(home() / ".create.lock"):  # of two that start one name, the second opens the first's
             return self._resumed() if Ledger.exists(self.name) else self._create()
 
@@ -236,12 +224,8 @@ class CampaignSpec(CampaignOptions, BaseModel):
         before, now = tomllib.loads(path.read_text()), tomllib.loads(self.toml())
         if before != now:
             write_atomic(path, self.toml())
-            changed = {
-                key: [before.get(key), now.get(key)]
-                for key in before | now
-                if before.get(key) != now.get(key)
-            }
-            ledger.event("guards", changed=changed)
+            both = {key: [before.get(key), now.get(key)] for key in before | now}
+            ledger.event("guards", changed={key: pair for key, pair in both.items() if pair[0] != pair[1]})
 
     def toml(self) -> str:
         """The spec as a file for `nightshift run`."""
@@ -296,12 +280,23 @@ def differences(ledger: Ledger, spec: CampaignSpec) -> list[tuple[str, object, o
     return [(name, has[name], asked[name]) for name in FIXED if has[name] != asked[name]]
 
 
-def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datetime:
-    """The next moment after `now` at which the clock shows a time such as 07:30, or an ISO date and time as it is.
+def besides_training(environment: Environment, history: History) -> float:
+    """The longest time in seconds that a run took besides training."""
+    longest = []
+    for trial in history:
+        if (
+            "untrained" in trial.verdict.evidence
+        ):  # it holds a second start and judgement (tasks/untrained.py)
+            continue
+        runs = [*trial.runs, *(rerun.run for rerun in trial.reruns)]
+        # After a resume, less wall time may have been measured than training took.
+        wall = max(trial.wall_seconds, sum(run.wall_seconds for run in runs))
+        longest.append((wall - sum(run.seconds for run in runs)) / len(runs))
+    return max(longest, default=environment.startup_seconds)
 
-    Raises:
-        ValueError: `text` is neither.
-    """
+
+def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datetime:
+    """The next moment after `now` at which the clock shows a time such as 07:30, or an ISO date and time as it is."""
     now = now or datetime.datetime.now().astimezone()
     if re.fullmatch(r"\d{1,2}:\d{2}", text):
         hour, minute = map(int, text.split(":"))

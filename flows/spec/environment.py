@@ -11,11 +11,7 @@ from tasks import evaluate, train
 
 
 def checked_environment(reference: str, overrides: dict[str, Value]) -> Environment:
-    """Load an environment and check everything that can be checked without running it.
-
-    Raises:
-        Refused: the environment is invalid.
-    """
+    """Load an environment and check everything that can be checked without running it."""
     environment = environments.named(reference, overrides)
     environment.check()
     train.check(environment)

@@ -33,8 +33,7 @@ def tag(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     A hook, so that task runs do not inherit the tags: for each tag of a task, Prefect asks its server for a
     concurrency slot, which takes longer than the task.
     """
-    missing = [fact for fact in _facts(flow_run.parameters) if fact and fact not in flow_run.tags]
-    if missing:
+    if missing := [fact for fact in _facts(flow_run.parameters) if fact and fact not in flow_run.tags]:
         with get_client(sync_client=True) as client:
             client.update_flow_run(flow_run.id, tags=[*flow_run.tags, *missing])
 

@@ -22,9 +22,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from flows.server.api import impatient_client
 from flows.views import certificate_page, proposals_page
 from flows.views.markdown import code, in_markdown
 from flows.views.status import certificates, urls
@@ -49,12 +50,9 @@ PICTURE = "progress.png"
 """The picture's file in the campaign's directory."""
 
 
-@dataclass(frozen=True)
-class Artifact:
-    """One of a campaign's artifacts, as Prefect stores it."""
-
+class Artifact(NamedTuple):
     about: str
-    """The last part of its key, which says what it shows."""
+    """The last part of its key in Prefect, which says what it shows."""
     kind: str
     data: str
 
@@ -111,14 +109,7 @@ class Artifacts:
             self._news.set()
 
     def _keep_up(self) -> None:
-        from prefect.client.orchestration import get_client
-        from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-
-        # The next trial is the next attempt; Prefect's retries would delay the end of a campaign.
-        with (
-            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-            get_client(sync_client=True, httpx_settings={"timeout": SEND_SECONDS}) as client,
-        ):
+        with impatient_client(SEND_SECONDS) as client:  # the next trial is the next attempt
             shown = NOTHING
             while not self._over.is_set() or shown is not self._newest:
                 self._news.wait()
@@ -171,12 +162,9 @@ class Artifacts:
                 self._sent[artifact.about] = known
             else:
                 made = ArtifactCreate(
-                    key=key(name, artifact.about),
-                    type=artifact.kind,
-                    data=artifact.data,
-                    description=sentence,
-                    flow_run_id=self._flow_run_id,
-                )
+                    key=key(name, artifact.about), type=artifact.kind, data=artifact.data,
+                    description=sentence, flow_run_id=self._flow_run_id,
+                )  # fmt: skip
                 self._sent[artifact.about] = client.create_artifact(made).id
 
 
@@ -208,11 +196,7 @@ def artifacts(ledger: Ledger, news: News, picture: bytes | None) -> list[Artifac
 
 
 def table(history: History, own: Sequence[Certificate] = ()) -> list[dict[str, str]]:
-    """A row per trial, the newest first: Prefect's page shows a few at a time and cannot sort.
-
-    Args:
-        own: Certificates of the campaign's own environment.
-    """
+    """A row per trial, the newest first: Prefect's page shows a few at a time and cannot sort."""
     every = [trial.proposal.params for trial in history]
     names = dict.fromkeys(name for params in every for name in params)
     varying = [name for name in names if len({repr(params.get(name)) for params in every}) > 1]
@@ -255,19 +239,26 @@ def champion_page(ledger: Ledger, history: History, own: Sequence[Certificate] =
         if trial is not None
     ]
     direction = "higher" if problem.higher_is_better else "lower"
+    better = ["Nothing better was found yet."]
+    if first and champion is not first:
+        better = _difference(history, champion, first, own)
+    repository = shlex.quote(str(ledger.path / "lineage.git"))
+    places = [
+        f"- changes: {code(f'git -C {repository} diff baseline champion')}",
+        f"- its files: {code(ledger.place(champion.number).path)}",
+        f"- every trial: {code(ledger.path / 'results.tsv')}",
+    ]
+    if address := urls(ledger).get("mlflow_url"):
+        places.append(f"- MLflow: <{address}>")
+    title = f"## {headline(history, ledger.campaign.name, own)}"
     parts = [
-        f"## {headline(history, ledger.campaign.name, own)}",
+        title,
         f"{code(problem.metric)}, {direction} is better",
         in_markdown(rows),
-        *(
-            _difference(history, champion, first, own)
-            if first and champion is not first
-            else ["Nothing better was found yet."]
-        ),
+        *better,
         "### To see more",
-        *_places(ledger, champion),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, "\n".join(places)]) + "\n"
 
 
 def _scored(history: History, trial: Trial) -> tuple[str, str, str, str]:
@@ -286,40 +277,23 @@ def _difference(history: History, champion: Trial, first: Trial, own: Sequence[C
         for name in new
         if old.get(name) != new[name]
     ]
-    edited = ["Its program is edited: see the diff."] if champion.proposal.edit else []
-    return [
-        *edited,
-        *([in_markdown([("parameter", "baseline", "champion"), *changed])] if changed else []),
-        _worth(history, champion, own),
-    ]
+    parts = ["Its program is edited: see the diff."] if champion.proposal.edit else []
+    if changed:
+        parts.append(in_markdown([("parameter", "baseline", "champion"), *changed]))
+    return [*parts, _worth(history, champion, own)]
 
 
 def _worth(history: History, champion: Trial, own: Sequence[Certificate]) -> str:
     """How far the champion's score can be believed, and why."""
     proof = next((one for one in reversed(own) if one.champion == champion.number), None)
     word = level(champion, own) or "provisional"
+    if proof and proof.passed:
+        return f"**{outcome(proof)}**; {caution(proof)}."
     if proof:
-        return (
-            f"**{outcome(proof)}**; {caution(proof)}."
-            if proof.passed
-            else f"**{word}**, and {outcome(proof)}."
-        )
+        return f"**{word}**, and {outcome(proof)}."
     estimate = level_of(history)
     allowed = "" if estimate is None else f"; its estimated mean, luck allowed for, is {number(estimate)}"
     return (
         f"**{word}**: {UNPROVEN}. Picking the best of several scores overestimates it{allowed}. The standard error is "
         "that of this trained policy's score; another training run may score differently."
     )
-
-
-def _places(ledger: Ledger, champion: Trial) -> list[str]:
-    """The champion's files, and how to see its changes."""
-    repository = shlex.quote(str(ledger.path / "lineage.git"))
-    places = [
-        f"- changes: {code(f'git -C {repository} diff baseline champion')}",
-        f"- its files: {code(ledger.place(champion.number).path)}",
-        f"- every trial: {code(ledger.path / 'results.tsv')}",
-    ]
-    if address := urls(ledger).get("mlflow_url"):
-        places.append(f"- MLflow: <{address}>")
-    return ["\n".join(places)]

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flows.views.markdown import code, in_markdown
-from tasks.deciding.certificate import Certificate, Fresh
+from tasks.deciding.certificate import Certificate
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.describe import caution, difference, number, outcome, ships, sign_of
 
 
 def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certificate]) -> str:
-    """The newest certificate in full, the earlier ones in a line each, then those in other environments.
-
-    Args:
-        own: Certificates of the campaign's own environment, in their order.
-        elsewhere: Certificates in other environments, which test whether the gain transfers.
-    """
+    """The newest of its own certificates in full, the earlier ones in a line each, then those in other environments."""
     parts: list[str] = []
     if own:
         newest = own[-1]
@@ -35,41 +30,19 @@ def _sentence(one: Certificate) -> str:
 
 
 def _whole(one: Certificate) -> list[str]:
+    runs = [("fresh run", "program", "training seed", "score", "± se")]
+    for place, fresh in enumerate(one.runs, 1):
+        score = number(fresh.score.value)
+        if fresh.score.value is None:
+            score = code((fresh.score.error or "no score").splitlines()[0][:200])
+        error = "" if fresh.score.se is None else number(fresh.score.se)
+        runs.append((str(place), fresh.arm, str(fresh.run.seed), score, error))
     guards = [("guarded metric", "may get worse by", "got worse by", "no more than, with confidence", "")]
-    guards += [
-        (
-            code(g.metric),
-            f"{g.margin:.4g}",
-            f"{g.loss:.4g}",
-            f"{g.bound:.4g}",
-            "holds" if g.holds else "**fell**",
-        )
-        for g in one.guards
-    ]
-    return [
-        in_markdown([("fresh run", "program", "training seed", "score", "± se"), *_runs(one.runs)]),
-        _means(one),
-        *([in_markdown(guards)] if one.guards else []),
-        "### How it was tested",
-        _test(one),
-    ]
-
-
-def _runs(runs: Sequence[Fresh]) -> list[tuple[str, ...]]:
-    return [
-        (
-            str(place),
-            fresh.arm,
-            str(fresh.run.seed),
-            number(fresh.score.value) if fresh.score.value is not None else code(_why(fresh)),
-            number(fresh.score.se) if fresh.score.se is not None else "",
-        )
-        for place, fresh in enumerate(runs, 1)
-    ]
-
-
-def _why(fresh: Fresh) -> str:
-    return (fresh.score.error or "no score").splitlines()[0][:200]
+    for g in one.guards:
+        numbers = f"{g.margin:.4g}", f"{g.loss:.4g}", f"{g.bound:.4g}"
+        guards.append((code(g.metric), *numbers, "holds" if g.holds else "**fell**"))
+    tables = [in_markdown(runs), _means(one)] + [in_markdown(guards)] * bool(one.guards)
+    return [*tables, "### How it was tested", _test(one)]
 
 
 def _means(one: Certificate) -> str:

@@ -95,9 +95,7 @@ class CurveFile:
             file.seek(self._offset)
             new = file.read(READ_BYTES)
         end = new.rfind(b"\n") + 1
-        self._offset += (
-            end if end or len(new) < READ_BYTES else len(new)
-        )  # the start of an endless line is skipped
+        self._offset += len(new) if not end and len(new) == READ_BYTES else end  # an endless line is skipped
         for line in new[:end].splitlines():
             self._take(line)
 

@@ -215,11 +215,8 @@ class Follower:
         runs = runs_of_a_trial(self._spec, self.ledger.environment, number, calibrated)
         own = f"{first.path.name}-"
         parts = [path.name.removeprefix(own).split("-") for path in self.ledger.trials.glob(f"{own}*")]
-        later = [
-            (part[0] == "again", int(part[1]), "-".join(part))
-            for part in parts
-            if part[0] in ("run", "again")
-        ]
+        parts = [part for part in parts if part[0] in ("run", "again")]
+        later = [(part[0] == "again", int(part[1]), "-".join(part)) for part in parts]
         if not later:
             return first, f"run 1 of {runs}" if runs > 1 else ""
         rerun, count, part = max(later)

@@ -145,11 +145,9 @@ def comparison(model: LiveModel, trial: UnderWay) -> tuple[Text, Text]:
     """The newest report of a trial, and the champion's at the same point of the budget."""
     environment, champion, axis = model.environment, model.champion, trial.axis(model.environment)
     own = trial.curve.along(axis)
-    scored = (
-        f"trial {champion.number} scored {number(mean_of(model.history, champion.number))}"
-        if champion
-        else ""
-    )
+    scored = ""
+    if champion:
+        scored = f"trial {champion.number} scored {number(mean_of(model.history, champion.number))}"
     if not own:
         return Text("no report yet" if trial.phase != "judging" else "reported nothing", "dim"), Text(scored)
     where, value = own[-1]
@@ -176,9 +174,7 @@ def spark(
 ) -> str:
     """A curve in a row of blocks from 0 to `end`, lowest at scale[0]; dots where it has not got to.
 
-    Args:
-        line: (position, value), positions ascending.
-        to_the_end: The last value holds: the training is over, and its last report came a little before.
+    `to_the_end`: the training is over, so its last value holds.
     """
     low, high = scale
     signs = []

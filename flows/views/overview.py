@@ -95,9 +95,8 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
     over = "one training run" if champion["runs"] == 1 else f"the mean of {champion['runs']} training runs"
     worth = f"  {champion['level']}: {over}, and picking the best of several scores overestimates it"
     if estimate := champion["estimate"]:
-        worth += (
-            f"; its estimated mean is {number(estimate['level'])} (se {estimate['se']:.2g}), luck allowed for"
-        )
+        mean = f"{number(estimate['level'])} (se {estimate['se']:.2g})"
+        worth += f"; its estimated mean is {mean}, luck allowed for"
     yield Text(worth, "dim")
     does_without = document["state"] == "finished" and document["certificate"] is None
     if does_without and document["shipped"] == "champion":
@@ -166,8 +165,4 @@ def _mlflow(urls: Mapping[str, str], here: str) -> dict[str, str]:
     site = "http://127.0.0.1:5000"
     command = re.sub(r"\b(mlflow ui|nightshift up)\b", rf"{here}\1", urls["mlflow_command"])
     campaigns = f"{site}{urls['mlflow_nights_path']}" if "mlflow_nights_path" in urls else ""
-    return {
-        "mlflow": command,
-        "  then open": f"{site}{urls.get('mlflow_path', '')}",
-        "  campaigns": campaigns,
-    }
+    return {"mlflow": command, "  then open": site + urls.get("mlflow_path", ""), "  campaigns": campaigns}

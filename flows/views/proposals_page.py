@@ -25,10 +25,11 @@ def page(
     history: History, who: Sequence[ProposerSummary], happened: Sequence[Incident], parked: Sequence[Parked]
 ) -> str:
     """Proposers in a table, incidents in another, and every edit with its reason."""
-    parts = [
-        "## Who proposed what",
-        in_markdown([("by", "model", "trials", "kept", "bought"), *map(_row, who)]),
-    ]
+    table = [("by", "model", "trials", "kept", "bought")]
+    for one in who:
+        cost = bought(one.usage).removeprefix(", ") or "nothing"
+        table.append((one.name, code(one.model) if one.model else "", str(one.trials), str(one.kept), cost))
+    parts = ["## Who proposed what", in_markdown(table)]
     if happened:
         rows = [(str(one.trial), HEADINGS[one.kind], code(one.words)) for one in happened]
         parts += ["## What happened to proposals", in_markdown([("trial", "what", "in words"), *rows])]
@@ -43,14 +44,6 @@ def page(
         ]  # fmt: skip
         head = ("trial", "by", "verdict", "score", "why it was tried", "why this verdict")
         parts += ["## Trials of an edited program", in_markdown([head, *tried])]
-    for one in parked:
-        if one.answer is None:
-            parts.append(
-                f"Trial {one.number} waits: {code('nightshift approve')} or {code('nightshift reject')}."
-            )
+    how = f"{code('nightshift approve')} or {code('nightshift reject')}"
+    parts += [f"Trial {one.number} waits: {how}." for one in parked if one.answer is None]
     return "\n\n".join(parts) + "\n"
-
-
-def _row(one: ProposerSummary) -> tuple[str, ...]:
-    cost = bought(one.usage).removeprefix(", ") or "nothing"
-    return (one.name, code(one.model) if one.model else "", str(one.trials), str(one.kept), cost)

@@ -30,6 +30,7 @@ def document(ledger: Ledger) -> dict[str, Any]:
     campaign, history = ledger.campaign, ledger.history()
     own, elsewhere = certificates(ledger)
     here = machine_of(history)
+    bought = sum((proposal.usage for proposal in ledger.proposals()), NOTHING_BOUGHT)
     return {
         "campaign": campaign.name,
         "campaign_id": campaign.campaign_id,
@@ -55,7 +56,10 @@ def document(ledger: Ledger) -> dict[str, Any]:
         "spent": {
             "seconds": round(life.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
-            **_bought(ledger),
+            # None when nothing was bought, or a price is unknown.
+            "usd": bought.usd if bought.calls else None,
+            "calls": bought.calls,
+            "tokens": bought.tokens,
         },
         "waiting_to_record": waiting(ledger, history),
         "urls": urls(ledger),
@@ -69,9 +73,7 @@ def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certifi
 
 
 def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate]) -> dict[str, Any]:
-    """The trial that ships, once that is known: one that was certified, the champion of a rule without certificates,
-    or else the baseline.
-    """
+    """What ships, once known: a certified trial, the champion under a rule without certificates, or the baseline."""
     which, trial = None, None
     champion, passed, how = best(history), shipped(own), state(ledger)
     if how != "running" and champion:
@@ -168,9 +170,9 @@ def _scored(history: History, trial: Trial | None) -> dict[str, Any] | None:
 
 def _champion(history: History, own: Sequence[Certificate]) -> dict[str, Any] | None:
     champion = best(history)
-    if champion is None:
+    scored = _scored(history, champion)
+    if champion is None or scored is None:
         return None
-    scored = _scored(history, champion) or {}
     return {**scored, "level": level(champion, own), "estimate": _estimate(history, champion)}
 
 
@@ -193,10 +195,7 @@ def _certificate(one: Certificate) -> dict[str, Any]:
         "trial": one.champion,
         "passed": one.passed,
         "reason": one.reason,
-        "gain": test and _finite(test.gain),
-        "low": test and _finite(test.low),
-        "high": test and _finite(test.high),
-        "p": test and _finite(test.p),
+        **{name: test and _finite(getattr(test, name)) for name in ("gain", "low", "high", "p")},
         "expected": one.expected,
         "runs": len(one.scores("champion")),
         "champion": _arm(one, "champion"),
@@ -288,9 +287,3 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
         ],
         "inbox": [name for name, _ in inbox.waiting(ledger.path, ledger.proposals())],
     }  # fmt: skip
-
-
-def _bought(ledger: Ledger) -> dict[str, Any]:
-    """The cost of language models and agents; `usd` is None when nothing was bought, or a price is unknown."""
-    spent = sum((one.usage for one in ledger.proposals()), NOTHING_BOUGHT)
-    return {"usd": spent.usd if spent.calls else None, "calls": spent.calls, "tokens": spent.tokens}

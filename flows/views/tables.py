@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -55,7 +55,9 @@ def campaign_table(document: Document, console: Console, last: int | None = None
             heading = Text(clean(name[len(PARAMETER) :]) if name.startswith(PARAMETER) else name)
             elastic = name == CHANGED
             width = ROOM if elastic else None
-            table.add_column(heading, justify=_justify(name), no_wrap=not elastic, max_width=width)
+            table.add_column(
+                heading, justify="right" if name in RIGHT else "left", no_wrap=not elastic, max_width=width
+            )
         for row, values in zip(rows, cells, strict=True):
             champion = row["trial"] == (document["champion"] or {}).get("trial")
             table.add_row(*(values[name] for name in columns), style="bold" if champion else "")
@@ -97,9 +99,7 @@ def _cells(document: Document, row: Document, varying: list[str]) -> dict[str, R
         STRIP: _strip(document, row),
         CHANGED: Text(" ".join(changed), no_wrap=True, overflow="ellipsis"),
         **{
-            PARAMETER + name: Text(
-                setting(params.get(name)), "dim" if params.get(name) == first.get(name) else ""
-            )
+            PARAMETER + name: Text(setting(params.get(name)), "dim" * (params.get(name) == first.get(name)))
             for name in varying
         },
     }
@@ -107,11 +107,8 @@ def _cells(document: Document, row: Document, varying: list[str]) -> dict[str, R
 
 def _strip(document: Document, row: Document) -> Text:
     """The rank of a score, the best to the right; a tick at the baseline. By value one outlier would hide the rest."""
-    scores = {
-        other["trial"]: other["score"]
-        for other in document["trials"]
-        if other["comparable"] and other["score"] is not None
-    }
+    comparable = [trial for trial in document["trials"] if trial["comparable"]]
+    scores = {trial["trial"]: trial["score"] for trial in comparable if trial["score"] is not None}
     if row["trial"] not in scores:
         return Text(" " * PLACES)
     ranks = sorted(set(scores.values()), reverse=document["direction"] == "minimize")
@@ -129,10 +126,6 @@ def _strip(document: Document, row: Document) -> Text:
     return text
 
 
-def _justify(heading: str) -> Literal["left", "right"]:
-    return "right" if heading in RIGHT else "left"
-
-
 def campaigns_table(summaries: list[dict[str, Any]], console: Console) -> Table | Text:
     """Every campaign in a line."""
     if not summaries:
@@ -143,7 +136,10 @@ def campaigns_table(summaries: list[dict[str, Any]], console: Console) -> Table 
     for heading in headings:
         whole = heading in ("campaign", "state")
         table.add_column(
-            heading, justify=_justify(heading), no_wrap=whole, overflow="fold" if whole else "ellipsis"
+            heading,
+            justify="right" if heading in RIGHT else "left",
+            no_wrap=whole,
+            overflow="fold" if whole else "ellipsis",
         )
     for row in summaries:
         begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"]))

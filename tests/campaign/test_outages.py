@@ -24,7 +24,7 @@ from environments.plugins import Refused
 from flows import approval as forms
 from flows.cli.machine import sync
 from flows.cli.machine.up import LIGHT
-from flows.engine import outage, stopping
+from flows.engine import recovery, stopping
 from tasks.record import reconcile, settle
 from tasks.store import approval, workspace
 from tasks.store.approval import ApprovalRequest
@@ -133,15 +133,15 @@ def test_a_server_that_does_not_answer_is_not_asked_for_the_same_form_at_every_l
 def test_the_end_of_a_run_waits_for_the_server_and_not_for_ever(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outage, "LOOK_SECONDS", 0.05)
-    monkeypatch.setattr(outage, "END_SECONDS", 0.2)
+    monkeypatch.setattr(recovery, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(recovery, "END_SECONDS", 0.2)
     with temporary_settings({PREFECT_API_URL: NOBODY}):
-        outage.wait_for_the_server(ledger)
+        recovery.wait_for_the_server(ledger)
     assert [event.get("back") for event in ledger.events() if event["event"] == "prefect"] == [None, False]
-    monkeypatch.setattr(outage, "END_SECONDS", 30.0)
+    monkeypatch.setattr(recovery, "END_SECONDS", 30.0)
     health = Health()
     with health.served() as url, temporary_settings({PREFECT_API_URL: url}):
-        outage.wait_for_the_server(ledger)
+        recovery.wait_for_the_server(ledger)
     assert [event.get("back") for event in ledger.events() if event["event"] == "prefect"][2:] == [None, True]
     assert health.asked == 4
 

@@ -8,6 +8,7 @@ import platform
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 from environments.plugins import Refused
 from flows.cli.running import flow_run
 from flows.engine import recovery
-from flows.engine.recovery import DEATHS, Presence, check_progress
+from flows.engine.recovery import DEATHS, assert_alive, check_progress
 from flows.server import automations, connect, zombies
 from flows.server import postgres as database
 from flows.server.api import Api
@@ -179,11 +180,11 @@ def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels
 
     run = running_on(server)
     with temporary_settings({PREFECT_API_URL: server}):
-        presence = Presence(run)
-        assert not presence.assert_it()
+        over = threading.Event()
+        assert not assert_alive(run, over)
         for state, asserted in (("CRASHED", True), ("CANCELLED", False)):
             set_state(server, run, state)
-            assert presence.assert_it() is asserted
+            assert assert_alive(run, over) is asserted
             assert state_of(server, run) == ("RUNNING" if asserted else state)
     set_state(server, run, "CRASHED")
 

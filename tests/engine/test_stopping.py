@@ -17,8 +17,7 @@ from environments.plugins import Refused
 from flows.engine import stopping
 from flows.engine.stopping import Stop, stop
 from flows.spec.advanced import Advanced
-from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.time_budget import besides_training
+from flows.spec.campaign_spec import CampaignSpec, besides_training
 from tasks.trial import History, Rerun
 from tests.support.histories import decided
 from tests.support.toy import QUADRATIC, quadratic
