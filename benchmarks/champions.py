@@ -26,9 +26,7 @@ Measure = Callable[[int, Params], tuple[Run, Score]]
 """Trial number, parameters -> how its training ended, and its score."""
 
 
-def champions(
-    ask: Ask, measure: Measure, environment: Environment, defaults: Params, trials: int
-) -> list[Params]:
+def champions(ask: Ask, measure: Measure, environment: Environment, defaults: Params, trials: int) -> list[Params]:
     """The champion's parameters after the baseline, and after each of so many trials.
 
     Raises:

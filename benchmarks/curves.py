@@ -30,12 +30,7 @@ def draw(figures: dict[str, Any], path: Path) -> None:
 
     problems = figures["problems"]
     rows = -(-len(problems) // COLUMNS)
-    style: Any = {
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.titlelocation": "left",
-    }
+    style: Any = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left"}
     with mpl.rc_context(style):
         figure, grid = plt.subplots(
             rows, COLUMNS, sharey=True, figsize=(12.5, 2.9 * rows + 0.7), squeeze=False, layout="constrained"
@@ -48,13 +43,9 @@ def draw(figures: dict[str, Any], path: Path) -> None:
         for row in grid:
             row[0].set_ylabel("true score of the champion\n(share of the best known)")
         handles = {
-            label: line
-            for panel in panels
-            for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
+            label: line for panel in panels for line, label in zip(*panel.get_legend_handles_labels(), strict=True)
         }
-        figure.legend(
-            handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), frameon=False
-        )
+        figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), frameon=False)
         figure.savefig(path, dpi=130)
         plt.close(figure)
 

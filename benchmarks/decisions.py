@@ -31,16 +31,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.decide import weigh
-from tasks.deciding.certificate import (
-    RUNS,
-    Certificate,
-    Fresh,
-    alpha_of,
-    conclude,
-    order,
-    runs_of,
-    unpromising,
-)
+from tasks.deciding.certificate import RUNS, Certificate, Fresh, alpha_of, conclude, order, runs_of, unpromising
 from tasks.deciding.standing import standing
 from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
 from tasks.rules import Rule
@@ -100,9 +91,7 @@ class Campaign:
         pairs = [self._run(self.world.baseline) for _ in range(count)]
         self.known[0] = self.world.baseline
         score = Score.over([score for _, score in pairs])
-        self._settle(
-            JudgedTrial(0, Proposal({}), tuple(run for run, _ in pairs), score), Verdict("keep", "baseline")
-        )
+        self._settle(JudgedTrial(0, Proposal({}), tuple(run for run, _ in pairs), score), Verdict("keep", "baseline"))
 
     def _trial(self) -> bool:
         """One idea, to its verdict; False when the runs do not last so long."""
@@ -150,9 +139,7 @@ class Campaign:
         verdict = verdict or weigh(self.history, ENVIRONMENT, self.rule, tried)  # type: ignore[assignment]
         assert isinstance(verdict, Verdict), f"{verdict} was not expected"
         number = len(self.history)
-        trial = Trial(
-            number, 1, number, tried.proposal, tried.runs, tried.score, verdict, reruns=tried.reruns
-        )
+        trial = Trial(number, 1, number, tried.proposal, tried.runs, tried.score, verdict, reruns=tried.reruns)
         self.history = (*self.history, trial)
 
     def _shipped(self, certificate_runs: int) -> Outcome:
@@ -164,9 +151,7 @@ class Campaign:
             truth = self.world.truth(tried, "search")
             gain = truth - self.world.truth(base, "search")
             claim = _value(champion.score)
-            return Outcome(
-                champion is not baseline, claim, truth, gain, claim - _value(baseline.score), True, *done
-            )
+            return Outcome(champion is not baseline, claim, truth, gain, claim - _value(baseline.score), True, *done)
         if champion is baseline or unpromising(self.history):
             claim, truth = _value(baseline.score), self.world.truth(base, "search")
             return Outcome(False, claim, truth, 0.0, 0.0, True, *done)
@@ -184,9 +169,7 @@ class Campaign:
             one = self.known[champion.number] if arm == "champion" else self.world.baseline
             fresh.append(Fresh(arm, *self._run(one, "report")))
         level = standing(self.history)
-        return conclude(
-            1, alpha_of(1, "one"), champion.number, "simulated", fresh, {}, sd=level.sd if level else 0.0
-        )
+        return conclude(1, alpha_of(1, "one"), champion.number, "simulated", fresh, {}, sd=level.sd if level else 0.0)
 
 
 def planned(runs: int) -> int:
@@ -200,26 +183,14 @@ def _value(score: Score) -> float:
 
 
 def one_campaign(
-    index: int,
-    landscape: Landscape,
-    rule: Rule,
-    canceller: Canceller | None,
-    runs: int,
-    seed: int,
-    null: bool,
+    index: int, landscape: Landscape, rule: Rule, canceller: Canceller | None, runs: int, seed: int, null: bool
 ) -> Outcome:
     world = World(landscape, np.random.default_rng([seed, index, null]), null)
     return Campaign(world, rule, canceller, runs).run()
 
 
 def simulate(
-    landscape: Landscape,
-    rule: str,
-    cancel: str,
-    runs: int,
-    campaigns: int,
-    seed: int,
-    jobs: int | None = None,
+    landscape: Landscape, rule: str, cancel: str, runs: int, campaigns: int, seed: int, jobs: int | None = None
 ) -> dict[str, float | int | str]:
     """Figures over so many campaigns with effects, and as many without any."""
     made = plugins.make("tasks.rules", rule, Rule, {})  # type: ignore[type-abstract]
@@ -261,9 +232,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--landscape", type=Path, action="append", help="a JSON file; may be repeated")
     parser.add_argument("--rule", action="append", choices=plugins.names("tasks.rules"))
     parser.add_argument("--cancel", default="curve", choices=[*plugins.names("tasks.cancellers"), "none"])

@@ -133,9 +133,7 @@ def _each_line(its: Edit, change: Callable[[str], str | None]) -> Edit | None:
         for hunk in its.hunks
     )
     # The counts stay those of the good diff: a model does not count again what it has lost.
-    kept = (
-        _headed(its, lambda hunk, olds, news: hunk.written().partition("\n")[0]) if None in its.heads else its
-    )
+    kept = _headed(its, lambda hunk, olds, news: hunk.written().partition("\n")[0]) if None in its.heads else its
     return replace(kept, hunks=hunks) if hunks != its.hunks else None
 
 
@@ -145,9 +143,7 @@ def blank_context_stripped(its: Edit, rng: Rng) -> Edit | None:
 
 def context_line_missing(its: Edit, rng: Rng) -> Edit | None:
     which = rng.randrange(len(its.hunks))
-    context = [
-        number for number, line in enumerate(its.hunks[which].lines) if line[:1] == " " and line.strip()
-    ]
+    context = [number for number, line in enumerate(its.hunks[which].lines) if line[:1] == " " and line.strip()]
     if not context:
         return None
     gone, seen = rng.choice(context), iter(range(10**6))
@@ -185,8 +181,7 @@ def indentation_shifted(its: Edit, rng: Rng) -> Edit | None:
     lines = [line[1:] for hunk in its.hunks for line in hunk.lines if line[1:].strip()]
     less = all(line.startswith("    ") for line in lines) and rng.random() < 0.7
     return _each_line(
-        its,
-        lambda line: line if not line[1:].strip() else line[:1] + (line[5:] if less else "    " + line[1:]),
+        its, lambda line: line if not line[1:].strip() else line[:1] + (line[5:] if less else "    " + line[1:])
     )
 
 
@@ -205,9 +200,7 @@ def windows_file(its: Edit, rng: Rng) -> Edit:
 
 
 def no_prefixes(its: Edit, rng: Rng) -> Edit:
-    return replace(
-        its, names=rng.choice([f"--- {NAME}\n+++ {NAME}\n", f"--- {NAME}\t2026\n+++ {NAME}\t2026\n"])
-    )
+    return replace(its, names=rng.choice([f"--- {NAME}\n+++ {NAME}\n", f"--- {NAME}\t2026\n+++ {NAME}\t2026\n"]))
 
 
 def git_head(its: Edit, rng: Rng) -> Edit:
@@ -233,15 +226,7 @@ def _side(hunk: Hunk, sign: str) -> list[str]:
 
 
 DEFECTS: Sequence[Defect] = (
-    *(
-        none,
-        wrong_counts,
-        wrong_line_numbers,
-        both_wrong,
-        no_numbers,
-        blank_context_stripped,
-        context_line_missing,
-    ),
+    *(none, wrong_counts, wrong_line_numbers, both_wrong, no_numbers, blank_context_stripped, context_line_missing),
     *(fenced, no_final_newline, trailing_blanks, tabs_for_blanks, indentation_shifted, prose_around),
     *(windows_answer, windows_file, no_prefixes, git_head, stale),
 )
@@ -269,15 +254,11 @@ def blocks(its: Edit, rng: Rng) -> Edit:
         old, new = "\n".join(_side(hunk, "-")), "\n".join(_side(hunk, "+"))
         parts.append(f"<<<<<<< SEARCH\n{old}\n=======\n{new}{chr(10) * bool(new)}>>>>>>> REPLACE\n")
     name = f"{NAME}\n"
-    return replace(
-        its, after=its.after if its.clear else None, hunks=(), heads=(), names=name + name.join(parts)
-    )
+    return replace(its, after=its.after if its.clear else None, hunks=(), heads=(), names=name + name.join(parts))
 
 
 def blocks_fenced(its: Edit, rng: Rng) -> Edit:
-    return _then(
-        its, lambda answer: answer.replace("<<<<<<<", "```python\n<<<<<<<").replace("REPLACE", "REPLACE\n```")
-    )
+    return _then(its, lambda answer: answer.replace("<<<<<<<", "```python\n<<<<<<<").replace("REPLACE", "REPLACE\n```"))
 
 
 def name_once(its: Edit, rng: Rng) -> Edit:
@@ -310,16 +291,12 @@ def name_behind_fence(its: Edit, rng: Rng) -> Edit:
 
 
 def name_decorated(its: Edit, rng: Rng) -> Edit:
-    said = rng.choice(
-        [f"### `{NAME}`\n\n", f"**{NAME}**:\n", f"Here is the new `{NAME}`:\n\n", f"File: {NAME}\n"]
-    )
+    said = rng.choice([f"### `{NAME}`\n\n", f"**{NAME}**:\n", f"Here is the new `{NAME}`:\n\n", f"File: {NAME}\n"])
     return _then(its, lambda answer: said + answer.removeprefix(f"{NAME}\n"))
 
 
 def fence_cut_off(its: Edit, rng: Rng) -> Edit:
-    return replace(
-        _then(its, lambda answer: answer[: rng.randint(len(answer) // 2, len(answer) - 5)]), after=None
-    )
+    return replace(_then(its, lambda answer: answer[: rng.randint(len(answer) // 2, len(answer) - 5)]), after=None)
 
 
 def file_elided(its: Edit, rng: Rng) -> Edit:
@@ -328,18 +305,10 @@ def file_elided(its: Edit, rng: Rng) -> Edit:
 
 
 def not_fenced(its: Edit, rng: Rng) -> Edit:
-    return replace(
-        _then(its, lambda answer: answer.replace("```python\n", "").replace("```", "")), after=None
-    )
+    return replace(_then(its, lambda answer: answer.replace("```python\n", "").replace("```", "")), after=None)
 
 
 FILE_DEFECTS: Sequence[tuple[Defect, Defect]] = (
-    *(
-        (none, none),
-        (none, name_behind_fence),
-        (none, name_decorated),
-        (none, prose_around),
-        (none, windows_answer),
-    ),
+    *((none, none), (none, name_behind_fence), (none, name_decorated), (none, prose_around), (none, windows_answer)),
     *((windows_file, none), (none, fence_cut_off), (none, file_elided), (none, not_fenced)),
 )

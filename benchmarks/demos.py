@@ -92,9 +92,7 @@ def demo(environment: str, trials: int, fresh: int, seed: int) -> Demo:
         baseline, champion = found["baseline"], found["champion"]
         if champion is None or baseline["score"] is None:
             raise RuntimeError(f"demo {seed} of {environment}: {found['reason']}")
-        again = partial(
-            nightshift, home, "try", "--in", found["campaign"], "--params", json.dumps(champion["params"])
-        )
+        again = partial(nightshift, home, "try", "--in", found["campaign"], "--params", json.dumps(champion["params"]))
         seeds = range(FRESH_SEEDS + 100 * seed, FRESH_SEEDS + 100 * seed + fresh)
         scores = [again("--seed", str(other), "--json")["score"] for other in seeds]
     known = tuple(score for score in scores if score is not None)  # a crash has none
@@ -160,14 +158,7 @@ def show(about: str, demos: Sequence[Demo]) -> None:
         certified = "no" if each.certified is None else f"{each.certified:+.0f}"
         ships = "nothing" if each.shipped is None else f"trial {each.shipped}" if each.shipped else "baseline"
         table.add_row(
-            str(each.seed),
-            f"{each.baseline:.0f}",
-            found,
-            f"{each.gain:+.0f}",
-            certified,
-            ships,
-            fresh,
-            minutes,
+            str(each.seed), f"{each.baseline:.0f}", found, f"{each.gain:+.0f}", certified, ships, fresh, minutes
         )
     console = Console(highlight=False)
     console.print(table)

@@ -123,9 +123,7 @@ def measure(rounds: int, steps: int) -> Figures:
 def prepared(program: Path, folder: Path) -> Path:
     """What training reads, as the recipe makes it."""
     (folder / "settings.json").write_text(json.dumps({"steps": WARM_UP}))
-    subprocess.run(
-        [sys.executable, str(program), str(folder)], check=True, capture_output=True, env=variables()
-    )
+    subprocess.run([sys.executable, str(program), str(folder)], check=True, capture_output=True, env=variables())
     return folder / "data"
 
 
@@ -159,9 +157,7 @@ def train(program: dict[str, str], config: Figures, place: Path) -> Training:
     marks: dict[int, tuple[float, float]] = {}
     began, ended = time.perf_counter(), 0
     with (place / "log").open("w") as log:
-        running = psutil.Popen(
-            [sys.executable, "train.py"], cwd=place, stdout=log, stderr=log, env=variables()
-        )
+        running = psutil.Popen([sys.executable, "train.py"], cwd=place, stdout=log, stderr=log, env=variables())
         while not ended:
             for step in steps_done(place / "out" / "progress.jsonl"):
                 if step not in marks:
@@ -217,9 +213,7 @@ def show(figures: Figures) -> None:
 
 
 def shown(figure: dict[str, float]) -> str:
-    middle, low, high = (
-        f"{figure[name]:.{2 * (figure['high'] < 100)}f}" for name in ("median", "low", "high")
-    )
+    middle, low, high = (f"{figure[name]:.{2 * (figure['high'] < 100)}f}" for name in ("median", "low", "high"))
     return f"{middle} ({low} .. {high})" if low != high else middle
 
 

@@ -98,17 +98,7 @@ class Server:
     def start(cls, folder: Path, port: int) -> Server:
         folder.mkdir(exist_ok=True)
         with (folder / "server.log").open("ab") as log:
-            command = [
-                sys.executable,
-                "-m",
-                "prefect",
-                "server",
-                "start",
-                "--host",
-                HOST,
-                "--port",
-                str(port),
-            ]
+            command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
             process = subprocess.Popen(
                 command,
                 env={**os.environ, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},

@@ -49,17 +49,13 @@ def recorded(calibration: Calibration) -> Runs:
         sign = 1 if one.score.higher_is_better else -1
         progress = one.run.curve[at] if at < len(one.run.curve) else None
         if progress is None:
-            sys.exit(
-                f"run {one.run.seed} reported no progress at {LOOK:.0%} of its budget: nothing can be resampled"
-            )
+            sys.exit(f"run {one.run.seed} reported no progress at {LOOK:.0%} of its budget: nothing can be resampled")
         found.append((one.score.goodness, sign * progress))
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("calibration", type=Path, help="what `nightshift calibrate` has stored")
     parser.add_argument("--campaigns", type=int, default=10_000)
     parser.add_argument("--rule", action="append", choices=plugins.names("tasks.rules"))
@@ -74,9 +70,7 @@ def main() -> None:
         for trials in asked.trials or [8, 20, 47]:
             every = partial(one_campaign, runs=runs, rule=rule, trials=trials, seed=asked.seed)
             with ProcessPoolExecutor(asked.jobs) as pool:
-                found = list(
-                    pool.map(every, range(asked.campaigns), chunksize=max(asked.campaigns // 100, 1))
-                )
+                found = list(pool.map(every, range(asked.campaigns), chunksize=max(asked.campaigns // 100, 1)))
             row = {
                 "rule": rule,
                 "trials": trials,

@@ -62,10 +62,7 @@ if TYPE_CHECKING:
 
     from tasks.trainers import ppo
 
-TRAININGS: dict[str, dict[str, Value]] = {
-    "cartpole": {"learning_rate": 3e-3},
-    "lunar_lander": {"learning_rate": 1e-3},
-}
+TRAININGS: dict[str, dict[str, Value]] = {"cartpole": {"learning_rate": 3e-3}, "lunar_lander": {"learning_rate": 1e-3}}
 """What is played, and what makes a short training learn enough for episodes of an ordinary length."""
 STEPS = 20_000
 """Of the training: some seconds."""
@@ -105,9 +102,7 @@ class Witness:
         self._candidate.send(data, seconds)
         self.answers += time.perf_counter() - began
         self.frames += 1
-        self.steps += data.count(
-            1, 0, self._lanes
-        )  # a frame begins with a byte per lane: whether it is stepped
+        self.steps += data.count(1, 0, self._lanes)  # a frame begins with a byte per lane: whether it is stepped
 
     def receive(self, size: int, seconds: float) -> bytes:
         began = time.perf_counter()
@@ -236,9 +231,7 @@ def measure(rounds: int, lanes: int) -> Figures:
         with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
             games = play(train(name, Path(folder).resolve(), levels[0], lanes), levels, rounds)
         rows |= {f"{name}/{kind}": row for kind, row in summary(games).items()}
-    about = (
-        f"{lanes} lanes, {rounds} evaluations each, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
-    )
+    about = f"{lanes} lanes, {rounds} evaluations each, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
     return {"about": about, "columns": [LOCAL, *levels], "rows": rows}
 
 
@@ -292,9 +285,7 @@ def summary(games: Sequence[dict[str, Playing]]) -> Figures:
     for kind, figure in of.items():
         rows[kind] = {way: spread([figure(game[way]) for game in games]) for way in ways}
     rows["ratio"] = {
-        way: spread([game[LOCAL].playing / game[way].playing for game in games])
-        for way in ways
-        if way != LOCAL
+        way: spread([game[LOCAL].playing / game[way].playing for game in games]) for way in ways if way != LOCAL
     }
     return rows
 

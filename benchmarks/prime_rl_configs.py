@@ -81,22 +81,14 @@ def asked(environment: Environment, draws: int, seed: int) -> Iterator[tuple[str
         yield f"draw {number}", environment.complete(drawn)
 
 
-def lay_out(
-    environment: Environment, params: dict[str, Value], out: Path
-) -> tuple[list[str], dict[str, Value]]:
+def lay_out(environment: Environment, params: dict[str, Value], out: Path) -> tuple[list[str], dict[str, Value]]:
     """Write the two files as the trainer does.
 
     Returns:
         The arguments of `rl`, and what it has to understand, by its own keys.
     """
     settings, tuning = Settings.split(dict(params))
-    config = {
-        "params": params,
-        "seed": 1,
-        "budget_steps": environment.budget_steps,
-        "out": str(out),
-        "data": str(out),
-    }
+    config = {"params": params, "seed": 1, "budget_steps": environment.budget_steps, "out": str(out), "data": str(out)}
     run = Run(config, settings, port=8000)
     run.home.mkdir(parents=True)
     text = tuned((environment.folder / "train.toml").read_text(), tuning)
@@ -120,12 +112,8 @@ def answers(environment: Environment, checkout: Path, python: str, draws: int, s
         for number, (what, params) in enumerate(asked(environment, draws, seed)):
             files, wanted = lay_out(environment, params, Path(folder) / str(number))
             print(json.dumps({"arguments": files, "keys": list(wanted)}), file=parser.stdin, flush=True)
-            said = json.loads(
-                parser.stdout.readline() or '{"refused": "the parser ended: see its error above"}'
-            )
-            yield Answer(
-                environment.name, what, params, said.get("refused") or _misread(wanted, said["read"])
-            )
+            said = json.loads(parser.stdout.readline() or '{"refused": "the parser ended: see its error above"}')
+            yield Answer(environment.name, what, params, said.get("refused") or _misread(wanted, said["read"]))
         parser.stdin.close()
 
 
@@ -138,18 +126,14 @@ def _misread(wanted: dict[str, Value], read: dict[str, Value]) -> str | None:
 def commit(checkout: Path) -> str:
     """The checkout's commit, and whether its files are as it has them."""
     said = [
-        subprocess.run(
-            ["git", "-C", str(checkout), *words], capture_output=True, text=True, check=True
-        ).stdout
+        subprocess.run(["git", "-C", str(checkout), *words], capture_output=True, text=True, check=True).stdout
         for words in (["log", "-1", "--format=%H of %cs"], ["status", "--porcelain", PACKAGE])
     ]
     return said[0].strip() + (", changed" if said[1] else "")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--draws", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
@@ -157,9 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args(arguments)
     if not (args.checkout / PACKAGE).is_dir():
-        parser.error(
-            f"{args.checkout} has no {PACKAGE}: give a clone of github.com/PrimeIntellect-ai/prime-rl"
-        )
+        parser.error(f"{args.checkout} has no {PACKAGE}: give a clone of github.com/PrimeIntellect-ai/prime-rl")
     found: list[Answer] = []
     for name in environments.bundled():
         folder = environments.find(name)
@@ -179,16 +161,12 @@ def show(found: list[Answer], which: str, as_json: bool) -> None:
         own = [answer for answer in found if answer.environment == name]
         accepted = sum(answer.refused is None for answer in own)
         points = [answer.what for answer in own if not answer.what.startswith("draw")]
-        table.add_row(
-            name, f"{', '.join(points)}, {len(own) - len(points)} draws", f"{accepted} of {len(own)}"
-        )
+        table.add_row(name, f"{', '.join(points)}, {len(own) - len(points)} draws", f"{accepted} of {len(own)}")
     console = Console(highlight=False)
     console.print(table)
     for answer in found:
         if answer.refused:
-            console.print(
-                f"{answer.environment}, {answer.what}: {answer.refused}\n{answer.params}", markup=False
-            )
+            console.print(f"{answer.environment}, {answer.what}: {answer.refused}\n{answer.params}", markup=False)
 
 
 if __name__ == "__main__":

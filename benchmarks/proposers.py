@@ -69,9 +69,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=20, help="campaigns of each proposer (20)")
     parser.add_argument("--real", action="store_true", help="train for real as well, which takes hours")
     parser.add_argument("--real-trials", type=int, default=16, help="of a real campaign (16)")
-    parser.add_argument(
-        "--real-repetitions", type=int, default=20, help="real campaigns of each proposer (20)"
-    )
+    parser.add_argument("--real-repetitions", type=int, default=20, help="real campaigns of each proposer (20)")
     parser.add_argument("--plot", type=Path, help="draw the curves into this file")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
@@ -91,17 +89,13 @@ def measure(options: argparse.Namespace) -> Figures:
     problems: dict[str, dict[str, Curves]] = {}
     with ProcessPoolExecutor(initializer=settle) as pool:
         waiting = {
-            (problem, lane): pool.map(
-                partial(campaign, lane, problem, options.trials), range(options.repetitions)
-            )
+            (problem, lane): pool.map(partial(campaign, lane, problem, options.trials), range(options.repetitions))
             for lane, problem in product(lanes, options.problems)
         }
         for (problem, lane), found in waiting.items():
             problems.setdefault(problem, {})[lane] = np.array([list(found)])
     if len(problems) > 1:
-        problems[OVERALL] = {
-            lane: np.concatenate([each[lane] for each in problems.values()]) for lane in lanes
-        }
+        problems[OVERALL] = {lane: np.concatenate([each[lane] for each in problems.values()]) for lane in lanes}
     if options.real:
         trained = real.measure(lanes, options.real_trials, options.real_repetitions)
         problems[real.NAME] = {lane: curves[None] for lane, curves in trained.items()}

@@ -56,31 +56,20 @@ def campaign(lane: str, trials: int, repetition: int) -> list[float]:
 
 def shortened() -> Environment:
     """CartPole in a budget of few steps; the seconds are a cap that a busy machine does not reach."""
-    changes = {
-        "budget_steps": STEPS,
-        "budget_seconds": 120.0,
-        "control.episodes": 40,
-        "allow_untrained": True,
-    }
+    changes = {"budget_steps": STEPS, "budget_seconds": 120.0, "control.episodes": 40, "allow_untrained": True}
     return environments.load(environments.find(NAME), changes)
 
 
 def _stage(folder: Path) -> single_run.Stage:
     problem = single_run.frozen(shortened(), folder)
-    return single_run.stage(
-        problem, "auto", allow_unsandboxed=False, edited=False, root=folder, verb="benchmark"
-    )
+    return single_run.stage(problem, "auto", allow_unsandboxed=False, edited=False, root=folder, verb="benchmark")
 
 
-def _trained(
-    stage: single_run.Stage, repetition: int | str, number: int, params: Params
-) -> tuple[Run, Score]:
+def _trained(stage: single_run.Stage, repetition: int | str, number: int, params: Params) -> tuple[Run, Score]:
     """One training and its judgement."""
     place = TrialDir(single_run.next_in(stage.root / "tries") / "trial")
     train, search = derive(repetition, "train", number, 1), derive(repetition, "search", number, 1)
-    planned = single_run.PlannedRun(
-        "try", number, stage.root / "program", place, Proposal(params), train, search
-    )
+    planned = single_run.PlannedRun("try", number, stage.root / "program", place, Proposal(params), train, search)
     return stage.measure(planned)
 
 

@@ -136,9 +136,7 @@ class World:
             collapsed = self._rng.random() < noise.collapse
             drop = self._rng.exponential(3 * one.sd) if collapsed else 0.0
             return float(one.level + one.sd * self._rng.standard_normal() - drop)
-        right = self._chances(
-            noise, one.level, questions, noise.run_sd / 0.3989 * self._rng.standard_normal()
-        )
+        right = self._chances(noise, one.level, questions, noise.run_sd / 0.3989 * self._rng.standard_normal())
         return float((self._rng.random(noise.questions) < right).mean())
 
     def _progress(self, one: Configuration) -> float:

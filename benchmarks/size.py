@@ -82,9 +82,7 @@ Figures = dict[str, float]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a large campaign costs.")
-    parser.add_argument(
-        "--trials", type=int, default=1080, help="finished trials of the large campaign (1080)"
-    )
+    parser.add_argument("--trials", type=int, default=1080, help="finished trials of the large campaign (1080)")
     parser.add_argument("--more", type=int, default=12, help="trials that are run on top of them (12)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
@@ -128,9 +126,7 @@ def make(problem: Path, name: str, count: int) -> tuple[Ledger, Figures]:
     from flows.spec.campaign_spec import CampaignSpec
     from tasks.record import settle
 
-    spec = CampaignSpec.of(
-        environment=str(problem), name=name, seed=0, tracking="off", trials=count, hours=1000
-    )
+    spec = CampaignSpec.of(environment=str(problem), name=name, seed=0, tracking="off", trials=count, hours=1000)
     ledger, draw = spec.open(), random.Random(0)
     history: History = ()
     outbox, seconds = Outbox(ledger, "off", None, history), []
@@ -151,9 +147,7 @@ def decided(ledger: Ledger, history: History, number: int, draw: random.Random, 
     rng = np.random.default_rng(draw.randrange(2**32))
     drawn: Params = {name: one.sample(rng) for name, one in SPACE.items()}
     params = drawn if number else ledger.environment.defaults
-    proposal = Proposal(
-        params, rationale="drawn at random", seen=number, proposer="random_search", seconds=0.1
-    )
+    proposal = Proposal(params, rationale="drawn at random", seen=number, proposer="random_search", seconds=0.1)
     place = ledger.place(number)
     write_atomic(place.proposal, workspace.PROPOSAL.dump_json(proposal, indent=2).decode() + "\n")
     run, score = trained(ledger, number, proposal, draw, "")
@@ -168,9 +162,7 @@ def decided(ledger: Ledger, history: History, number: int, draw: random.Random, 
     return Trial(number, 1, number, proposal, (run,), score, wanted, 6.0, tried.reruns)
 
 
-def trained(
-    ledger: Ledger, number: int, proposal: Proposal, draw: random.Random, part: str
-) -> tuple[Run, Score]:
+def trained(ledger: Ledger, number: int, proposal: Proposal, draw: random.Random, part: str) -> tuple[Run, Score]:
     """What a run leaves on the disk, and its score."""
     place, seed = ledger.place(number, part), draw.randrange(2**31)
     digest = workspace.prepare(place, ledger.program, ledger.environment, proposal, seed)
@@ -220,9 +212,7 @@ def resumed(ledger: Ledger, trials: int, url: str) -> Figures:
         "propose_seconds/first": proposals[0],
         "propose_seconds": statistics.median(proposals[1:] or proposals),
         "trial_seconds": statistics.median(gaps) if gaps else math.nan,
-        "trial_seconds/training": statistics.median(
-            sum(run.wall_seconds for run in trial.runs) for trial in new
-        ),
+        "trial_seconds/training": statistics.median(sum(run.wall_seconds for run in trial.runs) for trial in new),
         "resume_processor_seconds": usage.ru_utime + usage.ru_stime,
         "memory_mib": usage.ru_maxrss / 1024,
     }

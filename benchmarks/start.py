@@ -44,11 +44,7 @@ def timed(arguments: Sequence[str]) -> float:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    return {
-        "median": round(statistics.median(values), 1),
-        "low": round(min(values), 1),
-        "high": round(max(values), 1),
-    }
+    return {"median": round(statistics.median(values), 1), "low": round(min(values), 1), "high": round(max(values), 1)}
 
 
 def show(figures: dict[str, dict[str, float]]) -> None:

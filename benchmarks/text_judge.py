@@ -55,9 +55,7 @@ class Cost:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", default="64,256,1024")
     parser.add_argument("--base-steps", type=int, help="warm-up steps of the base model, if not the recipe's")
@@ -131,9 +129,7 @@ def row(batch: int, costs: list[Cost], starts: list[float]) -> Figures:
     answers = costs[0].answers
     kinds = [kept[kind]["completions"] for kept in answers for kind in ("sampled", "greedy")]
     samples = sum(map(len, kinds))
-    different = sum(
-        len({*kept["sampled"]["completions"], *kept["greedy"]["completions"]}) for kept in answers
-    )
+    different = sum(len({*kept["sampled"]["completions"], *kept["greedy"]["completions"]}) for kept in answers)
     start = statistics.median(starts)
     generator = statistics.median(cost.generator for cost in costs) - start
     return {

@@ -60,9 +60,7 @@ class LLM(Block):
         default=None, ge=0, le=2, description="Sampling temperature. Default: the provider's."
     )
     max_output_tokens: int = Field(default=8192, ge=1, description="Most tokens of one answer.")
-    timeout_seconds: float = Field(
-        default=300, gt=0, description="Most seconds for one answer, retries included."
-    )
+    timeout_seconds: float = Field(default=300, gt=0, description="Most seconds for one answer, retries included.")
     usd_per_million_input: float | None = Field(
         default=None, ge=0, description="USD per million input tokens, where LiteLLM knows no price."
     )
@@ -70,9 +68,7 @@ class LLM(Block):
         default=None, ge=0, description="USD per million output tokens, where LiteLLM knows no price."
     )
     max_usd: float | None = Field(default=None, gt=0, description="Spending limit of one campaign in USD.")
-    max_tokens: int | None = Field(
-        default=None, gt=0, description="Limit of input and output tokens of one campaign."
-    )
+    max_tokens: int | None = Field(default=None, gt=0, description="Limit of input and output tokens of one campaign.")
 
     @model_validator(mode="after")
     def _can_be_asked(self) -> Self:
@@ -82,14 +78,10 @@ class LLM(Block):
             raise ValueError("key and key_variable are both given: give the one that holds the key")
         if self.key_variable is not None and not re.fullmatch(r"[A-Za-z_]\w*", self.key_variable):
             # The value is not shown: it may be the key itself.
-            raise ValueError(
-                "key_variable is not a variable name: give one, such as OPENAI_API_KEY, or use key"
-            )
+            raise ValueError("key_variable is not a variable name: give one, such as OPENAI_API_KEY, or use key")
         if self.base_url is not None and not re.match(r"https?://[^/]", self.base_url):
             raise ValueError(f"base_url is {self.base_url!r}: begin it with http:// or https:// and a host")
         prices = (self.usd_per_million_input, self.usd_per_million_output)
         if (prices[0] is None) != (prices[1] is None):
-            raise ValueError(
-                f"prices are {prices[0]} (input) and {prices[1]} (output): give both, or neither"
-            )
+            raise ValueError(f"prices are {prices[0]} (input) and {prices[1]} (output): give both, or neither")
         return self

@@ -40,8 +40,7 @@ class Tracking(Block):
     username: str | None = Field(default=None, description="User name, if the server requires one.")
     password: SecretStr | None = Field(default=None, description="Password of the user.")
     token: SecretStr | None = Field(
-        default=None,
-        description="Bearer token, for a server that takes one instead of a user and password.",
+        default=None, description="Bearer token, for a server that takes one instead of a user and password."
     )
 
     @model_validator(mode="after")

@@ -30,15 +30,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from environments import plugins
 from environments.judges import Judge
@@ -158,9 +150,7 @@ class Environment(BaseModel):
         complete = self.defaults
         for name, value in params.items():
             if name in self.fixed and value != self.fixed[name]:
-                raise Refused(
-                    f"parameter {name!r} is fixed at {self.fixed[name]!r} in {self.name}, got {value!r}"
-                )
+                raise Refused(f"parameter {name!r} is fixed at {self.fixed[name]!r} in {self.name}, got {value!r}")
             plugins.require(name, complete, "parameter")
             if name in self.space:
                 try:
@@ -266,17 +256,13 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     for key, value in {**variants.get(name, {}), **(overrides or {})}.items():
         _lay_over(table, key, value)
     for key in {"name", "folder", "prepared"} & set(table):
-        remedy = (
-            "state in [prepare] what is made beforehand" if key == "prepared" else "its folder's name counts"
-        )
+        remedy = "state in [prepare] what is made beforehand" if key == "prepared" else "its folder's name counts"
         raise Refused(f"{source}: {key}: unknown key: {remedy}")
     judge = _judge(table, source)
     try:
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
-        known = [
-            field for model in (Environment, Float, Choice, Guard, Recipe) for field in model.model_fields
-        ]
+        known = [field for model in (Environment, Float, Choice, Guard, Recipe) for field in model.model_fields]
         raise plugins.explain(error, source, known) from error
 
 
@@ -284,9 +270,7 @@ def _judge(table: dict[str, Any], source: str) -> Judge:
     """Make the judge that the table names; its section is removed from the table."""
     name = table.pop("judge", None)
     if not isinstance(name, str):
-        raise Refused(
-            f"{source}: judge: is required. Available: {', '.join(plugins.names('environments.judges'))}."
-        )
+        raise Refused(f"{source}: judge: is required. Available: {', '.join(plugins.names('environments.judges'))}.")
     cls = plugins.load("environments.judges", name, Judge, f"{source}: judge")  # type: ignore[type-abstract]
     settings = table.pop(name, {})
     if not isinstance(settings, dict):

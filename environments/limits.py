@@ -13,9 +13,7 @@ class Limits(BaseModel):
     memory_gb: float | None = Field(
         default=None, ge=0.001, le=1e6, description="Memory, in GiB; absent: three quarters of the machine's."
     )
-    processes: int = Field(
-        default=1024, ge=8, le=4_194_304, description="Processes and threads alive at one time."
-    )
+    processes: int = Field(default=1024, ge=8, le=4_194_304, description="Processes and threads alive at one time.")
     file_gb: float = Field(default=16, ge=0.001, le=1e6, description="Size of one file, in GiB.")
     out_gb: float = Field(default=16, gt=0, le=1e6, description="Size of out/, in GiB.")
     out_files: int = Field(default=10_000, ge=1, description="Files and folders in out/.")
@@ -25,7 +23,5 @@ class Limits(BaseModel):
     output_mb: float = Field(default=64, gt=0, le=1e6, description="Printed output, in MiB.")
     steps_per_second: float = Field(default=1e7, gt=0, description="Plausible training steps per second.")
     least_seconds: float | None = Field(
-        default=None,
-        ge=0,
-        description="Shortest plausible training, in seconds; absent: a thousandth of the budget.",
+        default=None, ge=0, description="Shortest plausible training, in seconds; absent: a thousandth of the budget."
     )

@@ -51,9 +51,7 @@ def load(package: str, name: str, base: type[T], where: str = "") -> type[T]:
     classes = inspect.getmembers(module, lambda thing: inspect.isclass(thing) and issubclass(thing, base))
     own = [cls for label, cls in classes if cls.__module__ == module.__name__ and not label.startswith("_")]
     if len(own) != 1:
-        raise Refused(
-            f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(own)}"
-        )
+        raise Refused(f"{module.__file__} must define one public subclass of {base.__name__}, it has {len(own)}")
     plugin: type[T] = own[0]
     return plugin
 

@@ -37,9 +37,7 @@ class Recipe(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    program: str = Field(
-        default="prepare.py", description="File of the environment, run as `python FILE FOLDER`."
-    )
+    program: str = Field(default="prepare.py", description="File of the environment, run as `python FILE FOLDER`.")
     files: tuple[str, ...] = Field(default=(), description="More files of the environment that it reads.")
     helpers: tuple[Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$")], ...] = Field(
         default=(), description="Modules of environments/helpers that it imports, by name."

@@ -84,9 +84,7 @@ class Score:
             ValueError: no source, missing or additional weights, or units that are no score.
         """
         if not sources or sources.keys() != weights.keys():
-            raise ValueError(
-                f"a weight for every source, got sources {list(sources)}, weights {list(weights)}"
-            )
+            raise ValueError(f"a weight for every source, got sources {list(sources)}, weights {list(weights)}")
         scores = {name: cls.of(units, higher_is_better) for name, units in sources.items()}
         means = {name: score.value for name, score in scores.items() if score.value is not None}
         errors = [weights[name] * score.se for name, score in scores.items() if score.se is not None]

@@ -31,9 +31,7 @@ def _check_place(package: str) -> None:
     """Raise ImportError, with both paths and the remedy, unless a package stands beside `flows`."""
     spec = find_spec(package)
     if spec is None:
-        raise ImportError(
-            f"there is no `{package}` beside {_CHECKOUT / 'flows'}: this checkout is incomplete"
-        )
+        raise ImportError(f"there is no `{package}` beside {_CHECKOUT / 'flows'}: this checkout is incomplete")
     place = Path([*(spec.submodule_search_locations or ()), spec.origin or ""][0]).resolve()
     if place.parent != _CHECKOUT:
         raise ImportError(

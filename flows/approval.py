@@ -46,9 +46,7 @@ SHOWN_LINES = 400
 class Word(RunInput):
     """The form's fields."""
 
-    approve: bool = Field(
-        default=False, title="Approve", description="Train and judge it. Left off, it is rejected."
-    )
+    approve: bool = Field(default=False, title="Approve", description="Train and judge it. Left off, it is rejected.")
     comment: str = Field(default="", title="Comment", description="Why; the proposer reads it.")
 
 
@@ -139,9 +137,7 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) 
 def _answer(ledger: Ledger, one: Parked) -> ApprovalAnswer | None:
     """The answer given in the Prefect UI; None if there is none or the server does not answer."""
     silent = ledger.place(one.number).path / "unanswered"
-    if one.asked.flow_run_id is None or (
-        silent.exists() and time.time() - silent.stat().st_mtime < REST_SECONDS
-    ):
+    if one.asked.flow_run_id is None or (silent.exists() and time.time() - silent.stat().st_mtime < REST_SECONDS):
         return None
     run = UUID(one.asked.flow_run_id)
     try:

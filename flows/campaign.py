@@ -15,13 +15,7 @@ from flows.engine import chaining, launching, run_certificate, stopping
 from flows.engine.campaign_state import CampaignState
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
 from flows.engine.preparation import ensure_prepared
-from flows.engine.recovery import (
-    check_progress,
-    crash_the_dead,
-    presence,
-    wait_for_the_other,
-    wait_for_the_server,
-)
+from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
 from flows.engine.redecide import finish_pending
 from flows.engine.worker_pool import WorkerPool
 from flows.spec.advanced import Advanced
@@ -38,13 +32,7 @@ LOOK_SECONDS = 2.0
 """Interval of checks for an approval."""
 
 
-@flow(
-    name="campaign",
-    flow_run_name=flow_run_name,
-    on_running=[tag],
-    persist_result=True,
-    result_serializer="json",
-)
+@flow(name="campaign", flow_run_name=flow_run_name, on_running=[tag], persist_result=True, result_serializer="json")
 @form
 def campaign(
     environment: str = "lunar_lander",
@@ -69,9 +57,7 @@ def campaign(
         launch=launch, seed=seed, tracking=tracking, advanced=advanced,
     )  # fmt: skip
     spec.check()
-    spec.loaded_proposer.preflight(
-        RemainingBudget(usd=spec.advanced.max_usd, tokens=spec.advanced.max_tokens)
-    )
+    spec.loaded_proposer.preflight(RemainingBudget(usd=spec.advanced.max_usd, tokens=spec.advanced.max_tokens))
     launching.check(spec.launch)
     ledger, run = spec.open(), runtime.flow_run
     if chaining.has_handed_over(ledger, run.id):

@@ -50,9 +50,7 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
         with Artifacts(ledger, run.id) as showcase:
             for runner in runners(ledger, on):
                 ensure_prepared(ledger, spec.launch, runner.elsewhere)
-                certificate = run_certificate.certify(
-                    runner, runs or spec.certificate_runs(runner.environment) or 3
-                )
+                certificate = run_certificate.certify(runner, runs or spec.certificate_runs(runner.environment) or 3)
                 showcase.show(history)
                 if certificate is None or not run_certificate.also_ablate(runner, certificate):
                     outcomes.append("asked to stop")
@@ -72,9 +70,7 @@ def runners(ledger: Ledger, on: list[str]) -> list[Runner]:
     spec = CampaignSpec.of(**stored_spec(ledger))
     history, slots = ledger.history(), spec.slots(ledger.environment)
     others = [_frozen(ledger, checked_environment(reference, {})) for reference in on]
-    return [Runner(spec, ledger, history, slots, other) for other in others] or [
-        Runner(spec, ledger, history, slots)
-    ]
+    return [Runner(spec, ledger, history, slots, other) for other in others] or [Runner(spec, ledger, history, slots)]
 
 
 def check_fits(campaign: Environment, other: Environment) -> None:
@@ -104,9 +100,7 @@ def _frozen(ledger: Ledger, environment: Environment) -> Environment:
         if not path.is_dir():
             fresh.rename(path)
         elif outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
-            raise Refused(
-                f"{environment.folder} has changed since the first certificate in it: it froze {path}"
-            )
+            raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)

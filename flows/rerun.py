@@ -68,9 +68,7 @@ def check(ledger: Ledger, finished: History, number: int) -> None:
             )
         return
     if number >= 0 and ledger.place(number).path.is_dir():
-        raise Refused(
-            f"trial {number} of campaign {name!r} is not finished: nightshift resume {name} goes on with it"
-        )
+        raise Refused(f"trial {number} of campaign {name!r} is not finished: nightshift resume {name} goes on with it")
     has = f"it has {min(trials)} to {max(trials)}" if trials else "none is finished yet"
     raise Refused(f"campaign {name!r} has no trial {number}: {has}")
 

@@ -40,9 +40,7 @@ if TYPE_CHECKING:
 
 
 @flow(name="trial", flow_run_name="{campaign} {run}", persist_result=False)
-def trial(
-    campaign: str, folder: str, run: str, launch: int, token: str, runs: str | None = None
-) -> State[None]:
+def trial(campaign: str, folder: str, run: str, launch: int, token: str, runs: str | None = None) -> State[None]:
     """Train and judge one run of a campaign, whose directory is on shared storage.
 
     Args:

@@ -82,9 +82,7 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     return _simpler(history, environment, champion, tried, weighed, seen)
 
 
-def _kept(
-    history: History, environment: Environment, tried: JudgedTrial, keep: Verdict
-) -> Verdict | Untrained:
+def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: Verdict) -> Verdict | Untrained:
     if environment.allow_untrained:
         return keep
     if tried.control is None:

@@ -101,9 +101,7 @@ def _changed(place: TrialDir, run: Run) -> str | None:
     if run.checkpoint != outputs.checkpoint(place.out):
         return "out/ has changed since the training ended"
     if run.program != workspace.program_digest(place):
-        return (
-            "the program has changed since the training began: write to out/ or TMPDIR, not to the workspace"
-        )
+        return "the program has changed since the training began: write to out/ or TMPDIR, not to the workspace"
     return None
 
 
@@ -118,9 +116,7 @@ def _view(environment: Environment, place: TrialDir) -> VisiblePaths:
     return replace(view, network=judge.online)
 
 
-def judge_placeholders(
-    environment: Environment, place: TrialDir, seed: int, use: Use = "search"
-) -> dict[str, object]:
+def judge_placeholders(environment: Environment, place: TrialDir, seed: int, use: Use = "search") -> dict[str, object]:
     named = placeholders(environment, {}, place.out, seed % 2**31)  # the range that most libraries accept
     return {**named, "result": str(place.result.absolute()), "use": use}
 
@@ -177,9 +173,7 @@ class PipedCandidate:
                 raise Misbehaved(f"answered with more than {limit} bytes where one line was due")
             return end + 1 if end >= 0 else None
 
-        return self._take_until(line_end, limit, seconds, f"did not answer within {seconds:g} s").rstrip(
-            b"\r\n"
-        )
+        return self._take_until(line_end, limit, seconds, f"did not answer within {seconds:g} s").rstrip(b"\r\n")
 
     def wait(self, seconds: float) -> int:
         deadline = clock() + seconds
@@ -197,9 +191,7 @@ class PipedCandidate:
         self._program.note(bytes(self._pending))
         return status
 
-    def _take_until(
-        self, complete: Callable[[bytearray], int | None], want: int, seconds: float, late: str
-    ) -> bytes:
+    def _take_until(self, complete: Callable[[bytearray], int | None], want: int, seconds: float, late: str) -> bytes:
         interrupt.check()
         deadline = clock() + seconds
         while (length := complete(self._pending)) is None:

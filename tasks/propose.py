@@ -29,9 +29,7 @@ INBOX = "inbox"
 
 
 @stored("propose")
-def propose(
-    at: At, checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
-) -> Proposal | Nothing:
+def propose(at: At, checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
     """The next proposal, or why there is none. A stored proposal is never remade."""
     stored_at = checks.place.proposal
     if stored_at.is_file():
@@ -50,9 +48,7 @@ class Nothing:
     """Who was asked and failed, and why; empty when everything has been tried."""
 
 
-def next_proposal(
-    checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief
-) -> Proposal | Nothing:
+def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
     """The baseline for an empty history, else the proposer's suggestion, or the fallback's."""
     if not brief.history:
         return Proposal(checks.environment.defaults, rationale="the environment's own program and parameters")
@@ -66,10 +62,7 @@ def next_proposal(
     if other is None or isinstance(other, GivenUp):
         return Nothing(instead if proposer.asks else "")
     return replace(
-        other,
-        usage=answer.usage + other.usage,
-        turned_down=answer.turned_down + other.turned_down,
-        instead_of=instead,
+        other, usage=answer.usage + other.usage, turned_down=answer.turned_down + other.turned_down, instead_of=instead
     )
 
 

@@ -87,9 +87,7 @@ def train(
         return settled[0]
     seen, higher = comparable(history, machine()), environment.higher_is_better
     look = None if canceller is None else partial(canceller.look, seen, higher_is_better=higher)
-    return run_program(
-        at.marker, environment, isolation, program, place, proposal, seed, None, look, spare, slot
-    )
+    return run_program(at.marker, environment, isolation, program, place, proposal, seed, None, look, spare, slot)
 
 
 def check(environment: Environment) -> None:

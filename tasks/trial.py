@@ -204,15 +204,7 @@ class Trial:
         """The decision as JSON: proposal, scores and verdict, without times. Cached: every later key needs it."""
         proposal = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
         reruns = ((rerun.of, rerun.score.value) for rerun in self.reruns)
-        seen = (
-            self.number,
-            self.attempt,
-            self.settle,
-            proposal,
-            self.score.value,
-            self.verdict.kind,
-            *reruns,
-        )
+        seen = (self.number, self.attempt, self.settle, proposal, self.score.value, self.verdict.kind, *reruns)
         return json.dumps(seen, sort_keys=True)
 
 

@@ -55,9 +55,7 @@ def untrained(
     def scored(name: str, proposal: Proposal) -> Score:
         aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
-        run = run_program(
-            at.marker, environment, isolation, program, aside, proposal, trained.seed, cut, slot=slot
-        )
+        run = run_program(at.marker, environment, isolation, program, aside, proposal, trained.seed, cut, slot=slot)
         score = judge_run(at.marker, environment, isolation, aside, run, seed, slot)
         for large in (aside.out, aside.workspace):  # its logs are enough
             file_trees.remove(large)

@@ -110,9 +110,7 @@ def main(folder: Path) -> None:
         sizes = {name: len(rows) for name, rows in cut.items()}
         judge = {name: distinct([*judge[name], *cut[name]]) for name in SPLITS}
         judged += test
-    write(
-        folder, train=distinct((row for part in parts["train"] for row in part), without=judged), judge=judge
-    )
+    write(folder, train=distinct((row for part in parts["train"] for row in part), without=judged), judge=judge)
     base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
 
 

@@ -34,19 +34,13 @@ SIGNS = re.compile(r"\\[$%;: ]|[$%~\u20ac\u00a3]")
 WRITTEN = tuple(
     (re.compile(pattern), made)
     for pattern, made in (
-        (
-            r"\\[!,;: ]|\\q?quad(?![a-zA-Z])|~|\{,\}(?=[0-9]{3})",
-            lambda found: "," if found[0] == "{,}" else "",
-        ),
+        (r"\\[!,;: ]|\\q?quad(?![a-zA-Z])|~|\{,\}(?=[0-9]{3})", lambda found: "," if found[0] == "{,}" else ""),
         (r"\\(?:left|right|displaystyle)(?![a-zA-Z])", ""),
         (r"\^\s*\{?\s*\\circ\s*\}?|\\degree(?![a-zA-Z])|\\?[$%]", ""),
         (r"\\[dtc]frac", r"\\frac"),
         (r"\\(le|ge|ne)q(?![a-zA-Z])", r"\\\1"),
         (r"\\times(?![a-zA-Z])", r"\\cdot"),
-        (
-            r"(?<=[^\s(\[{,])\s*\\(?:text|textrm|mathrm|mbox)\{[^{}]*\}(?:\^\{?[0-9]\}?)?\s*$",
-            "",
-        ),  # a unit, last
+        (r"(?<=[^\s(\[{,])\s*\\(?:text|textrm|mathrm|mbox)\{[^{}]*\}(?:\^\{?[0-9]\}?)?\s*$", ""),  # a unit, last
         (r"\\(?:text|textrm|textbf|mathrm|mathbf|mbox)\{([^{}]*)\}", r"\1"),
         (r"\\frac\s*([0-9a-z])", r"\\frac{\1}"),
         (r"\\frac(\{[^{}]*\})\s*([0-9a-z])", r"\\frac\1{\2}"),

@@ -79,13 +79,9 @@ def settings_of(cls: type[S], folder: Path) -> S:
     defaults = {field.name: field.default for field in fields(cls)}  # type: ignore[arg-type]
     for key, value in stated.items():
         if key not in defaults:
-            raise CannotPrepare(
-                f"prepare.settings.{key}: unknown key. Available: {', '.join(sorted(defaults))}"
-            )
+            raise CannotPrepare(f"prepare.settings.{key}: unknown key. Available: {', '.join(sorted(defaults))}")
         if type(value) is not type(defaults[key]) and (type(value), type(defaults[key])) != (int, float):
-            raise CannotPrepare(
-                f"prepare.settings.{key} must be like {defaults[key]!r}, got {json.dumps(value)}"
-            )
+            raise CannotPrepare(f"prepare.settings.{key} must be like {defaults[key]!r}, got {json.dumps(value)}")
     return cls(**stated)
 
 
@@ -200,9 +196,7 @@ def _fetched(place: Place, files: Sequence[str], lacks: Callable[[Path], str | N
         ) from None
     of = f"{place.kind} {place.name!r} at revision {place.revision}"
     try:
-        known = snapshot_download(
-            place.name, repo_type=place.kind, revision=place.revision, local_files_only=True
-        )
+        known = snapshot_download(place.name, repo_type=place.kind, revision=place.revision, local_files_only=True)
         lack = lacks(Path(known))
     except LocalEntryNotFoundError:
         lack = "nothing of it is"
@@ -216,9 +210,7 @@ def _fetched(place: Place, files: Sequence[str], lacks: Callable[[Path], str | N
         )
     try:
         return Path(
-            snapshot_download(
-                place.name, repo_type=place.kind, revision=place.revision, allow_patterns=list(files)
-            )
+            snapshot_download(place.name, repo_type=place.kind, revision=place.revision, allow_patterns=list(files))
         )
     except (OSError, HTTPError) as failed:
         said = (str(failed).strip().splitlines() or [type(failed).__name__])[0][:300]

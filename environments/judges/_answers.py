@@ -32,10 +32,7 @@ def rewards(taskset: Taskset, drawn: Sequence[Question], made: Sequence[Complete
 
 
 def averaged(
-    drawn: Sequence[Question],
-    rewards: Sequence[Sequence[float]],
-    weights: Mapping[str, float],
-    higher_is_better: bool,
+    drawn: Sequence[Question], rewards: Sequence[Sequence[float]], weights: Mapping[str, float], higher_is_better: bool
 ) -> Score:
     """The score of these questions; each unit is the mean over a question's completions."""
     units = [math.fsum(some) / len(some) for some in rewards]
@@ -63,9 +60,7 @@ def refuse_failures(drawn: Sequence[Question], made: Sequence[Completed]) -> Non
 
 
 def store(
-    path: Path,
-    drawn: Sequence[Question],
-    kinds: Mapping[str, tuple[Sequence[Completed], Sequence[Sequence[float]]]],
+    path: Path, drawn: Sequence[Question], kinds: Mapping[str, tuple[Sequence[Completed], Sequence[Sequence[float]]]]
 ) -> None:
     """Write the completions of each question under each kind of sampling, one per line; replaces an old file."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")

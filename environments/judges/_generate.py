@@ -170,15 +170,11 @@ def in_process(model: str, device: str, how: How) -> Iterator[Complete]:
         try:
             yield from _generated(request, tokenizer, network, how.batch)
         except torch.OutOfMemoryError as full:
-            raise CannotGenerate(
-                f"out of GPU memory: batch = {how.batch} is too many at one time ({full})"
-            ) from full
+            raise CannotGenerate(f"out of GPU memory: batch = {how.batch} is too many at one time ({full})") from full
         except CannotGenerate:
             raise
         except Exception as wrong:  # also of a foreign template or tokenizer
-            raise CannotGenerate(
-                f"refused: the model completes nothing ({type(wrong).__name__}: {wrong})"
-            ) from wrong
+            raise CannotGenerate(f"refused: the model completes nothing ({type(wrong).__name__}: {wrong})") from wrong
 
     with torch.inference_mode():
         yield complete
@@ -195,9 +191,7 @@ def _loaded(folder: Path, words: Path, dtype: Any) -> tuple[Any, Any]:
             folder, use_safetensors=True, dtype=dtype, output_loading_info=True, **alone
         )
     except Exception as wrong:  # whatever loading a foreign file raises
-        raise CannotGenerate(
-            f"refused: the model cannot be loaded ({type(wrong).__name__}: {wrong})"
-        ) from wrong
+        raise CannotGenerate(f"refused: the model cannot be loaded ({type(wrong).__name__}: {wrong})") from wrong
     if lacking := [*about["missing_keys"], *about["mismatched_keys"]]:  # they would be initialised at random
         raise CannotGenerate(f"refused: the model lacks {len(lacking)} of its weights, such as {lacking[0]}")
     if tokenizer.chat_template is None:
@@ -214,24 +208,19 @@ def _generated(request: Request, tokenizer: Any, network: Any, batch: int) -> It
 
     prompts = [
         tokenizer.encode(
-            tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True),
-            add_special_tokens=False,
+            tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True), add_special_tokens=False
         )
         for prompt in request.prompts
     ]
     room = getattr(network.config, "max_position_embeddings", None) or sys.maxsize
     if (longest := max(map(len, prompts)) + request.max_tokens) > room:
-        raise CannotGenerate(
-            f"refused: prompt and max_tokens make up to {longest} tokens, the model takes {room}"
-        )
+        raise CannotGenerate(f"refused: prompt and max_tokens make up to {longest} tokens, the model takes {room}")
     ends = network.generation_config.eos_token_id
     padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else (ends or [0])[0]
     how = {"temperature": request.temperature, "top_k": 0, "top_p": 1.0} if request.temperature else {}
     how |= {"do_sample": bool(how), "max_new_tokens": request.max_tokens, "pad_token_id": padding}
     torch.manual_seed(request.seed)
-    alike = sorted(
-        range(len(prompts)), key=lambda index: len(prompts[index])
-    )  # similar lengths: less padding
+    alike = sorted(range(len(prompts)), key=lambda index: len(prompts[index]))  # similar lengths: less padding
     rows = [index for index in alike for _ in range(request.samples)]
     held: dict[int, Reply] = {}
     for first in range(0, len(rows), batch):
@@ -295,9 +284,7 @@ class ChatServer:
             tokens += used
         return {"index": index, "completions": completions, "tokens": tokens}
 
-    def _persistently(
-        self, body: dict[str, Any], ends: float, over: threading.Event
-    ) -> tuple[list[Reply], int]:
+    def _persistently(self, body: dict[str, Any], ends: float, over: threading.Event) -> tuple[list[Reply], int]:
         """One answer, retried where a failure may pass.
 
         Raises:
@@ -325,13 +312,9 @@ class ChatServer:
         secure = self._url.scheme == "https"
         connect = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         try:
-            with contextlib.closing(
-                connect(self._url.hostname or "", self._url.port, timeout=seconds)
-            ) as line:
+            with contextlib.closing(connect(self._url.hostname or "", self._url.port, timeout=seconds)) as line:
                 line.connect()
-                late = threading.Timer(
-                    seconds, line.sock.shutdown, (socket.SHUT_RDWR,)
-                )  # of the whole answer
+                late = threading.Timer(seconds, line.sock.shutdown, (socket.SHUT_RDWR,))  # of the whole answer
                 late.daemon = True
                 late.start()
                 try:

@@ -130,8 +130,7 @@ def fault(leaf: Leaf, column: Column, active: NDArray[np.bool_]) -> tuple[int, s
         return None
     lane = int(lanes.argmax())
     value, low, high = (
-        np.extract(wrong[lane], np.broadcast_to(each, leaf.shape))[0]
-        for each in (column[lane], leaf.low, leaf.high)
+        np.extract(wrong[lane], np.broadcast_to(each, leaf.shape))[0] for each in (column[lane], leaf.low, leaf.high)
     )
     if leaf.choice:
         return lane, f"{value}, which is outside {low}..{high},"
@@ -143,9 +142,7 @@ def accept(leaf: Leaf, column: Column) -> Column:
     if leaf.choice:
         return column.astype(leaf.native)
     if leaf.dtype.kind == "b":
-        truths: Column = (
-            column.view(np.uint8) != 0
-        )  # any byte may arrive, but a bool of value 2 is not a bool
+        truths: Column = column.view(np.uint8) != 0  # any byte may arrive, but a bool of value 2 is not a bool
         return truths
     return np.clip(column, leaf.low, leaf.high).astype(leaf.native, copy=False)
 

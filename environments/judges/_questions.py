@@ -51,9 +51,7 @@ def pool(file: Path) -> tuple[Question, ...]:
     if len({question.id for question in questions}) < len(questions) or not questions:
         raise ValueError(f"{file.name} has a question twice, or none at all: correct the recipe")
     if len({bool(question.source) for question in questions}) > 1:
-        raise ValueError(
-            f"{file.name} has questions with a source and without: give all of them one, or none"
-        )
+        raise ValueError(f"{file.name} has questions with a source and without: give all of them one, or none")
     return questions
 
 

@@ -57,9 +57,7 @@ class Scorer:
         except BaseException as wrong:  # whatever a foreign module raises
             raise ValueError(f"{taskset.name} cannot be used ({type(wrong).__name__}: {wrong})") from wrong
         own = [task.data.id for task in self._tasks]
-        if len(own) != len(ids) or any(
-            name not in (None, given) for name, given in zip(own, ids, strict=True)
-        ):
+        if len(own) != len(ids) or any(name not in (None, given) for name, given in zip(own, ids, strict=True)):
             raise ValueError(
                 f"{taskset.name} makes {len(own)} tasks of the {len(ids)} questions in {pool.name}, or in another "
                 "order: it must make one of each line"
@@ -80,9 +78,7 @@ class Scorer:
             return [*system, {"role": "user", "content": data.prompt}]
         messages = [message.model_dump(exclude_none=True) for message in data.prompt or []]
         if not messages or any(not isinstance(message.get("content"), str) for message in messages):
-            raise ValueError(
-                f"question {self._ids[place]} is not asked in text: a text judge asks in text alone"
-            )
+            raise ValueError(f"question {self._ids[place]} is not asked in text: a text judge asks in text alone")
         return [*system, *messages]
 
     async def reward(self, place: int, completion: str) -> float:
@@ -136,9 +132,7 @@ def _check_rewards(name: str, task: Task) -> None:
     for reward in task.hooks("reward"):
         runtime = inspect.signature(reward).parameters.get("runtime")
         if runtime is not None and runtime.default is inspect.Parameter.empty:
-            raise ValueError(
-                f"{name}: reward {reward.__name__!r} needs a runtime: compute it from the trace alone"
-            )
+            raise ValueError(f"{name}: reward {reward.__name__!r} needs a runtime: compute it from the trace alone")
 
 
 def _trace(task: Task, prompt: list[dict[str, str]], completion: str) -> Any:
@@ -146,17 +140,13 @@ def _trace(task: Task, prompt: list[dict[str, str]], completion: str) -> Any:
     vf = importlib.import_module("verifiers.v1")
     roles = {"system": vf.SystemMessage, "user": vf.UserMessage, "assistant": vf.AssistantMessage}
     nodes = [
-        vf.MessageNode(
-            parent=at - 1 if at else None, message=roles[message["role"]](content=message["content"])
-        )
+        vf.MessageNode(parent=at - 1 if at else None, message=roles[message["role"]](content=message["content"]))
         for at, message in enumerate(prompt)
     ]
     answer = vf.AssistantMessage(content=completion)
     nodes.append(vf.MessageNode(parent=len(prompt) - 1, message=answer, sampled=True))
     about = vf.TraceTask(type=type(task).__name__, data=task.data)
-    return vf.Trace(
-        task=about, agent=vf.AgentInfo(config=vf.AgentConfig()), nodes=nodes, is_completed=True, ok=True
-    )
+    return vf.Trace(task=about, agent=vf.AgentInfo(config=vf.AgentConfig()), nodes=nodes, is_completed=True, ok=True)
 
 
 def main() -> None:

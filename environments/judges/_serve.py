@@ -104,9 +104,7 @@ def ends(model: Path) -> list[int]:
     return sorted(found)
 
 
-def start(
-    vllm: str, model: str, name: str, port: int, mark: str, arguments: list[str]
-) -> subprocess.Popen[bytes]:
+def start(vllm: str, model: str, name: str, port: int, mark: str, arguments: list[str]) -> subprocess.Popen[bytes]:
     """Start the server; its output comes through the pipe."""
     path = os.pathsep.join([str(Path(vllm).parent), os.environ.get("PATH", os.defpath)])
     command = [
@@ -139,10 +137,7 @@ def cards() -> dict[str, str]:
     pairs = [line.split(", ") for line in told.splitlines() if ", GPU-" in line]
     for at, word in enumerate(words):
         words[at] = next((number for number, uuid in pairs if word and uuid.startswith(word)), word)
-    return {
-        VISIBLE: ",".join(words),
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-    }  # the order in which nvidia-smi counts
+    return {VISIBLE: ",".join(words), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # the order in which nvidia-smi counts
 
 
 def _listen(pipe: IO[bytes], last: deque[str]) -> None:
@@ -153,9 +148,7 @@ def _listen(pipe: IO[bytes], last: deque[str]) -> None:
         last.append(line.decode(errors="replace").strip()[-500:])
 
 
-def wait_until_ready(
-    server: subprocess.Popen[bytes], port: int, name: str, seconds: float, last: deque[str]
-) -> None:
+def wait_until_ready(server: subprocess.Popen[bytes], port: int, name: str, seconds: float, last: deque[str]) -> None:
     """Wait until the server is healthy and has made a token: its health says nothing of its engine.
 
     Raises:

@@ -47,9 +47,7 @@ class Talk:
         if answer.get("ready") is not True:
             raise Misbehaved(f"the generator answered {_short(answer)} before it was ready")
 
-    def ask(
-        self, prompts: list[Any], samples: int, temperature: float, max_tokens: int, seed: int
-    ) -> list[Completed]:
+    def ask(self, prompts: list[Any], samples: int, temperature: float, max_tokens: int, seed: int) -> list[Completed]:
         """The completions of each prompt, in order."""
         request = {
             "prompts": prompts, "samples": samples, "temperature": temperature, "max_tokens": max_tokens, "seed": seed,
@@ -63,9 +61,7 @@ class Talk:
             answer = self._receive(limit, self._answer_seconds, where)
             index, completed = _completed(answer, samples, max_tokens)
             if not 0 <= index < len(prompts) or index in made:
-                raise Misbehaved(
-                    f"the generator answered prompt {index} {where}: it was not asked, or answered before"
-                )
+                raise Misbehaved(f"the generator answered prompt {index} {where}: it was not asked, or answered before")
             made[index] = completed
         return [made[index] for index in range(len(prompts))]
 
@@ -94,9 +90,7 @@ class Talk:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise Misbehaved(
-                f"the generator answered {_short(line.decode(errors='replace'))} {where}, not an object"
-            )
+            raise Misbehaved(f"the generator answered {_short(line.decode(errors='replace'))} {where}, not an object")
         if "failed" in answer:
             raise Misbehaved(_plain(str(answer["failed"])))
         return answer
@@ -121,9 +115,7 @@ def _completed(answer: dict[str, Any], samples: int, max_tokens: int) -> tuple[i
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
         raise Misbehaved(f"the generator answered {_short(answer)}, which is no completion") from wrong
     if len(texts) != samples:
-        raise Misbehaved(
-            f"the generator made {len(texts)} completions of prompt {index}, asked for {samples}"
-        )
+        raise Misbehaved(f"the generator made {len(texts)} completions of prompt {index}, asked for {samples}")
     if not 0 <= tokens <= samples * max_tokens:
         raise Misbehaved(
             f"the generator made {tokens} tokens of prompt {index}, at most {samples * max_tokens} are asked for"

@@ -40,12 +40,7 @@ class Taskset:
         ends: The total deadline, on the monotonic clock.
         """
         self._file, self._ids, self._seconds, self._ends = file, ids, seconds, ends
-        self._about = {
-            "taskset": str(file),
-            "pool": str(pool),
-            "ids": list(ids),
-            "load_seconds": LOAD_SECONDS,
-        }
+        self._about = {"taskset": str(file), "pool": str(pool), "ids": list(ids), "load_seconds": LOAD_SECONDS}
         self._known: dict[tuple[int, str], float] = {}
 
     def prompts(self, places: Sequence[int]) -> list[list[dict[str, str]]]:
@@ -55,9 +50,7 @@ class Taskset:
             ValueError: the file has no taskset of these questions, or one of them is not made of text.
         """
         asked = {**self._about, "places": list(places)}
-        (told,) = _talk(
-            asked, [f"loading {self._file.name}"], f"took more than {LOAD_SECONDS:g} s", self._ends
-        )
+        (told,) = _talk(asked, [f"loading {self._file.name}"], f"took more than {LOAD_SECONDS:g} s", self._ends)
         prompts: list[list[dict[str, str]]] = told["prompts"]
         return prompts
 

@@ -151,9 +151,7 @@ def _also(path: Path, result: dict[str, object]) -> dict[str, float]:
 def _named(path: Path, key: str, value: object, remedy: str) -> dict[str, object]:
     """The value as an object whose keys are metric names."""
     if not isinstance(value, dict) or not value:
-        raise Misbehaved(
-            f"the result {path} has {key} = {_shorten(value)}, not an object with entries: {remedy}"
-        )
+        raise Misbehaved(f"the result {path} has {key} = {_shorten(value)}, not an object with entries: {remedy}")
     if len(value) > MOST_NAMES:
         raise Misbehaved(f"the result {path} has {len(value)} entries in {key}: write {MOST_NAMES} at most")
     for name in value:
@@ -177,9 +175,7 @@ def _number(path: Path, name: str, value: object, remedy: str) -> float:
             number = math.inf
         if abs(number) <= LARGEST:  # comparisons with NaN are false
             return number
-    raise Misbehaved(
-        f"the result {path} has {name} = {_shorten(value)}, not a finite number up to {LARGEST}: {remedy}"
-    )
+    raise Misbehaved(f"the result {path} has {name} = {_shorten(value)}, not a finite number up to {LARGEST}: {remedy}")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -60,15 +60,9 @@ class Source(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    kwargs: dict[str, object] = Field(
-        default={}, description="Keyword arguments, laid over those of the judge."
-    )
+    kwargs: dict[str, object] = Field(default={}, description="Keyword arguments, laid over those of the judge.")
     weight: float = Field(
-        default=1,
-        gt=0,
-        le=1e6,
-        allow_inf_nan=False,
-        description="How much its mean counts, beside the others'.",
+        default=1, gt=0, le=1e6, allow_inf_nan=False, description="How much its mean counts, beside the others'."
     )
 
 
@@ -80,26 +74,17 @@ class Control(Judge):
 
     runs_in: ClassVar[Literal["workspace", "environment"]] = "workspace"
 
-    id: str = Field(
-        description="Registered gymnasium id with its version; `module:id` imports a module first."
-    )
+    id: str = Field(description="Registered gymnasium id with its version; `module:id` imports a module first.")
     kwargs: dict[str, object] = Field(default={}, description="Keyword arguments of the environment.")
     sources: dict[Annotated[str, Field(pattern=METRIC)], Source] = Field(
-        default={},
-        max_length=50,
-        description="Settings to play under, by name, each an equal part of the episodes.",
+        default={}, max_length=50, description="Settings to play under, by name, each an equal part of the episodes."
     )
     max_episode_steps: int | None = Field(
         default=None, ge=1, description="Steps after which an episode is cut; absent: its own limit."
     )
-    episodes: int = Field(
-        default=100, ge=1, le=MOST_EPISODES, description="Episodes per evaluation, all side by side."
-    )
+    episodes: int = Field(default=100, ge=1, le=MOST_EPISODES, description="Episodes per evaluation, all side by side.")
     other_episodes: int = Field(
-        default=20,
-        ge=0,
-        le=MOST_EPISODES,
-        description="Episodes in the other mode besides, never part of the score.",
+        default=20, ge=0, le=MOST_EPISODES, description="Episodes in the other mode besides, never part of the score."
     )
     deterministic: bool = Field(
         default=True, description="Whether the policy shall answer its mode; otherwise it samples."
@@ -124,10 +109,7 @@ class Control(Judge):
     @model_validator(mode="after")
     def _episodes_are_split_evenly(self) -> Control:
         parts = len(self.sources) or 1
-        for key, episodes, least in (
-            ("episodes", self.episodes, parts),
-            ("other_episodes", self.other_episodes, 0),
-        ):
+        for key, episodes, least in (("episodes", self.episodes, parts), ("other_episodes", self.other_episodes, 0)):
             below = episodes - episodes % parts
             if below != episodes:
                 near = [str(some) for some in (below, below + parts) if least <= some <= MOST_EPISODES]
@@ -158,8 +140,7 @@ class Control(Judge):
             tree(env.action_space, "action")
             if env.spec is None or env.spec.max_episode_steps is None:
                 raise ValueError(
-                    f"{self.id} has no time limit, so an episode may never end: "
-                    "set max_episode_steps in [control]"
+                    f"{self.id} has no time limit, so an episode may never end: set max_episode_steps in [control]"
                 )
             try:
                 first, _ = env.reset(seed=0)
@@ -179,11 +160,7 @@ class Control(Judge):
 
     def problem(self) -> dict[str, object]:
         """What a trainer needs to make the same environment; each source with all of its keyword arguments."""
-        problem: dict[str, object] = {
-            "id": self.id,
-            "kwargs": self.kwargs,
-            "max_episode_steps": self.max_episode_steps,
-        }
+        problem: dict[str, object] = {"id": self.id, "kwargs": self.kwargs, "max_episode_steps": self.max_episode_steps}
         if self.sources:
             problem["sources"] = {
                 name: {"kwargs": self.kwargs | source.kwargs, "weight": source.weight}

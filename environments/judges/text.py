@@ -44,8 +44,7 @@ class Endpoint(BaseModel):
 
     base_url: str = Field(default="", description="Its address, such as http://127.0.0.1:8000/v1.")
     model: str = Field(
-        default=MODEL,
-        description="The model's name there. {out}: what training left; {seed}: that of the look.",
+        default=MODEL, description="The model's name there. {out}: what training left; {seed}: that of the look."
     )
     key_variable: str = Field(default="", description="The engine's variable that holds the key for it.")
     concurrency: int = Field(default=64, ge=1, le=512, description="Requests that are under way at one time.")
@@ -61,15 +60,9 @@ class Text(Judge):
     runs_in: ClassVar[Literal["workspace", "environment"]] = "environment"
     shows_prepared: ClassVar[bool] = False
 
-    taskset: str = Field(
-        default="taskset.py", description="The module with the taskset, a file of the environment."
-    )
-    questions: int = Field(
-        default=200, ge=0, le=100_000, description="Questions per look; 0: all of its pool."
-    )
-    samples: int = Field(
-        default=16, ge=1, le=1024, description="Completions of each question that are averaged."
-    )
+    taskset: str = Field(default="taskset.py", description="The module with the taskset, a file of the environment.")
+    questions: int = Field(default=200, ge=0, le=100_000, description="Questions per look; 0: all of its pool.")
+    samples: int = Field(default=16, ge=1, le=1024, description="Completions of each question that are averaged.")
     temperature: float = Field(default=1.0, ge=0, le=2, description="Of sampling; 0: the likeliest token.")
     max_tokens: int = Field(default=512, ge=1, le=1_000_000, description="Tokens of the longest completion.")
     sources: dict[Annotated[str, Field(pattern=METRIC)], Annotated[float, Field(gt=0, le=1e6)]] = Field(
@@ -79,21 +72,13 @@ class Text(Judge):
         default="transformers",
         description="Who generates: this machine by itself, a `vllm serve` that is started for it, or `endpoint`.",
     )
-    batch: int = Field(
-        default=256, ge=1, le=65_536, description="Completions that transformers makes at one time."
-    )
-    vllm: str = Field(
-        default="vllm", description="The `vllm` command, by name or path; it may be of another Python."
-    )
+    batch: int = Field(default=256, ge=1, le=65_536, description="Completions that transformers makes at one time.")
+    vllm: str = Field(default="vllm", description="The `vllm` command, by name or path; it may be of another Python.")
     vllm_args: tuple[str, ...] = Field(default=(), description="Further arguments of `vllm serve`.")
     endpoint: Endpoint = Field(default=Endpoint(), description="The server that is asked, and how.")
     start_seconds: float = Field(default=600, gt=0, description="How long loading the model may take.")
-    answer_seconds: float = Field(
-        default=600, gt=0, description="How long it may take until the next answer."
-    )
-    reward_seconds: float = Field(
-        default=30, gt=0, le=86_400, description="How long scoring one completion may take."
-    )
+    answer_seconds: float = Field(default=600, gt=0, description="How long it may take until the next answer.")
+    reward_seconds: float = Field(default=30, gt=0, le=86_400, description="How long scoring one completion may take.")
     total_seconds: float = Field(default=3600, gt=0, description="How long the whole evaluation may take.")
 
     @property
@@ -121,9 +106,7 @@ class Text(Judge):
     def check(self) -> None:
         for package in ("verifiers", *NEEDED[self.backend]):
             if importlib.util.find_spec(package) is None:
-                raise ValueError(
-                    f"backend {self.backend!r} needs the package {package!r}: pip install {package}"
-                )
+                raise ValueError(f"backend {self.backend!r} needs the package {package!r}: pip install {package}")
         if self.samples > 1 and self.temperature == 0:
             raise ValueError(
                 f"samples = {self.samples} with temperature = 0 are as many times the same answer: "
@@ -141,19 +124,13 @@ class Text(Judge):
     def _check_endpoint(self) -> None:
         url, variable = self.endpoint.base_url, self.endpoint.key_variable
         if self.backend != "openai" and (url or variable):
-            raise ValueError(
-                f"endpoint is asked by backend 'openai' alone, got backend {self.backend!r}: set one"
-            )
+            raise ValueError(f"endpoint is asked by backend 'openai' alone, got backend {self.backend!r}: set one")
         if self.backend == "openai":
             parts = urllib.parse.urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ValueError(
-                    f"endpoint.base_url must be an address such as http://127.0.0.1:8000/v1, got {url!r}"
-                )
+                raise ValueError(f"endpoint.base_url must be an address such as http://127.0.0.1:8000/v1, got {url!r}")
             if variable and variable not in os.environ:
-                raise ValueError(
-                    f"endpoint.key_variable: {variable} is not set: export the endpoint's key there"
-                )
+                raise ValueError(f"endpoint.key_variable: {variable} is not set: export the endpoint's key there")
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
         """Ask the questions of one judgement, and average the rewards.
@@ -176,12 +153,8 @@ class Text(Judge):
             raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
         talk = Talk(candidate, self.answer_seconds, ends)
         talk.start(self._how(exam.prepared / DATA / BASE), self.start_seconds)
-        made = {
-            "sampled": talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))
-        }
-        if not any(
-            one.error for one in made["sampled"]
-        ):  # otherwise there is no score beside which it could stand
+        made = {"sampled": talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))}
+        if not any(one.error for one in made["sampled"]):  # otherwise there is no score beside which it could stand
             made["greedy"] = talk.ask(prompts, 1, 0.0, self.max_tokens, _word(for_greedy))
         talk.end()
         kinds = {kind: (some, _answers.rewards(taskset, drawn, some)) for kind, some in made.items()}

@@ -16,9 +16,7 @@ def parse_params(text: str, what: str) -> Params:
     except ValueError as wrong:
         raise Refused(f"{what} {text!r} is not JSON: {wrong}") from wrong
     if not isinstance(params, dict) or not all(isinstance(v, int | float | str) for v in params.values()):
-        raise Refused(
-            f'{what} {text!r}: give a JSON object of numbers, texts and booleans, such as {{"lr": 0.001}}'
-        )
+        raise Refused(f'{what} {text!r}: give a JSON object of numbers, texts and booleans, such as {{"lr": 0.001}}')
     return params
 
 
@@ -36,7 +34,5 @@ def read_diff(path: Path, what: str) -> str:
     """A unified diff; `what` names it in a refusal."""
     text = read_text(path, what)
     if not text.strip():
-        raise Refused(
-            f"{what} {path} is empty: give a unified diff, as `diff -u a/train.py b/train.py` writes it"
-        )
+        raise Refused(f"{what} {path} is empty: give a unified diff, as `diff -u a/train.py b/train.py` writes it")
     return text

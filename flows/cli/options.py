@@ -20,9 +20,7 @@ FLAGS = {
 """The options of a campaign that are flags of `run` and `resume`."""
 GROUPS = {
     name: Group(name, sort_key=order)
-    for order, name in enumerate(
-        (options.SEARCH, options.DECISIONS, options.LIMITS, options.EXECUTION, options.MODELS)
-    )
+    for order, name in enumerate((options.SEARCH, options.DECISIONS, options.LIMITS, options.EXECUTION, options.MODELS))
 }
 
 
@@ -42,9 +40,7 @@ Settings = Annotated[
         "proposer.points=5. Repeatable.",
     ),
 ]
-Detach = Annotated[
-    bool, switch("--detach", "Return once the campaign has started; it continues in the background.")
-]
+Detach = Annotated[bool, switch("--detach", "Return once the campaign has started; it continues in the background.")]
 Comment = Annotated[str, Parameter("--comment", help="Reason; the proposer reads it.")]
 
 

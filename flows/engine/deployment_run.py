@@ -113,9 +113,7 @@ class Server:
                 self.ledger.event("launch", what="waits", reason="the Prefect server does not answer")
                 log.warning("the Prefect server does not answer; waiting for it")
             if away > AWAY_SECONDS:
-                raise CannotLaunch(
-                    f"the Prefect server did not answer for {AWAY_SECONDS / 60:g} min"
-                ) from fault
+                raise CannotLaunch(f"the Prefect server did not answer for {AWAY_SECONDS / 60:g} min") from fault
             raise Away from fault
         self._since, self._said = None, False
         return answer
@@ -164,9 +162,7 @@ class Child:
 
     def _begun(self) -> UUID:
         """Adopt the child of this key, or create it."""
-        chosen = FlowRunFilter(
-            idempotency_key=FlowRunFilterIdempotencyKey(any_=[key(self.asked, self.number)])
-        )
+        chosen = FlowRunFilter(idempotency_key=FlowRunFilterIdempotencyKey(any_=[key(self.asked, self.number)]))
         if runs := self.server.ask(lambda: self.client.read_flow_runs(flow_run_filter=chosen)):
             self.note("adopted", flow_run_id=str(runs[0].id))
             return runs[0].id
@@ -207,9 +203,7 @@ class Child:
             if state.name == NOT_SHARED:
                 self._refuse(f"{full_name(self.deployment.name)} does not see it: {said}")
             self.launches.close(self.number)
-            raise CannotLaunch(
-                f"{full_name(self.deployment.name)} failed at trial {self.asked.at.number}: {said}"
-            )
+            raise CannotLaunch(f"{full_name(self.deployment.name)} failed at trial {self.asked.at.number}: {said}")
         if state.is_crashed() or state.is_cancelled():
             return f"{state.name}: {_in_a_line(state.message, 200)}"
         return self._silence(run) if state.is_running() else self._never_begun(run)

@@ -75,7 +75,5 @@ def _deployment(client: SyncPrefectClient, launch: str) -> DeploymentResponse:
             f"Available: {', '.join(names) or 'none'}. docs/work-pools.md says how one is made"
         ) from None
     if deployment.work_pool_name is None:
-        raise Refused(
-            f"launch = {launch!r}: the deployment {full_name(launch)} has no work pool: deploy it with one"
-        )
+        raise Refused(f"launch = {launch!r}: the deployment {full_name(launch)} has no work pool: deploy it with one")
     return deployment

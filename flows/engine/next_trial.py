@@ -112,15 +112,11 @@ def proposed(
     waiting, place = _waiting(parked), ledger.place(number)
     at, fallback = ledger.at(number), load(spec.advanced.fallback, {})
     proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
-    rejected = tuple(
-        RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected"
-    )
+    rejected = tuple(RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected")
     for name, why in inbox.broken(ledger.path).items():
         inbox.refuse(ledger.path, name, why)
     inbox_proposals = inbox.waiting(ledger.path, ledger.proposals())
-    checks = ProposalChecks(
-        ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals
-    )
+    checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals)
     brief = Brief(
         ledger.environment.space,
         history,

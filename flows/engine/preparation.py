@@ -40,9 +40,7 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
     environment = checked_environment(reference, overrides)
     place = preparing.place(environment, home())
     if place is None:
-        raise Refused(
-            f"{environment.name} has no recipe, so there is nothing to prepare: nightshift try {reference}"
-        )
+        raise Refused(f"{environment.name} has no recipe, so there is nothing to prepare: nightshift try {reference}")
     known = output.read(place) is not None
     with interrupt.deferred():
         preparing.prepare(environment, home(), partial(print, file=sys.stderr))
@@ -61,9 +59,7 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
         }  # fmt: skip
         terminal.print_json(facts)
         return 0
-    print(
-        f"{environment.name} {'was prepared already' if known else 'is prepared'}: {preparing.in_words(made)}"
-    )
+    print(f"{environment.name} {'was prepared already' if known else 'is prepared'}: {preparing.in_words(made)}")
     print(f"certificates that looked at its report questions: {len(seen)}")
     if lacking:
         print(f"lacking: {lacking}")

@@ -52,9 +52,7 @@ def crash_the_dead(ledger: Ledger, own: str | None) -> None:
             except ObjectNotFound:
                 continue
             if run.state is not None and not run.state.is_final():
-                ended: State[Any] = Crashed(
-                    message="its process was killed; the campaign goes on in another run"
-                )
+                ended: State[Any] = Crashed(message="its process was killed; the campaign goes on in another run")
                 client.set_flow_run_state(run.id, ended, force=True)
 
 
@@ -121,9 +119,7 @@ def assert_alive(own: str | None, over: threading.Event) -> bool:
             run = client.read_flow_run(UUID(str(own)))
             if run.state is None or not (run.state.is_crashed() or run.state.name == "AwaitingRetry"):
                 return False
-            alive: State[Any] = Running(
-                message="its process lives; the server had not heard of it for a while"
-            )
+            alive: State[Any] = Running(message="its process lives; the server had not heard of it for a while")
             if over.is_set():
                 return False
             client.set_flow_run_state(run.id, alive, force=True)

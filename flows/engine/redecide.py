@@ -51,9 +51,7 @@ def _redecided(runner: Runner, trial: Trial, again: bool) -> Trial:
         tried = runner.trial(trial.number, trial.proposal)
     else:
         tried = JudgedTrial(trial.number, trial.proposal, trial.runs, trial.score, trial.reruns)
-    while not isinstance(
-        wanted := weigh(runner.history, runner.environment, runner.spec.loaded_rule, tried), Verdict
-    ):
+    while not isinstance(wanted := weigh(runner.history, runner.environment, runner.spec.loaded_rule, tried), Verdict):
         tried = runner.more(tried, wanted)
     verdict = runner.decide(tried)
     more = sum(rerun.run.wall_seconds for rerun in tried.reruns[len(trial.reruns) :])

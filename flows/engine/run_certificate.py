@@ -12,16 +12,7 @@ from flows.engine.runner import Runner
 from flows.engine.worker_pool import run_in_parallel
 from tasks.deciding import holdout_uses
 from tasks.deciding.ablation import Ablation, Removed, parts
-from tasks.deciding.certificate import (
-    Arm,
-    Certificate,
-    Fresh,
-    alpha_of,
-    conclude,
-    guard_noise,
-    order,
-    unpromising,
-)
+from tasks.deciding.certificate import Arm, Certificate, Fresh, alpha_of, conclude, guard_noise, order, unpromising
 from tasks.deciding.standing import standing
 from tasks.record import rewrite
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
@@ -116,11 +107,7 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
     if reason := nothing_to_certify(runner):
         raise Refused(f"campaign {runner.ledger.campaign.name!r} cannot be certified: {reason}")
     ledger, look, environment = runner.ledger, next_look(runner), runner.environment
-    leader, alpha, is_elsewhere = (
-        best(runner.history),
-        alpha_of(look, ledger.campaign.looks),
-        bool(runner.elsewhere),
-    )
+    leader, alpha, is_elsewhere = (best(runner.history), alpha_of(look, ledger.campaign.looks), bool(runner.elsewhere))
     assert leader is not None, "there is something to certify"
     champion, folder = leader.number, f"{look}-on-{environment.name}" if is_elsewhere else str(look)
     declaration = ledger.path / "certificates" / f"{folder}.begun"
@@ -130,9 +117,7 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
     declared = LOOK.validate_json(declaration.read_bytes())
     if declared.champion != champion:
         why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
-        lost = Certificate(
-            look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_elsewhere
-        )
+        lost = Certificate(look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_elsewhere)
         store(ledger, lost)
         return lost if nothing_to_certify(runner) else certify(runner, runs)
     ledger.event("certify", look=look, champion=champion, runs=declared.runs, environment=environment.name)
@@ -175,9 +160,7 @@ def ablate(runner: Runner, certificate: Certificate) -> Ablation | None:
             return None
         place = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{number}")
         part = f"ablation-{number}"
-        removed.append(
-            Removed(change, *runner.measure(champion.number, proposal, part, "confirm", place=place))
-        )
+        removed.append(Removed(change, *runner.measure(champion.number, proposal, part, "confirm", place=place)))
     scores = [score.goodness for score in certificate.scores("champion")]
     mean = sum(scores) / len(scores)
     made = Ablation(champion.number, mean, len(scores), level.sd, tuple(removed))

@@ -104,9 +104,7 @@ class Runner:
         """Score a trial's program without training; `trained` is its first run."""
         at, place = self._at(number), self.ledger.place(number)
         if self._is_launched(at, place, "untrained"):
-            asked = LaunchRequest(
-                at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,)
-            )
+            asked = LaunchRequest(at, "untrained", proposal, self._name(place), *self._known, siblings=(trained,))
             run_elsewhere(self.spec.launch, self.ledger, asked)
         with self._slot(at, place, "untrained") as slot:
             control = kept(untrained, self.ledger.results)(
@@ -155,16 +153,7 @@ class Runner:
         if self._is_launched(at, place, "measure"):
             other = self.elsewhere.name if self.elsewhere else ""
             asked = LaunchRequest(
-                at,
-                "measure",
-                proposal,
-                self._name(place),
-                *self._known,
-                purpose,
-                siblings,
-                early,
-                judged,
-                other,
+                at, "measure", proposal, self._name(place), *self._known, purpose, siblings, early, judged, other
             )
             run_elsewhere(self.spec.launch, ledger, asked)
         problem, walls = whole(self.environment), self.spec.isolation
@@ -176,9 +165,7 @@ class Runner:
                 whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
                 whole(slot),
             )  # fmt: skip
-            if not workspace.settled(
-                place, at.part
-            ):  # the output of a decided run may be pruned from the disk
+            if not workspace.settled(place, at.part):  # the output of a decided run may be pruned from the disk
                 run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
             if not (results / f"{at}/evaluate").is_file():
                 ledger.verify()  # the judge is the frozen one

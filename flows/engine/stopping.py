@@ -38,12 +38,7 @@ NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
 
 
 def stop(
-    spec: CampaignSpec,
-    environment: Environment,
-    history: History,
-    spent: float,
-    asked: bool,
-    under_way: int = 0,
+    spec: CampaignSpec, environment: Environment, history: History, spent: float, asked: bool, under_way: int = 0
 ) -> Stop | None:
     """The first stopping criterion that applies; None to continue.
 

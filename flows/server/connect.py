@@ -252,9 +252,7 @@ def healthy(directory: Path) -> Note | None:
     return note
 
 
-def start(
-    directory: Path, *, auth: str | None = None, stays: bool = False, database: str | None = None
-) -> str:
+def start(directory: Path, *, auth: str | None = None, stays: bool = False, database: str | None = None) -> str:
     """Start our own server and wait until it answers; its address. Refused if it does not start.
 
     A server that died is started on its old port if that is free: its runs and open pages use that address.
@@ -271,9 +269,7 @@ def start(
         command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
         stored_in = "postgresql" if database else ""
         environment = _environment(url, auth, database)
-        return server.launch(
-            command, environment, url, auth=auth is not None, stays=stays, database=stored_in
-        )
+        return server.launch(command, environment, url, auth=auth is not None, stays=stays, database=stored_in)
 
     return serve(server, (dead and httpx.URL(dead.url).port) or FIRST_PORT, launch, "/api")
 

@@ -28,9 +28,7 @@ def stated(option: str | None) -> str | None:
     async def inspect() -> tuple[int, bool]:
         connection = await asyncpg.connect("postgresql://" + url.removeprefix(SCHEME), timeout=10)
         try:
-            trigram = await connection.fetchval(
-                "select 1 from pg_available_extensions where name = 'pg_trgm'"
-            )
+            trigram = await connection.fetchval("select 1 from pg_available_extensions where name = 'pg_trgm'")
             return connection.get_server_version().major, bool(trigram)
         finally:
             await connection.close()

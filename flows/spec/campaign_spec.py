@@ -148,9 +148,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
     def check(self) -> None:
         """Refuse what can be seen to fail before a new or resumed campaign starts."""
         if shutil.which("git") is None:
-            raise Refused(
-                "git is not installed: install it, since the lineage of a campaign is a git repository"
-            )
+            raise Refused("git is not installed: install it, since the lineage of a campaign is a git repository")
         _ = self.loaded_rule
         known = Ledger.exists(self.name)
         environment = self._resumed().environment if known else self._new_environment()
@@ -250,8 +248,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
         fits = self.loaded_rule.replicates_baseline and self.launch == "here"  # it is this machine's
         if fits and (known := calibration.find(home(), digest, machine())):
             write_atomic(
-                ledger.path / CALIBRATED,
-                RERUNS.dump_json(calibration.reruns(known), indent=2).decode() + "\n",
+                ledger.path / CALIBRATED, RERUNS.dump_json(calibration.reruns(known), indent=2).decode() + "\n"
             )
         return ledger
 
@@ -284,9 +281,7 @@ def besides_training(environment: Environment, history: History) -> float:
     """The longest time in seconds that a run took besides training."""
     longest = []
     for trial in history:
-        if (
-            "untrained" in trial.verdict.evidence
-        ):  # it holds a second start and judgement (tasks/untrained.py)
+        if "untrained" in trial.verdict.evidence:  # it holds a second start and judgement (tasks/untrained.py)
             continue
         runs = [*trial.runs, *(rerun.run for rerun in trial.reruns)]
         # After a resume, less wall time may have been measured than training took.

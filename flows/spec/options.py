@@ -98,9 +98,7 @@ def form(flow: F) -> F:
 def environments() -> tuple[str, ...]:
     """The bundled environments and their variants, as environments.bundled has them, without reading TOML."""
     files = [*_CHECKOUT.glob("environments/*/environment.toml")]
-    variants = (
-        name for file in files for name in re.findall(r"^\[variants\.(\w+)", file.read_text(), re.MULTILINE)
-    )
+    variants = (name for file in files for name in re.findall(r"^\[variants\.(\w+)", file.read_text(), re.MULTILINE))
     return tuple(sorted({*(file.parent.name for file in files), *variants}))
 
 
@@ -247,7 +245,5 @@ class AdvancedOptions:
 # fmt: on
 
 
-FIXED = tuple(
-    each.name for each in (*declared(CampaignOptions), *declared(AdvancedOptions)) if each.option.fixed
-)
+FIXED = tuple(each.name for each in (*declared(CampaignOptions), *declared(AdvancedOptions)) if each.option.fixed)
 """What a resumed campaign cannot change."""

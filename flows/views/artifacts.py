@@ -90,9 +90,7 @@ class Artifacts:
     def __enter__(self) -> Artifacts:
         # Prefect's settings, the server's address among them, are variables of the context.
         context = contextvars.copy_context()
-        self._thread = threading.Thread(
-            target=context.run, args=(self._keep_up,), name="showcase", daemon=True
-        )
+        self._thread = threading.Thread(target=context.run, args=(self._keep_up,), name="showcase", daemon=True)
         self._thread.start()
         return self
 
@@ -214,10 +212,7 @@ def _row(trial: Trial, varying: list[str], own: Sequence[Certificate]) -> dict[s
         "proposer": trial.proposal.proposer,
     }
     tried = {name: short_value(trial.proposal.params.get(name)) for name in varying}
-    rest = {
-        "seconds": f"{sum(run.seconds for run in trial.runs):.1f}",
-        "reason": code(trial.verdict.reason[:200]),
-    }
+    rest = {"seconds": f"{sum(run.seconds for run in trial.runs):.1f}", "reason": code(trial.verdict.reason[:200])}
     named = {f"{name} (parameter)" if name in known | rest else name: value for name, value in tried.items()}
     return known | named | rest
 
@@ -251,13 +246,7 @@ def champion_page(ledger: Ledger, history: History, own: Sequence[Certificate] =
     if address := urls(ledger).get("mlflow_url"):
         places.append(f"- MLflow: <{address}>")
     title = f"## {headline(history, ledger.campaign.name, own)}"
-    parts = [
-        title,
-        f"{code(problem.metric)}, {direction} is better",
-        in_markdown(rows),
-        *better,
-        "### To see more",
-    ]
+    parts = [title, f"{code(problem.metric)}, {direction} is better", in_markdown(rows), *better, "### To see more"]
     return "\n\n".join([*parts, "\n".join(places)]) + "\n"
 
 

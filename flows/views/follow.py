@@ -141,9 +141,7 @@ class Follower:
         since = max((now - place.proposal.stat().st_mtime for place in begun.values()), default=0.0)
         certifying = None if under_way else self._certifying(now)
         environment, spent = self.ledger.environment, life.spent(self.ledger)
-        progress = campaign_progress(
-            self._spec, environment, self.history, spent, max(since, 0.0), now, certifying
-        )
+        progress = campaign_progress(self._spec, environment, self.history, spent, max(since, 0.0), now, certifying)
         waiting = tuple(number for number in held if not (places[number].path / "answer.json").exists())
         return LiveModel(environment, self.history, under_way, progress, self._page, now, certifying, waiting)
 
@@ -167,9 +165,7 @@ class Follower:
         champion, pattern = self._certificate["champion"], f"{self._certificate['look']}-"
         folders = list((self.ledger.path / "certificates").glob(f"{pattern}{champion:04d}-*"))
         begun = max((path.stat().st_mtime for path in folders), default=now)
-        return Certifying(
-            champion, max(len(folders), 1), 2 * self._certificate["runs"], max(now - begun, 0.0)
-        )
+        return Certifying(champion, max(len(folders), 1), 2 * self._certificate["runs"], max(now - begun, 0.0))
 
     def _find_trials(self) -> None:
         while self.ledger.place(self._next).path.is_dir():

@@ -145,9 +145,7 @@ def campaign_progress(
     return CampaignProgress(trials, spec["trials"], spent, share, binds, ends)
 
 
-def runs_of_a_trial(
-    spec: dict[str, Any], environment: Environment, number: int, calibrated: bool = False
-) -> int:
+def runs_of_a_trial(spec: dict[str, Any], environment: Environment, number: int, calibrated: bool = False) -> int:
     """Training runs that a trial gets. (calibrated: runs of the baseline were known before the campaign began)"""
     if number or calibrated:
         return int(spec["replicates"])
@@ -158,7 +156,6 @@ def runs_of_a_trial(
 def run_seconds(trials: Sequence[Trial]) -> float | None:
     """Seconds per training run, its judgement included, of the median trial; None without any."""
     seconds = [
-        trial.wall_seconds / (len(trial.runs) + sum(not rerun.calibrated for rerun in trial.reruns))
-        for trial in trials
+        trial.wall_seconds / (len(trial.runs) + sum(not rerun.calibrated for rerun in trial.reruns)) for trial in trials
     ]
     return statistics.median(seconds) if seconds else None

@@ -29,9 +29,7 @@ Row = tuple[int, str, RenderableType]
 
 def live_view(model: LiveModel | str, width: int, height: int) -> Table:
     """A campaign, or why there is nothing to show: at most height - 1 rows, the most important ones."""
-    rows: list[Row] = (
-        _rows(model, width) if isinstance(model, LiveModel) else [(0, "", _line(clean(model), "dim"))]
-    )
+    rows: list[Row] = _rows(model, width) if isinstance(model, LiveModel) else [(0, "", _line(clean(model), "dim"))]
     while len(rows) > max(height - 1, 1):
         rows.remove(max(rows, key=lambda row: row[0]))
     table = Table.grid(padding=(0, 1, 0, 0))
@@ -166,11 +164,7 @@ def comparison(model: LiveModel, trial: UnderWay) -> tuple[Text, Text]:
 
 
 def spark(
-    line: list[tuple[float, float]],
-    end: float,
-    columns: int,
-    scale: tuple[float, float],
-    to_the_end: bool = False,
+    line: list[tuple[float, float]], end: float, columns: int, scale: tuple[float, float], to_the_end: bool = False
 ) -> str:
     """A curve in a row of blocks from 0 to `end`, lowest at scale[0]; dots where it has not got to.
 
@@ -195,9 +189,7 @@ def _progress(model: LiveModel, width: int) -> Table:
     """A bar of the time, and when it ends."""
     progress = model.progress
     by_trials = progress.binds == "trials"
-    words = (
-        f"{min(progress.trials, progress.asked):.3g} of {progress.asked} trials, {duration(progress.spent)}"
-    )
+    words = f"{min(progress.trials, progress.asked):.3g} of {progress.asked} trials, {duration(progress.spent)}"
     if progress.ends:
         words += f" · {'done' if by_trials else 'time is up'} {moment(progress.ends, model.now)}"
     columns = max(min(width - LABEL - len(words) - 3, (width - LABEL) // 2 - 4, 60), 1)

@@ -124,9 +124,7 @@ def _proposals(document: Document) -> Iterator[Text]:
         for source in sources:
             yield Text(f"proposed by {clean(source['words'])}", "dim")
     if (hidden := len(incidents) - INCIDENTS) > 0:
-        yield Text(
-            f"{hidden} earlier incidents: status --json, or the artifact `proposals` in Prefect", "dim"
-        )
+        yield Text(f"{hidden} earlier incidents: status --json, or the artifact `proposals` in Prefect", "dim")
     for incident in incidents[-INCIDENTS:]:
         yield Text(f"  trial {incident['trial']}, {incident['kind']}: {clean(incident['words'])}", "dim")
     for waiting in document["waiting"]:

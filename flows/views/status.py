@@ -243,8 +243,7 @@ def _row(trial: Trial, own: Sequence[Certificate], here: str) -> dict[str, Any]:
         "runs": len(trial.runs),
         "values": list(trial.score.values),
         "reruns": [
-            {"of": rerun.of, "score": rerun.score.value, "calibrated": rerun.calibrated}
-            for rerun in trial.reruns
+            {"of": rerun.of, "score": rerun.score.value, "calibrated": rerun.calibrated} for rerun in trial.reruns
         ],
         "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
         "seconds": sum(run.seconds for run in trial.runs),

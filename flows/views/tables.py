@@ -86,9 +86,7 @@ def _cells(document: Document, row: Document, varying: list[str]) -> dict[str, R
     verdict += f" (was {row['was'][-1]['verdict']})" if row["was"] else ""
     verdict += "" if row["comparable"] else f" {ELSEWHERE}"
     params, first = row["params"], document["trials"][0]["params"]
-    changed = (
-        f"{clean(name)}={setting(value)}" for name, value in params.items() if first.get(name) != value
-    )
+    changed = (f"{clean(name)}={setting(value)}" for name, value in params.items() if first.get(name) != value)
     return {
         "trial": str(row["trial"]),
         "verdict": Text(verdict, VERDICTS[row["verdict"]].style),

@@ -91,9 +91,7 @@ def read_back(folder: Path, handed: Mapping[str, bytes], editable: Sequence[str]
     """
     for name in (TASK, PROGRAM_MD, CONTEXT):
         if _content(folder, name) != handed[name]:
-            raise Spoiled(
-                f"it changed {name!r}, which is not editable; editable: {', '.join((*editable, PARAMS))}"
-            )
+            raise Spoiled(f"it changed {name!r}, which is not editable; editable: {', '.join((*editable, PARAMS))}")
     files: dict[str, str] = {}
     for name in dict.fromkeys((*editable, *(handed.keys() - set(OURS)))):
         content = _content(folder, name)
@@ -198,9 +196,7 @@ def _text(name: str, content: bytes, before: bytes) -> str:
     if "\0" in text:
         raise Spoiled(f"it left a NUL in {name!r}: change text, nothing else")
     if found := _secrets(content) - _secrets(before):
-        raise Spoiled(
-            f"it wrote the value of {', '.join(sorted(found))} into {name!r}: no secret may stand in a file"
-        )
+        raise Spoiled(f"it wrote the value of {', '.join(sorted(found))} into {name!r}: no secret may stand in a file")
     return text
 
 
@@ -222,7 +218,5 @@ def _params(folder: Path, before: bytes) -> Params:
         raise Spoiled(f"{PARAMS} must hold one value for each parameter, by name")
     for name, value in document.items():
         if not isinstance(value, Value) or (isinstance(value, float) and not math.isfinite(value)):
-            raise Spoiled(
-                f"{PARAMS}: {name!r} must be a number, a text or a boolean, got {capped(repr(value), WIDTH)}"
-            )
+            raise Spoiled(f"{PARAMS}: {name!r} must be a number, a text or a boolean, got {capped(repr(value), WIDTH)}")
     return document

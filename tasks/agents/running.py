@@ -64,9 +64,7 @@ def run(argv: Sequence[str], *, cwd: Path, log: Path, variables: Mapping[str, st
     marker = f"agent/{secrets.token_hex(8)}"
     begin = [sys.executable, "-I", "-S", "-c", BEGIN, *argv]
     heard = b""
-    with Program(
-        begin, cwd=cwd, log=log, marker=marker, level="none", view=VIEW, limits=LIMITS, pipes=True
-    ) as program:
+    with Program(begin, cwd=cwd, log=log, marker=marker, level="none", view=VIEW, limits=LIMITS, pipes=True) as program:
         try:
             own = {"TMPDIR": f"{log}.tmp", "NO_COLOR": "1", MARKER: marker}  # see tasks/sandbox/program.py
             pipe = program.process.stdin

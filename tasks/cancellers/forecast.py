@@ -34,14 +34,9 @@ LEAST_NOISE = 0.01
 class Forecast(Canceller):
     """Extrapolate a trial's progress to the end of its budget."""
 
-    after: float = Field(
-        default=0.3, ge=0.3, le=0.95, description="Share of the budget before the first look."
-    )
+    after: float = Field(default=0.3, ge=0.3, le=0.95, description="Share of the budget before the first look.")
     sds: float = Field(
-        default=2.0,
-        ge=0,
-        le=10,
-        description="Standard deviations of the forecast that it is given the benefit of.",
+        default=2.0, ge=0, le=10, description="Standard deviations of the forecast that it is given the benefit of."
     )
 
     def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:

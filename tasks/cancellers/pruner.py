@@ -34,15 +34,11 @@ class Pruner(Canceller):
         lt=TWENTIETHS,
         description="Twentieths of the budget before which nothing is cancelled; the first rung of a ladder.",
     )
-    startup: int = Field(
-        default=5, ge=1, description="Finished runs before median or percentile cancel anything."
-    )
+    startup: int = Field(default=5, ge=1, description="Finished runs before median or percentile cancel anything.")
     percentile: float = Field(
         default=25.0, gt=0, lt=100, description="How many percent of the runs percentile lets go on."
     )
-    reduction: int = Field(
-        default=3, ge=2, description="Of so many runs at a rung, the ladders let one go on."
-    )
+    reduction: int = Field(default=3, ge=2, description="Of so many runs at a rung, the ladders let one go on.")
 
     def model_post_init(self, _: Any) -> None:
         self._pruner()  # import Optuna now, not while a run is timed

@@ -179,9 +179,7 @@ def conclude(
         return made(False, f"{left}: there is nothing to compare with")
     now, before = ([score.goodness for score in scores] for scores in (arms["champion"], scored))
     found, sds = welch(now, before, floor=sd**2 / 2), noise or {}
-    held = tuple(
-        _guarded(name, g, arms["champion"], scored, sds.get(name, 0.0)) for name, g in guards.items()
-    )
+    held = tuple(_guarded(name, g, arms["champion"], scored, sds.get(name, 0.0)) for name, g in guards.items())
     if alpha > 0 and found.p <= alpha:
         fallen = next((one for one in held if not one.holds), None)
         reason = _fell(fallen) if fallen else f"p = {found.p:.2g} at {alpha:.3g}"

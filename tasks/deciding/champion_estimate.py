@@ -122,17 +122,13 @@ def first(values: tuple[float, ...], noise: float | None = None) -> Estimate:
     mean = math.fsum(values) / len(values)
     spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1))
     tiny = max(abs(mean), 1.0) * 1e-9
-    scale = max(
-        noise or 0.0, spread, tiny if len(values) > 1 or noise is not None else abs(mean) * 0.05 + tiny
-    )
+    scale = max(noise or 0.0, spread, tiny if len(values) > 1 or noise is not None else abs(mean) * 0.05 + tiny)
     noises, units = (axis.ravel() for axis in np.meshgrid(NOISES * scale, EFFECTS))
     degrees = len(values) - 1
     fit = -degrees * np.log(noises) - degrees * spread**2 / (2 * noises**2)
     if noise:  # weighted like four more runs
         fit -= 4 * np.log(noises) + 4 * noise**2 / (2 * noises**2)
-    return Estimate(
-        noises, units * noises, np.full_like(noises, mean), noises**2 / len(values), _normalised(fit)
-    )
+    return Estimate(noises, units * noises, np.full_like(noises, mean), noises**2 / len(values), _normalised(fit))
 
 
 def estimate(values: tuple[float, ...], seen: Iterable[Observation], noise: float | None = None) -> Estimate:
@@ -212,10 +208,7 @@ class _Again(_Look):
     def _parts(self) -> list[tuple[float, Array, Array, Array]]:
         zero = np.zeros_like(self.before.unit)
         drop = _exponential(-self.surprise, self.total, 3 * self.before.noise)
-        return [
-            (1 - COLLAPSE, _normal(self.surprise, self.total), zero, zero),
-            (COLLAPSE, drop[0], -drop[1], drop[2]),
-        ]
+        return [(1 - COLLAPSE, _normal(self.surprise, self.total), zero, zero), (COLLAPSE, drop[0], -drop[1], drop[2])]
 
 
 def _normal(value: Array, variance: Array) -> Array:

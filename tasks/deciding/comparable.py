@@ -91,9 +91,7 @@ def _measured_again(trial: Trial, again: list[Rerun], left: tuple[Rerun, ...]) -
         score = Score.over([rerun.score for rerun in known])
         runs = tuple(rerun.run for rerun in known)
         # The trial that it is simpler than may be missing there: so it sets the threshold itself.
-        return replace(
-            trial, runs=runs, score=score, verdict=replace(trial.verdict, simpler=False), reruns=left
-        )
+        return replace(trial, runs=runs, score=score, verdict=replace(trial.verdict, simpler=False), reruns=left)
     if trial.number:
         return None
     missing = Score.missing("it did not run on this machine", trial.score.higher_is_better)

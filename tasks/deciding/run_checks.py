@@ -48,12 +48,7 @@ class Earlier:
 
 
 def believed(
-    environment: Environment,
-    history: History,
-    proposal: Proposal,
-    run: Run,
-    folder: Path,
-    siblings: Sequence[Run] = (),
+    environment: Environment, history: History, proposal: Proposal, run: Run, folder: Path, siblings: Sequence[Run] = ()
 ) -> Run:
     """The run, or the same run as a crash with the reason if it is implausible.
 
@@ -119,9 +114,7 @@ def _too_many(environment: Environment, run: Run) -> str | None:
     steps, budget = run.steps or 0, environment.budget_steps
     count = f"{steps:,}" if steps < 1e15 else f"{min(steps, int(LARGEST)):.3g}"
     if budget and steps > budget * OVERSHOOT + ROLLOUT:
-        return (
-            f"reported {count} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
-        )
+        return f"reported {count} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
     rate = environment.limits.steps_per_second
     if steps > rate * max(run.seconds, 1.0):
         return (

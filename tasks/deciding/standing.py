@@ -54,9 +54,7 @@ def _seen(history: History, champion: int) -> Iterator[Observation]:
         values = [score.goodness for score in trial.score.each if score.value is not None] + own
         if trial.verdict.kind == "keep":
             # A simpler program counts as equal to the one before: the threshold does not move.
-            yield Observation(
-                "left" if trial.verdict.simpler else "kept", sum(values) / len(values), len(values)
-            )
+            yield Observation("left" if trial.verdict.simpler else "kept", sum(values) / len(values), len(values))
             champion = trial.number
         elif trial.verdict.kind == "discard" and values and "untrained" not in trial.verdict.evidence:
             yield Observation("left", sum(values) / len(values), len(values))

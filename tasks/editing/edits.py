@@ -73,9 +73,7 @@ def _readable(edit: str) -> bytes:
     for head in HEAD.findall(text):
         old, new = head[: len(head) // 2], head[len(head) // 2 + 1 :]
         if old.partition("/")[2] != new.partition("/")[2]:
-            raise EditFailed(
-                f"the edit has 'diff --git {head}': it must name one file, twice (a/train.py b/train.py)"
-            )
+            raise EditFailed(f"the edit has 'diff --git {head}': it must name one file, twice (a/train.py b/train.py)")
     # With --recount, git takes the head of a second file for lines of the first, unless a line like this is between.
     return (text if HEAD.search(text) else BARE_HEAD.sub("diff -u\n", text)).encode()
 
@@ -91,9 +89,7 @@ def _apply(workspace: Path, diff: bytes, environment: Environment, scratch: Path
             (scratch / name).chmod(0o755 if _is_executable(original) else 0o644)
     for line in _git([*GIT, "--apply", "--summary"], scratch, diff).splitlines():
         if not NEW_FILE.match(line):
-            raise EditFailed(
-                f"the edit has {line.strip()!r}: it may change and add plain files, nothing else"
-            )
+            raise EditFailed(f"the edit has {line.strip()!r}: it may change and add plain files, nothing else")
     left = {path.relative_to(scratch).as_posix() for path in scratch.rglob("*") if not path.is_dir()}
     for name in sorted(left ^ set(names)):
         raise EditFailed(f"the edit {'makes' if name in left else 'removes'} {name!r}: it may not")
@@ -128,9 +124,7 @@ def _place(workspace: Path, name: str) -> Path:
     for part in PurePosixPath(name).parts:
         path = path / part
         if path.is_symlink():
-            raise EditFailed(
-                f"the edit touches {name!r}, which a link leads to: {path.relative_to(workspace)}"
-            )
+            raise EditFailed(f"the edit touches {name!r}, which a link leads to: {path.relative_to(workspace)}")
     if path.exists() and not path.is_file():
         raise EditFailed(f"the edit touches {name!r}, which is not a file")
     return path
@@ -174,13 +168,9 @@ def _check_python(workspace: Path, changed: Mapping[str, bytes], environment: En
         raise EditFailed("the edited program is nested too deeply to be followed") from deep
     if missing:
         calls = ", ".join(f"{name}()" for name in missing)
-        raise EditFailed(
-            f"the edited program never calls {calls}, which {environment.name} requires: keep the call"
-        )
+        raise EditFailed(f"the edited program never calls {calls}, which {environment.name} requires: keep the call")
     for site in fixed:
-        raise EditFailed(
-            f"the edit fixes a seed, {site.file}:{site.line}: {site.text}; use the one in config.json"
-        )
+        raise EditFailed(f"the edit fixes a seed, {site.file}:{site.line}: {site.text}; use the one in config.json")
 
 
 def _check_encoding(name: str, source: str) -> None:
@@ -233,9 +223,7 @@ def _patched(before: tuple[tuple[str, str], ...], diff: str, reverse: bool) -> t
         for line in _git(command, scratch, readable).splitlines():
             if not PLAIN.match(line):
                 raise EditFailed(f"the edit has {line.strip()!r}: it may add, remove and change plain files")
-        left = {
-            path.relative_to(scratch).as_posix(): path for path in scratch.rglob("*") if not path.is_dir()
-        }
+        left = {path.relative_to(scratch).as_posix(): path for path in scratch.rglob("*") if not path.is_dir()}
         return tuple((name, _content(path, name, path).decode()) for name, path in sorted(left.items()))
 
 
@@ -262,9 +250,7 @@ def _two_sides(head: str) -> str:
 def _git(command: list[str], folder: Path, diff: bytes, differ: int = 0) -> str:
     """The output of git; `differ`: the exit status by which it says that files differ."""
     # The ceiling keeps git from taking a repository around the folder for the one to patch.
-    alone = git_environment(
-        GIT_ATTR_NOSYSTEM="1", GIT_CEILING_DIRECTORIES=str(folder.absolute().parent), LC_ALL="C"
-    )
+    alone = git_environment(GIT_ATTR_NOSYSTEM="1", GIT_CEILING_DIRECTORIES=str(folder.absolute().parent), LC_ALL="C")
     done = subprocess.run(command, cwd=folder, input=diff, capture_output=True, env=alone)
     if done.returncode not in (0, differ):
         said = done.stderr.decode(errors="replace").strip().removeprefix("error: ")

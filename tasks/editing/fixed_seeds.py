@@ -67,8 +67,7 @@ def _nodes(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
             if any(_holds(target) and _is_fixed(given, names) for target, given in _pairs(node)):
                 yield node
         elif isinstance(node, ast.Dict) and any(
-            _is_key(key) and _is_fixed(given, names)
-            for key, given in zip(node.keys, node.values, strict=True)
+            _is_key(key) and _is_fixed(given, names) for key, given in zip(node.keys, node.values, strict=True)
         ):
             yield node
 
@@ -83,9 +82,7 @@ def _call_fixes(node: ast.Call, names: Set[str]) -> bool:
     return any(_is_fixed(seed, names) for seed in seeds)
 
 
-def _pairs(
-    node: ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr,
-) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _pairs(node: ast.Assign | ast.AnnAssign | ast.AugAssign | ast.NamedExpr) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Each target with its value; `a, b = 1, 2` are two."""
     if isinstance(node, ast.AugAssign):
         # `seed *= 0` leaves what `seed * 0` comes to; `seed += 1` leaves the seed in it.

@@ -54,6 +54,4 @@ def _form(text: str) -> str:
         return "diff"
     if fences(text):
         return "whole_file"
-    raise NoEdit(
-        "the answer holds no edit: neither a block `<<<<<<< SEARCH`, nor a unified diff, nor a fenced file"
-    )
+    raise NoEdit("the answer holds no edit: neither a block `<<<<<<< SEARCH`, nor a unified diff, nor a fenced file")

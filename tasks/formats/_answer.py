@@ -10,9 +10,7 @@ from tasks.system.redact import capped
 
 FENCE = re.compile(r"^(`{3,}|~{3,})([^`]*)$")
 """At the beginning of its line: with a blank before it, it is a line of a diff."""
-FILE = re.compile(
-    r"(?<![\w/])(?:[\w-]|\.{0,2}/)[\w./-]*\.(?:py|pyi|md|txt|toml|json|ya?ml|cfg|ini|sh|c|cpp|h|rs)\b"
-)
+FILE = re.compile(r"(?<![\w/])(?:[\w-]|\.{0,2}/)[\w./-]*\.(?:py|pyi|md|txt|toml|json|ya?ml|cfg|ini|sh|c|cpp|h|rs)\b")
 """A file name in a sentence."""
 PATH = re.compile(r"[\w./~-]*/[\w./~-]*")
 DECORATION = " \t\r#*`\"'<>()[]:|"
@@ -134,9 +132,7 @@ def named(line: str, editable: Sequence[str]) -> str | None:
     whole = r"(?<![\w./-]){}(?![\w/-]|\.\w)"
     inside = {name for name in editable if re.search(whole.format(re.escape(name)), line[:LOOKED_AT])}
     if len(inside) > 1:
-        raise NoEdit(
-            f"{capped(line.strip(), 100)!r} names several files: put one name alone on the line before"
-        )
+        raise NoEdit(f"{capped(line.strip(), 100)!r} names several files: put one name alone on the line before")
     return inside.pop() if inside else None
 
 

@@ -93,9 +93,7 @@ def read(answer: str) -> list[FileDiff]:
         _step(reader)
     found = [each for each in reader.found if each.hunks or each.old is None]
     if not found:
-        raise NoEdit(
-            "no hunk of a unified diff found: write `--- a/NAME`, `+++ b/NAME`, `@@ ... @@` and its lines"
-        )
+        raise NoEdit("no hunk of a unified diff found: write `--- a/NAME`, `+++ b/NAME`, `@@ ... @@` and its lines")
     return found
 
 

@@ -53,9 +53,7 @@ def _name(each: FileDiff, editable: Sequence[str]) -> str:
     if each.new == "":
         if len(editable) == 1:
             return editable[0]
-        raise NoEdit(
-            f"the diff names no file: write `--- a/NAME` and `+++ b/NAME`; editable: {', '.join(editable)}"
-        )
+        raise NoEdit(f"the diff names no file: write `--- a/NAME` and `+++ b/NAME`; editable: {', '.join(editable)}")
     new = _without_prefix(each.new, "b/", editable)
     old = new if each.old is None else _without_prefix(each.old, "a/", editable)
     for name in (new, old):

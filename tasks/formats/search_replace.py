@@ -71,9 +71,7 @@ def blocks(answer: str, editable: Sequence[str]) -> list[Block]:
             found.append(Block(name, tuple(lines[at + 1 : middle]), tuple(lines[middle + 1 : end])))
             begin = end + 1
     if not found:
-        raise NoEdit(
-            "no block found: begin each with a line `<<<<<<< SEARCH`, and end it with `>>>>>>> REPLACE`"
-        )
+        raise NoEdit("no block found: begin each with a line `<<<<<<< SEARCH`, and end it with `>>>>>>> REPLACE`")
     return found
 
 
@@ -95,14 +93,10 @@ def _markers(lines: Sequence[str], start: int, length: int, number: int) -> tupl
                 f"block {number} has {what} `{'=' * length}` between SEARCH and REPLACE, where one belongs"
                 + "; make all its markers longer if its text holds such a line" * bool(middles)
             )
-    raise NoEdit(
-        f"block {number} has no end: no line `{'>' * length} REPLACE` before the next block or the end"
-    )
+    raise NoEdit(f"block {number} has no end: no line `{'>' * length} REPLACE` before the next block or the end")
 
 
-def _name(
-    above: Sequence[str], behind: str, found: Sequence[Block], editable: Sequence[str], number: int
-) -> str:
+def _name(above: Sequence[str], behind: str, found: Sequence[Block], editable: Sequence[str], number: int) -> str:
     """Which file a block is for: named behind SEARCH, on the line before, or the same as before."""
     spoken = [behind, *(FENCE.sub(r"\2", line) for line in reversed(above) if line.strip())][:3]
     for line in spoken[: 3 if above and FENCE.match(above[-1]) else 2]:
@@ -113,9 +107,7 @@ def _name(
         return found[-1].name
     if len(editable) == 1:
         return editable[0]
-    raise NoEdit(
-        f"block {number} names no file: put its name on the line before; editable: {', '.join(editable)}"
-    )
+    raise NoEdit(f"block {number} names no file: put its name on the line before; editable: {', '.join(editable)}")
 
 
 def _applied(before: str | None, block: Block, where: str) -> str:

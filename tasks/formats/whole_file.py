@@ -14,17 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from tasks.formats._answer import (
-    FILE,
-    LOOKED_AT,
-    Fence,
-    GitText,
-    NoEdit,
-    complete,
-    ended_alike,
-    fences,
-    named,
-)
+from tasks.formats._answer import FILE, LOOKED_AT, Fence, GitText, NoEdit, complete, ended_alike, fences, named
 
 LANGUAGES: Mapping[str, frozenset[str]] = {".py": frozenset({"", "py", "python", "python3"})}
 """Languages of a fence without a file name, by the suffix of the file; for other suffixes any."""

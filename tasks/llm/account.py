@@ -22,10 +22,7 @@ DEFAULT_BLOCK = "nightshift"
 NO_KEY = "none"
 """The key for an endpoint that needs none: the client requires one."""
 PROBE_SECONDS = 10.0
-OPENAI_LIKE = (
-    *("openai", "hosted_vllm", "lm_studio", "llamafile"),
-    *("custom_openai", "openai_like", "litellm_proxy"),
-)
+OPENAI_LIKE = (*("openai", "hosted_vllm", "lm_studio", "llamafile"), *("custom_openai", "openai_like", "litellm_proxy"))
 """Providers whose endpoints list their models at /models for the same key."""
 LOCAL = {"ollama": "http://localhost:11434", "ollama_chat": "http://localhost:11434"}
 """Providers on this machine, which ask for no key: where they are unless OLLAMA_API_BASE says otherwise."""
@@ -92,16 +89,14 @@ class ModelOptions(_Terms):
     """A proposer's options for its model. Missing ones come from a saved LLM block."""
 
     block: str | None = Field(
-        default=None,
-        description="Name of a saved LLM block; without it and a model, the one called nightshift.",
+        default=None, description="Name of a saved LLM block; without it and a model, the one called nightshift."
     )
     model: str | None = Field(
         default=None,
         description="The model, as provider/name in LiteLLM's words. With a base URL the name alone will do.",
     )
     key_variable: str | None = Field(
-        default=None,
-        description="Name of the environment variable that holds the key; never the key itself.",
+        default=None, description="Name of the environment variable that holds the key; never the key itself."
     )
     max_output_tokens: int | None = Field(
         default=None, ge=1, description="Most tokens of one answer; 8192 when nothing says otherwise."

@@ -137,9 +137,7 @@ def _idea(entry: object, space: Space, fixed: Params) -> ParsedAnswer:
         if not given:
             raise Misread('"params" is missing: an object of parameter names and values')
     if not isinstance(given, dict):
-        raise Misread(
-            f'"params" must be an object of names and values, got {one_line(json.dumps(given), 80)}'
-        )
+        raise Misread(f'"params" must be an object of names and values, got {one_line(json.dumps(given), 80)}')
     words = _words(entry.get("rationale"), entry.get("category"))
     return ParsedAnswer(values(given, space, fixed), *words, json.dumps(entry, ensure_ascii=False))
 

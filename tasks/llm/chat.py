@@ -68,16 +68,7 @@ def ask(
     """
     limit, turn = account.max_output_tokens, len(brief.refusals)
     asked = RecordedRequest(
-        *(
-            account.model,
-            account.base_url,
-            tuple(messages),
-            schema,
-            account.temperature,
-            limit,
-            turn,
-            brief.seed,
-        )
+        *(account.model, account.base_url, tuple(messages), schema, account.temperature, limit, turn, brief.seed)
     )
     if known := trace.answered(brief.traces, asked):
         return known
@@ -157,9 +148,7 @@ class _Talk:
         if pause > self._patience.longest:
             raise self._unavailable(f"{fault.reason} (it asks us to wait {pause:.0f} s)")
         if pause >= left:
-            raise self._unavailable(
-                f"{fault.reason} (no time is left of {self._account.timeout_seconds:g} s)"
-            )
+            raise self._unavailable(f"{fault.reason} (no time is left of {self._account.timeout_seconds:g} s)")
         interrupt.wait(pause)
 
     def _unavailable(self, reason: str) -> Unavailable:
@@ -187,9 +176,7 @@ class _Talk:
             if limit is None:
                 continue
             if spent is None or more is None:
-                raise self._unavailable(
-                    f"{name} = {limit:.4g} cannot be kept, since not every price is known"
-                )
+                raise self._unavailable(f"{name} = {limit:.4g} cannot be kept, since not every price is known")
             if spent + more > limit:
                 raise self._unavailable(
                     f"the limit is reached: {name} = {limit:{form}}, {spent:{form}} spent, and one more answer may "

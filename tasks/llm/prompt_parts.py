@@ -31,14 +31,10 @@ def told(brief: Brief) -> SimpleNamespace:
     """A brief as the parts of a prompt, by name; a part without content is an empty text."""
     own, history = brief.problem, brief.history
     program_md, level = scrub_text(own.program_md).strip(), standing(history)
-    more = (
-        f"\n[{len(program_md) - PROGRAM_MD} more characters left out]" if len(program_md) > PROGRAM_MD else ""
-    )
+    more = f"\n[{len(program_md) - PROGRAM_MD} more characters left out]" if len(program_md) > PROGRAM_MD else ""
     noise = ""
     if level is not None and math.isfinite(level.sd):
-        noise = (
-            f"Trainings of one program differ by luck: their standard deviation is about {number(level.sd)}."
-        )
+        noise = f"Trainings of one program differ by luck: their standard deviation is about {number(level.sd)}."
     reasons = [f"trial {trial.number}: {why}" for trial in history for why in trial.proposal.turned_down]
     then = best(history)
     champion = then.proposal if then else None
@@ -53,9 +49,7 @@ def told(brief: Brief) -> SimpleNamespace:
         categories=listed(f"{one.name}: {one.keeps} of {one.tries} kept" for one in categories(history)),
         refused=listed(reasons[-REFUSED:]),
         rejected=_rejected(brief),
-        earlier=listed(
-            _past(brief.space, trial) for trial in [t for t in brief.earlier if t.number > 0][-EARLIER:]
-        ),
+        earlier=listed(_past(brief.space, trial) for trial in [t for t in brief.earlier if t.number > 0][-EARLIER:]),
         hint=_hint(brief),
         pending=listed(
             f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"

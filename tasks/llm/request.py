@@ -87,11 +87,7 @@ def send(
                 api_key=account.key.get_secret_value() if account.key else no_key,
                 temperature=account.temperature,
                 max_tokens=account.max_output_tokens,
-                **(
-                    {"response_format": {"type": "json_schema", "json_schema": form}}
-                    if schema is not None
-                    else {}
-                ),
+                **({"response_format": {"type": "json_schema", "json_schema": form}} if schema is not None else {}),
                 timeout=seconds,
                 num_retries=0,
                 max_retries=0,  # the client's own, below LiteLLM's
@@ -152,9 +148,7 @@ def _fault(error: Exception, with_schema: bool) -> Fault:
     """An error in the endpoint's own words, without the library's. What was not answered is not paid for."""
     status = getattr(error, "status_code", None) or 500
     kind = type(error).__name__
-    told = one_line(
-        re.sub(r"^(?:litellm\.)?(?:\w+(?:Error|Timeout): )*(?:\w+Exception - )?", "", str(error)), SHOWN
-    )
+    told = one_line(re.sub(r"^(?:litellm\.)?(?:\w+(?:Error|Timeout): )*(?:\w+Exception - )?", "", str(error)), SHOWN)
     permanent = status < 500 and status not in TEMPORARY
     if kind == "ContextWindowExceededError":
         name = "the request is longer than the model's context"

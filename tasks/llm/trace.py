@@ -100,11 +100,7 @@ def answered(folder: Path | None, request: RecordedRequest) -> Answer | None:
 
 
 def keep(
-    folder: Path | None,
-    request: RecordedRequest,
-    attempts: tuple[Attempt, ...],
-    answer: Answer | None,
-    error: str,
+    folder: Path | None, request: RecordedRequest, attempts: tuple[Attempt, ...], answer: Answer | None, error: str
 ) -> None:
     """Write a request and how it ended; nothing where nothing is kept."""
     if folder is None:

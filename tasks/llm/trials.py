@@ -141,9 +141,7 @@ def _own_lines(edit: str, parent: str | None) -> list[str]:
 
 def changed_lines(edit: str) -> list[str]:
     """The lines of a unified diff that come or go."""
-    return [
-        line for line in edit.splitlines() if line[:1] in ("+", "-") and not line.startswith(("+++ ", "--- "))
-    ]
+    return [line for line in edit.splitlines() if line[:1] in ("+", "-") and not line.startswith(("+++ ", "--- "))]
 
 
 def size_of(changed: Sequence[str]) -> str:

@@ -46,10 +46,7 @@ class Sampler:
     """Peak memory of each GPU, sampled in a thread so that a slow driver does not delay the training's clock."""
 
     def __init__(
-        self,
-        uuids: Sequence[str],
-        find: Callable[[Sequence[str]], Reader | None] = nvml,
-        seconds: float = SECONDS,
+        self, uuids: Sequence[str], find: Callable[[Sequence[str]], Reader | None] = nvml, seconds: float = SECONDS
     ) -> None:
         self._uuids, self._find, self._seconds = tuple(uuids), find, seconds
         self._over = threading.Event()

@@ -54,9 +54,7 @@ def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slo
     if groups and not fitting:
         has = ", ".join("-".join(str(gpu.index) for gpu in group) for group in groups)
         needs = f"a run of {environment.name} needs {environment.gpus} GPUs"
-        raise Refused(
-            f"{needs}, and the slots of this machine are of GPU {has}: see {VISIBLE} and the Machine block"
-        )
+        raise Refused(f"{needs}, and the slots of this machine are of GPU {has}: see {VISIBLE} and the Machine block")
     return Slots(home, fitting) if fitting else on_cpu
 
 
@@ -85,9 +83,7 @@ def saved_layout() -> Layout:
                     block = Machine.model_validate(saved.data)
                     return Layout(tuple(map(tuple, block.gpus)), block.cpu_slots)
     except httpx.TransportError as error:
-        raise ConnectionError(
-            f"no Prefect server answers at PREFECT_API_URL={api}: start it, or unset it"
-        ) from error
+        raise ConnectionError(f"no Prefect server answers at PREFECT_API_URL={api}: start it, or unset it") from error
     return Layout()
 
 
@@ -96,9 +92,7 @@ def host() -> str:
     return re.sub(r"[^a-z0-9]+", "-", platform.node().lower()).strip("-")
 
 
-def _grouped(
-    layout: Layout, found: Sequence[Gpu], seen: Sequence[Gpu], each: int
-) -> tuple[tuple[Gpu, ...], ...]:
+def _grouped(layout: Layout, found: Sequence[Gpu], seen: Sequence[Gpu], each: int) -> tuple[tuple[Gpu, ...], ...]:
     """The layout's groups whose GPUs are all visible; without a layout, the visible GPUs in groups of `each`."""
     if not layout.gpus or not found:
         whole = [tuple(seen[at : at + each]) for at in range(0, len(seen), each)]

@@ -200,14 +200,10 @@ def _computing(part: Part) -> Hindrance | None:
             process = psutil.Process(holder.pid) if holder.pid else None
         if process is None or not orphans.is_ours(process):
             return _foreign(part, holder.pid, holder.command)
-        if orphans.is_supervised(
-            process
-        ):  # such as the first seconds of an edited program, which needs no slot
+        if orphans.is_supervised(process):  # such as the first seconds of an edited program, which needs no slot
             return Hindrance(f"{part.name} is used by process {process.pid} ({command_of(process.pid)})")
         orphans.end_left([process])
-        return Hindrance(
-            f"{part.name} is still used by process {process.pid} of an earlier life", is_foreign=True
-        )
+        return Hindrance(f"{part.name} is still used by process {process.pid} of an earlier life", is_foreign=True)
     return None
 
 

@@ -20,9 +20,7 @@ WIDTH_TAKEN = 0.13
 """The share of the picture's width that the main axes give up for it."""
 
 
-def draw_column(
-    picture: Figure, beside: Axes, certificate: Certificate, colours: dict[Arm, str], lane: float
-) -> None:
+def draw_column(picture: Figure, beside: Axes, certificate: Certificate, colours: dict[Arm, str], lane: float) -> None:
     """Draw every fresh run, with the mean of each arm in its interval, at the scale of the axes `beside`.
 
     Args:

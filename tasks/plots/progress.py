@@ -72,12 +72,7 @@ def png(picture: Figure) -> bytes:
 
 
 def draw(
-    history: History,
-    campaign: str,
-    *,
-    metric: str,
-    higher_is_better: bool,
-    certificates: Sequence[Certificate] = (),
+    history: History, campaign: str, *, metric: str, higher_is_better: bool, certificates: Sequence[Certificate] = ()
 ) -> Figure:
     """Draw a campaign; `certificates` are those of its own environment, oldest first."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -88,9 +83,7 @@ def draw(
     certificate = certificates[-1] if certificates else None
     trials, points = plotted(history), estimates(history)
     also = [level + sd for _, level, spread in points[-1:] for sd in (-spread, 0.0, spread)]
-    also += (
-        [run.score.value for run in certificate.runs if run.score.value is not None] if certificate else []
-    )
+    also += [run.score.value for run in certificate.runs if run.score.value is not None] if certificate else []
     start = next((point.at for point in trials if point.trial.number == 0), None)
     data = PlotData(history, trials, points, certificate, visible(trials, higher_is_better, also), start)
     left, bottom, width, height = FRAME
@@ -164,13 +157,9 @@ def _trials(axes: Axes, data: PlotData, lane: float) -> None:
         axes.errorbar(places, heights, errors, label=f"±1 se over {_averaged(inside)}", **style)
     far = [(point, point.at) for point in data.trials if point.at is not None and point.at not in window]
     for index, (point, at) in enumerate(sorted(far, key=lambda pair: -abs(pair[1]))):
-        arrow, edge = (
-            ("$↓$", lane) if at < window.low else ("$↑$", window.high - 0.03 * (window.high - window.low))
-        )
+        arrow, edge = ("$↓$", lane) if at < window.low else ("$↑$", window.high - 0.03 * (window.high - window.low))
         more = f" and {len(far) - 1} more" * (len(far) > 1)
-        label = (
-            printable(f"off scale: trial {point.trial.number} at {number(at)}{more}") if index == 0 else None
-        )
+        label = printable(f"off scale: trial {point.trial.number} at {number(at)}{more}") if index == 0 else None
         style = common | {"marker": arrow, "markersize": 1.3 * size, "color": GREY, "label": label}
         axes.plot([point.trial.settle], [edge], **style)
 
@@ -260,13 +249,7 @@ def _labels(axes: Axes, data: PlotData) -> None:
         order = [0, *order]
     (left, low), (right, high) = axes.get_window_extent().get_points()
     frame, taken = np.array([left, low + BAND * (high - low), right, high]), _obstacles(axes, data)
-    style: dict[str, Any] = {
-        "transform": None,
-        "va": "bottom",
-        "zorder": 2.5,
-        "gid": "label",
-        "linespacing": 1.25,
-    }
+    style: dict[str, Any] = {"transform": None, "va": "bottom", "zorder": 2.5, "gid": "label", "linespacing": 1.25}
     style["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
     heights = {point.trial.number: point.at for point in data.trials if point.at is not None}
     for index in order[:LABELS]:
@@ -274,9 +257,7 @@ def _labels(axes: Axes, data: PlotData) -> None:
         for lines in (changes(trial, kept[index - 1] if index else None), []):
             text = text_at(axes, 0, 0, "\n".join([f"trial {trial.number}", *lines]), INK, 10.5, **style)
             anchor = axes.transData.transform((trial.settle, at))
-            box = free_box(
-                anchor, np.array(text.get_window_extent().size), taken, frame, far=110 if lines else 55
-            )
+            box = free_box(anchor, np.array(text.get_window_extent().size), taken, frame, far=110 if lines else 55)
             if at not in data.window or box is None:
                 text.remove()
                 continue

@@ -91,14 +91,11 @@ class Numeric(Proposer):
         is_design = not seen.scored or (seen.made < self.startup and not self.is_warm(brief))
         if is_design:
             # One design for the whole campaign, by the baseline's seed; `brief.seed` is each trial's own.
-            answers = design(
-                seen.axes, brief.history[0].runs[0].seed, 2 * (seen.made + self.startup + refused)
-            )
+            answers = design(seen.axes, brief.history[0].runs[0].seed, 2 * (seen.made + self.startup + refused))
         else:
             answers = self.answers(seen, brief)
         rounded = (
-            tuple(axis.rounded(number) for axis, number in zip(seen.axes, answer, strict=True))
-            for answer in answers
+            tuple(axis.rounded(number) for axis, number in zip(seen.axes, answer, strict=True)) for answer in answers
         )
         point, why = _first(rounded, seen.tried, refused), self._rationale(seen, is_design)
         if point is None:

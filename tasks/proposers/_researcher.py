@@ -36,9 +36,7 @@ class Researcher(Proposer, ModelOptions):
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         for account in self.accounts():
             usd = min((most for most in (account.max_usd, left.usd) if most is not None), default=None)
-            tokens = min(
-                (most for most in (account.max_tokens, left.tokens) if most is not None), default=None
-            )
+            tokens = min((most for most in (account.max_tokens, left.tokens) if most is not None), default=None)
             check(account.model_copy(update={"max_usd": usd, "max_tokens": tokens}))
 
 
@@ -59,11 +57,7 @@ def conversation(prompt: str, brief: Brief, shown: Brief, **more: object) -> tup
 
 
 def asked(
-    account: Account,
-    messages: tuple[Message, ...],
-    brief: Brief,
-    bought: Usage,
-    schema: dict[str, Any] | None = None,
+    account: Account, messages: tuple[Message, ...], brief: Brief, bought: Usage, schema: dict[str, Any] | None = None
 ) -> Answer:
     """The model's answer without its thoughts; `bought` is the usage of other models for this suggestion.
 

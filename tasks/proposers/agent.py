@@ -74,9 +74,7 @@ class Agent(Proposer):
     @classmethod
     def _is_known_or_a_list(cls, command: str | tuple[str, ...]) -> str | tuple[str, ...]:
         if isinstance(command, str) and command not in SETTINGS:
-            raise ValueError(
-                f"must be one of {', '.join(SETTINGS)}, or the whole command line as a list of arguments"
-            )
+            raise ValueError(f"must be one of {', '.join(SETTINGS)}, or the whole command line as a list of arguments")
         if not command or not command[0]:
             raise ValueError("must name a program")
         return command

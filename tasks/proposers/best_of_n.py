@@ -34,9 +34,7 @@ class BestOfN(Researcher):
 
     def preflight(self, left: RemainingBudget = RemainingBudget()) -> None:
         if self.accounts()[0].temperature == 0:
-            raise Refused(
-                "temperature = 0 makes all samples of best_of_n the same: raise it, or leave it out"
-            )
+            raise Refused("temperature = 0 makes all samples of best_of_n the same: raise it, or leave it out")
         super().preflight(left)
 
     def propose(self, brief: Brief) -> Suggestion:

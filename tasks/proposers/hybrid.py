@@ -104,9 +104,7 @@ class Hybrid(Researcher):
         fruitless = stand.fruitless + 1
         if stand.way == "numbers":
             if fruitless >= self.stall:
-                return Stand(
-                    "code", why=f"over to code: {fruitless} trials of numbers in a row without a keep"
-                )
+                return Stand("code", why=f"over to code: {fruitless} trials of numbers in a row without a keep")
         elif failed >= self.failures:
             return Stand(why=f"back to numbers: {failed} edits in a row could not be tried")
         elif fruitless >= self.spell:

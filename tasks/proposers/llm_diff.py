@@ -26,9 +26,7 @@ class LlmDiff(Researcher):
         return proposed(self.accounts()[0], brief, brief, self.form)
 
 
-def proposed(
-    account: Account, brief: Brief, shown: Brief, form: Form, bought: Usage = NOTHING_BOUGHT
-) -> Suggestion:
+def proposed(account: Account, brief: Brief, shown: Brief, form: Form, bought: Usage = NOTHING_BOUGHT) -> Suggestion:
     """An edit of the files of `shown` as one model proposes it.
 
     Raises:

@@ -13,6 +13,4 @@ class RandomSearch(Proposer):
 
     def propose(self, brief: Brief) -> Suggestion:
         rng = np.random.default_rng(brief.seed)
-        return Suggestion(
-            {name: parameter.sample(rng) for name, parameter in brief.space.items()}, "a random draw"
-        )
+        return Suggestion({name: parameter.sample(rng) for name, parameter in brief.space.items()}, "a random draw")

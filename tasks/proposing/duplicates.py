@@ -46,9 +46,7 @@ class Category:
     keeps: int
 
 
-def duplicate(
-    space: Space, params: Params, files: Mapping[str, str], tried: Iterable[EarlierProposal]
-) -> str | None:
+def duplicate(space: Space, params: Params, files: Mapping[str, str], tried: Iterable[EarlierProposal]) -> str | None:
     """The earlier proposal that a proposal repeats, in a sentence; None when it is new.
 
     Args:

@@ -75,9 +75,7 @@ class ProposalChecks:
             return kept, number if kept else 0
         for name in suggestion.files:
             if name not in self.environment.editable:
-                raise Refused(
-                    f"{name!r} may not be changed; editable: {', '.join(self.environment.editable)}"
-                )
+                raise Refused(f"{name!r} may not be changed; editable: {', '.join(self.environment.editable)}")
         base = originals(self.environment, self.program)
         before = patched(base, kept) if kept else base
         return diff_of(base, {**before, **suggestion.files}) or None, number
@@ -106,9 +104,7 @@ def originals(environment: Environment, program: Path) -> dict[str, str]:
     """The editable files of a program that exist, by name."""
     paths = {name: program / name for name in environment.editable}
     # Not read_text(), which would change line endings.
-    return {
-        name: path.read_bytes().decode("utf-8", "replace") for name, path in paths.items() if path.is_file()
-    }
+    return {name: path.read_bytes().decode("utf-8", "replace") for name, path in paths.items() if path.is_file()}
 
 
 def champions_files(environment: Environment, program: Path, history: History) -> Mapping[str, str]:

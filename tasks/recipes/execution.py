@@ -42,9 +42,7 @@ SHUT = (
 Say = Callable[[str], None]
 
 
-def run(
-    recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log: Path, marker: str, say: Say
-) -> float:
+def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log: Path, marker: str, say: Say) -> float:
     """Run a recipe to its end; the seconds that it took.
 
     It reads copies of its files in `texts` and writes `made`; it must not see `runs`, the directory of all campaigns.
@@ -72,9 +70,7 @@ def run(
     roomy = {"file_gb": max(recipe.disk_gb, limits.file_gb), "out_gb": 1e6, "out_files": 2**31}
     limits = limits.model_copy(update=roomy)
     try:
-        with Program(
-            command, cwd=texts, log=log, marker=marker, level=level, view=view, limits=limits
-        ) as program:
+        with Program(command, cwd=texts, log=log, marker=marker, level=level, view=view, limits=limits) as program:
             reason = _watch(program, recipe, made, say)
             program.kill()
     except (CannotStart, NotAProgram) as fault:

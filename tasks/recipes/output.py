@@ -91,9 +91,7 @@ def read(place: Path) -> Prepared | None:
             return None
         raise Refused(f"{place} has no {FILE}, so its content is unknown: {_again(place)}") from None
     except ValidationError as broken:
-        raise Refused(
-            f"{place / FILE} cannot be read ({broken.errors()[0]['msg']}): {_again(place)}"
-        ) from broken
+        raise Refused(f"{place / FILE} cannot be read ({broken.errors()[0]['msg']}): {_again(place)}") from broken
     for name, content in made.files.items():
         path = place / name
         same = path.is_file() and path.stat().st_size == content.bytes
@@ -125,9 +123,7 @@ def contents(folder: Path) -> dict[str, Content]:
             remedy = f"a recipe writes {DATA} and {JUDGE} into the folder that it is given"
             raise Unfit(f"there is no folder {name}: {remedy}")
         paths += _files(folder / name, folder)
-    return {
-        path.relative_to(folder).as_posix(): Content(path.stat().st_size, _sha256(path)) for path in paths
-    }
+    return {path.relative_to(folder).as_posix(): Content(path.stat().st_size, _sha256(path)) for path in paths}
 
 
 def digest(files: Mapping[str, Content]) -> str:
@@ -183,9 +179,7 @@ def check_questions(folder: Path) -> dict[str, int]:
             for what in (f"id {question['id']}", f"question {' '.join(question['question'].split())}"):
                 key = hashlib.sha256(what.encode(errors="replace")).digest()
                 if key in seen:
-                    raise Unfit(
-                        f"{where}: {shown(what)} stands in {seen[key]} already: each one may stand once"
-                    )
+                    raise Unfit(f"{where}: {shown(what)} stands in {seen[key]} already: each one may stand once")
                 seen[key] = path.name
         if not counts[path.stem]:
             raise Unfit(f"{path.parent.name}/{path.name} has no question")
@@ -232,9 +226,7 @@ def check_base(folder: Path) -> None:
             remedy = f"keep weights as {WEIGHTS}, and no programs"
             raise Unfit(f"{where}/{shown(path.name)} is code or may run some: {remedy}")
         if path.name.endswith("config.json") and "auto_map" in _object(path, where):
-            raise Unfit(
-                f"{where}/{path.name} has auto_map, which loads code: take a model without its own code"
-            )
+            raise Unfit(f"{where}/{path.name} has auto_map, which loads code: take a model without its own code")
     if not (base / "config.json").is_file():
         raise Unfit(f"{where}/config.json is missing: it must be a Hugging Face model")
     weights = [path for path in files if path.suffix == WEIGHTS]

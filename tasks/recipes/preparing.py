@@ -163,9 +163,7 @@ def _make(environment: Environment, recipe: Recipe, final: Path, say: Say) -> No
         say(f"{environment.name}: {words}")
 
     try:
-        seconds = execution.run(
-            recipe, environment.limits, texts, made, final.parents[1], log, marker, say_more
-        )
+        seconds = execution.run(recipe, environment.limits, texts, made, final.parents[1], log, marker, say_more)
         files, questions = _look_through(made, settings)
     except Unfit as wrong:
         file_trees.remove(staging)

@@ -18,10 +18,7 @@ class Certify(Rule):
     """Keep a trial whose expected effect is positive, allowing for noise."""
 
     grace: float = Field(
-        default=0.05,
-        ge=0,
-        le=1,
-        description="Run sds that what scores above the level may be expected to lose by.",
+        default=0.05, ge=0, le=1, description="Run sds that what scores above the level may be expected to lose by."
     )
     """Also keep a trial that is as good as the champion: another run to tell them apart would not pay."""
 

@@ -19,12 +19,8 @@ from tasks.trial import History, best
 class Race(Rule):
     """Keep a trial that holds up in reruns."""
 
-    enter: float = Field(
-        default=0.5, ge=0, description="Run sds above the champion's level that a first score needs."
-    )
-    drop: float = Field(
-        default=0.4, ge=0, description="Standard errors of the difference below which it is dropped."
-    )
+    enter: float = Field(default=0.5, ge=0, description="Run sds above the champion's level that a first score needs.")
+    drop: float = Field(default=0.4, ge=0, description="Standard errors of the difference below which it is dropped.")
     confirm: float = Field(default=1.6, gt=0, description="Standard errors above which it is confirmed.")
     most: int = Field(default=4, ge=1, le=20, description="Reruns of one trial, at most.")
 
@@ -51,9 +47,7 @@ class Race(Rule):
         if len(own) < len([rerun for rerun in tried.reruns if rerun.of == tried.number]):
             return Weighed(False, f"not confirmed, since a rerun crashed: {before}", evidence=evidence)
         if any(rerun.of == champion.number and rerun.score.value is None for rerun in tried.reruns):
-            return Weighed(
-                False, f"not confirmed, since a rerun of the champion crashed: {before}", evidence=evidence
-            )
+            return Weighed(False, f"not confirmed, since a rerun of the champion crashed: {before}", evidence=evidence)
         if not own:
             return Again(tried.number)
         known = goodness(history, champion.number)

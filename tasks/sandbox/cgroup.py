@@ -94,12 +94,8 @@ class Group:
 def find() -> Cgroups | None:
     """Where this user can create groups, found by creating one; None when nowhere."""
     for candidate in _candidates():
-        for old in (
-            old for folder in {candidate.memory, candidate.pids} for old in folder.glob(f"{STEM}*-*")
-        ):
-            if not Path(
-                f"/proc/{old.name.removeprefix(STEM).partition('-')[0]}"
-            ).exists():  # its engine was killed
+        for old in (old for folder in {candidate.memory, candidate.pids} for old in folder.glob(f"{STEM}*-*")):
+            if not Path(f"/proc/{old.name.removeprefix(STEM).partition('-')[0]}").exists():  # its engine was killed
                 with contextlib.suppress(OSError):
                     old.rmdir()
         if _works(candidate):

@@ -41,14 +41,7 @@ PARTS = (
 )  # fmt: skip
 """Parts of an interpreter's prefix that a program may read: a virtual environment's folder may hold other things."""
 MACHINE = ("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup/cpu.max")
-PROCESSES = (
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/proc/stat",
-    "/proc/loadavg",
-    "/proc/filesystems",
-    "/proc/version",
-)
+PROCESSES = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/loadavg", "/proc/filesystems", "/proc/version")
 HOME = "/tmp/home"
 """Home of a program at level bwrap. Not /tmp itself: its writable folders may be below that, and homes are emptied."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -104,16 +97,7 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
         linked = path.is_symlink()
         command += ["--symlink", str(path.readlink()), str(path)] if linked else _bind("--ro-bind", [path])
     command += _bind("--ro-bind", seen) + _bind("--bind", view.writable)
-    command += [
-        "--remount-ro",
-        "/",
-        "--chdir",
-        str(cwd),
-        "--seccomp",
-        str(FILTER_DESCRIPTOR),
-        "--cap-drop",
-        "ALL",
-    ]
+    command += ["--remount-ro", "/", "--chdir", str(cwd), "--seccomp", str(FILTER_DESCRIPTOR), "--cap-drop", "ALL"]
     if not root:
         return [*command, "--"]
     for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):  # needed to give up root
@@ -168,9 +152,7 @@ def _interpreter() -> list[Path]:
 
 
 def _gpu_devices() -> list[Path]:
-    return [
-        path for pattern in GPU_DEVICES for path in sorted(Path("/dev").glob(pattern)) if not path.is_dir()
-    ]
+    return [path for pattern in GPU_DEVICES for path in sorted(Path("/dev").glob(pattern)) if not path.is_dir()]
 
 
 def _present(paths: Iterable[str]) -> list[Path]:

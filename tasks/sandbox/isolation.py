@@ -70,9 +70,7 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
         if given.is_relative_to("/proc") or given.is_relative_to("/dev"):
             raise Refused(f"readable: {path} shows the machine's processes or devices: list data only")
         if not given.exists():
-            raise Refused(
-                f"readable: there is no {path} on {platform.node()}: put it there, or name where it is"
-            )
+            raise Refused(f"readable: there is no {path} on {platform.node()}: put it there, or name where it is")
         needed = 0o5 if given.is_dir() else 0o4
         if owner(level) is not None and given.stat().st_mode & needed != needed:
             fact = f"{path} can be read by its owner alone, and programs of root run as `nobody`"
@@ -124,10 +122,7 @@ def _probe(level: Level) -> str:
 
 def _try(level: Level) -> str:
     local = ("127.0.0.1", 0)
-    with (
-        tempfile.TemporaryDirectory(prefix="nightshift-probe-") as folder,
-        socket.create_server(local) as server,
-    ):
+    with tempfile.TemporaryDirectory(prefix="nightshift-probe-") as folder, socket.create_server(local) as server:
         place = Path(folder).resolve()
         workspace, out, secret = place / "workspace", place / "out", place / "secret"
         workspace.mkdir()
@@ -140,13 +135,7 @@ def _try(level: Level) -> str:
         view, marker = VisiblePaths((workspace,), (out,)), f"probe-{os.getpid()}"
         try:
             with Program(
-                command,
-                cwd=workspace,
-                log=place / "log",
-                marker=marker,
-                level=level,
-                view=view,
-                limits=Limits(),
+                command, cwd=workspace, log=place / "log", marker=marker, level=level, view=view, limits=Limits()
             ) as program:
                 deadline = clock() + PROBE_SECONDS
                 while (status := program.poll(0.05)) is None:

@@ -101,9 +101,7 @@ class Program:
         argv = [find_program(command[0], cwd, environment["PATH"]), *command[1:]]
         free = shutil.disk_usage(self._place).free // MIB
         if free < DISK_RESERVE // MIB:
-            raise CannotStart(
-                f"the disk of {self._place} has {free} MiB left, a trial needs {DISK_RESERVE // MIB}"
-            )
+            raise CannotStart(f"the disk of {self._place} has {free} MiB left, a trial needs {DISK_RESERVE // MIB}")
         file_trees.remove(self._scratch)  # left by an engine that was killed
         self._scratch.mkdir(parents=True)
         self._log = CappedLog(log)
@@ -125,13 +123,7 @@ class Program:
         self._selector.register(self._report, selectors.EVENT_READ)
 
     def _start(
-        self,
-        argv: list[str],
-        environment: dict[str, str],
-        level: Level,
-        view: VisiblePaths,
-        cwd: Path,
-        pipes: bool,
+        self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path, pipes: bool
     ) -> None:
         """Start the supervisor, and wait until it reports that the program runs."""
         size = int(self.limits.scratch_gb * GIB)
@@ -170,20 +162,14 @@ class Program:
             pipe.close()
         self.process.wait()
         os.close(hear)
-        silent = (
-            f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
-        )
+        silent = f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
         why = told.get("why") or silent
         if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
 
     def _pipes(self) -> list[IO[bytes]]:
-        return [
-            pipe
-            for pipe in (self.process.stdin, self.process.stdout, self.process.stderr)
-            if pipe is not None
-        ]
+        return [pipe for pipe in (self.process.stdin, self.process.stdout, self.process.stderr) if pipe is not None]
 
     def __enter__(self) -> Program:
         return self
@@ -265,9 +251,7 @@ class Program:
     def describe(self, status: int) -> str:
         """An exit status in words."""
         if self._group and self._group.ran_out_of_memory():
-            return (
-                f"ran out of memory: it may use {usage.allowed(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
-            )
+            return f"ran out of memory: it may use {usage.allowed(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
         if status >= 0:
             return f"exited with status {status}"
         name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
@@ -321,17 +305,12 @@ class Program:
         now, allowed = usage.measure(self.process.pid, self._disk), usage.allowed(self.limits)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
         # The quick measure counts shared pages once per process; the exact one decides.
-        if (
-            not self._group
-            and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory
-        ):
+        if not self._group and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory:
             raise Stopped(f"used more than {allowed / GIB:.3g} GiB of memory (limits.memory_gb)")
         if now.processes > self.limits.processes + 2:
             raise Stopped(f"started more than {self.limits.processes} processes (limits.processes)")
         if now.unlinked > self.limits.out_gb * GIB:
-            raise Stopped(
-                f"holds more than {self.limits.out_gb:g} GiB in files without a name (limits.out_gb)"
-            )
+            raise Stopped(f"holds more than {self.limits.out_gb:g} GiB in files without a name (limits.out_gb)")
         for folder in self._writable:
             if reason := outputs.excess(folder, self.limits, besides=now.unlinked):
                 raise Stopped(reason)
@@ -339,9 +318,7 @@ class Program:
         if reason := outputs.excess(self._scratch, temporary):
             raise Stopped(f"its temporary files (limits.scratch_gb): {reason}")
         if shutil.disk_usage(self._place).free < DISK_RESERVE:
-            raise Stopped(
-                f"left less than {DISK_RESERVE // MIB} MiB free on the disk, which is kept for others"
-            )
+            raise Stopped(f"left less than {DISK_RESERVE // MIB} MiB free on the disk, which is kept for others")
 
     def _take_in(self, seconds: float, limited: bool = True) -> None:
         """Read its output and the supervisor's messages until `seconds` have passed or it has ended."""

@@ -62,9 +62,7 @@ class Progress:
         except FileNotFoundError:
             return
         except OSError as fault:
-            raise BadProgress(
-                f"out/progress.jsonl cannot be read ({fault.strerror}): it must be a file"
-            ) from fault
+            raise BadProgress(f"out/progress.jsonl cannot be read ({fault.strerror}): it must be a file") from fault
         complete = new[: new.rfind(b"\n") + 1]
         self._offset += len(complete)
         if self._offset + len(new) - len(complete) >= PROGRESS_LIMIT:
@@ -109,6 +107,4 @@ def value_of(report: dict[str, object], metric: str, otherwise: float | None) ->
     value = metrics.get(metric) if isinstance(metrics, dict) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return otherwise
-    return (
-        float(value) if abs(value) <= 1e100 else otherwise
-    )  # nan compares as false; nothing larger can be drawn
+    return float(value) if abs(value) <= 1e100 else otherwise  # nan compares as false; nothing larger can be drawn

@@ -45,9 +45,7 @@ def measure(keeper: int, disk: int, exact: bool = False) -> ResourceUsage:
 
 def _without_name(pid: int) -> dict[tuple[int, int], int]:
     """A process's open files without a name: (device, inode) -> bytes on disk or in memory."""
-    statuses = [
-        status for status in orphans.open_files(pid) if stat.S_ISREG(status.st_mode) and not status.st_nlink
-    ]
+    statuses = [status for status in orphans.open_files(pid) if stat.S_ISREG(status.st_mode) and not status.st_nlink]
     return {(status.st_dev, status.st_ino): status.st_blocks * 512 for status in statuses}
 
 

@@ -111,8 +111,7 @@ def reruns(calibration: Calibration) -> tuple[Rerun, ...]:
     """Its runs as reruns of a campaign's baseline; directories are relative to a campaign's in the same home."""
     root = Path("..", FOLDER, calibration.environment)
     return tuple(
-        Rerun(0, replace(one.run, dir=str(root / one.run.dir)), one.score, calibrated=True)
-        for one in calibration.runs
+        Rerun(0, replace(one.run, dir=str(root / one.run.dir)), one.score, calibrated=True) for one in calibration.runs
     )
 
 
@@ -203,9 +202,7 @@ def findings(runs: Sequence[Measured], gain: float | None = None) -> Findings:
         unit_se=unit_se,
         unit_share=(unit_se / noise.sd) ** 2 if unit_se is not None and noise.sd else None,
         needed=tuple(Needed(sds * noise.sd, sds, runs_needed(sds, 1.0)) for sds in GAINS) if noise.sd else (),
-        asked=Needed(gain, gain / noise.sd if noise.sd else None, runs_needed(gain, noise.sd))
-        if gain
-        else None,
+        asked=Needed(gain, gain / noise.sd if noise.sd else None, runs_needed(gain, noise.sd)) if gain else None,
         detects=tuple(Detects(arm, detectable(arm, noise.sd) if noise.sd else 0.0) for arm in ARMS),
         foresight=seen,
         cancel=next((one.fraction for one in usable if one.noise is not None and one.noise <= NOISIER), None),

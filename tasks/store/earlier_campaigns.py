@@ -35,9 +35,7 @@ def learned_from(names: Iterable[str], environment: Environment) -> History:
         _check(ledger, environment)
         history = ledger.history()
         if not history:
-            raise Refused(
-                f"campaign {ledger.campaign.name!r} has no finished trial to learn from: leave it out"
-            )
+            raise Refused(f"campaign {ledger.campaign.name!r} has no finished trial to learn from: leave it out")
         part = history[-room:] if room else ()
         if part and part[0] is not history[0]:
             part = (history[0], *part[1:])

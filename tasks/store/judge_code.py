@@ -46,9 +46,7 @@ def bytes_digest(judge: Judge) -> str:
 def versions(judge: Judge) -> tuple[JudgeVersion, ...]:
     """Every version of a bundled judge, the present one last."""
     entries = _listed().get(Path(inspect.getfile(type(judge))).stem, [])
-    return tuple(
-        JudgeVersion(entry["version"], tuple(entry["digests"]), entry.get("commit", "")) for entry in entries
-    )
+    return tuple(JudgeVersion(entry["version"], tuple(entry["digests"]), entry.get("commit", "")) for entry in entries)
 
 
 @cache

@@ -60,9 +60,7 @@ CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*")
 """Names that MLflow uses in the same home."""
-HALF_MADE = re.compile(
-    r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)(\.\d+){1,2}"
-)
+HALF_MADE = re.compile(r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)(\.\d+){1,2}")
 FREEZE_LIMIT = 256 * 2**20
 """Largest size of an environment's folder in bytes: every campaign copies it."""
 
@@ -221,9 +219,7 @@ class Ledger:
 
     @cached_property
     def environment(self) -> Environment:
-        frozen = environments.load(
-            self.path / "environment", self.campaign.overrides, self.campaign.environment
-        )
+        frozen = environments.load(self.path / "environment", self.campaign.overrides, self.campaign.environment)
         return preparing.laid(frozen, self.path.parent)
 
     def attempt(self, number: int) -> int:
@@ -277,9 +273,7 @@ class Ledger:
         return ABLATION.validate_json(path.read_bytes()) if path.is_file() else None
 
     def event(self, kind: str, **facts: object) -> None:
-        append_line(
-            self.path / "events.jsonl", json.dumps({"time": round(time.time(), 3), "event": kind, **facts})
-        )
+        append_line(self.path / "events.jsonl", json.dumps({"time": round(time.time(), 3), "event": kind, **facts}))
 
     def events(self) -> Iterator[dict[str, Any]]:
         """The events so far; a line cut short by a kill is left out."""

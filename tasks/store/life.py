@@ -42,9 +42,7 @@ class Life:
         self._lock = _open(lock_path(self.ledger))
         if not _take(self._lock):
             self._lock.close()
-            raise Refused(
-                f"campaign {self.ledger.campaign.name!r} is already running ({describe(self.ledger)})"
-            )
+            raise Refused(f"campaign {self.ledger.campaign.name!r} is already running ({describe(self.ledger)})")
         self._before = spent(self.ledger)
         self._started, self._since = clock(), time.time()
         (self.ledger.path / "stop").unlink(missing_ok=True)
@@ -103,9 +101,7 @@ def left_alone(ledger: Ledger) -> Iterator[None]:
     with _open(lock_path(ledger)) as lock:
         if not _take(lock):
             name = ledger.campaign.name
-            raise Refused(
-                f"campaign {name!r} is running ({describe(ledger)}): wait, or nightshift stop {name}"
-            )
+            raise Refused(f"campaign {name!r} is running ({describe(ledger)}): wait, or nightshift stop {name}")
         yield
 
 

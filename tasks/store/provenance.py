@@ -48,9 +48,7 @@ def sources(history: History, parked: Sequence[Parked] = ()) -> tuple[ProposerSu
         tried, kept = number in decided, decided.get(number, False)
         for who, trials, keeps, usage in ((by, tried, kept, NOTHING_BOUGHT), (asked, 0, 0, proposal.usage)):
             before = found.get(who, ProposerSummary(*who, 0, 0, NOTHING_BOUGHT))
-            found[who] = ProposerSummary(
-                *who, before.trials + trials, before.kept + keeps, before.usage + usage
-            )
+            found[who] = ProposerSummary(*who, before.trials + trials, before.kept + keeps, before.usage + usage)
     return tuple(sorted(found.values(), key=lambda one: -one.trials))
 
 
@@ -72,10 +70,7 @@ def incidents(
             state, text = words[number]
             found.append(Incident(number, "waits" if state == "waiting" else state, _line(text)))
     last = max(proposals, default=0)
-    ideas = [
-        Incident(last, "inbox", f"idea {name} was refused: {_line(why)}")
-        for name, why in (refused or {}).items()
-    ]
+    ideas = [Incident(last, "inbox", f"idea {name} was refused: {_line(why)}") for name, why in (refused or {}).items()]
     return (*found, *ideas)
 
 

@@ -81,10 +81,7 @@ def prepare(place: TrialDir, program: Path, environment: Environment, proposal: 
             path.chmod(path.stat().st_mode | stat.S_IWUSR)
         apply_edit(place.workspace, proposal.edit, environment)
     write_atomic(place.config, json.dumps(config(place, environment, proposal, seed), indent=2) + "\n")
-    for path in (
-        place.workspace,
-        *place.workspace.rglob("*"),
-    ):  # whatever the umask: it may run as another user
+    for path in (place.workspace, *place.workspace.rglob("*")):  # whatever the umask: it may run as another user
         path.chmod(path.stat().st_mode | (0o555 if path.is_dir() else 0o444))
     return program_digest(place)
 

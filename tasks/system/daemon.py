@@ -157,12 +157,7 @@ def page_of(home: Path, name: str) -> str | None:
     return note.url if note else None
 
 
-def serve(
-    daemon: Daemon,
-    first_port: int,
-    launch: Callable[[int], subprocess.Popen[bytes]],
-    path: str = "",
-) -> str:
+def serve(daemon: Daemon, first_port: int, launch: Callable[[int], subprocess.Popen[bytes]], path: str = "") -> str:
     """Start a server on the first free port and wait until it answers; its address. Refused when it does not come up.
 
     If another program takes the port meanwhile, the next port is tried.

@@ -24,9 +24,7 @@ def marked(marker: str) -> list[psutil.Process]:
     """Every live process whose marker is `marker`, or begins with `marker/`."""
     found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(
-            psutil.NoSuchProcess, psutil.AccessDenied
-        ):  # ended meanwhile, or another user's
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):  # ended meanwhile, or another user's
             value = process.environ().get(MARKER, "")
             if f"{value}/".startswith(f"{marker}/") and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
@@ -57,9 +55,7 @@ def having_open(descriptor: int) -> list[psutil.Process]:
     """Every other process that has the same file open, as far as this user can see."""
     file = os.fstat(descriptor)
     others = (process for process in psutil.process_iter() if process.pid != os.getpid())
-    return [
-        other for other in others if any(os.path.samestat(file, status) for status in open_files(other.pid))
-    ]
+    return [other for other in others if any(os.path.samestat(file, status) for status in open_files(other.pid))]
 
 
 def open_files(pid: int) -> Iterator[os.stat_result]:

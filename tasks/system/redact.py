@@ -18,18 +18,7 @@ from typing import NamedTuple
 from tasks.system.home import home_path
 
 SECRET_WORDS = frozenset(
-    (
-        "KEY",
-        "APIKEY",
-        "TOKEN",
-        "SECRET",
-        "PASSWORD",
-        "PASSWD",
-        "PASSPHRASE",
-        "CREDENTIAL",
-        "CREDENTIALS",
-        "AUTH",
-    )
+    ("KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "AUTH")
 )
 PLACE_WORDS = frozenset({"SOCK", "FILE", "PATH", "DIR"})
 """A variable whose name ends in one of these holds a path."""
@@ -190,9 +179,7 @@ def _values() -> Iterator[tuple[str, str]]:
     for name, value in os.environ.items():
         words = name.upper().split("_")
         is_secret = SECRET_WORDS & set(words) and words[-1] not in PLACE_WORDS
-        if is_secret and not (
-            value.startswith("/") and os.path.lexists(value)
-        ):  # a key may begin with a slash too
+        if is_secret and not (value.startswith("/") and os.path.lexists(value)):  # a key may begin with a slash too
             yield name, value
             if "AUTH" in words:  # a user:password
                 yield name, value.partition(":")[2]

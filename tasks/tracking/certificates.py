@@ -12,15 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from tasks.deciding.certificate import Arm, Certificate, shipped
 from tasks.describe import caution, outcome, ships
-from tasks.tracking.trial_run import (
-    CampaignRecord,
-    MetricPoint,
-    inert,
-    metric_key,
-    milliseconds,
-    plain,
-    point,
-)
+from tasks.tracking.trial_run import CampaignRecord, MetricPoint, inert, metric_key, milliseconds, plain, point
 
 ARMS: tuple[Arm, ...] = ("champion", "baseline")
 WORDS = 1000

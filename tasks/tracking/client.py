@@ -122,14 +122,10 @@ class Mlflow(Tracker):
         self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Certificates
     ) -> None:
         with self._reach() as client:
-            self._summarise(
-                client, campaign, history, certificates, standing_points(campaign, trial, history)
-            )
+            self._summarise(client, campaign, history, certificates, standing_points(campaign, trial, history))
             self._mark(client, campaign, history)
 
-    def log_certificates(
-        self, campaign: CampaignRecord, history: History, certificates: Certificates
-    ) -> None:
+    def log_certificates(self, campaign: CampaignRecord, history: History, certificates: Certificates) -> None:
         with self._reach() as client:
             points = certificate_points(campaign, certificates)
             self._summarise(client, campaign, history, certificates, points)
@@ -141,12 +137,7 @@ class Mlflow(Tracker):
             return told
 
     def close_campaign(
-        self,
-        campaign: CampaignRecord,
-        status: Ending,
-        history: History,
-        certificates: Certificates,
-        folder: Path,
+        self, campaign: CampaignRecord, status: Ending, history: History, certificates: Certificates, folder: Path
     ) -> None:
         with self._reach() as client:
             points = [*summary_points(campaign, history), *certificate_points(campaign, certificates)]
@@ -265,13 +256,7 @@ class Mlflow(Tracker):
         self._parents[campaign.campaign_id] = run_id
         return run_id
 
-    def _child(
-        self,
-        client: MlflowClient,
-        campaign: CampaignRecord,
-        trial: Trial,
-        tags: dict[str, str],
-    ) -> Run:
+    def _child(self, client: MlflowClient, campaign: CampaignRecord, trial: Trial, tags: dict[str, str]) -> Run:
         """The trial's run with exactly these of our tags, created if missing."""
         tags |= {"mlflow.parentRunId": self._parent(client, campaign)}
         experiment = self._experiment(client, campaign.environment)
@@ -339,9 +324,7 @@ def _saved_block() -> tuple[str, dict[str, str]] | None:
     except ObjectNotFound:
         return None
     except httpx.TransportError as error:
-        raise ConnectionError(
-            f"no Prefect server answers at PREFECT_API_URL={api}: start it, or unset it"
-        ) from error
+        raise ConnectionError(f"no Prefect server answers at PREFECT_API_URL={api}: start it, or unset it") from error
     block = Tracking.model_validate(saved.data)
     secrets = {
         "MLFLOW_TRACKING_USERNAME": block.username,

@@ -173,9 +173,7 @@ def ensure_experiment(client: MlflowClient, name: str, location: str | None) -> 
                 raise
     if found.lifecycle_stage == "deleted":
         restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
-        raise RecordRejected(
-            f"experiment {name} was deleted in MLflow: restore it ({restore}) or purge it (mlflow gc)"
-        )
+        raise RecordRejected(f"experiment {name} was deleted in MLflow: restore it ({restore}) or purge it (mlflow gc)")
     return found.experiment_id
 
 

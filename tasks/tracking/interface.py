@@ -36,9 +36,7 @@ class Tracker:
     ) -> None:
         """Record the best score after `trial` was decided, and the summary after `history`."""
 
-    def log_certificates(
-        self, campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]
-    ) -> None:
+    def log_certificates(self, campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]) -> None:
         """Record the certificates."""
 
     def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:

@@ -38,9 +38,7 @@ REST = 9.0
 
 
 class Outbox:
-    def __init__(
-        self, ledger: Ledger, tracking: str | None, flow_run_id: str | None, history: History
-    ) -> None:
+    def __init__(self, ledger: Ledger, tracking: str | None, flow_run_id: str | None, history: History) -> None:
         self.ledger = ledger
         self.tracker = locate(tracking, home())
         self.waiting = [trial for trial in history if not is_tracked(ledger, trial)]

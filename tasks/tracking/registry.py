@@ -82,9 +82,7 @@ def _model(client: MlflowClient, name: str) -> None:
     from mlflow.protos.databricks_pb2 import RESOURCE_ALREADY_EXISTS, ErrorCode
 
     try:
-        client.create_registered_model(
-            name, description="Certified champions of Nightshift, the newest last."
-        )
+        client.create_registered_model(name, description="Certified champions of Nightshift, the newest last.")
     except MlflowException as error:
         if error.error_code != ErrorCode.Name(RESOURCE_ALREADY_EXISTS):
             raise

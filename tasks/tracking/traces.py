@@ -34,9 +34,7 @@ def questions(folder: Path) -> list[Path]:
     return sorted((folder / FOLDER).glob("*.json"))
 
 
-def send(
-    uri: str, experiment: str, run_id: str, campaign: CampaignRecord, trial: Trial, folder: Path
-) -> None:
+def send(uri: str, experiment: str, run_id: str, campaign: CampaignRecord, trial: Trial, folder: Path) -> None:
     """Make every request of a trial a trace linked to its run; existing ones are updated."""
     from mlflow.tracing.client import TracingClient
 
@@ -77,9 +75,7 @@ def span_of(asked: Trace, campaign: CampaignRecord, name: str, ended: float) -> 
         SpanAttributeKey.REQUEST_ID: f"tr-{ids[:32]}",
         SpanAttributeKey.SPAN_TYPE: SpanType.CHAT_MODEL,
         SpanAttributeKey.INPUTS: {
-            "messages": [
-                {"role": said.role, "content": without_pictures(said.content)} for said in request.messages
-            ],
+            "messages": [{"role": said.role, "content": without_pictures(said.content)} for said in request.messages],
             "model": request.model,
             "temperature": request.temperature,
             "max_tokens": request.max_output_tokens,
@@ -116,11 +112,7 @@ def without_pictures(text: str) -> str:
 
 
 def _tokens(usage: Usage) -> dict[str, int]:
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "total_tokens": usage.tokens,
-    }
+    return {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "total_tokens": usage.tokens}
 
 
 def _outputs(asked: Trace) -> dict[str, object]:
@@ -134,12 +126,7 @@ def _info(
     asked: Trace, span: Span, experiment: str, run_id: str, campaign: CampaignRecord, trial: Trial, name: str
 ) -> TraceInfo:
     from mlflow.entities import TraceInfo, TraceLocation, TraceState
-    from mlflow.tracing.constant import (
-        TRACE_SCHEMA_VERSION,
-        TRACE_SCHEMA_VERSION_KEY,
-        TraceMetadataKey,
-        TraceTagKey,
-    )
+    from mlflow.tracing.constant import TRACE_SCHEMA_VERSION, TRACE_SCHEMA_VERSION_KEY, TraceMetadataKey, TraceTagKey
 
     question = asked.request.messages[-1].content if asked.request.messages else ""
     answer = asked.answer.text if asked.answer else asked.error

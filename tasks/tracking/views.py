@@ -44,9 +44,7 @@ class RunsPage:
 
         The state is compressed, as by the page, since a tag is short. Filter, order and columns also serve older pages.
         """
-        plain = {
-            name: self.state[name] for name in ("searchFilter", "orderByKey", "orderByAsc", "selectedColumns")
-        }
+        plain = {name: self.state[name] for name in ("searchFilter", "orderByKey", "orderByAsc", "selectedColumns")}
         packed = base64.b64encode(zlib.compress(json.dumps(self.state).encode(), 9)).decode()
         envelope = {"name": self.name, "createdAt": self.created, "updatedAt": self.created}
         return PREFIX + self.key, json.dumps({**envelope, "state": f"deflate;{packed}", **plain})
@@ -75,12 +73,7 @@ def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> Runs
     curves.sort(key=lambda key: key != f"train/{objective}")  # stable sort: the objective's own first
     beside = sorted({*metrics} - {*curves, *COSTS, *UNCHARTED, objective})
     axes = list(parameters.values())[:AXES]
-    parallel = {
-        "type": "PARALLEL",
-        "showAllRuns": True,
-        "runsCountToCompare": 100,
-        "selectedMetrics": ["score"],
-    }
+    parallel = {"type": "PARALLEL", "showAllRuns": True, "runsCountToCompare": 100, "selectedMetrics": ["score"]}
     charts = {
         "score": [_bars(objective), *([{**parallel, "selectedParams": axes}] if axes else [])],
         "training": [_lines(key) for key in curves[:CHARTS]],
@@ -150,10 +143,7 @@ def _charts(sections: Mapping[str, Sequence[State]], hidden: Iterable[str]) -> S
         for name, charts in filled.items()
         for number, chart in enumerate(charts)
     ]
-    gone = [
-        {**_bars(key), "uuid": key, "metricSectionId": "", "deleted": True, "isGenerated": True}
-        for key in hidden
-    ]
+    gone = [{**_bars(key), "uuid": key, "metricSectionId": "", "deleted": True, "isGenerated": True} for key in hidden]
     size = {"columns": 2, "cardHeight": 360}
     return {
         "compareRunCharts": [*cards, *gone],

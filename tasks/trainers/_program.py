@@ -142,9 +142,7 @@ class Moves:
         hello = json.loads(sys.stdin.buffer.readline())
         [self._seen], [self._taken] = hello["observation"], hello["action"]
         if hello["protocol"] != 2 or math.prod(self._seen["shape"]) != size:
-            raise Refused(
-                f"protocol {hello['protocol']} with observation {self._seen} does not fit {size} numbers"
-            )
+            raise Refused(f"protocol {hello['protocol']} with observation {self._seen} does not fit {size} numbers")
         self._lanes, self._size = hello["lanes"], size
         return hello["seed"], hello["deterministic"]
 

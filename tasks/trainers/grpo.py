@@ -122,9 +122,7 @@ class Params:
                 raise Refused(f"batch_size must be a multiple of {name}, got {params.batch_size}, {size}")
         if params.minibatch_size % params.micro:
             whole = params.minibatch_size
-            raise Refused(
-                f"micro_batch_size must divide a minibatch, of {whole}, got {params.micro_batch_size}"
-            )
+            raise Refused(f"micro_batch_size must divide a minibatch, of {whole}, got {params.micro_batch_size}")
         if params.adam_beta2 >= 1:
             raise Refused(f"adam_beta2 must be less than 1, got {params.adam_beta2}")
         return params
@@ -233,8 +231,7 @@ def questions(path: Path) -> list[dict[str, Any]]:
     if not rows:
         raise Refused(f"{path} is empty: training needs questions")
     return [
-        {"prompt": prompt(row["question"]), "question": row["question"], "answer": str(row["answer"])}
-        for row in rows
+        {"prompt": prompt(row["question"]), "question": row["question"], "answer": str(row["answer"])} for row in rows
     ]
 
 

@@ -225,9 +225,7 @@ class Lanes:
 def start(problem: dict[str, Any], num_envs: int, seed: int) -> Lanes:
     """Make the environments, and reset each with its own seed, which no neighbouring run shares."""
     limit = problem.get("max_episode_steps")
-    made = (
-        gym.make(problem["id"], max_episode_steps=limit, **problem.get("kwargs", {})) for _ in range(num_envs)
-    )
+    made = (gym.make(problem["id"], max_episode_steps=limit, **problem.get("kwargs", {})) for _ in range(num_envs))
     envs: list[gym.Env[Any, Any]] = list(made)
     if not isinstance(seen := envs[0].observation_space, gym.spaces.Box):
         raise Refused(f"observations are {seen}; this program reads a Box: flatten them in the environment")
@@ -346,12 +344,7 @@ def minibatches(rows: Sequence[Tensor], params: Params) -> Iterator[tuple[Tensor
 
 
 def update(
-    agent: Agent,
-    optimizer: torch.optim.Adam,
-    batch: Rollout,
-    rewards: Tensor,
-    params: Params,
-    budget: Budget,
+    agent: Agent, optimizer: torch.optim.Adam, batch: Rollout, rewards: Tensor, params: Params, budget: Budget
 ) -> dict[str, float]:
     """Improve actor and critic on one rollout; returns diagnostics of the last gradient step."""
     advantages = gae(batch, rewards, params.gamma, params.gae_lambda)
@@ -378,9 +371,7 @@ def update(
     return {name: value.item() for name, value in metrics.items()}
 
 
-def learn(
-    lanes: Lanes, agent: Agent, optimizer: torch.optim.Adam, params: Params, progress: ProgressFile
-) -> None:
+def learn(lanes: Lanes, agent: Agent, optimizer: torch.optim.Adam, params: Params, progress: ProgressFile) -> None:
     """Roll out and update until the budget is spent."""
     budget, metrics = progress.budget, dict[str, float]()
     returns = Moments(1).to(agent.log_std.device)
@@ -408,9 +399,7 @@ def train(config: Config, progress: ProgressFile) -> None:
     """Train until the budget is spent, and save."""
     params = parse(Params, config["params"], most={"gamma": 1, "gae_lambda": 1})
     if 0 < progress.budget.steps < params.num_envs:
-        raise Refused(
-            f"num_envs is {params.num_envs}, more than the {progress.budget.steps} steps of the budget"
-        )
+        raise Refused(f"num_envs is {params.num_envs}, more than the {progress.budget.steps} steps of the budget")
     torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
     torch.manual_seed(config["seed"])
     device = "cuda" if use_cuda(config) else "cpu"

@@ -243,9 +243,7 @@ def build(env: gym.Env[Any, Any], params: Params) -> Policy:
     return policy
 
 
-def learn(
-    env: gym.Env[Any, Any], seed: int, learner: Learner, params: Params, progress: ProgressFile
-) -> None:
+def learn(env: gym.Env[Any, Any], seed: int, learner: Learner, params: Params, progress: ProgressFile) -> None:
     """Step and improve until the budget is spent."""
     policy, device, space = learner.policy, learner.policy.low.device, env.action_space
     # Raw returns of the latest finished episodes: few, because a whole run may have only dozens.
@@ -256,9 +254,7 @@ def learn(
     here = flat(env.reset(seed=int(np.random.SeedSequence(seed).generate_state(1)[0]) >> 1)[0]).to(device)
     while not budget.spent:
         learning = budget.step >= params.random_steps
-        action = (
-            policy.choose(here) if learning else torch.rand(1, policy.shape.actions, device=device) * 2 - 1
-        )
+        action = policy.choose(here) if learning else torch.rand(1, policy.shape.actions, device=device) * 2 - 1
         move = policy.playable(action).astype(space.dtype).reshape(space.shape)
         arrived, reward, terminated, truncated, _ = env.step(move)
         later, earned = flat(arrived).to(device), float(reward)

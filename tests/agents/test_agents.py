@@ -41,9 +41,7 @@ def brief(tmp_path: Path, **more: Any) -> Brief:
     history = (tried((), -20.0, params={"lr": 0.1, "layers": 2}),)
     history += (tried(history, None, params={"lr": 9.0, "layers": 2}),)
     space = {"lr": Float(low=1e-3, high=10.0, log=True, default=0.1), "layers": Int(low=1, high=9, default=2)}
-    return replace(
-        Brief(space, history, problem=PROBLEM, files=FILES, seed=3, traces=tmp_path / "desk"), **more
-    )
+    return replace(Brief(space, history, problem=PROBLEM, files=FILES, seed=3, traces=tmp_path / "desk"), **more)
 
 
 def agent(**options: Any) -> Proposer:
@@ -64,35 +62,20 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     return play
 
 
-@pytest.mark.parametrize(
-    ("name", "usage"), [("claude", Usage(1, 1110, 7, 0.25)), ("codex", Usage(1, 10, 7, None))]
-)
+@pytest.mark.parametrize(("name", "usage"), [("claude", Usage(1, 1110, 7, 0.25)), ("codex", Usage(1, 10, 7, None))])
 def test_an_agent_changes_a_file_and_says_why(play: Play, name: str, usage: Usage) -> None:
     suggestion = play("edit", name)
     assert suggestion.files == {"train.py": "RATE = 0.01\n"}
     assert suggestion.params == {"lr": 0.1, "layers": 2}
-    assert (suggestion.rationale, suggestion.category) == (
-        "The rate is too high. It diverges.",
-        "Learning rate",
-    )
+    assert (suggestion.rationale, suggestion.category) == ("The rate is too high. It diverges.", "Learning rate")
     assert (suggestion.usage, suggestion.model) == (usage, name)
     assert suggestion.text.startswith("I am done.") and "+RATE = 0.01" in suggestion.text
 
 
-def test_it_is_handed_the_champion_in_a_repository_of_its_own_far_from_everything(
-    play: Play, tmp_path: Path
-) -> None:
+def test_it_is_handed_the_champion_in_a_repository_of_its_own_far_from_everything(play: Play, tmp_path: Path) -> None:
     play("edit", model="opus")
     (facts,) = scripted_agent.asked(tmp_path / "bin")
-    assert facts["files"] == [
-        "TASK.md",
-        "context.json",
-        "lib",
-        "lib/model.py",
-        "params.json",
-        "program.md",
-        "train.py",
-    ]
+    assert facts["files"] == ["TASK.md", "context.json", "lib", "lib/model.py", "params.json", "program.md", "train.py"]
     assert (facts["stdin"], facts["log"], facts["status"]) == ("", "The champion\n", "")
     where = Path(str(facts["cwd"]))
     assert not where.is_relative_to(tmp_path) and not where.is_relative_to(Path(__file__).parents[2])
@@ -101,53 +84,31 @@ def test_it_is_handed_the_champion_in_a_repository_of_its_own_far_from_everythin
     assert isinstance(arguments, dict) and arguments["model"] == "opus" and "TASK.md" in arguments["prompt"]
     assert "Bash" in arguments["disallowedTools"][0].split(",")
     task = str(facts["task"])
-    assert (
-        "train.py, lib/model.py, lib/new.py" in task
-        and "Find the minimum." in task
-        and "optimizer.step" in task
-    )
+    assert "train.py, lib/model.py, lib/new.py" in task and "Find the minimum." in task and "optimizer.step" in task
 
 
 def test_of_the_variables_it_sees_only_those_on_the_list(
     play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in (
-        "ANTHROPIC_API_KEY",
-        "OPENAI_API_KEY",
-        "AWS_SECRET",
-        scripted_agent.CANARY,
-        "NIGHTSHIFT_HOME",
-    ):
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "AWS_SECRET", scripted_agent.CANARY, "NIGHTSHIFT_HOME"):
         monkeypatch.setenv(name, f"value-of-{name}")
-    for name, options in (
-        ("claude", {}),
-        ("codex", {}),
-        ("claude", {"environment": [scripted_agent.CANARY]}),
-    ):
+    for name, options in (("claude", {}), ("codex", {}), ("claude", {"environment": [scripted_agent.CANARY]})):
         play("edit", name, told=brief(tmp_path, seed=len(str(options))), **options)
     seen = [facts["variables"] for facts in scripted_agent.asked(tmp_path / "bin")]
     keys = [
-        {name for name, value in one.items() if value.startswith("value-of-")}
-        for one in seen
-        if isinstance(one, dict)
+        {name for name, value in one.items() if value.startswith("value-of-")} for one in seen if isinstance(one, dict)
     ]
     assert keys == [{"ANTHROPIC_API_KEY"}, {"OPENAI_API_KEY"}, {scripted_agent.CANARY}]
     assert all(isinstance(one, dict) and one["HOME"] == os.environ["HOME"] for one in seen)
 
 
-def test_no_command_line_shows_a_variable(
-    play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_command_line_shows_a_variable(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(scripted_agent.CANARY, "sk-not-to-be-seen")
     look = (
         "import os, pathlib\nabove = pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_bytes()\n"
         "own = pathlib.Path('/proc/self/cmdline').read_bytes()\npathlib.Path('train.py').write_text((above + own).hex())"
     )
-    files = (
-        agent(command=["python3", "-c", look], environment=[scripted_agent.CANARY])
-        .propose(brief(tmp_path))
-        .files
-    )  # type: ignore[union-attr]
+    files = agent(command=["python3", "-c", look], environment=[scripted_agent.CANARY]).propose(brief(tmp_path)).files  # type: ignore[union-attr]
     assert files is not None
     lines = bytes.fromhex(files["train.py"])
     assert b"supervisor.py" in lines and b"own = " in lines
@@ -171,9 +132,7 @@ def test_it_may_write_a_file_that_is_editable_and_not_there_yet(play: Play) -> N
         ("forbidden", "claude: it changed 'program.md', which is not editable"),
     ],
 )
-def test_what_it_leaves_is_turned_down_with_the_reason_and_what_it_cost(
-    play: Play, act: str, why: str
-) -> None:
+def test_what_it_leaves_is_turned_down_with_the_reason_and_what_it_cost(play: Play, act: str, why: str) -> None:
     with pytest.raises(Unusable) as turned_down:
         play(act)
     assert turned_down.value.refusal.reason.startswith(why)
@@ -221,9 +180,7 @@ def test_the_reason_reaches_it_when_it_is_asked_again(play: Play, tmp_path: Path
 
 def test_its_context_tells_of_everything_and_is_read_by_a_program(tmp_path: Path) -> None:
     copy = "import pathlib; pathlib.Path('train.py').write_text(pathlib.Path('context.json').read_text())"
-    told = brief(
-        tmp_path, refusals=(Refusal("no", "\x1b[31mmine"),), left=RemainingBudget(trials=4, seconds=60.0)
-    )
+    told = brief(tmp_path, refusals=(Refusal("no", "\x1b[31mmine"),), left=RemainingBudget(trials=4, seconds=60.0))
     suggestion = agent(command=["python3", "-c", copy]).propose(told)
     assert suggestion is not None and suggestion.files is not None
     context = json.loads(suggestion.files["train.py"])
@@ -276,9 +233,7 @@ def test_it_dies_with_its_engine(tmp_path: Path) -> None:
     wait_for(lambda: not sleepers())
 
 
-def test_a_key_that_it_prints_is_stored_nowhere(
-    play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_key_that_it_prints_is_stored_nowhere(play: Play, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(scripted_agent.CANARY, "sk-canary-0123456789")
     suggestion = play("key", environment=[scripted_agent.CANARY])
     kept = [path.read_text() for path in (tmp_path / "desk").rglob("*") if path.is_file()]
@@ -332,9 +287,7 @@ def test_a_repository_that_it_has_prepared_runs_nothing_of_ours(play: Play, tmp_
 
 def test_a_command_of_ones_own_gets_prompt_and_model_where_it_wants_them(play: Play, tmp_path: Path) -> None:
     mine = scripted_agent.install(tmp_path / "bin", "mine", "wordy")
-    suggestion = agent(command=[str(mine), "--model", "{model}", "{prompt}"], model="small").propose(
-        brief(tmp_path)
-    )
+    suggestion = agent(command=[str(mine), "--model", "{model}", "{prompt}"], model="small").propose(brief(tmp_path))
     assert suggestion is not None
     assert (suggestion.model, suggestion.usage, suggestion.category) == (
         "mine small",
@@ -377,10 +330,7 @@ def test_an_agent_that_is_not_there_is_refused_before_the_first_trial(
     [
         ({"command": "aider"}, "command: must be one of claude, codex, or the whole command line as a list"),
         ({"command": []}, "command: must name a program"),
-        (
-            {"command": ["mine"], "model": "x"},
-            "model is 'x', and the command has no argument {model}: add one",
-        ),
+        ({"command": ["mine"], "model": "x"}, "model is 'x', and the command has no argument {model}: add one"),
         ({"wall_seconds": 0}, "wall_seconds: Input should be greater than or equal to 1"),
         ({"wall": 5}, "wall: unknown key"),
     ],
@@ -397,10 +347,7 @@ def test_claudes_words_are_found_with_or_without_the_events_before_them() -> Non
         said = hear_claude(json.dumps(document))
         assert (said.message, said.error, said.usage.usd) == ("done", "", 1.0)
     assert hear_claude("no JSON").usage.usd is None
-    assert (
-        hear_claude('{"result": "", "is_error": true, "subtype": "error_max_turns"}').error
-        == "error_max_turns"
-    )
+    assert hear_claude('{"result": "", "is_error": true, "subtype": "error_max_turns"}').error == "error_max_turns"
     for odd in ("true", '"1"', "-1", "NaN", "null"):
         assert hear_claude(f'{{"result": "x", "total_cost_usd": {odd}}}').usage.usd is None
 

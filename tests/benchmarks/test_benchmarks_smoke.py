@@ -99,9 +99,7 @@ def test_a_benchmark_runs_at_its_smallest_size_and_prints_a_table(name: str, tmp
 
 
 def test_every_benchmark_is_listed() -> None:
-    programs = {
-        path.stem for path in (CHECKOUT / "benchmarks").glob("[a-z]*.py") if "__main__" in path.read_text()
-    }
+    programs = {path.stem for path in (CHECKOUT / "benchmarks").glob("[a-z]*.py") if "__main__" in path.read_text()}
 
     assert programs == set(BENCHMARKS)
     assert set(BENCHMARKS) <= set(run().split())

@@ -46,10 +46,7 @@ def test_the_order_of_the_fields_which_is_part_of_the_schema_stays() -> None:
         ({"key": KEY, "key_variable": "MY_KEY"}, "key and key_variable are both given"),
         ({"key_variable": KEY}, "key_variable is not a variable name"),
         ({"base_url": "gpu:8000/v1"}, "base_url is 'gpu:8000/v1': begin it with http"),
-        (
-            {"usd_per_million_output": 2},
-            r"prices are None \(input\) and 2.0 \(output\): give both, or neither",
-        ),
+        ({"usd_per_million_output": 2}, r"prices are None \(input\) and 2.0 \(output\): give both, or neither"),
         ({"max_usd": 0}, "greater than 0"),
     ],
 )

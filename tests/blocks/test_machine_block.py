@@ -25,10 +25,7 @@ def test_a_block_that_says_nothing_leaves_everything_as_it_is_found() -> None:
     [
         ({"gpus": [[0], []]}, r"gpus = \[\[0\], \[\]\]: a group is empty: put at least one GPU into each"),
         ({"gpus": [[0, -1]]}, r"gpus = \[\[0, -1\]\]: GPUs count from 0"),
-        (
-            {"gpus": [[0, 1], [1]]},
-            r"gpus = \[\[0, 1\], \[1\]\]: a GPU is named twice: each belongs to one group",
-        ),
+        ({"gpus": [[0, 1], [1]]}, r"gpus = \[\[0, 1\], \[1\]\]: a GPU is named twice: each belongs to one group"),
         ({"cpu_slots": 0}, "greater than or equal to 1"),
     ],
 )

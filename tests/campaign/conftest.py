@@ -28,9 +28,7 @@ def postgres() -> Iterator[str]:
         data, port = f"{folder}/data", str(free_port())
         as_who: dict[str, Any] = {"user": who} if os.geteuid() == 0 else {}
         quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        subprocess.run(
-            ["initdb", "-D", data, "-U", "prefect", "-A", "trust", "-N"], check=True, **quiet, **as_who
-        )
+        subprocess.run(["initdb", "-D", data, "-U", "prefect", "-A", "trust", "-N"], check=True, **quiet, **as_who)
         command = ["postgres", "-D", data, "-h", "127.0.0.1", "-p", port, "-k", folder, "-c", "fsync=off"]
         with subprocess.Popen(command, **quiet, **as_who) as process:
             ready = ["pg_isready", "-h", "127.0.0.1", "-p", port]

@@ -79,10 +79,7 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
         assert nightshift("reject", "ask", "7").returncode == 2
         done = nightshift("reject", "ask", "--comment", "too far out")
         assert done.returncode == 0 and "trial 1 is rejected" in done.stdout, done.stderr
-        assert (
-            "is not pending any more: rejected by a person: too far out"
-            in nightshift("approve", "ask", "1").stderr
-        )
+        assert "is not pending any more: rejected by a person: too far out" in nightshift("approve", "ask", "1").stderr
         second = until("ask", "the next waits", lambda d: [one["trial"] for one in d["waiting"]] == [2])
         assert second["trials"][-1]["trial"] == 0, "what was rejected never ran"
         (flow_run,) = _paused(server, "ask trial 2")
@@ -91,11 +88,7 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
         assert answer["status"] == "ACCEPT", answer
         until("ask", "trial 2 ran", lambda d: 2 in [row["trial"] for row in d["trials"]])
         assert nightshift("approve", "ask", "3").returncode in (0, 2)  # it may not wait yet
-        until(
-            "ask",
-            "the next waits, or ran",
-            lambda d: 3 in [one["trial"] for one in (*d["waiting"], *d["trials"])],
-        )
+        until("ask", "the next waits, or ran", lambda d: 3 in [one["trial"] for one in (*d["waiting"], *d["trials"])])
         nightshift("approve", "ask", "3")
         assert running.wait(60) == 0, running.communicate()[0]
     finally:
@@ -103,11 +96,7 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
         running.communicate()
     known = status("ask")
     assert [row["trial"] for row in known["trials"]] == [0, 2, 3]
-    kinds = [
-        (one["trial"], one["kind"], one["words"])
-        for one in known["incidents"]
-        if one["kind"] != "turned down"
-    ]
+    kinds = [(one["trial"], one["kind"], one["words"]) for one in known["incidents"] if one["kind"] != "turned down"]
     assert kinds == [
         (1, "rejected", "rejected by a person: too far out"),
         (2, "approved", "approved: go"),
@@ -132,9 +121,7 @@ def _paused(server: str, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_what_nobody_answers_in_time_is_rejected_and_the_night_goes_on(
-    tmp_path: Path, home: Path, server: str
-) -> None:
+def test_what_nobody_answers_in_time_is_rejected_and_the_night_goes_on(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad")
     done = nightshift(
         "run", str(folder), "--name", "late", "--trials", "2", "--seed", "1", "--approval", "all",

@@ -64,9 +64,7 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(tmp_path: Path, hom
     assert {path.name for path in trial.iterdir()} >= {
         "proposal.json", "workspace", "out", "log.txt", "trial.json", "diff.patch",
     }  # fmt: skip
-    assert (
-        json.loads((trial / "workspace/config.json").read_text())["params"] == document["trials"][1]["params"]
-    )
+    assert json.loads((trial / "workspace/config.json").read_text())["params"] == document["trials"][1]["params"]
     assert [row[0] for row in ledger(home, "one")] == ["0", "1", "2", "3"]
     assert (home / "one").stat().st_mode & 0o077 == 0
 
@@ -75,11 +73,7 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(tmp_path: Path, hom
         capture_output=True,
         text=True,
     ).stdout.split()
-    assert commits == [
-        "refs/heads/baseline",
-        "refs/heads/champion",
-        *(f"refs/trials/{n:04d}" for n in range(4)),
-    ]
+    assert commits == ["refs/heads/baseline", "refs/heads/champion", *(f"refs/trials/{n:04d}" for n in range(4))]
 
     (life,) = lives(home, "one")
     names = sorted(row["name"] for row in rows(server, life["flow_run_id"]))
@@ -89,9 +83,7 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(tmp_path: Path, hom
 
 
 @pytest.mark.slow
-def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(
-    tmp_path: Path, home: Path, server: str
-) -> None:
+def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path: Path, home: Path, server: str) -> None:
     """Every kind of bad program in one campaign, each chosen by a parameter; and what MLflow has of it."""
     program = (
         "import os, pathlib, signal, subprocess, sys, time\n"
@@ -144,9 +136,7 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(
         assert run.data.tags["mlflow.parentRunId"] == found["campaign"].info.run_id
         assert run.data.tags["verdict"] == row["verdict"]
         assert run.info.status == ("FAILED" if row["verdict"] == "crash" else "FINISHED")
-        assert run.data.metrics.get("loss") == run.data.metrics.get("score") == row["score"], (
-            "no score, never 0"
-        )
+        assert run.data.metrics.get("loss") == run.data.metrics.get("score") == row["score"], "no score, never 0"
 
 
 @pytest.mark.slow
@@ -164,9 +154,7 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
 ) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(0.4))
     options = ["--trials", "3", "--seed", "3", *GREEDY]
-    undisturbed = nightshift(
-        "run", str(folder), "--name", "calm", *options, "--tracking", "off", server=server
-    )
+    undisturbed = nightshift("run", str(folder), "--name", "calm", *options, "--tracking", "off", server=server)
     assert undisturbed.returncode == 0, undisturbed.stderr
 
     with start("run", str(folder), "--name", "killed", *options, server=server) as process:
@@ -277,16 +265,7 @@ def test_a_campaign_killed_again_and_again_at_any_moment_loses_and_doubles_nothi
 def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(30))
     with start(
-        "run",
-        str(folder),
-        "--name",
-        "lone",
-        "--tracking",
-        "off",
-        "--set",
-        "budget_seconds=60",
-        *GREEDY,
-        server=server,
+        "run", str(folder), "--name", "lone", "--tracking", "off", "--set", "budget_seconds=60", *GREEDY, server=server
     ) as process:
         wait_for_trial(home, "lone", 0, "log.txt")
         second = nightshift("run", str(folder), "--name", "lone", server=server)

@@ -60,12 +60,7 @@ def test_a_chunk_ends_at_the_next_multiple_whatever_a_life_finds() -> None:
 
 def test_only_the_run_that_said_so_has_handed_over(tmp_path: Path) -> None:
     ledger = Ledger.create(
-        "long",
-        load(quadratic(tmp_path / "quad")),
-        source="quad",
-        settings=SETTINGS,
-        isolation="none",
-        spec="",
+        "long", load(quadratic(tmp_path / "quad")), source="quad", settings=SETTINGS, isolation="none", spec=""
     )
     mine, other = str(uuid4()), str(uuid4())
     assert not chaining.has_handed_over(ledger, mine)

@@ -47,9 +47,7 @@ def test_killed_at_four_moments_a_campaign_is_what_it_would_have_been(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_killed_ten_times_with_its_trials_too_nothing_is_lost(
-    tmp_path: Path, server: str, parallel: int
-) -> None:
+def test_killed_ten_times_with_its_trials_too_nothing_is_lost(tmp_path: Path, server: str, parallel: int) -> None:
     found = chaos(server, tmp_path / "chaos", 10, "--parallel", str(parallel), "--seed", "1")
     assert found == survived(10)
 

@@ -44,12 +44,7 @@ def worker(server: str, home: Path, tmp_path: Path) -> Iterator[None]:
     with (
         (tmp_path / "worker.log").open("wb") as log,
         subprocess.Popen(
-            command,
-            cwd=tmp_path,
-            env=environment(server, **more),
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
+            command, cwd=tmp_path, env=environment(server, **more), stdout=log, stderr=log, start_new_session=True
         ) as process,
     ):
         yield
@@ -75,17 +70,13 @@ def test_both_catalogues_deploy_as_they_are_written_and_every_schedule_is_off(se
         assert found["work_pool_name"] == one["work_pool"]["name"]
         assert found["parameters"] == one.get("parameters", {})
         assert found["job_variables"] == one["work_pool"]["job_variables"]
-        assert [schedule["active"] for schedule in found["schedules"]] == [False] * len(
-            one.get("schedules", ())
-        )
+        assert [schedule["active"] for schedule in found["schedules"]] == [False] * len(one.get("schedules", ()))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("worker")
-def test_a_deployed_campaign_that_was_killed_is_brought_back_by_retry(
-    server: str, home: Path, tmp_path: Path
-) -> None:
+def test_a_deployed_campaign_that_was_killed_is_brought_back_by_retry(server: str, home: Path, tmp_path: Path) -> None:
     parameters = {
         "environment": str(quadratic(tmp_path / "quad", fit=slow(2))),
         "trials": 2,
@@ -94,9 +85,7 @@ def test_a_deployed_campaign_that_was_killed_is_brought_back_by_retry(
         "tracking": "off",
     }
     deployment = httpx.get(f"{server}/deployments/name/campaign/cartpole-random").json()
-    made = httpx.post(
-        f"{server}/deployments/{deployment['id']}/create_flow_run", json={"parameters": parameters}
-    )
+    made = httpx.post(f"{server}/deployments/{deployment['id']}/create_flow_run", json={"parameters": parameters})
     run_id = made.json()["id"]
 
     def state() -> str:
@@ -124,15 +113,11 @@ def test_a_deployed_campaign_that_was_killed_is_brought_back_by_retry(
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_run_of_a_deployment_from_before_a_flow_moved_says_to_deploy_again(
-    server: str, tmp_path: Path
-) -> None:
+def test_a_run_of_a_deployment_from_before_a_flow_moved_says_to_deploy_again(server: str, tmp_path: Path) -> None:
     def post(path: str, document: dict[str, Any]) -> str:
         deadline = time.monotonic() + 60
         while (answer := httpx.post(f"{server}/{path}", json=document, timeout=30)).status_code == 503:
-            assert time.monotonic() < deadline, (
-                answer.text
-            )  # a server that has just started is busy for a moment
+            assert time.monotonic() < deadline, answer.text  # a server that has just started is busy for a moment
             time.sleep(1)
         return str(answer.raise_for_status().json()["id"])
 

@@ -130,9 +130,7 @@ def test_after_a_night_of_hostile_proposals_the_baseline_ships_and_nothing_else_
     frozen = ("environment", "program", "campaign.json")
 
     def everything() -> dict[str, str]:
-        ours = {
-            path: text for path, text in checksums(tmp_path).items() if not path.startswith("runs/night/")
-        }
+        ours = {path: text for path, text in checksums(tmp_path).items() if not path.startswith("runs/night/")}
         campaign = checksums(home / "night") if (home / "night").is_dir() else {}
         # The server's files, and the fonts that the engine's own pictures are drawn with, are nobody's attack.
         spared = ("/.prefect/", "mine/.cache/matplotlib/", ".lock")
@@ -162,9 +160,7 @@ def test_after_a_night_of_hostile_proposals_the_baseline_ships_and_nothing_else_
 def checksums(folder: Path) -> dict[str, str]:
     """Path -> digest of every file below a folder, its mode included."""
     return {
-        path.relative_to(
-            folder
-        ).as_posix(): f"{path.stat().st_mode:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        path.relative_to(folder).as_posix(): f"{path.stat().st_mode:o} {hashlib.sha256(path.read_bytes()).hexdigest()}"
         for path in sorted(folder.rglob("*"))
         if path.is_file() and not path.is_symlink()
     }

@@ -116,9 +116,7 @@ def test_a_disk_that_is_nearly_full_stops_the_campaign_before_its_next_trial(
 def test_a_server_that_does_not_answer_is_not_asked_for_the_same_form_at_every_look(ledger: Ledger) -> None:
     place = ledger.place(1)
     write_atomic(place.proposal, workspace.PROPOSAL.dump_json(Proposal({"x": 1.0})).decode())
-    approval.ask(
-        place, ApprovalRequest(time.time(), time.time() + 600, "00000000-0000-0000-0000-000000000001")
-    )
+    approval.ask(place, ApprovalRequest(time.time(), time.time() + 600, "00000000-0000-0000-0000-000000000001"))
     with temporary_settings({PREFECT_API_URL: NOBODY}):
         forms.collect(ledger)
         noted = (place.path / "unanswered").stat().st_mtime_ns
@@ -233,9 +231,7 @@ def begun(environment: Path, home: Path, trials: int, *more: str, server: str) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_mlflow_hangs_and_dies_and_gets_everything_in_the_end(
-    tmp_path: Path, home: Path, server: str
-) -> None:
+def test_mlflow_hangs_and_dies_and_gets_everything_in_the_end(tmp_path: Path, home: Path, server: str) -> None:
     store = f"sqlite:///{tmp_path}/mlflow.db"
     command = ("mlflow", "server", "--backend-store-uri", store, "--workers", "1")
     mlflow = Service(tmp_path / "mlflow", *command, health="/health")
@@ -271,9 +267,7 @@ def test_mlflow_hangs_and_dies_and_gets_everything_in_the_end(
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_prefect_server_that_dies_and_comes_back_leaves_the_ledger_complete(
-    tmp_path: Path, home: Path
-) -> None:
+def test_a_prefect_server_that_dies_and_comes_back_leaves_the_ledger_complete(tmp_path: Path, home: Path) -> None:
     prefect = Service(tmp_path / "prefect", "prefect", "server", "start", health="/api/health")
     try:
         environment = quadratic(tmp_path / "quad", fit=slow(1.0))
@@ -298,9 +292,7 @@ def test_a_prefect_server_that_dies_and_comes_back_leaves_the_ledger_complete(
 def test_a_campaign_on_a_full_disk_stops_and_goes_on_when_there_is_room(tmp_path: Path, server: str) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1g", "none", disk], capture_output=True
-    ).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1g", "none", disk], capture_output=True).returncode:
         pytest.skip("nothing can be mounted here")
     try:
         environment = quadratic(tmp_path / "quad")
@@ -313,8 +305,6 @@ def test_a_campaign_on_a_full_disk_stops_and_goes_on_when_there_is_room(tmp_path
         assert stopped.returncode == 0 and "c is stopped: the disk of " in stopped.stdout, stopped.stdout
         ballast.unlink()
         further = nightshift("resume", "c", server=server, **more)
-        assert further.returncode == 0 and "c is finished: all 2 trials done" in further.stdout, (
-            further.stdout
-        )
+        assert further.returncode == 0 and "c is finished: all 2 trials done" in further.stdout, further.stdout
     finally:
         subprocess.run(["umount", "-l", disk], check=True)

@@ -151,11 +151,7 @@ def prepared(tmp_path: Path, folder: Path, **overrides: Any) -> Environment:
 
 
 def train(
-    tmp_path: Path,
-    environment: Environment,
-    level: Level = SANDBOX.level,
-    slot: Slot = NOWHERE,
-    **params: float,
+    tmp_path: Path, environment: Environment, level: Level = SANDBOX.level, slot: Slot = NOWHERE, **params: float
 ) -> Run:
     """A training run as a campaign has it, as trial 7."""
     program = tmp_path / "program"
@@ -193,13 +189,8 @@ def test_a_training_by_the_stand_in_is_a_model_that_is_judged(tmp_path: Path) ->
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("level", WORKING)
-@pytest.mark.parametrize(
-    ("mode", "reason"),
-    [("deaf", "stalled: "), ("orphan", None), ("nameless orphan", None)],
-)
-def test_at_every_level_what_does_not_end_is_gone(
-    tmp_path: Path, level: Level, mode: str, reason: str | None
-) -> None:
+@pytest.mark.parametrize(("mode", "reason"), [("deaf", "stalled: "), ("orphan", None), ("nameless orphan", None)])
+def test_at_every_level_what_does_not_end_is_gone(tmp_path: Path, level: Level, mode: str, reason: str | None) -> None:
     folder, _ = laid(tmp_path, Faults(mode), stall=3)
     run = train(tmp_path, prepared(tmp_path, folder), level, learning_rate=3e-5)
     if level == "landlock":  # which keeps from prime-rl what it talks through
@@ -221,9 +212,7 @@ def test_at_every_level_what_does_not_end_is_gone(
         ("port taken", "port in use: "),
     ],
 )
-def test_what_the_machine_is_at_fault_for_is_tried_again_and_no_verdict(
-    tmp_path: Path, mode: str, reason: str
-) -> None:
+def test_what_the_machine_is_at_fault_for_is_tried_again_and_no_verdict(tmp_path: Path, mode: str, reason: str) -> None:
     folder, _ = laid(tmp_path, Faults(mode))
     environment = prepared(tmp_path, folder)
     with pytest.raises(CannotStart) as fault:
@@ -317,9 +306,7 @@ def test_a_night_of_twenty_trials_with_faults_ends_with_every_reason_right(
     reasons = {number: trial["runs"][0]["error"] or "" for number, trial in trials.items()}
     crashed = {number for number, trial in trials.items() if trial["verdict"]["kind"] == "crash"}
     assert crashed == set(REASONS), reasons
-    wrong = {
-        number: reasons[number] for number, words in REASONS.items() if not reasons[number].startswith(words)
-    }
+    wrong = {number: reasons[number] for number, words in REASONS.items() if not reasons[number].startswith(words)}
     assert not wrong
     assert (
         "after step 3" in reasons[8]
@@ -334,9 +321,7 @@ def test_a_night_of_twenty_trials_with_faults_ends_with_every_reason_right(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_killed_at_random_a_night_goes_on_and_leaves_no_process(
-    tmp_path: Path, home: Path, server: str
-) -> None:
+def test_killed_at_random_a_night_goes_on_and_leaves_no_process(tmp_path: Path, home: Path, server: str) -> None:
     draws = random.Random(5)
     faults = Faults(trials={1: "deaf", 3: "orphan", 4: "nameless orphan"}, step_seconds=0.3)
     folder, _ = laid(tmp_path, faults, stall=8)

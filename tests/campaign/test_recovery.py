@@ -34,12 +34,7 @@ def test_prefect_takes_every_automation_of_the_file_and_each_has_a_period() -> N
     from prefect.events.schemas.automations import AutomationCore
 
     found = {one["name"]: AutomationCore.model_validate(one) for one in automations.wanted()}
-    assert set(found) == {
-        "nightshift-silent",
-        "nightshift-not-begun",
-        "nightshift-resume",
-        "nightshift-give-up",
-    }
+    assert set(found) == {"nightshift-silent", "nightshift-not-begun", "nightshift-resume", "nightshift-give-up"}
     silent = found[automations.SILENT].trigger.model_dump(mode="json")
     assert set(silent["after"]) == {"prefect.flow-run.Running", "prefect.flow-run.heartbeat"}
     beat = float(connect.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
@@ -130,11 +125,7 @@ def test_the_sweep_marks_a_run_whose_process_is_gone_and_no_other(server: str, t
     with subprocess.Popen(["true"]) as process:
         process.wait()
     here = platform.node()
-    for run, pid, host in (
-        (gone, process.pid, here),
-        (alive, os.getpid(), here),
-        (elsewhere, process.pid, "other"),
-    ):
+    for run, pid, host in ((gone, process.pid, here), (alive, os.getpid(), here), (elsewhere, process.pid, "other")):
         ledger.event("life", flow_run_id=run, pid=pid, host=host)
     zombies.sweep(server, None)
     states = [state_of(server, run) for run in (gone, alive, elsewhere, stranger)]
@@ -173,9 +164,7 @@ def test_a_run_that_is_just_being_resumed_is_not_dead_yet() -> None:
     assert zombies.is_dead(last, since=time.time() - zombies.BEGIN_SECONDS - 1)
 
 
-def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels_it(
-    server: str,
-) -> None:
+def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels_it(server: str) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     run = running_on(server)
@@ -291,9 +280,7 @@ def test_a_server_that_is_killed_in_the_middle_is_started_again_and_the_campaign
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_whatever_is_killed_on_postgresql_the_campaign_comes_to_its_end_without_a_person(
-    home: Path,
-    tmp_path: Path,
-    postgres: str,
+    home: Path, tmp_path: Path, postgres: str
 ) -> None:
     """One story for all of it, since each start takes some ten seconds and more."""
     directory = home / ".prefect"

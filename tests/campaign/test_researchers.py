@@ -64,9 +64,7 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     person = threading.Thread(target=_answers, args=("all",), daemon=True)
     with night(tmp_path, edits, *hybrid) as (model, command):
         person.start()
-        done = nightshift(
-            *command, "--name", "all", "--trials", "14", "--approval", "code", server=server, THE_KEY=KEY
-        )
+        done = nightshift(*command, "--name", "all", "--trials", "14", "--approval", "code", server=server, THE_KEY=KEY)
     assert done.returncode == 0, done.stderr
     known = status("all")
     told = [(one["kind"], one["words"]) for one in known["incidents"]]
@@ -75,9 +73,7 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     assert ("switch", "over to code: 2 trials of numbers in a row without a keep") in told
     assert any("has no attribute 'why'" in words for words in refused), refused
     assert ("approved", "approved: stop near the optimum") in told
-    assert any(
-        words.startswith("back to numbers: the edit of trial") for kind, words in told if kind == "switch"
-    )
+    assert any(words.startswith("back to numbers: the edit of trial") for kind, words in told if kind == "switch")
     assert ("rejected", "rejected by a person: not this one") in told
     assert refused.count("llm_diff: 'judge.py' may not be changed; editable: fit.py") == 3
     assert any("llm_diff: the same as trial" in words for words in refused)
@@ -99,9 +95,7 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     assert runs[str(kept[0]["trial"])].data.tags["model"] == "openai/test"
     assert any(run.data.tags.get("instead_of", "").startswith("hybrid: llm_diff") for run in runs.values())
     traces = "".join(path.read_text() for path in (home / "all/trials").glob("*/asked/*.json"))
-    everything = "".join(
-        path.read_text(errors="replace") for path in (home / "all").rglob("*") if path.is_file()
-    )
+    everything = "".join(path.read_text(errors="replace") for path in (home / "all").rglob("*") if path.is_file())
     assert "stop near the optimum" in traces and KEY not in everything
 
 
@@ -151,9 +145,7 @@ def test_an_idea_from_outside_is_tried_next_and_one_that_cannot_be_is_refused_at
     assert known["inbox"] == []
 
 
-def test_a_model_that_is_not_there_is_refused_before_the_first_trial(
-    tmp_path: Path, home: Path, server: str
-) -> None:
+def test_a_model_that_is_not_there_is_refused_before_the_first_trial(tmp_path: Path, home: Path, server: str) -> None:
     with night(tmp_path, []) as (_, command):
         done = nightshift(*command, "--name", "none", "--proposer", "llm", "--trials", "2", server=server)
     assert done.returncode == 2 and "THE_KEY" in done.stderr, done.stderr
@@ -168,9 +160,7 @@ def test_where_nothing_else_is_left_to_try_an_outage_stops_the_night_and_a_resum
     with night(tmp_path, edits) as (_, command):
         still = QUADRATIC[: QUADRATIC.index("[space.x]")] + "[fixed]\nx = 2.5\n"
         (tmp_path / "quad/environment.toml").write_text(still)
-        nightshift(
-            *command, "--name", "out", "--proposer", "llm_diff", "--trials", "1", server=server, THE_KEY=KEY
-        )
+        nightshift(*command, "--name", "out", "--proposer", "llm_diff", "--trials", "1", server=server, THE_KEY=KEY)
         first = status("out")
         nightshift("resume", "out", server=server, THE_KEY=KEY)
     assert first["state"] == "stopped" and "the machines are down" in first["reason"]
@@ -183,14 +173,6 @@ def test_where_nothing_else_is_left_to_try_an_outage_stops_the_night_and_a_resum
 def test_edits_need_walls_or_a_word(tmp_path: Path, home: Path, server: str) -> None:
     with night(tmp_path, []) as (_, command):
         done = nightshift(
-            *command,
-            "--name",
-            "bare",
-            "--proposer",
-            "llm_diff",
-            "--isolation",
-            "none",
-            server=server,
-            THE_KEY=KEY,
+            *command, "--name", "bare", "--proposer", "llm_diff", "--isolation", "none", server=server, THE_KEY=KEY
         )
     assert done.returncode == 2 and "--allow-unsandboxed" in done.stderr

@@ -53,11 +53,7 @@ def test_a_container_sees_two_gpus_and_has_room_for_what_they_exchange() -> None
     from docker.models.containers import _create_container_args
 
     variables = deployed("gpu-pair-docker")
-    stated = {
-        **variables["container_create_kwargs"],
-        "volumes": variables["volumes"],
-        "image": variables["image"],
-    }
+    stated = {**variables["container_create_kwargs"], "volumes": variables["volumes"], "image": variables["image"]}
     body = _create_container_args({**stated, "version": "1.45", "command": None})["host_config"]
     (gpus,) = body["DeviceRequests"]
     assert (gpus["Driver"], gpus["DeviceIDs"], gpus["Capabilities"]) == ("nvidia", ["0", "1"], [["gpu"]])
@@ -95,10 +91,7 @@ def test_a_job_of_kubernetes_has_two_gpus_and_shared_memory() -> None:
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 2
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
-    assert mounts["shm"] == "/dev/shm" and volumes["shm"]["emptyDir"] == {
-        "medium": "Memory",
-        "sizeLimit": "16Gi",
-    }
+    assert mounts["shm"] == "/dev/shm" and volumes["shm"]["emptyDir"] == {"medium": "Memory", "sizeLimit": "16Gi"}
     assert volumes[next(name for name in mounts if mounts[name] == "/campaigns")]["persistentVolumeClaim"]
     assert job["job_manifest"]["spec"]["backoffLimit"] == 0
 
@@ -130,24 +123,8 @@ def resume(server: str) -> None:
 def host(server: str, pool: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A worker on a machine of its own: its home, its Prefect home and its working directory are nobody else's."""
     folder.mkdir()
-    own = {
-        "HOME": str(folder),
-        "NIGHTSHIFT_HOME": str(folder / "runs"),
-        "PREFECT_HOME": str(folder / ".prefect"),
-    }
-    worker = [
-        sys.executable,
-        "-m",
-        "prefect",
-        "worker",
-        "start",
-        "--pool",
-        pool,
-        "--name",
-        folder.name,
-        "--limit",
-        "1",
-    ]
+    own = {"HOME": str(folder), "NIGHTSHIFT_HOME": str(folder / "runs"), "PREFECT_HOME": str(folder / ".prefect")}
+    worker = [sys.executable, "-m", "prefect", "worker", "start", "--pool", pool, "--name", folder.name, "--limit", "1"]
     with (folder / "worker.log").open("wb") as log:
         process = subprocess.Popen(
             [*worker, "--install-policy", "never"], cwd=folder, stdout=log, stderr=log, start_new_session=True,
@@ -192,10 +169,7 @@ def under_way(path: Path) -> dict[str, tuple[str, int]]:
     found = {}
     for beat in path.glob("launches/*/beat"):
         answers = sorted(beat.parent.glob("*.answer.json"), key=lambda file: int(file.name.partition(".")[0]))
-        found[beat.parent.name] = (
-            json.loads(answers[-1].read_text())["home"],
-            int(beat.read_text().split()[1]),
-        )
+        found[beat.parent.name] = (json.loads(answers[-1].read_text())["home"], int(beat.read_text().split()[1]))
     return found
 
 
@@ -207,26 +181,12 @@ def test_two_hosts_share_a_campaign_and_neither_a_lost_host_nor_a_killed_parent_
     prefect(big_server, "work-pool", "create", "gpu-pair", "--type", "process")
     prefect(big_server, "deploy", "--prefect-file", "gpu.prefect.yaml", "--name", "gpu-pair")
     folder, night = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG), home / "night"
-    with (
-        host(big_server, "gpu-pair", tmp_path / "one") as one,
-        host(big_server, "gpu-pair", tmp_path / "two"),
-    ):
+    with host(big_server, "gpu-pair", tmp_path / "one") as one, host(big_server, "gpu-pair", tmp_path / "two"):
         parent = start(
-            "run",
-            str(folder),
-            "--name",
-            "night",
-            "--parallel",
-            "2",
-            "--launch",
-            "gpu-pair",
-            *FIVE,
-            server=big_server,
+            "run", str(folder), "--name", "night", "--parallel", "2", "--launch", "gpu-pair", *FIVE, server=big_server
         )
         lost = str(tmp_path / "one" / "runs")
-        busy = until(
-            lambda: [item for item in under_way(night).items() if item[1][0] == lost and item[0] != "0000-1"]
-        )
+        busy = until(lambda: [item for item in under_way(night).items() if item[1][0] == lost and item[0] != "0000-1"])
         (run, (_, child)) = busy[0]
         one.kill()  # the machine, as far as anybody can tell
         os.kill(child, signal.SIGKILL)
@@ -243,9 +203,7 @@ def test_two_hosts_share_a_campaign_and_neither_a_lost_host_nor_a_killed_parent_
     homes = {event["home"] for event in launches(night, "began")}
     assert homes == {str(tmp_path / name / "runs") for name in ("one", "two")}
     document, ledger = status("night"), Ledger.open("night")
-    assert [row["trial"] for row in sorted(document["trials"], key=lambda row: row["trial"])] == list(
-        range(6)
-    )
+    assert [row["trial"] for row in sorted(document["trials"], key=lambda row: row["trial"])] == list(range(6))
     for done in ledger.history():
         assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
     assert sorted(done.settle for done in ledger.history()) == list(range(6))
@@ -254,9 +212,7 @@ def test_two_hosts_share_a_campaign_and_neither_a_lost_host_nor_a_killed_parent_
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_run_behind_a_command_is_cancelled_and_done_as_any_other(
-    server: str, home: Path, tmp_path: Path
-) -> None:
+def test_a_run_behind_a_command_is_cancelled_and_done_as_any_other(server: str, home: Path, tmp_path: Path) -> None:
     prefix, calls = tmp_path / "prefix.py", tmp_path / "calls"
     prefix.write_text(PREFIX)
     prefect(server, "work-pool", "create", "gpu-pair-slurm", "--type", "process", "--overwrite")

@@ -53,9 +53,7 @@ def train(
     folder = quadratic(tmp_path / "env", fit=program)
     environment = environments.load(folder, {"budget_seconds": 30, **settings})
     place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal({"x": 1.0})
-    return run_program(
-        "test/cancel", environment, walls, folder, place, proposal, seed=7, look=look, spared=spared
-    )
+    return run_program("test/cancel", environment, walls, folder, place, proposal, seed=7, look=look, spared=spared)
 
 
 def after(twentieths: int) -> Look:
@@ -85,9 +83,7 @@ def test_a_curve_ends_where_its_run_ended_by_itself(tmp_path: Path) -> None:
     assert train(tmp_path, program, budget_steps=40).curve == (1.0,) * 5
 
 
-def test_a_report_that_jumps_ahead_fills_the_curve_and_one_that_goes_back_takes_nothing_from_it(
-    tmp_path: Path,
-) -> None:
+def test_a_report_that_jumps_ahead_fills_the_curve_and_one_that_goes_back_takes_nothing_from_it(tmp_path: Path) -> None:
     path = tmp_path / "progress.jsonl"
     reports = [(5, 1.0), (20, 2.0), (1, 3.0), (10**15, 4.0)]
     path.write_text("".join(json.dumps({"step": s, "metrics": {"loss": v}}) + "\n" for s, v in reports))
@@ -155,9 +151,7 @@ def test_a_program_that_ignores_the_file_is_stopped_after_the_grace(tmp_path: Pa
         ("leaves a process", "__import__('subprocess').Popen(['sleep', '99']); sys.exit(42)"),
     ],
 )
-def test_however_a_program_takes_it_the_run_is_cancelled_and_no_crash(
-    tmp_path: Path, takes_it: str, end: str
-) -> None:
+def test_however_a_program_takes_it_the_run_is_cancelled_and_no_crash(tmp_path: Path, takes_it: str, end: str) -> None:
     program = START + f"report(20, 1.0)\nwhile not pathlib.Path('cancel').exists(): time.sleep(0.01)\n{end}\n"
     run = train(tmp_path, program, after(4), budget_steps=100, grace_seconds=10)
     assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None), takes_it

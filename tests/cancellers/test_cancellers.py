@@ -62,24 +62,15 @@ def night(higher_is_better: bool = True) -> History:
     """Three runs of the baseline at 60, a champion at 100, trials between them, and one that was cancelled."""
     turned = (lambda curve: curve) if higher_is_better else mirrored
     ends = {1: 70.0, 2: 100.0, 3: 65.0, 4: 90.0, 5: 75.0, 6: 80.0}
-    first = trial(
-        0, [turned(rising(60, seed)) for seed in (1, 2, 3)], "keep", higher_is_better=higher_is_better
-    )
+    first = trial(0, [turned(rising(60, seed)) for seed in (1, 2, 3)], "keep", higher_is_better=higher_is_better)
     others = [
-        trial(
-            n,
-            [turned(rising(end, 10 + n))],
-            "keep" if n <= 2 else "discard",
-            higher_is_better=higher_is_better,
-        )
+        trial(n, [turned(rising(end, 10 + n))], "keep" if n <= 2 else "discard", higher_is_better=higher_is_better)
         for n, end in ends.items()
     ]
     return (first, *others, cancelled(7, turned(rising(40, 17)[:8])))
 
 
-def first_due(
-    canceller: Canceller, history: History, curve: Curve, higher_is_better: bool = True
-) -> int | None:
+def first_due(canceller: Canceller, history: History, curve: Curve, higher_is_better: bool = True) -> int | None:
     """The twentieth at which a run with this curve would be cancelled, asked as the engine asks."""
     asked = range(1, TWENTIETHS)
     return next((n for n in asked if canceller.look(history, curve[:n], higher_is_better)), None)
@@ -133,9 +124,7 @@ def test_the_same_question_gets_the_same_answer(canceller: Canceller) -> None:
 def test_where_reports_and_judgement_differ_nothing_is_cancelled(canceller: Canceller) -> None:
     """The judge finds every run a thousand better than it said: such progress says nothing of who wins."""
     history = tuple(
-        dataclasses.replace(
-            one, score=Score.over([judged(run, 1000.0, higher_is_better=True) for run in one.runs])
-        )
+        dataclasses.replace(one, score=Score.over([judged(run, 1000.0, higher_is_better=True) for run in one.runs]))
         if one.verdict.kind != "cancelled"
         else one
         for one in night()
@@ -180,9 +169,7 @@ def test_trust_needs_a_finished_run_with_a_score_and_a_curve_and_reruns_count() 
     assert not trusted_runs((dataclasses.replace(one, score=Score.missing("no", higher_is_better=True)),))
     assert not trusted_runs((dataclasses.replace(one, runs=(crashed,)),))
     assert not trusted_runs((dataclasses.replace(one, runs=(dataclasses.replace(run, curve=(None,) * 20),)),))
-    assert not trusted_runs(
-        (dataclasses.replace(one, runs=(dataclasses.replace(run, reported=None, curve=()),)),)
-    )
+    assert not trusted_runs((dataclasses.replace(one, runs=(dataclasses.replace(run, reported=None, curve=()),)),))
     again = ran(50, rising(61, 3))
     rerun = Rerun(0, again, judged(again, GAP, higher_is_better=True))
     later = dataclasses.replace(trial(1, [rising(40)]), reruns=(rerun,))

@@ -23,9 +23,7 @@ from tests.support.noisy import DRAW, TOML, campaign, noisy
 from tests.support.toy import nightshift, quadratic
 
 
-def measured(
-    *values: float, curves: list[list[float | None]] | None = None, spread: float = 0.5
-) -> list[Measured]:
+def measured(*values: float, curves: list[list[float | None]] | None = None, spread: float = 0.5) -> list[Measured]:
     """Runs with these scores, each over two units that lie `spread` to either side, and these curves."""
     return [
         Measured(
@@ -52,9 +50,7 @@ def test_noise_between_runs_is_their_standard_deviation_with_its_chi_square_inte
     # chi-square with 4 degrees of freedom: 2.5 % of it lie below 0.4844, 2.5 % above 11.1433
     assert found.low == pytest.approx(math.sqrt(2.5 * 4 / 11.1433), rel=1e-4)
     assert found.high == pytest.approx(math.sqrt(2.5 * 4 / 0.4844), rel=1e-4)
-    assert interval(2.0, 4) == pytest.approx(
-        (2 * math.sqrt(4 / 11.1433), 2 * math.sqrt(4 / 0.4844)), rel=1e-4
-    )
+    assert interval(2.0, 4) == pytest.approx((2 * math.sqrt(4 / 11.1433), 2 * math.sqrt(4 / 0.4844)), rel=1e-4)
 
 
 def test_units_explain_their_share_of_the_variance_between_runs() -> None:
@@ -64,9 +60,7 @@ def test_units_explain_their_share_of_the_variance_between_runs() -> None:
 
 
 def test_of_single_units_nobody_can_tell_what_they_explain() -> None:
-    runs = [
-        dataclasses.replace(one, score=Score.of([i], True)) for i, one in enumerate(measured(1.0, 2.0, 3.0))
-    ]
+    runs = [dataclasses.replace(one, score=Score.of([i], True)) for i, one in enumerate(measured(1.0, 2.0, 3.0))]
     found = findings(runs)
     assert (found.unit_se, found.unit_share) == (None, None)
     assert "each run has a single one" in " ".join(calibrate.in_words(found, "reward"))
@@ -89,9 +83,7 @@ def test_gains_are_told_with_the_runs_that_they_need_and_arms_with_what_they_sho
 @pytest.mark.parametrize(
     ("gain", "runs"), [(None, 1), (2.0, 1), (1.0, 1), (0.99, 2), (math.sqrt(0.5), 2), (0.5, 4), (0.01, 4)]
 )
-def test_a_trial_is_replicated_until_its_mean_is_no_noisier_than_the_gain(
-    gain: float | None, runs: int
-) -> None:
+def test_a_trial_is_replicated_until_its_mean_is_no_noisier_than_the_gain(gain: float | None, runs: int) -> None:
     assert replicates(1.0, gain) == runs
 
 
@@ -120,10 +112,7 @@ def test_foresight_is_the_correlation_with_the_end_and_the_error_of_predicting_i
     """Progress (1, 2, 3, 4) against scores (1, 3, 2, 4): r = 0.8, residual variance (1 - 0.64) * 3 / 2 of the runs'."""
     curves: list[list[float | None]] = [[None, v, v * 2.0, v / 2.0] for v in (1.0, 2.0, 3.0, 4.0)]
     seen = foresight(
-        [
-            (one.run, score)
-            for one, score in zip(measured(1, 3, 2, 4, curves=curves), (1, 3, 2, 4), strict=True)
-        ]
+        [(one.run, score) for one, score in zip(measured(1, 3, 2, 4, curves=curves), (1, 3, 2, 4), strict=True)]
     )
     assert [one.fraction for one in seen] == [0.1, 0.15, 0.2], "from where every run had reported"
     assert [one.noise for one in seen] == pytest.approx([2.0, 4.0, 1.0])
@@ -147,9 +136,7 @@ def test_progress_that_is_the_same_for_all_runs_predicts_nothing() -> None:
     assert found.cancel is None
 
 
-@pytest.mark.parametrize(
-    ("noise_until", "fraction"), [(0, 0.2), (8, 0.45), (17, 0.9), (18, None), (19, None)]
-)
+@pytest.mark.parametrize(("noise_until", "fraction"), [(0, 0.2), (8, 0.45), (17, 0.9), (18, None), (19, None)])
 def test_a_run_is_judged_by_its_progress_once_that_is_at_most_twice_as_noisy_as_at_its_end(
     noise_until: int, fraction: float | None
 ) -> None:
@@ -163,9 +150,7 @@ def test_a_run_is_judged_by_its_progress_once_that_is_at_most_twice_as_noisy_as_
 def test_without_progress_nothing_is_cancelled() -> None:
     found = findings(measured(1.0, 2.0, 3.0))
     assert (found.cancel, found.foresight) == (None, ())
-    assert "cancel = none: no progress is reported that every run has in common" in calibrate.in_words(
-        found, "reward"
-    )
+    assert "cancel = none: no progress is reported that every run has in common" in calibrate.in_words(found, "reward")
 
 
 @pytest.mark.parametrize(
@@ -192,9 +177,7 @@ def test_runs_are_added_to_those_of_the_same_digest_and_machine_alone(tmp_path: 
     calibration.add(tmp_path, stored(7.0, digest="e"))
     calibration.add(tmp_path, stored(8.0, on="another"))
     found = {
-        (digest, on): calibration.find(tmp_path, digest, on)
-        for digest in ("d", "e", "f")
-        for on in ("m", "another")
+        (digest, on): calibration.find(tmp_path, digest, on) for digest in ("d", "e", "f") for on in ("m", "another")
     }
     assert {key: one.values for key, one in found.items() if one} == {
         ("d", "m"): (1.0, 2.0, 3.0, 4.0, 5.0, 6.0),

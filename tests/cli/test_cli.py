@@ -69,9 +69,7 @@ def test_help_names_every_verb() -> None:
     assert set(re.findall(r"^│ ([a-z]+) ", done.stdout, re.MULTILINE)) >= set(VERBS)
 
 
-@pytest.mark.parametrize(
-    "verb", [(verb,) for verb in VERBS] + [("env", verb) for verb in ("list", "new", "validate")]
-)
+@pytest.mark.parametrize("verb", [(verb,) for verb in VERBS] + [("env", verb) for verb in ("list", "new", "validate")])
 def test_every_verb_has_a_help(verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     call(*verb, "--help")
     shown = capsys.readouterr().out
@@ -79,12 +77,7 @@ def test_every_verb_has_a_help(verb: tuple[str, ...], capsys: pytest.CaptureFixt
 
 
 def test_what_is_no_command_is_refused_with_2_in_a_line() -> None:
-    calls = (
-        ("bogus",),
-        ("run",),
-        ("run", "cartpole", "--trials", "many"),
-        ("stop", "n", "--no-such-option"),
-    )
+    calls = (("bogus",), ("run",), ("run", "cartpole", "--trials", "many"), ("stop", "n", "--no-such-option"))
     for done in together(*calls):
         assert done.returncode == 2, done.args
         assert done.stdout == ""
@@ -110,17 +103,7 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     tmp_path: Path, home: Path, server: str
 ) -> None:
     quad = str(quadratic(tmp_path / "quad", fit=slow(4)))
-    options = (
-        "--proposer",
-        "random_search",
-        "--trials",
-        "2",
-        "--tracking",
-        "off",
-        "--detach",
-        "--json",
-        *GREEDY,
-    )
+    options = ("--proposer", "random_search", "--trials", "2", "--tracking", "off", "--detach", "--json", *GREEDY)
     begun = nightshift("run", quad, "--name", "far", *options, server=server)
     assert begun.returncode == 0, begun.stderr
     told = document(begun.stdout)
@@ -143,16 +126,7 @@ def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
 @pytest.mark.slow
 def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Path, server: str) -> None:
     quad = str(quadratic(tmp_path / "quad", fit=slow(30)))
-    options = (
-        "--tracking",
-        "off",
-        "--set",
-        "budget_seconds=60",
-        "--proposer",
-        "random_search",
-        "--detach",
-        *GREEDY,
-    )
+    options = ("--tracking", "off", "--set", "budget_seconds=60", "--proposer", "random_search", "--detach", *GREEDY)
     begun = nightshift("run", quad, "--name", "long", *options, server=server)
     assert begun.returncode == 0, begun.stderr
     try:
@@ -217,11 +191,7 @@ def test_status_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureF
         "isolation", "machine", "baseline", "champion", "shipped", "shipped_trial", "certificate", "uncertified", "ablation", "transfers",
         "cancelled", "trials", "sources", "fallbacks", "incidents", "waiting", "inbox", "spent", "waiting_to_record", "urls",
     }  # fmt: skip
-    assert (found["state"], found["baseline"]["score"], found["champion"]["score"]) == (
-        "interrupted",
-        3.0,
-        2.0,
-    )
+    assert (found["state"], found["baseline"]["score"], found["champion"]["score"]) == ("interrupted", 3.0, 2.0)
     assert [row["verdict"] for row in found["trials"]] == ["keep", "keep", "crash"]
     assert found["trials"][2]["score"] is None
 
@@ -252,9 +222,7 @@ def test_json_is_alone_on_stdout_in_a_process_of_its_own(tmp_path: Path) -> None
         assert document(done.stdout)
 
 
-def test_without_a_name_the_newest_campaign_is_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_name_the_newest_campaign_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for age, name in enumerate(("new", "old")):
         ledger = created(tmp_path, name, tracking="off")
         os.utime(ledger.path / "campaign.json", (9 - age, 9 - age))
@@ -282,9 +250,7 @@ def test_logs_are_those_of_one_trial_in_training_and_under_judgement(
     with_trials(tmp_path)
     assert call("logs", "n", *arguments) == 0
     shown = capsys.readouterr().out
-    assert re.findall(r"^(?:training|judging) (\d)$", shown, re.MULTILINE) == [
-        str(n) for n in numbers for _ in "tj"
-    ]
+    assert re.findall(r"^(?:training|judging) (\d)$", shown, re.MULTILINE) == [str(n) for n in numbers for _ in "tj"]
 
 
 def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
@@ -305,10 +271,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
     ("arguments", "why"),
     [
         (("cartpole", "--params", "{x: 1}"), "--params '{x: 1}' is not JSON"),
-        (
-            ("cartpole", "--params", "[1]"),
-            "--params '[1]': give a JSON object of numbers, texts and booleans",
-        ),
+        (("cartpole", "--params", "[1]"), "--params '[1]': give a JSON object of numbers, texts and booleans"),
         (("cartpole", "--params", '{"lr": null}'), "give a JSON object of numbers, texts and booleans"),
         (("cartpole", "--diff", "no.diff"), "--diff no.diff: No such file or directory"),
         ((), "name one of the two: an environment, or --in CAMPAIGN"),
@@ -316,9 +279,7 @@ def test_what_there_is_not_is_refused(tmp_path: Path) -> None:
         (("--in", "n"), "unknown campaign 'n'"),
     ],
 )
-def test_a_try_that_says_nothing_sensible_is_refused(
-    arguments: tuple[str, ...], why: str, home: Path
-) -> None:
+def test_a_try_that_says_nothing_sensible_is_refused(arguments: tuple[str, ...], why: str, home: Path) -> None:
     with pytest.raises(Refused, match=re.escape(why)):
         call("try", *arguments)
     assert not home.exists() or list(home.iterdir()) == []
@@ -339,9 +300,7 @@ def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None
 def test_list_through_head_is_its_first_line(tmp_path: Path) -> None:
     created(tmp_path)
     line = f"{sys.executable} -m flows.cli list --json | head -1"
-    done = subprocess.run(
-        ["bash", "-c", line], env=environment(None), capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run(["bash", "-c", line], env=environment(None), capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("[\n", "")
 
 

@@ -60,10 +60,7 @@ def closed() -> str:
 @pytest.fixture
 def api() -> Iterator[tuple[str, dict[str, tuple[int, object]]]]:
     """A small Prefect API: its address, and the status and document that it answers at each path; else 404."""
-    answers: dict[str, tuple[int, object]] = {
-        "/api/health": (200, True),
-        "/api/admin/version": (200, "3.8.8"),
-    }
+    answers: dict[str, tuple[int, object]] = {"/api/health": (200, True), "/api/admin/version": (200, "3.8.8")}
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -116,10 +113,7 @@ def test_what_is_not_well_is_a_line_with_its_remedy_and_the_exit_code_says_so(cl
     assert [re.fullmatch(r" (ok  |note|BAD )  (\w+) +\S.*", line)[2] for line in lines] == NAMES  # type: ignore[index]
     (line,) = [line for line in lines if line.split()[1] == "prefect"]
     assert line.startswith(" BAD")
-    assert (
-        f"PREFECT_API_URL = http://{closed}/api: no Prefect server answers there → start it (its address"
-        in line
-    )
+    assert f"PREFECT_API_URL = http://{closed}/api: no Prefect server answers there → start it (its address" in line
     bad = sum(line.startswith(" BAD") for line in lines)
     assert last == f"{bad} thing{'s' if bad > 1 else ''} to fix"
     assert SECRET not in done.stdout + done.stderr
@@ -130,18 +124,14 @@ def test_a_home_that_cannot_be_made_is_bad(tmp_path: Path) -> None:
     done = nightshift("doctor", "--json", NIGHTSHIFT_HOME=str(tmp_path / "file/runs"))
     assert done.returncode == 1, done.stderr
     home = by_name(done.stdout)["home"]
-    assert (
-        home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["remedy"]
-    )
+    assert home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["remedy"]
 
 
 def test_gpus_are_told_with_who_holds_them_and_which_of_them_are_trials(tmp_path: Path) -> None:
     environment = {**os.environ, MARKER: "night-1/0007"}
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as ours:
         rows = f"GPU-aa, {ours.pid}, 2048, python\nGPU-bb, {os.getpid()}, [N/A], [Not Found]"
-        path = nvidia_smi(
-            tmp_path / "bin", told(f"{ONE_GPU}1, GPU-bb, [N/A], [Not Supported], NVIDIA GB10", rows)
-        )
+        path = nvidia_smi(tmp_path / "bin", told(f"{ONE_GPU}1, GPU-bb, [N/A], [Not Supported], NVIDIA GB10", rows))
         done = nightshift("doctor", "--json", PATH=path)
         assert ours.stdin is not None
         ours.stdin.close()
@@ -216,10 +206,7 @@ def test_a_process_is_read_whatever_its_name_and_whatever_is_not_told(text: str,
 
 def test_what_a_gpu_is_held_by_decides_whether_it_is_worth_a_note() -> None:
     card = Gpu(0, "GPU-a", "T4", 16 * GIB, 8 * GIB)
-    ours, other = (
-        GpuProcess("GPU-a", 1, GIB, "python train.py", "n/0001"),
-        GpuProcess("GPU-a", 2, None, "blender"),
-    )
+    ours, other = (GpuProcess("GPU-a", 1, GIB, "python train.py", "n/0001"), GpuProcess("GPU-a", 2, None, "blender"))
     assert judged([card], [ours], []).state == "ok"
     assert judged([card], [ours, other], []).state == "note"
     assert "8.0 GiB used by processes that are not visible here" in judged([card], [], []).fact
@@ -302,11 +289,7 @@ def level(*works: bool) -> tuple[Finding, ...]:
     [
         (level(True, True, True), "ok", ["isolation bwrap"]),
         (level(False, True, True), "note", ["isolation landlock", "no bwrap here"]),
-        (
-            level(False, False, True),
-            "bad",
-            ["code edits are refused", "no bwrap here", "no landlock here"],
-        ),
+        (level(False, False, True), "bad", ["code edits are refused", "no bwrap here", "no landlock here"]),
     ],
 )
 def test_the_level_of_isolation_is_told_with_why_it_is_no_better(
@@ -356,19 +339,14 @@ def test_of_a_key_only_the_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_home_that_others_can_enter_is_a_note_and_one_that_cannot_be_written_is_bad(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
-    assert (machine.place(tmp_path).state, machine.place(tmp_path).remedy) == (
-        "note",
-        f"`chmod 700 {tmp_path}`",
-    )
+    assert (machine.place(tmp_path).state, machine.place(tmp_path).remedy) == ("note", f"`chmod 700 {tmp_path}`")
     tmp_path.chmod(0o700)
     assert machine.place(tmp_path).state == "ok"
     assert list(tmp_path.iterdir()) == []
     assert machine.place(Path("/proc")).state == "bad"
 
 
-@pytest.mark.parametrize(
-    ("little", "none", "state"), [(0, 0, "ok"), (2**60, 0, "note"), (2**60, 2**60, "bad")]
-)
+@pytest.mark.parametrize(("little", "none", "state"), [(0, 0, "ok"), (2**60, 0, "note"), (2**60, 2**60, "bad")])
 def test_a_disk_with_little_room_is_a_note_and_a_full_one_is_bad(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little: int, none: int, state: str
 ) -> None:
@@ -380,9 +358,7 @@ def test_a_disk_with_little_room_is_a_note_and_a_full_one_is_bad(
 # Prefect and MLflow
 
 
-def test_a_port_is_free_ours_or_held_by_a_program_that_is_named(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_port_is_free_ours_or_held_by_a_program_that_is_named(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -441,10 +417,7 @@ def test_the_saved_block_comes_before_the_variable_and_the_variable_before_the_h
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "off")
     monkeypatch.setenv("PREFECT_API_URL", url)
     assert services.where_recorded(home) == ("off", "MLFLOW_TRACKING_URI")
-    answers[f"/api{services.BLOCK}"] = (
-        200,
-        {"data": {"uri": url.removesuffix("/api"), "token": "********"}},
-    )
+    answers[f"/api{services.BLOCK}"] = (200, {"data": {"uri": url.removesuffix("/api"), "token": "********"}})
     check = services.mlflow(home)
     assert check.state == "ok" and "set by the saved block nightshift" in check.fact
     answers[f"/api{services.BLOCK}"] = (500, {})
@@ -456,10 +429,7 @@ def test_the_saved_block_comes_before_the_variable_and_the_variable_before_the_h
     ("uri", "why"),
     [
         (f"http://me:{SECRET}@{{closed}}", "no MLflow server answers at"),
-        (
-            f"postgresql+psycopg2://me:{SECRET}/#@{{closed}}/db?sslpassword={SECRET}",
-            "no database answers there: ",
-        ),
+        (f"postgresql+psycopg2://me:{SECRET}/#@{{closed}}/db?sslpassword={SECRET}", "no database answers there: "),
         (f"me:{SECRET}@mlflow.example.org", "MLflow has no such store"),
         ("mlruns", "MLflow has no such store"),
         ("sqlite:///", "it names no file"),
@@ -472,9 +442,7 @@ def test_where_mlflow_cannot_record_is_bad_and_no_password_is_told(
 ) -> None:
     (tmp_path / "garbage.db").write_text("no database " * 100)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", uri.format(closed=closed, folder=tmp_path))
-    monkeypatch.setattr(
-        os, "access", lambda path, mode: Path(path) != Path("/proc")
-    )  # root may write anywhere
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != Path("/proc"))  # root may write anywhere
     check = services.mlflow(tmp_path)
     assert check.state == "bad" and why in check.fact
     assert SECRET not in json.dumps(report.document(check))

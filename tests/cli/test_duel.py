@@ -48,20 +48,11 @@ def test_a_clear_difference_is_found_and_stored_run_by_run(tmp_path: Path, home:
     found = run(bout)
     assert found["words"].startswith("B is better by ")
     assert found["low"] < found["gain"] < found["high"] < 0 and found["p"] < 0.001
-    assert sorted((row["arm"], row["number"]) for row in found["runs"]) == [
-        (arm, n) for arm in "AB" for n in (1, 2, 3)
-    ]
+    assert sorted((row["arm"], row["number"]) for row in found["runs"]) == [(arm, n) for arm in "AB" for n in (1, 2, 3)]
     assert len({row["seed"] for row in found["runs"]}) == 6, "fresh training seeds"
     folder = home / ".duels/noisy/0001"
     assert json.loads((folder / "duel.json").read_text()) == found
-    assert {path.name for path in folder.iterdir()} == {
-        "environment",
-        "program",
-        "a",
-        "b",
-        "trials",
-        "duel.json",
-    }
+    assert {path.name for path in folder.iterdir()} == {"environment", "program", "a", "b", "trials", "duel.json"}
     assert all((Path(row["directory"]) / "log.txt").is_file() for row in found["runs"])
 
 
@@ -101,9 +92,7 @@ def test_a_smaller_loss_is_better() -> None:
     found = compare(a, b)
     assert found is not None and found.gain == pytest.approx(-9.05)
     words = in_words(found, a, b)
-    assert re.match(
-        r"B is better by 9.05 \(95 % interval (\S+)\.\.(\S+), 2 v 2 fresh runs, p = \S+ two-sided\)", words
-    )
+    assert re.match(r"B is better by 9.05 \(95 % interval (\S+)\.\.(\S+), 2 v 2 fresh runs, p = \S+ two-sided\)", words)
     assert float(re.findall(r"interval (.+?)\.\.", words)[0]) > 0, "an interval of what B is better by"
 
 
@@ -168,11 +157,7 @@ def test_parameters_and_edits_are_taken_from_files(tmp_path: Path) -> None:
 
 def test_a_campaign_gives_its_champion_its_baseline_and_each_trial_with_its_program(tmp_path: Path) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
-    for params, edit, kind in (
-        ({}, None, "keep"),
-        ({"x": 3.0}, BETTER, "keep"),
-        ({"x": 5.0}, None, "discard"),
-    ):
+    for params, edit, kind in (({}, None, "keep"), ({"x": 3.0}, BETTER, "keep"), ({"x": 5.0}, None, "discard")):
         settled(ledger, params, edit, kind)
     noisy(tmp_path / "noisy", "changed meanwhile\n")
     champion = ready("night", "night/baseline")
@@ -272,9 +257,7 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
     assert not (home / ".duels").exists() or list((home / ".duels").glob("*/*")) == []
 
 
-def test_an_edited_program_does_not_run_without_walls_unless_that_is_allowed(
-    tmp_path: Path, home: Path
-) -> None:
+def test_an_edited_program_does_not_run_without_walls_unless_that_is_allowed(tmp_path: Path, home: Path) -> None:
     (tmp_path / "good.diff").write_text(BETTER)
     sides = (duel_sides.parse("baseline"), duel_sides.parse(str(tmp_path / "good.diff")))
     on = str(noisy(tmp_path / "noisy"))
@@ -292,9 +275,7 @@ def test_one_run_of_each_is_refused_before_anything_is_made(home: Path) -> None:
 def test_the_command_tells_each_run_and_then_who_is_better(tmp_path: Path, home: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     settled(campaign(folder), {"x": 50.0})
-    done = nightshift(
-        "duel", "night", '{"x": -50}', "--runs", "2", "--set", "budget_seconds=4", "--on", str(folder)
-    )
+    done = nightshift("duel", "night", '{"x": -50}', "--runs", "2", "--set", "budget_seconds=4", "--on", str(folder))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:3] == ["A: night", 'B: {"x": -50}', "2 fresh runs of each in noisy, of 4 s at most"]

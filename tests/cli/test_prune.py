@@ -70,13 +70,7 @@ def test_the_champion_and_the_baseline_stay_and_of_others_what_tells_of_them(led
     assert [large(ledger.place(number).path) for number in range(5)] == [True, False, False, True, False]
     place = ledger.place(1)
     left = {path.relative_to(place.path).as_posix() for path in place.path.rglob("*") if path.is_file()}
-    assert left >= {
-        "out/progress.jsonl",
-        "workspace/config.json",
-        "judged/result.json",
-        "log.txt",
-        "diff.patch",
-    }
+    assert left >= {"out/progress.jsonl", "workspace/config.json", "judged/result.json", "log.txt", "diff.patch"}
     assert place.trial.is_file() and document(ledger) == before
     assert reconcile(ledger) == ledger.history() and len(ledger.history()) == 5
     assert free(ledger, "champions", dry=False).bytes == 0, "there is nothing left to free"
@@ -139,9 +133,7 @@ def test_links_are_removed_and_not_followed(ledger: Ledger, tmp_path: Path) -> N
     assert not os.path.lexists(place.out / "link")
 
 
-def test_every_campaign_that_is_not_running_is_pruned(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_campaign_that_is_not_running_is_pruned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one, two = created(tmp_path, "one"), created(tmp_path, "two")
     night(one), night(two)
     with Life(two):
@@ -153,12 +145,7 @@ def test_every_campaign_that_is_not_running_is_pruned(
 
 
 def test_bytes_are_told_as_a_person_would() -> None:
-    assert [size(count) for count in (0, 4096, 3 * 2**20, 5 * 2**30)] == [
-        "0 KiB",
-        "4 KiB",
-        "3.0 MiB",
-        "5.0 GiB",
-    ]
+    assert [size(count) for count in (0, 4096, 3 * 2**20, 5 * 2**30)] == ["0 KiB", "4 KiB", "3.0 MiB", "5.0 GiB"]
 
 
 @pytest.mark.slow

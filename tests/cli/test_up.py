@@ -67,9 +67,7 @@ def test_what_was_killed_is_not_alive_even_before_anybody_has_asked_for_its_stat
     process.wait()
 
 
-def test_a_clock_that_is_set_makes_nobody_a_stranger(
-    directory: Path, foreign: subprocess.Popen[bytes]
-) -> None:
+def test_a_clock_that_is_set_makes_nobody_a_stranger(directory: Path, foreign: subprocess.Popen[bytes]) -> None:
     daemon = Daemon(directory, "worker")
     daemon.write(Note(FOREIGN, foreign.pid, time.time() - 3600, identity(foreign.pid)))
     assert daemon.living() is not None
@@ -238,19 +236,9 @@ def test_the_catalogue_is_deployed_refuses_what_the_form_refuses_and_runs_when_i
     parameters = {"environment": str(quadratic(tmp_path / "quad")), "trials": 1, "tracking": "off"}
     arguments = [f"--param={name}={json.dumps(value)}" for name, value in parameters.items()]
     prefect(
-        home,
-        server,
-        running,
-        "deployment",
-        "run",
-        "campaign/cartpole-random",
-        "--start-in",
-        "20 seconds",
-        *arguments,
+        home, server, running, "deployment", "run", "campaign/cartpole-random", "--start-in", "20 seconds", *arguments
     )
     assert not list(home.glob("cartpole-random-*"))
-    wait_until(
-        lambda: [one["state_type"] for one in ask(server, "/flow_runs/filter", running)] == ["COMPLETED"]
-    )
+    wait_until(lambda: [one["state_type"] for one in ask(server, "/flow_runs/filter", running)] == ["COMPLETED"])
     (campaign,) = (path.name for path in home.glob("cartpole-random-*"))
     assert status(campaign)["state"] == "finished"

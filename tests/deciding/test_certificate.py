@@ -142,16 +142,11 @@ def test_a_baseline_that_crashes_once_is_compared_by_its_other_runs() -> None:
 
 
 @pytest.mark.parametrize("theirs", [(None, None, None), (80.0, None, None)])
-def test_a_baseline_with_fewer_than_two_scores_is_nothing_to_compare_with(
-    theirs: tuple[float | None, ...],
-) -> None:
+def test_a_baseline_with_fewer_than_two_scores_is_nothing_to_compare_with(theirs: tuple[float | None, ...]) -> None:
     found = concluded(scores(BETTER), scores(theirs))
     assert not found.passed and found.comparison is None
     left = sum(value is not None for value in theirs)
-    assert (
-        found.reason
-        == f"{left} of 3 fresh runs of the baseline have a score: there is nothing to compare with"
-    )
+    assert found.reason == f"{left} of 3 fresh runs of the baseline have a score: there is nothing to compare with"
 
 
 def test_an_arm_without_scores_has_no_mean() -> None:

@@ -59,28 +59,16 @@ def test_a_champions_own_score_flatters_it_and_is_not_believed() -> None:
     """Where nothing helps at all, the best of many is luck, and the level stays where it was."""
     draw = random.Random(3)
     values = tuple(draw.gauss(0, 10) for _ in range(3))
-    lucky = estimate(
-        values, [Observation("kept", 25.0), *(Observation("left", draw.gauss(0, 10)) for _ in range(40))]
-    )
+    lucky = estimate(values, [Observation("kept", 25.0), *(Observation("left", draw.gauss(0, 10)) for _ in range(40))])
     assert lucky.level < 12.0
     again = estimate(
         values,
-        [
-            Observation("kept", 25.0),
-            Observation("same", 2.0),
-            Observation("same", -3.0),
-            Observation("same", 1.0),
-        ],
+        [Observation("kept", 25.0), Observation("same", 2.0), Observation("same", -3.0), Observation("same", 1.0)],
     )
     assert again.level < 5.0
     held = estimate(
         values,
-        [
-            Observation("kept", 25.0),
-            Observation("same", 24.0),
-            Observation("same", 27.0),
-            Observation("same", 26.0),
-        ],
+        [Observation("kept", 25.0), Observation("same", 24.0), Observation("same", 27.0), Observation("same", 26.0)],
     )
     assert held.level > 15.0
 
@@ -216,12 +204,8 @@ def test_a_long_night_is_no_deep_recursion() -> None:
 
 @pytest.mark.parametrize("value", [1e12, 1e5, -1e5, -1e12])
 @pytest.mark.parametrize("kind", ["left", "kept", "same"])
-def test_a_score_out_of_all_proportion_breaks_nothing(
-    kind: Literal["left", "kept", "same"], value: float
-) -> None:
-    found = estimate(
-        BASELINE, [Observation(kind, value), Observation("left", 90.0), Observation("same", 85.0)]
-    )
+def test_a_score_out_of_all_proportion_breaks_nothing(kind: Literal["left", "kept", "same"], value: float) -> None:
+    found = estimate(BASELINE, [Observation(kind, value), Observation("left", 90.0), Observation("same", 85.0)])
     idea = found.idea(0.0)
     assert np.isfinite([found.level, found.error, found.sd, idea.effect, idea.promise]).all()
     if kind == "left":

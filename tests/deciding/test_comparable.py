@@ -93,16 +93,12 @@ HERE: dict[int, Sequence[float | None]] = {0: (205.0, 200.0, 195.0), 1: (231.0,)
 
 
 @pytest.mark.parametrize("rule", [Certify(), Greedy()])
-def test_the_first_score_of_another_machine_has_the_baseline_and_the_champion_measured_there(
-    rule: Rule,
-) -> None:
+def test_the_first_score_of_another_machine_has_the_baseline_and_the_champion_measured_there(rule: Rule) -> None:
     history = night()
     one, questions = asked(history, came(history, 210.0), HERE, rule)
     assert questions == [0, 0, 0, 1]
     verdict = weigh(history, PLAIN, rule, one)
-    assert isinstance(verdict, Verdict) and verdict.kind == "discard", (
-        "210 beats every score of before, none of here"
-    )
+    assert isinstance(verdict, Verdict) and verdict.kind == "discard", "210 beats every score of before, none of here"
     assert verdict.evidence["champion"] == 231.0 and verdict.evidence["champion_trial"] == 1
 
 
@@ -169,9 +165,7 @@ def test_where_nothing_of_before_runs_the_first_score_begins_anew() -> None:
 
 def test_race_measures_trial_and_champion_where_the_trial_ran() -> None:
     history, rule = night(), Race(most=2)
-    one, questions = asked(
-        history, came(history, 262.0), {**HERE, 1: (231.0, 229.0, 230.0), 3: (259.0, 262.0)}, rule
-    )
+    one, questions = asked(history, came(history, 262.0), {**HERE, 1: (231.0, 229.0, 230.0), 3: (259.0, 262.0)}, rule)
     assert questions[:4] == [0, 0, 0, 1] and set(questions[4:]) == {1, 3}
     verdict = weigh(history, PLAIN, rule, one)
     assert isinstance(verdict, Verdict) and verdict.kind == "keep" and verdict.level == "confirmed"
@@ -193,9 +187,7 @@ def test_a_crash_on_another_machine_asks_for_nothing() -> None:
     verdict = weigh(history, PLAIN, Certify(), crashed)
     assert isinstance(verdict, Verdict) and verdict.kind == "crash"
     level = standing(decided(history, crashed, Certify()))
-    assert level is not None and level.level > 100, (
-        "and where the campaign stands is still what is known of it"
-    )
+    assert level is not None and level.level > 100, "and where the campaign stands is still what is known of it"
 
 
 def test_guards_compare_with_the_baseline_of_here() -> None:
@@ -206,9 +198,7 @@ def test_guards_compare_with_the_baseline_of_here() -> None:
     for number, values in HERE.items():
         for value in values:
             one = again(one, number, value)
-    one = replace(
-        one, reruns=tuple(replace(r, score=replace(r.score, also={"safe": 20.5})) for r in one.reruns)
-    )
+    one = replace(one, reruns=tuple(replace(r, score=replace(r.score, also={"safe": 20.5})) for r in one.reruns))
     verdict = weigh((first, *history[1:]), guarded, Certify(), one)
     assert isinstance(verdict, Verdict) and verdict.kind == "keep", verdict
 
@@ -239,11 +229,7 @@ def test_the_ledger_marks_what_no_longer_compares(tmp_path: Path) -> None:
     assert [line["comparable"] for line in lines(ledger)] == ["no"] * 3 + ["yes"]
     status = document(ledger)
     assert [row["comparable"] for row in status["trials"]] == [False, False, False, True]
-    assert (status["baseline"]["score"], status["champion"]["score"], status["machine"]) == (
-        200.0,
-        231.0,
-        NOW,
-    )
+    assert (status["baseline"]["score"], status["champion"]["score"], status["machine"]) == (200.0, 231.0, NOW)
 
 
 def recorded(ledger: Ledger, history: History, trial: Trial) -> Trial:
@@ -308,22 +294,9 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_campaign_that_is_resumed_on_another_machine_measures_its_champion_there(
-    tmp_path: Path, server: str
-) -> None:
+def test_a_campaign_that_is_resumed_on_another_machine_measures_its_champion_there(tmp_path: Path, server: str) -> None:
     environment = quadratic(tmp_path / "quad")
-    asked = (
-        "--name",
-        "c",
-        "--proposer",
-        "random_search",
-        "--tracking",
-        "off",
-        "--seed",
-        "1",
-        "--cancel",
-        "none",
-    )
+    asked = ("--name", "c", "--proposer", "random_search", "--tracking", "off", "--seed", "1", "--cancel", "none")
     begun = nightshift("run", str(environment), "--trials", "3", *asked, server=server)
     assert begun.returncode == 0, begun.stdout + begun.stderr
     before = status("c")
@@ -339,6 +312,4 @@ def test_a_campaign_that_is_resumed_on_another_machine_measures_its_champion_the
     assert found["machine"] == "another-machine"
     again = [rerun["of"] for rerun in trials[4]["reruns"]]
     assert again[:2] == [0, 0] and set(again) == {0, champion} and not trials[5]["reruns"]
-    assert found["baseline"]["score"] == before["baseline"]["score"], (
-        "the program is the same, and deterministic"
-    )
+    assert found["baseline"]["score"] == before["baseline"]["score"], "the program is the same, and deterministic"

@@ -67,13 +67,7 @@ def decided(history: History, one: JudgedTrial, verdict: Verdict) -> Trial:
 
 
 def in_the_end(
-    rule: Rule,
-    history: History,
-    one: JudgedTrial,
-    mine: float,
-    champion: float,
-    seed: int = 1,
-    up: bool = True,
+    rule: Rule, history: History, one: JudgedTrial, mine: float, champion: float, seed: int = 1, up: bool = True
 ) -> tuple[Verdict, JudgedTrial]:
     """Ask and answer until there is a verdict: what is run again comes from these true levels, with a noise of SD."""
     draw = random.Random(seed)
@@ -159,9 +153,7 @@ def test_the_same_arguments_give_the_same_answer(name: str) -> None:
 def test_turned_round_a_metric_gives_the_same_verdicts(name: str) -> None:
     for value in (20.0, 75.0, 84.0, 100.0, 130.0, 300.0):
         verdicts = [
-            in_the_end(
-                rule_of(name), begun(up), of(begun(up), value if up else -value, up=up), value, 82.0, up=up
-            )
+            in_the_end(rule_of(name), begun(up), of(begun(up), value if up else -value, up=up), value, 82.0, up=up)
             for up in (True, False)
         ]
         (plain, asked), (turned, asked_too) = verdicts
@@ -233,9 +225,7 @@ def test_certify_says_its_numbers_in_the_metrics_own_sign(up: bool) -> None:
     assert found.evidence["level"] == pytest.approx(sign * known.level)
     assert found.evidence["run_sd"] == pytest.approx(known.sd)
     assert f"{sign * 300:.4g} beats its estimated mean of {sign * known.level:.4g} " in found.reason
-    assert found.reason.startswith(f"expected {found.evidence['expected']:.3g} better"), (
-        "whichever way is better"
-    )
+    assert found.reason.startswith(f"expected {found.evidence['expected']:.3g} better"), "whichever way is better"
 
 
 @pytest.mark.parametrize("up", [True, False])
@@ -244,11 +234,7 @@ def test_certify_does_not_contradict_itself_where_a_score_above_the_estimate_is_
     lucky = verdict_of(weigh(history, undemanding(), Certify(grace=0), of(history, sign * 84.0, up=up)))
     low = verdict_of(weigh(history, undemanding(), Certify(), of(history, sign * 60.0, up=up)))
     assert (lucky.kind, low.kind) == ("discard", "discard")
-    assert (
-        lucky.reason.startswith("expected")
-        and "worse than trial 0" in lucky.reason
-        and "luck" in lucky.reason
-    )
+    assert lucky.reason.startswith("expected") and "worse than trial 0" in lucky.reason and "luck" in lucky.reason
     assert "worse than trial 0" in low.reason and "beats" not in low.reason and "luck" not in low.reason
 
 
@@ -276,9 +262,7 @@ def test_race_asks_for_the_trial_first_and_for_the_champion_only_where_it_has_no
     one = of(history, 190.0)
     assert weigh(history, undemanding(), Race(), one) == Again(2)
     one = replace(one, reruns=(Rerun(2, FINE, scored(185.0)),))
-    assert weigh(history, undemanding(), Race(), one) == Again(1), (
-        "its first score was looked at for being high"
-    )
+    assert weigh(history, undemanding(), Race(), one) == Again(1), "its first score was looked at for being high"
 
 
 def test_race_does_not_count_the_score_that_a_trial_entered_with() -> None:
@@ -308,8 +292,7 @@ def test_race_keeps_asking_no_longer_than_it_was_told() -> None:
 def test_race_keeps_few_that_are_no_better() -> None:
     """Trials that only look good: one standard deviation of luck each, and no gain."""
     kept = sum(
-        in_the_end(Race(), begun(), of(begun(), 82.0 + SD), 82.0, 82.0, seed)[0].kind == "keep"
-        for seed in range(300)
+        in_the_end(Race(), begun(), of(begun(), 82.0 + SD), 82.0, 82.0, seed)[0].kind == "keep" for seed in range(300)
     )
     assert kept < 300 * 0.12
 
@@ -429,9 +412,7 @@ def test_after_three_simpler_ones_in_a_row_the_champion_is_measured_again() -> N
     champion = history[-1].number
     edit = diff(FILE, FILE + FILE[:6])
     one = of(history, 118.0, params={"lr": 0.3}, edit=edit, parent=champion)
-    assert weigh(
-        simplified(2), undemanding(), Greedy(), of(simplified(2), 118.0, edit=edit, parent=4)
-    ) != Again(4)
+    assert weigh(simplified(2), undemanding(), Greedy(), of(simplified(2), 118.0, edit=edit, parent=4)) != Again(4)
     assert weigh(history, undemanding(), Greedy(), one) == Again(champion)
 
     good = replace(one, reruns=(Rerun(champion, FINE, scored(119.0)),))
@@ -537,9 +518,7 @@ def strict() -> Environment:
 @pytest.mark.parametrize(
     ("value", "kind"), [(400.0, "keep"), (20.0, "discard"), (None, "crash")], ids=["better", "worse", "crash"]
 )
-def test_whether_it_learned_is_asked_of_would_be_keeps_alone(
-    name: str, value: float | None, kind: VerdictKind
-) -> None:
+def test_whether_it_learned_is_asked_of_would_be_keeps_alone(name: str, value: float | None, kind: VerdictKind) -> None:
     history, one = begun(), of(begun(), value)
     asked = 0
     while not isinstance(wanted := weigh(history, strict(), rule_of(name), one), Verdict):
@@ -564,13 +543,9 @@ def test_who_did_not_learn_is_not_kept_for_being_simpler_either() -> None:
     history = grown()
     one = simpler(history, 119.0)
     assert isinstance(weigh(history, strict(), Greedy(), one), Untrained)
-    found = verdict_of(
-        weigh(history, strict(), Greedy(), replace(one, control=UntrainedControl(scored(119.0))))
-    )
+    found = verdict_of(weigh(history, strict(), Greedy(), replace(one, control=UntrainedControl(scored(119.0)))))
     assert found.kind == "discard" and found.reason.startswith("not learned")
-    found = verdict_of(
-        weigh(history, strict(), Greedy(), replace(one, control=UntrainedControl(scored(60.0))))
-    )
+    found = verdict_of(weigh(history, strict(), Greedy(), replace(one, control=UntrainedControl(scored(60.0)))))
     assert found.kind == "keep" and found.simpler
 
 

@@ -117,9 +117,7 @@ def scored(folder: Path, result: dict[str, object]) -> Score:
     place.path.mkdir()
     (folder / "program").mkdir()
     (folder / "program/fit.py").write_text((folder / "quad/fit.py").read_text())
-    run = run_program(
-        "test/guard", environment, SANDBOX, folder / "program", place, Proposal({"x": 1.0}), seed=7
-    )
+    run = run_program("test/guard", environment, SANDBOX, folder / "program", place, Proposal({"x": 1.0}), seed=7)
     return judge_run("test/guard", environment, SANDBOX, place, run, seed=8)
 
 

@@ -80,11 +80,7 @@ def test_an_ordinary_run_is_believed(environment: Environment) -> None:
 @pytest.mark.parametrize(
     ("run", "limits", "words"),
     [
-        (
-            but(FINE, seconds=0.0049),
-            {},
-            r"trained for 0.0049 s, too short .*at least 0.005 s.*lower least_seconds",
-        ),
+        (but(FINE, seconds=0.0049), {}, r"trained for 0.0049 s, too short .*at least 0.005 s.*lower least_seconds"),
         (but(FINE, seconds=0.005), {}, None),
         (but(FINE, seconds=0.9), {"least_seconds": 1}, r"trained for 0.9 s, .*at least 1 s"),
         (but(FINE, seconds=0.0, steps=None), {"least_seconds": 0}, None),
@@ -113,10 +109,7 @@ def test_a_budget_of_steps_that_was_reached_may_take_no_time(
     ("newest", "words"),
     [
         (STARTED - 1.9, None),
-        (
-            STARTED - 2.1,
-            "no checkpoint of its own: the newest file in out/ is 2 s older than the run: save anew",
-        ),
+        (STARTED - 2.1, "no checkpoint of its own: the newest file in out/ is 2 s older than the run: save anew"),
         (STARTED - 3600, "is 3600 s older than the run"),
         (0.0, "left no checkpoint in out/"),
     ],
@@ -136,11 +129,7 @@ def test_a_checkpoint_from_before_the_start_is_not_this_runs(
         (110_000 + 65_536, 100_000, None),
         (110_001 + 65_536, 100_000, r"reported 175,537 steps of a budget of 100,000: stop at budget_steps"),
         (50_000_000, 0, None),
-        (
-            50_000_001,
-            0,
-            r"reported 50,000,001 steps in 5 s, more than 1e\+07 a second: .*raise steps_per_second",
-        ),
+        (50_000_001, 0, r"reported 50,000,001 steps in 5 s, more than 1e\+07 a second: .*raise steps_per_second"),
         (10**400, 0, r"reported 1e\+100 steps in 5 s"),
         (10**400, 10, r"reported 1e\+100 steps of a budget of 10:"),
         (-5, 10, None),
@@ -186,16 +175,8 @@ SEVEN = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "f": 6, "g": 7}
 @pytest.mark.parametrize(
     ("changes", "params", "words"),
     [
-        (
-            {"seed": 2},
-            {"x": 1},
-            r"^ignores its seed: its checkpoint is that of trial 4, .*set deterministic = true",
-        ),
-        (
-            {"seed": 2},
-            {"x": 2},
-            r"^its checkpoint is that of trial 4, byte for byte, though they differ in x, seed:",
-        ),
+        ({"seed": 2}, {"x": 1}, r"^ignores its seed: its checkpoint is that of trial 4, .*set deterministic = true"),
+        ({"seed": 2}, {"x": 2}, r"^its checkpoint is that of trial 4, byte for byte, though they differ in x, seed:"),
         ({"program": "q"}, {"x": 1}, r"differ in program: save what this very run has trained"),
         ({"program": "q", "seed": 2}, {"x": 2, "y": 0}, r"differ in program, x, y, seed:"),
         ({"seed": 1}, SEVEN, r"differ in a, b, c, d, e, 3 more:"),
@@ -290,9 +271,7 @@ def test_where_training_draws_nothing_at_random_runs_may_come_out_the_same(
     assert run_checks.against_others(drawing_nothing, FINE, Proposal({"x": 1}), others, tmp_path) is None
 
 
-@pytest.mark.parametrize(
-    "theirs", ["link", "pipe", "folder", "missing", "linked out", "not reports", "not text"]
-)
+@pytest.mark.parametrize("theirs", ["link", "pipe", "folder", "missing", "linked out", "not reports", "not text"])
 def test_progress_that_is_no_plain_file_of_reports_says_nothing(
     theirs: str, environment: Environment, tmp_path: Path
 ) -> None:
@@ -350,23 +329,17 @@ def test_a_run_that_can_be_is_believed_as_it_is(environment: Environment, tmp_pa
     assert run_checks.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path) is run
 
 
-def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(
-    environment: Environment, tmp_path: Path
-) -> None:
+def test_a_run_that_cannot_be_becomes_a_crash_and_keeps_the_rest(environment: Environment, tmp_path: Path) -> None:
     before = trial(0, trained(tmp_path, "0000", "a", seed=7), {"x": 1})
     run = trained(tmp_path, "0001", "a")
 
     found = run_checks.believed(environment, (before,), Proposal({"x": 1}), run, tmp_path)
     assert found.status == "crash"
-    assert (found.error or "").startswith(
-        "ignores its seed: its checkpoint is that of trial 0, byte for byte"
-    )
+    assert (found.error or "").startswith("ignores its seed: its checkpoint is that of trial 0, byte for byte")
     assert but(found, status="finished", error=None) == run
 
 
-def test_every_run_of_every_earlier_trial_counts_the_crashed_ones_too(
-    environment: Environment, tmp_path: Path
-) -> None:
+def test_every_run_of_every_earlier_trial_counts_the_crashed_ones_too(environment: Environment, tmp_path: Path) -> None:
     run = trained(tmp_path, "0007", "a")
     crashed = but(run, dir="trials/0004", status="crash", error="ignores its seed", seed=3)
     other = but(run, dir="trials/0004-run-2", checkpoint="d")
@@ -398,9 +371,7 @@ def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, t
     assert "left no checkpoint of its own" in (found.error or "")
 
 
-@pytest.mark.parametrize(
-    ("elapsed", "shown"), [("5000", "5000"), ("Infinity", "1e+100"), ("1" + "0" * 400, "1e+100")]
-)
+@pytest.mark.parametrize(("elapsed", "shown"), [("5000", "5000"), ("Infinity", "1e+100"), ("1" + "0" * 400, "1e+100")])
 def test_a_reported_time_that_did_not_pass_is_found_out(
     elapsed: str, shown: str, environment: Environment, tmp_path: Path
 ) -> None:
@@ -413,9 +384,7 @@ def test_a_reported_time_that_did_not_pass_is_found_out(
 
 
 @pytest.mark.parametrize("status", ["crash", "cancelled"])
-def test_a_run_that_did_not_finish_is_left_as_it_is(
-    status: str, environment: Environment, tmp_path: Path
-) -> None:
+def test_a_run_that_did_not_finish_is_left_as_it_is(status: str, environment: Environment, tmp_path: Path) -> None:
     run = but(FINE, status=status, error="exited with status 1", seconds=0.0)
 
     assert run_checks.believed(environment, (), Proposal({}), run, tmp_path) is run

@@ -53,9 +53,7 @@ def trial(number: int, value: float, kind: VerdictKind = "keep") -> Trial:
     return Trial(number, 1, number, Proposal({"x": 1.0}), (RUN,), Score.of([value], False), verdict)
 
 
-def judged(
-    environment: Environment, history: History, value: float, control: UntrainedControl | None = None
-) -> Wanted:
+def judged(environment: Environment, history: History, value: float, control: UntrainedControl | None = None) -> Wanted:
     """What rule greedy makes of a trial with this loss."""
     score = Score.of([value], higher_is_better=False)
     tried = JudgedTrial(len(history), Proposal({"x": 1.0}), (RUN,), score, control=control)
@@ -95,9 +93,7 @@ def test_only_who_would_be_champion_is_asked(
     ("without", "kind"),
     [(2.0, "keep"), (9.0, "keep"), (1.51, "keep"), (1.5, "discard"), (1.0, "discard"), (0.2, "discard")],
 )
-def test_half_of_the_gain_without_training_is_too_much(
-    environment: Environment, without: float, kind: str
-) -> None:
+def test_half_of_the_gain_without_training_is_too_much(environment: Environment, without: float, kind: str) -> None:
     """The baseline has a loss of 2, the trial 1: half of its gain is at 1.5."""
     verdict = judged(environment, (trial(0, 2.0),), 1.0, UntrainedControl(Score.of([without], False)))
     assert isinstance(verdict, Verdict) and verdict.kind == kind
@@ -146,9 +142,7 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     from tasks.checkpoint import At
 
     at = At("test", "d", 1)
-    control = untrained.fn(
-        at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, slot=NOWHERE
-    )
+    control = untrained.fn(at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, slot=NOWHERE)
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.
     expected = not learned if learned is not None else says_ready

@@ -12,43 +12,15 @@ from tasks.editing.edits import EditFailed, diff_of, patched
 from tasks.formats import NoEdit, changed
 
 ODD = [
-    *(
-        "",
-        "x",
-        " x",
-        "x ",
-        "\tx",
-        "y",
-        "y = 1",
-        "def f():",
-        "x\r",
-        "\r",
-        "\x0c",
-        "\x1c",
-        "\x85",
-        "\u2028",
-        "\ufeff",
-    ),
-    *(
-        "-- a",
-        "++ b",
-        "--- a/q",
-        "+++ b/q",
-        "@@ -1 +1 @@",
-        "diff --git a/x b/x",
-        "index 1..2",
-        "```",
-        "\u00e9",
-    ),
+    *("", "x", " x", "x ", "\tx", "y", "y = 1", "def f():", "x\r", "\r", "\x0c", "\x1c", "\x85", "\u2028", "\ufeff"),
+    *("-- a", "++ b", "--- a/q", "+++ b/q", "@@ -1 +1 @@", "diff --git a/x b/x", "index 1..2", "```", "\u00e9"),
     *("\\ No newline at end of file", "<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "train.py"),
 ]
 LINE = st.sampled_from(ODD) | st.text(st.characters(codec="utf-8", exclude_characters="\n\0"), max_size=8)
 LINES = st.lists(LINE, max_size=12)
 END = st.sampled_from(["", "\n"])
 TEXT = st.builds(lambda lines, end: "\n".join(lines) + end, LINES, END)
-NAMES = st.sampled_from(
-    ["train.py", "my net.py", "lib/\u00e9.py", 'q"t.py', "tab\there.py", "back\\slash", "a/b/c"]
-)
+NAMES = st.sampled_from(["train.py", "my net.py", "lib/\u00e9.py", 'q"t.py', "tab\there.py", "back\\slash", "a/b/c"])
 TEXTS = st.dictionaries(NAMES, TEXT, max_size=3)
 
 
@@ -65,9 +37,7 @@ def pairs(draw: st.DrawFn) -> tuple[str, str]:
 
 @settings(max_examples=30, deadline=None)
 @given(TEXTS, TEXTS)
-def test_a_diff_between_any_texts_makes_the_one_into_the_other(
-    before: dict[str, str], after: dict[str, str]
-) -> None:
+def test_a_diff_between_any_texts_makes_the_one_into_the_other(before: dict[str, str], after: dict[str, str]) -> None:
     shown = diff_of(before, after)
     assert patched(before, shown) == after
     assert bool(shown) == (before != after)
@@ -116,9 +86,7 @@ def test_blocks_made_from_two_texts_make_the_one_into_the_other(before: list[str
 def test_a_file_written_out_whole_is_that_file(after: list[str]) -> None:
     text = "".join(f"{line}\n" for line in after)
     answer = f"train.py\n````\n{text}````\n"
-    assert changed(answer, {"train.py": "another\nfile\r\n"}, ["train.py"], "whole_file") == {
-        "train.py": text
-    }
+    assert changed(answer, {"train.py": "another\nfile\r\n"}, ["train.py"], "whole_file") == {"train.py": text}
 
 
 PIECE = st.sampled_from(
@@ -135,9 +103,7 @@ EDITABLE = ("train.py", "lib/net.py", "notes.txt")
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(PIECE, max_size=14), st.sampled_from(["search_replace", "whole_file", "diff", "any"]))
-def test_whatever_is_answered_only_editable_files_change_and_they_do_change(
-    pieces: list[str], form: str
-) -> None:
+def test_whatever_is_answered_only_editable_files_change_and_they_do_change(pieces: list[str], form: str) -> None:
     before = dict(FILES)
     try:
         found = changed("\n".join(pieces), before, EDITABLE, form)  # type: ignore[arg-type]
@@ -170,10 +136,7 @@ def test_a_diff_that_is_half_wrong_changes_nothing(pair: tuple[str, str], data: 
     [
         ("--- a/x\n+++ b/x\n@@ -1,1 +1,1 @@\n-two\n+three\n", "does not apply"),
         ("diff --git a/x b/y\nrename from x\nrename to y\n", "must name one file"),
-        (
-            "diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n",
-            "mode 120000",
-        ),
+        ("diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+/etc\n", "mode 120000"),
         ("--- a/../x\n+++ b/../x\n@@ -0,0 +1 @@\n+three\n", "does not apply"),
     ],
 )

@@ -87,9 +87,7 @@ def moved(how: str, old: str, new: str) -> str:
 
 def change(old: str, new: str, name: str = "train.py") -> str:
     """The diff between two texts, as a model writes it: without git's own head."""
-    lines = difflib.unified_diff(
-        old.splitlines(keepends=True), new.splitlines(keepends=True), f"a/{name}", f"b/{name}"
-    )
+    lines = difflib.unified_diff(old.splitlines(keepends=True), new.splitlines(keepends=True), f"a/{name}", f"b/{name}")
     return "".join(lines)
 
 
@@ -232,9 +230,7 @@ def test_an_edit_does_not_write_over_a_folder(place: Path, problem: Environment)
     assert "'net.py', which is not a file" in refusal(place, problem, new_file("net.py"))
 
 
-def test_an_edit_may_not_leave_a_file_that_is_too_long_or_not_a_text(
-    place: Path, problem: Environment
-) -> None:
+def test_an_edit_may_not_leave_a_file_that_is_too_long_or_not_a_text(place: Path, problem: Environment) -> None:
     diff = "--- a/notes.txt\n+++ b/notes.txt\n@@ -1,1 +1,2 @@\n+newer\n notes\n"
     for content, why in (
         (b"notes\n" * (FILE_LIMIT // 6), f"'notes.txt' {FILE_LIMIT // 6 * 6 + 6} bytes long; at most {FILE_LIMIT}"),
@@ -266,9 +262,7 @@ def test_an_edit_is_applied_wholly_or_not_at_all(place: Path, problem: Environme
 def test_an_edit_after_which_python_would_not_take_the_file_fails_with_its_line(
     place: Path, problem: Environment, line: str, why: str
 ) -> None:
-    assert f"the edited program is not Python: {why}" in refusal(
-        place, problem, GOOD.replace("LINE = 3", line)
-    )
+    assert f"the edited program is not Python: {why}" in refusal(place, problem, GOOD.replace("LINE = 3", line))
 
 
 @pytest.mark.parametrize(
@@ -304,9 +298,7 @@ LEARNS = ("backward", "optimizer.step")
 
 
 @pytest.mark.parametrize(("old", "new"), HONEST)
-def test_an_honest_edit_of_a_bundled_trainer_passes(
-    place: Path, problem: Environment, old: str, new: str
-) -> None:
+def test_an_honest_edit_of_a_bundled_trainer_passes(place: Path, problem: Environment, old: str, new: str) -> None:
     (place / "train.py").write_text(PPO)
     edited = PPO.replace(old, new, 1)
     edit(place, problem, change(PPO, edited), required_calls=LEARNS)

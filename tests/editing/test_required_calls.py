@@ -26,9 +26,7 @@ def missing(source: str, *required: str, **more: str) -> list[str]:
         ("sac", ("optimizer.step", "learner.optimizer.step", "critic_loss.backward", "backward", "improve", "memory.draw", "policy.sample", "target.lerp_")),
     ],
 )  # fmt: skip
-def test_the_bundled_trainers_make_the_calls_that_they_really_make(
-    trainer: str, required: tuple[str, ...]
-) -> None:
+def test_the_bundled_trainers_make_the_calls_that_they_really_make(trainer: str, required: tuple[str, ...]) -> None:
     source = (Path(trainers.__path__[0]) / f"{trainer}.py").read_text()
     assert missing(source, *required) == []
     assert missing(source, *required, "optimizer.skip") == ["optimizer.skip"]
@@ -195,9 +193,7 @@ def test_a_fixed_seed_that_was_there_already_may_stay_and_move_but_not_multiply(
     assert fixed(before, "import torch\n") == []
     assert fixed(before, before + "torch.manual_seed(0)\n") == ["3: torch.manual_seed(0)"]
     assert fixed(before, before + "torch.manual_seed(1); x = 1\n") == ["3: torch.manual_seed(1)"]
-    assert fixed(before, "import torch\ntorch.manual_seed(0); np.random.seed(0)\n") == [
-        "2: np.random.seed(0)"
-    ]
+    assert fixed(before, "import torch\ntorch.manual_seed(0); np.random.seed(0)\n") == ["2: np.random.seed(0)"]
 
 
 def test_no_bundled_trainer_fixes_a_seed() -> None:

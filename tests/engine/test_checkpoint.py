@@ -71,11 +71,7 @@ def test_the_digest_of_a_history_does_not_see_how_long_anything_took() -> None:
         dataclasses.replace(
             trial,
             wall_seconds=99.0,
-            runs=(
-                dataclasses.replace(
-                    trial.runs[0], seconds=50.0, wall_seconds=60.0, started=1.0, peak_memory=1
-                ),
-            ),
+            runs=(dataclasses.replace(trial.runs[0], seconds=50.0, wall_seconds=60.0, started=1.0, peak_memory=1),),
         )
         for trial in THREE
     )
@@ -94,8 +90,7 @@ def test_the_digest_of_a_history_sees_parameters_and_order() -> None:
     first, second, third = THREE
     moved = dataclasses.replace(third, proposal=dataclasses.replace(third.proposal, params={"x": 1.5}))
     digests = {
-        history_digest(history)
-        for history in (THREE, (first, second), (first, second, moved), (second, first, third))
+        history_digest(history) for history in (THREE, (first, second), (first, second, moved), (second, first, third))
     }
     assert len(digests) == 4
 
@@ -111,22 +106,13 @@ def test_digests_and_seeds_are_the_same_in_every_process() -> None:
         capture_output=True,
         text=True,
     )
-    here = [
-        history_digest(THREE),
-        spec_digest({"a": {"x": None, "y": 2.5}, "b": [1]}),
-        str(derive(7, "search", 3, 1)),
-    ]
+    here = [history_digest(THREE), spec_digest({"a": {"x": None, "y": 2.5}, "b": [1]}), str(derive(7, "search", 3, 1))]
     assert done.stdout.split() == here, done.stderr
 
 
 def test_seeds_differ_by_purpose_trial_and_attempt_but_not_by_anything_else() -> None:
     purposes: tuple[Purpose, ...] = ("propose", "train", "search")
-    seeds = {
-        derive(7, purpose, trial, attempt)
-        for purpose in purposes
-        for trial in range(50)
-        for attempt in (1, 2)
-    }
+    seeds = {derive(7, purpose, trial, attempt) for purpose in purposes for trial in range(50) for attempt in (1, 2)}
     assert len(seeds) == 3 * 50 * 2
     assert derive(7, "train", 3, 1) == derive(7, "train", 3, 1) != derive(8, "train", 3, 1)
     assert all(0 <= derive(7, "train", trial, 1) < 2**31 for trial in range(200))

@@ -62,11 +62,7 @@ def api(server: str) -> Iterator[httpx.Client]:
         with get_client(sync_client=True) as client:
             flow = client.create_flow_from_name("trial")
             client.create_deployment(
-                flow,
-                "gpu-pair",
-                entrypoint="flows.trial.trial",
-                work_pool_name=POOL,
-                enforce_parameter_schema=False,
+                flow, "gpu-pair", entrypoint="flows.trial.trial", work_pool_name=POOL, enforce_parameter_schema=False
             )
         yield http
 
@@ -146,9 +142,7 @@ def test_what_is_launched_is_out_of_reach_of_another_life_of_the_campaign() -> N
 
 def test_what_is_asked_survives_its_file_and_holds_neither_seeds_nor_keys(ledger: Ledger) -> None:
     at = ledger.at(3, "run-2")
-    what = replace(
-        asked(at), judged=ledger.at(0, "certificate-1"), purpose="report", early=True, elsewhere="hills"
-    )
+    what = replace(asked(at), judged=ledger.at(0, "certificate-1"), purpose="report", early=True, elsewhere="hills")
     launches = Launches.of(ledger.path, what)
     token = launches.ask(1, what)
     assert launches.name == "0003-1-run-2" and launches.read(1, token).asked == what
@@ -259,9 +253,7 @@ def test_a_child_that_is_under_way_is_adopted_and_so_is_one_that_has_ended(
     assert len(runs(api, what)) == 1
 
 
-def test_a_child_whose_machine_dies_gets_the_next_number(
-    api: httpx.Client, ledger: Ledger, launched: Launch
-) -> None:
+def test_a_child_whose_machine_dies_gets_the_next_number(api: httpx.Client, ledger: Ledger, launched: Launch) -> None:
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     (first,) = until(lambda: runs(api, what))
@@ -270,9 +262,7 @@ def test_a_child_whose_machine_dies_gets_the_next_number(
     finish(ledger, what.at)
     assert done.result(60) is None
     assert second["idempotency_key"].endswith("launch 2") and second["parameters"]["launch"] == 2
-    assert [event["reason"] for event in events(ledger, "died")] == [
-        "Crashed: Process exited with status code: -9"
-    ]
+    assert [event["reason"] for event in events(ledger, "died")] == ["Crashed: Process exited with status code: -9"]
 
 
 def test_a_child_that_falls_silent_is_lost_with_its_machine(
@@ -324,21 +314,13 @@ def test_storage_that_is_not_shared_is_refused_with_both_places(
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
-    set_state(
-        api,
-        run,
-        type="FAILED",
-        name="NotShared",
-        message="/mnt/night/1.json on node-7: there is no such file",
-    )
+    set_state(api, run, type="FAILED", name="NotShared", message="/mnt/night/1.json on node-7: there is no such file")
     with pytest.raises(Refused, match=r"runs/night .*/mnt/night/1.json on node-7.* `runs`"):
         done.result(60)
     assert len(runs(api, what)) == 1
 
 
-def test_results_that_are_left_somewhere_else_are_refused(
-    api: httpx.Client, ledger: Ledger, launched: Launch
-) -> None:
+def test_results_that_are_left_somewhere_else_are_refused(api: httpx.Client, ledger: Ledger, launched: Launch) -> None:
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
@@ -347,9 +329,7 @@ def test_results_that_are_left_somewhere_else_are_refused(
         done.result(60)
 
 
-def test_a_parent_that_is_interrupted_calls_its_child_back(
-    api: httpx.Client, ledger: Ledger, launched: Launch
-) -> None:
+def test_a_parent_that_is_interrupted_calls_its_child_back(api: httpx.Client, ledger: Ledger, launched: Launch) -> None:
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
@@ -371,12 +351,7 @@ def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campai
     launches = Launches.of(ledger.path, what)
     token = launches.ask(1, what)
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(machine))
-    facts = {
-        "campaign": "night",
-        "folder": f"/campaigns/{ledger.path.name}",
-        "run": launches.name,
-        "launch": 1,
-    }
+    facts = {"campaign": "night", "folder": f"/campaigns/{ledger.path.name}", "run": launches.name, "launch": 1}
     wrong = trial(**facts, token=token, return_state=True)
     assert wrong.name == "NotShared" and "/campaigns/night" in str(wrong.message)
     state = trial(**facts, token=token, runs=str(mounted), return_state=True)

@@ -169,9 +169,7 @@ def test_a_campaign_that_runs_is_left_alone(tmp_path: Path) -> None:
     ledger = CampaignSpec.of(environment=str(noisy(tmp_path / "noisy")), name="night").open()
     with lock_path(ledger).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(
-            Refused, match=r"campaign 'night' is running .*: wait for its end, or `nightshift stop"
-        ):
+        with pytest.raises(Refused, match=r"campaign 'night' is running .*: wait for its end, or `nightshift stop"):
             rerun_command("night", 0, None, False)
 
 
@@ -219,9 +217,7 @@ def test_a_campaign_stands_afterwards_as_it_stood_before(
 
 
 @pytest.mark.timeout(200)
-def test_later_verdicts_are_given_anew_and_marked_and_nothing_that_was_is_lost(
-    tmp_path: Path, server: str
-) -> None:
+def test_later_verdicts_are_given_anew_and_marked_and_nothing_that_was_is_lost(tmp_path: Path, server: str) -> None:
     ledger = night(tmp_path / "noisy")
     before, old = ledger.history(), ledger.place(1).path
     stored = proposals(ledger)
@@ -236,30 +232,15 @@ def test_later_verdicts_are_given_anew_and_marked_and_nothing_that_was_is_lost(
 
     assert [(t.number, t.attempt, t.settle) for t in now] == [(0, 1, 0), (1, 2, 1), (2, 1, 2), (3, 1, 3)]
     assert [trial.verdict.kind for trial in now] == ["keep", "keep", "keep", "discard"]
-    assert [[(was.kind, was.rerun, was.attempt) for was in t.was] for t in now] == [
-        [],
-        [],
-        [("discard", 1, 2)],
-        [],
-    ]
+    assert [[(was.kind, was.rerun, was.attempt) for was in t.was] for t in now] == [[], [], [("discard", 1, 2)], []]
     assert now[1].score.value == pytest.approx(20.0, abs=6) and now[1].runs[0].seed != before[1].runs[0].seed
     assert now[1].runs[0].dir == "trials/0001.2"
     assert [trial.proposal for trial in now] == [trial.proposal for trial in before]
-    assert [trial.runs for trial in now[2:]] == [trial.runs for trial in before[2:]], (
-        "they were not run again"
-    )
+    assert [trial.runs for trial in now[2:]] == [trial.runs for trial in before[2:]], "they were not run again"
 
     assert proposals(ledger) == stored
     assert {path: path.read_bytes() for path in old.rglob("*") if path.is_file()} == kept
-    facts = {
-        "time": 0,
-        "event": "verdict",
-        "trial": 2,
-        "before": "discard",
-        "now": "keep",
-        "rerun": 1,
-        "attempt": 2,
-    }
+    facts = {"time": 0, "event": "verdict", "trial": 2, "before": "discard", "now": "keep", "rerun": 1, "attempt": 2}
     assert told(ledger, "verdict") == [facts]
     assert [event["trial"] for event in told(ledger, "settled")] == [0, 1, 2, 3, 1]
     assert [(row["trial"], row["attempt"], row["verdict"]) for row in table(ledger)] == [
@@ -269,10 +250,7 @@ def test_later_verdicts_are_given_anew_and_marked_and_nothing_that_was_is_lost(
     found = document(ledger)
     assert (found["certificate"]["trial"], found["champion"]["trial"]) == (1, 2)
     assert ledger.certificates() == (made,), "which is no look at the new champion"
-    assert [row["was"] for row in found["trials"][1:3]] == [
-        [],
-        [{"verdict": "discard", "rerun": 1, "attempt": 2}],
-    ]
+    assert [row["was"] for row in found["trials"][1:3]] == [[], [{"verdict": "discard", "rerun": 1, "attempt": 2}]]
     console = Console(width=120, file=io.StringIO(), record=True)
     console.print(campaign_table(found, console))
     assert "keep * (was discard)" in console.export_text()
@@ -345,9 +323,7 @@ def test_what_a_later_verdict_needs_by_then_is_run_and_never_run_again(tmp_path:
         assert {"0001.2-again-1", "0002-again-1"} <= {path.parent.parent.name for path in ran}
 
         spec, slots = bench(ledger).spec, Slots(ledger.path)
-        replayed = CampaignState(
-            spec, ledger, Outbox(ledger, "off", None, now), slots, now[:1], lambda _: None
-        )
+        replayed = CampaignState(spec, ledger, Outbox(ledger, "off", None, now), slots, now[:1], lambda _: None)
         for number, proposal in undone(replayed, now):  # as another life of the campaign does
             replayed.trial(number, proposal)
     assert replayed.history == now
@@ -427,19 +403,11 @@ def test_a_rerun_that_is_killed_is_completed_whichever_way_the_campaign_is_taken
         found = json.loads(again.stdout)
         assert (found["state"], found["reason"]) == ("finished", first["reason"])
         rows = {row["trial"]: row for row in found["trials"]}
-        assert {n: row["attempt"] for n, row in rows.items()} == {
-            n: attempt if n == number else 1 for n in range(5)
-        }
+        assert {n: row["attempt"] for n, row in rows.items()} == {n: attempt if n == number else 1 for n in range(5)}
         was = {row["trial"]: row for row in before["trials"]}
-        assert all(rows[n]["values"] == was[n]["values"] for n in rows if n != number), (
-            "they were not run again"
-        )
+        assert all(rows[n]["values"] == was[n]["values"] for n in rows if n != number), "they were not run again"
         assert rows[number]["values"] != was[number]["values"]
-        changed = {
-            n: (was[n]["verdict"], rows[n]["verdict"])
-            for n in rows
-            if was[n]["verdict"] != rows[n]["verdict"]
-        }
+        changed = {n: (was[n]["verdict"], rows[n]["verdict"]) for n in rows if was[n]["verdict"] != rows[n]["verdict"]}
         told_now = [event for event in told(ledger, "verdict") if event["attempt"] == attempt]
         assert {event["trial"]: (event["before"], event["now"]) for event in told_now} == changed
         assert all(rows[n]["was"][-1]["verdict"] == verdict for n, (verdict, _) in changed.items())

@@ -124,9 +124,7 @@ def test_with_several_looks_the_next_one_has_half_of_what_the_first_had(tmp_path
 # Whether it is worth a look
 
 
-def test_what_hardly_anything_is_expected_of_is_not_looked_at_and_the_status_says_why(
-    tmp_path: Path,
-) -> None:
+def test_what_hardly_anything_is_expected_of_is_not_looked_at_and_the_status_says_why(tmp_path: Path) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
     history = (BASELINE, tried((BASELINE,), 0.101, kind="keep"))
     history += tuple(tried(history, -0.5, kind="discard") for _ in range(2))
@@ -175,9 +173,7 @@ def test_a_look_goes_on_as_it_was_declared_and_runs_nothing_twice(tmp_path: Path
     assert path.read_text() == declared
     assert len(made.scores("champion")) == len(made.scores("baseline")) == 3
     assert again == made
-    assert directories(path.parent) == [
-        f"1-0001-{arm}-{n}" for arm in ("baseline", "champion") for n in (1, 2, 3)
-    ]
+    assert directories(path.parent) == [f"1-0001-{arm}-{n}" for arm in ("baseline", "champion") for n in (1, 2, 3)]
     seeds = {fresh.run.seed for fresh in made.runs}
     assert len(seeds) == 6 and not seeds & {run.seed for trial in ledger.history() for run in trial.runs}
     assert [event["runs"] for event in events(ledger, "certify")] == [3, 3, 3, 3]
@@ -190,9 +186,7 @@ def test_a_look_counts_as_taken_when_another_trial_is_champion_before_it_is_over
     made = run_certificate.certify(bench(ledger, history), 3)
     assert made is not None
     assert (made.look, made.champion, made.passed, made.runs, made.alpha) == (1, 1, False, (), ALPHA)
-    assert made.reason.startswith(
-        "it was begun for trial 1, and not finished before another trial became champion"
-    )
+    assert made.reason.startswith("it was begun for trial 1, and not finished before another trial became champion")
     assert ledger.certificates() == (made,)
     reason = nothing_to_certify(bench(ledger, history))
     assert reason is not None and "took it" in reason
@@ -345,9 +339,7 @@ def test_a_champion_is_taken_apart_by_parameter_and_its_edit_is_one_part() -> No
         (None, "without x: crashed"),
     ],
 )
-def test_a_change_carries_when_far_more_than_noise_is_lost_without_it(
-    value: float | None, words: str
-) -> None:
+def test_a_change_carries_when_far_more_than_noise_is_lost_without_it(value: float | None, words: str) -> None:
     one = Removed("x", Run("ablations/0001-1", 1, 5.0, "finished"), scored(value))
     assert Ablation(1, 100.0, 3, 5.0, (one,)).words(one) == words
 
@@ -385,9 +377,7 @@ def test_an_ablation_that_was_cut_off_is_done_in_the_next_life(tmp_path: Path, s
 
 
 @pytest.mark.parametrize("case", ["not asked", "not passed", "elsewhere"])
-def test_only_what_passed_here_is_taken_apart_and_only_where_that_was_asked(
-    tmp_path: Path, case: str
-) -> None:
+def test_only_what_passed_here_is_taken_apart_and_only_where_that_was_asked(tmp_path: Path, case: str) -> None:
     ledger = night(noisy(tmp_path / "noisy"), advanced={"ablation": case != "not asked"})
     made = certified(1, (80.0, 81.0, 79.0), (0.1, -0.2, 0.4), on="other" if case == "elsewhere" else None)
     made = replace(made, passed=case != "not passed")

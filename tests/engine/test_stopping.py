@@ -100,13 +100,10 @@ def test_a_campaign_fails_when_too_many_of_its_last_ten_trials_crash(
 
 def test_the_share_of_crashes_that_is_too_many_can_be_said(environment: Environment) -> None:
     scores = (3, 3, 3, None, None, None, None)
-    assert stop(
-        spec(advanced=Advanced(crash_share=0.5)), environment, history(*scores), 0.0, asked=False
-    ) == Stop("failed", "4 of the last 7 trials crashed")
-    assert (
-        stop(spec(advanced=Advanced(crash_share=1.0)), environment, history(*scores), 0.0, asked=False)
-        is None
+    assert stop(spec(advanced=Advanced(crash_share=0.5)), environment, history(*scores), 0.0, asked=False) == Stop(
+        "failed", "4 of the last 7 trials crashed"
     )
+    assert stop(spec(advanced=Advanced(crash_share=1.0)), environment, history(*scores), 0.0, asked=False) is None
 
 
 def test_a_campaign_ends_when_the_next_trial_would_not_fit_into_its_hours(environment: Environment) -> None:
@@ -131,9 +128,7 @@ def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> N
 
 @pytest.mark.parametrize("rule", ["greedy", "certify"])
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_a_night_that_is_not_refused_for_its_hours_begins(
-    tmp_path: Path, rule: str, deterministic: bool
-) -> None:
+def test_a_night_that_is_not_refused_for_its_hours_begins(tmp_path: Path, rule: str, deterministic: bool) -> None:
     """What is checked before the night is the same as what ends it."""
     toml = QUADRATIC.replace("deterministic = true", f"deterministic = {str(deterministic).lower()}")
     folder = quadratic(tmp_path / "quad", toml=toml)
@@ -244,9 +239,7 @@ def test_a_campaign_in_which_nothing_could_be_scored_has_failed(
     assert found.reason.endswith("; every trial crashed")
 
 
-def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(
-    environment: Environment,
-) -> None:
+def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(environment: Environment) -> None:
     """All guards fire at once; each is taken away in turn."""
     every = {"trials": 5, "hours": 0.001, "until": "2001-01-01T00:00"}
     tired, calm = Advanced(patience=1), Advanced(crash_share=1.0)
@@ -268,9 +261,7 @@ def test_a_proposer_with_nothing_left_ends_a_campaign_well() -> None:
     assert Stop("finished", "the proposer has nothing left to try") == stopping.NOTHING_LEFT
 
 
-@pytest.mark.parametrize(
-    ("seconds", "shown"), [(0.0, "0 s"), (119, "119 s"), (120, "2.0 min"), (5400, "1.5 h")]
-)
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0, "0 s"), (119, "119 s"), (120, "2.0 min"), (5400, "1.5 h")])
 def test_times_are_said_in_the_unit_that_a_person_would_use(
     environment: Environment, seconds: float, shown: str
 ) -> None:
@@ -286,6 +277,4 @@ def test_who_may_become_champion_is_reckoned_with_twice_where_it_has_to_show_tha
     verdict = replace(champion.verdict, evidence={"untrained": None})
     slow = (first, replace(champion, wall_seconds=7.0, verdict=verdict))
     assert spec().time_for_a_trial(strict, (first,)) == 5.0 + 2 * 1.0
-    assert (
-        spec().time_for_a_trial(strict, slow) == 5.0 + 2 * 1.0
-    )  # not that of a trial that was controlled itself
+    assert spec().time_for_a_trial(strict, slow) == 5.0 + 2 * 1.0  # not that of a trial that was controlled itself

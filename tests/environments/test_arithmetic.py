@@ -122,9 +122,7 @@ def test_the_taskset_calls_right_what_ends_with_the_right_total(
     )
 
 
-def test_what_the_trainer_pays_for_by_default_is_what_the_judge_calls_right(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_trainer_pays_for_by_default_is_what_the_judge_calls_right(monkeypatch: pytest.MonkeyPatch) -> None:
     from tasks.trainers import grpo
 
     taskset = module("taskset", monkeypatch)

@@ -137,10 +137,7 @@ def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     toml = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 0").replace('"minimize"', '"down"')
     with pytest.raises(Refused) as refused:
         environments.load(quadratic(tmp_path / "quad", toml=toml))
-    assert [line.split(": ")[1] for line in str(refused.value).splitlines()] == [
-        "direction",
-        "budget_seconds",
-    ]
+    assert [line.split(": ")[1] for line in str(refused.value).splitlines()] == ["direction", "budget_seconds"]
 
 
 def test_a_judge_whose_settings_are_no_table_is_refused(tmp_path: Path) -> None:
@@ -187,9 +184,7 @@ def test_a_program_outside_the_environments_folder_is_refused(tmp_path: Path, pa
         ("python judge.py {out} {result}", " ", "[command] eval_cmd is empty"),
     ],
 )  # fmt: skip
-def test_a_command_line_that_cannot_be_filled_is_refused(
-    tmp_path: Path, old: str, new: str, why: str
-) -> None:
+def test_a_command_line_that_cannot_be_filled_is_refused(tmp_path: Path, old: str, new: str, why: str) -> None:
     folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace(old, new, 1))
     with pytest.raises(Refused) as refused:
         checked_environment(str(folder), {})
@@ -324,10 +319,7 @@ def test_listing_plug_ins_imports_none_of_them() -> None:
         ('readable = ["."]', "readable: '.' holds the whole environment"),
         ('readable = ["judge.py"]', "readable: 'judge.py' shows 'judge.py' of the judge to the program"),
         ('readable = ["missing"]', "missing' does not exist"),
-        (
-            'required_calls = ["optimizer.step"]',
-            "required_calls: 'optimizer.step' is not called by the program",
-        ),
+        ('required_calls = ["optimizer.step"]', "required_calls: 'optimizer.step' is not called by the program"),
     ],
 )
 def test_what_a_program_may_read_and_must_call_is_checked_before_anything_runs(

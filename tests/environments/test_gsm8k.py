@@ -33,11 +33,7 @@ from prime_rl_parts.run import HARNESSES, Settings
 from tasks.store.ledger import freeze
 
 NAMES = ("gsm8k", "gsm8k_math", "reverse_text")
-HERE: dict[str, Any] = {
-    "text.backend": "openai",
-    "text.endpoint.base_url": "http://127.0.0.1:1/v1",
-    "readable": [],
-}
+HERE: dict[str, Any] = {"text.backend": "openai", "text.endpoint.base_url": "http://127.0.0.1:1/v1", "readable": []}
 """In place of what the environments say of a machine with two GPUs."""
 
 
@@ -75,10 +71,7 @@ def lines(path: Path, rows: list[dict[str, str]]) -> None:
 
 def words(number: int, answer: str | None = None) -> dict[str, str]:
     """A row as GSM8K has it."""
-    return {
-        "question": f"How many are {number} hens?",
-        "answer": f"They are <<{number}>>.\n#### {answer or number}",
-    }
+    return {"question": f"How many are {number} hens?", "answer": f"They are <<{number}>>.\n#### {answer or number}"}
 
 
 def latex(number: int) -> dict[str, str]:
@@ -171,9 +164,7 @@ def test_the_test_part_of_gsm8k_is_cut_into_500_200_and_619() -> None:
 def test_gsm8k_is_prepared_from_local_files(tmp_path: Path) -> None:
     lines(tmp_path / "data" / "test.jsonl", [words(number, "-1,234") for number in range(20)])
     twice = {**words(3), "question": "  how many ARE 3\nhens? "}
-    lines(
-        tmp_path / "data" / "train.jsonl", [twice, *(words(number) for number in range(100, 130)), words(101)]
-    )
+    lines(tmp_path / "data" / "train.jsonl", [twice, *(words(number) for number in range(100, 130)), words(101)])
     settings: dict[str, object] = {"dataset": str(tmp_path / "data"), "search": 6, "confirm": 4}
     made, error = prepared("gsm8k", tmp_path / "made", settings | {"model": model(tmp_path / "hub" / "qwen")})
     found = sets(made)
@@ -189,9 +180,7 @@ def test_gsm8k_is_prepared_from_local_files(tmp_path: Path) -> None:
     assert base["model.safetensors"].read_bytes() == b"weights" and not base["model.safetensors"].is_symlink()
 
 
-def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_questions_of_each(
-    tmp_path: Path,
-) -> None:
+def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_questions_of_each(tmp_path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -199,22 +188,14 @@ def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_question
     for part, first in (("train", 0), ("test", 1000)):
         files = {f"gsm8k/main/{part}": [words(number) for number in range(first, first + 20)]}
         for at, subject in enumerate(subjects):
-            files[f"math/{subject}/{part}"] = [
-                latex(number) for number in range(first + 4 * at, first + 4 * at + 4)
-            ]
+            files[f"math/{subject}/{part}"] = [latex(number) for number in range(first + 4 * at, first + 4 * at + 4)]
         files[f"math/algebra/{part}"].append(latex(1001))  # of the test part, so it is left out of training
         for name, content in files.items():
             path = tmp_path / f"{name}-00000-of-00001.parquet"
             path.parent.mkdir(parents=True, exist_ok=True)
             parquet.write_table(pa.Table.from_pylist(content), path)
     places = {"dataset": str(tmp_path / "gsm8k"), "math": str(tmp_path / "math")}
-    settings: dict[str, object] = {
-        **places,
-        "search": 5,
-        "confirm": 4,
-        "report": 7,
-        "model": model(tmp_path / "m"),
-    }
+    settings: dict[str, object] = {**places, "search": 5, "confirm": 4, "report": 7, "model": model(tmp_path / "m")}
     (tmp_path / "settings.json").write_text(json.dumps(settings))
     module("gsm8k", "prepare.py").main(tmp_path)
     found = sets(tmp_path)
@@ -234,9 +215,7 @@ def test_gsm8k_math_is_gsm8k_with_a_second_dataset_also_when_it_is_frozen(tmp_pa
     frozen = environments.load(tmp_path / "environment", HERE, "gsm8k_math")
     assert frozen.model_dump(exclude={"folder"}) == both.model_dump(exclude={"folder"})
     other = loaded("gsm8k_math", **{"prepare.settings.math": "/data/math"})
-    assert other.prepare and other.prepare.settings["math"] == "/data/math", (
-        "what is set stands above the variant"
-    )
+    assert other.prepare and other.prepare.settings["math"] == "/data/math", "what is set stands above the variant"
 
 
 def test_a_campaign_of_gsm8k_math_keeps_its_name() -> None:
@@ -269,9 +248,7 @@ def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
         ({"model": "/tmp"}, "model '/tmp' cannot be the base: no config.json"),
     ],
 )  # fmt: skip
-def test_a_recipe_that_cannot_be_followed_says_why(
-    tmp_path: Path, settings: dict[str, object], why: str
-) -> None:
+def test_a_recipe_that_cannot_be_followed_says_why(tmp_path: Path, settings: dict[str, object], why: str) -> None:
     for part in ("test", "train"):
         lines(tmp_path / "data" / f"{part}.jsonl", [words(number) for number in range(20)])
     said = {"dataset": str(tmp_path / "data"), "search": 6, "confirm": 4, **settings}
@@ -287,20 +264,14 @@ def test_a_recipe_that_cannot_be_followed_says_why(
     [
         (lambda folder: (folder / "tokenizer.json").unlink(), "no tokenizer.json"),
         (lambda folder: (folder / "model.safetensors").unlink(), "no model.safetensors"),
-        (
-            lambda folder: (folder / "tokenizer_config.json").write_text("{}"),
-            "no chat template: questions are put",
-        ),
+        (lambda folder: (folder / "tokenizer_config.json").write_text("{}"), "no chat template: questions are put"),
         (
             lambda folder: (folder / "model.safetensors.index.json").write_text(
                 '{"weight_map": {"a": "b.safetensors"}}'
             ),
             "no b.safetensors",
         ),
-        (
-            lambda folder: (folder / "config.json").write_text('{"auto_map": {}}'),
-            "brings a program of its own",
-        ),
+        (lambda folder: (folder / "config.json").write_text('{"auto_map": {}}'), "brings a program of its own"),
     ],
 )
 def test_a_model_that_cannot_be_the_base_is_refused(tmp_path: Path, spoil: Any, why: str) -> None:
@@ -339,31 +310,22 @@ def test_without_a_network_what_is_missing_is_named_with_the_remedy(tmp_path: Pa
         "reverse_text cannot be prepared: model 'PrimeIntellect/Qwen3-0.6B-Reverse-Text-SFT' at revision c97a9108"
     )
     assert (
-        f"is not in {tmp_path / 'hub'} (nothing of it is), and HF_HUB_OFFLINE is set: run `hf download Prime"
-        in error
+        f"is not in {tmp_path / 'hub'} (nothing of it is), and HF_HUB_OFFLINE is set: run `hf download Prime" in error
     )
     assert "or set prepare.settings.model to a folder with the same files" in error
 
 
-def test_a_hub_that_cannot_be_reached_is_named_with_the_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hub_that_cannot_be_reached_is_named_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = hub_at(tmp_path, monkeypatch)
     monkeypatch.setattr(hub, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(hub, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(making.CannotPrepare) as failed:
-        making.dataset_rows(
-            making.Place("dataset", "dataset", "openai/gsm8k", "e" * 40), ["a.parquet"], "a.jsonl"
-        )
+        making.dataset_rows(making.Place("dataset", "dataset", "openai/gsm8k", "e" * 40), ["a.parquet"], "a.jsonl")
     assert "dataset 'openai/gsm8k' at revision eee" in str(failed.value)
-    assert "could not be fetched (" in str(failed.value) and "hf download openai/gsm8k --repo-type" in str(
-        failed.value
-    )
+    assert "could not be fetched (" in str(failed.value) and "hf download openai/gsm8k --repo-type" in str(failed.value)
 
 
-def test_what_the_cache_of_the_hub_has_is_taken_from_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_cache_of_the_hub_has_is_taken_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub_at(tmp_path, monkeypatch)
     model(tmp_path / "models--some--one" / "snapshots" / ("a" * 40))
     making.base_model(making.Place("model", "model", "some/one", "a" * 40), tmp_path / "base")
@@ -481,16 +443,9 @@ def test_a_reversed_text_has_to_be_right_sign_for_sign(reply: str, right: bool) 
 def test_the_judge_scores_with_each_taskset(tmp_path: Path, name: str, reply: str, answer: str) -> None:
     pool = tmp_path / "search.jsonl"
     source = {"source": "math"} if name == "gsm8k_math" else {}
-    lines(
-        pool,
-        [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer, **source} for at in range(2)],
-    )
+    lines(pool, [{"id": f"{at:016x}", "question": f"Q{at}", "answer": answer, **source} for at in range(2)])
     taskset = Taskset(
-        environments.find(name) / "taskset.py",
-        pool,
-        [f"{at:016x}" for at in range(2)],
-        30,
-        time.monotonic() + 600,
+        environments.find(name) / "taskset.py", pool, [f"{at:016x}" for at in range(2)], 30, time.monotonic() + 600
     )
     assert taskset.rewards([(0, reply), (1, reply), (1, "no idea")]) == [1.0, 1.0, 0.0]
     ((system, user),) = taskset.prompts([1])

@@ -18,9 +18,7 @@ units = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 
 @always
 @given(a=units, b=units, up=st.booleans())
-def test_of_two_scores_the_one_whose_mean_is_better_is_greater(
-    a: list[float], b: list[float], up: bool
-) -> None:
+def test_of_two_scores_the_one_whose_mean_is_better_is_greater(a: list[float], b: list[float], up: bool) -> None:
     first, second = Score.of(a, up), Score.of(b, up)
     assert first.value is not None and second.value is not None
     gain = first.value - second.value if up else second.value - first.value
@@ -37,10 +35,7 @@ def test_the_maximum_is_the_best_whichever_way_the_metric_points(higher_is_bette
 @pytest.mark.parametrize("higher_is_better", [True, False])
 @pytest.mark.parametrize("value", [-1e300, 0.0, 1e300])
 def test_a_missing_score_is_worse_than_any(higher_is_better: bool, value: float) -> None:
-    missing, score = (
-        Score.missing("it crashed", higher_is_better),
-        Score(value, higher_is_better=higher_is_better),
-    )
+    missing, score = (Score.missing("it crashed", higher_is_better), Score(value, higher_is_better=higher_is_better))
     assert missing < score and score > missing
     assert not missing > score and not missing >= score
     assert max(missing, score) is score
@@ -60,13 +55,7 @@ def test_equal_means_of_different_units_are_as_good_as_each_other() -> None:
 
 def test_a_missing_score_says_why_and_holds_no_number() -> None:
     missing = Score.missing("it crashed", True)
-    assert (missing.value, missing.units, missing.se, missing.n, missing.error) == (
-        None,
-        (),
-        None,
-        0,
-        "it crashed",
-    )
+    assert (missing.value, missing.units, missing.se, missing.n, missing.error) == (None, (), None, 0, "it crashed")
 
 
 @always
@@ -117,9 +106,7 @@ def test_a_score_cannot_be_changed() -> None:
 
 @always
 @given(
-    sources=st.dictionaries(
-        st.sampled_from("abc"), st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=9), min_size=1
-    ),
+    sources=st.dictionaries(st.sampled_from("abc"), st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=9), min_size=1),
     weight=st.floats(0.1, 10),
 )
 def test_the_score_over_sources_and_its_standard_error_are_those_of_the_weighted_mean(
@@ -128,14 +115,10 @@ def test_the_score_over_sources_and_its_standard_error_are_those_of_the_weighted
     weights = {name: weight**at for at, name in enumerate(sources)}
     score = Score.of_sources(sources, weights, True)
     share = np.array(list(weights.values())) / sum(weights.values())
-    means, errors = zip(
-        *((np.mean(u), np.std(u, ddof=1) / math.sqrt(len(u))) for u in sources.values()), strict=True
-    )
+    means, errors = zip(*((np.mean(u), np.std(u, ddof=1) / math.sqrt(len(u))) for u in sources.values()), strict=True)
     assert score.value == pytest.approx(float(share @ means), abs=1e-6)
     assert score.se == pytest.approx(math.sqrt(float(share**2 @ np.square(errors))), abs=1e-6)
-    assert score.also == pytest.approx(
-        {f"source/{name}": np.mean(u) for name, u in sources.items()}, abs=1e-6
-    )
+    assert score.also == pytest.approx({f"source/{name}": np.mean(u) for name, u in sources.items()}, abs=1e-6)
     assert score.units == tuple(itertools.chain(*sources.values()))
     assert score.n == len(score.units)
 

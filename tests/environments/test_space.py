@@ -124,11 +124,7 @@ def test_the_same_generator_draws_the_same_values() -> None:
     ("parameter", "value"),
     list(
         itertools.product(
-            [
-                Float(low=0, high=2, default=1),
-                Int(low=0, high=2, default=1),
-                Choice(values=(0, 1), default=1),
-            ],
+            [Float(low=0, high=2, default=1), Int(low=0, high=2, default=1), Choice(values=(0, 1), default=1)],
             [3, -1, "1", math.nan, math.inf, -math.inf, 10**400, True],
         )
     ),
@@ -209,10 +205,7 @@ def test_a_bad_choice_is_refused(tmp_path: Path, space: str, where: str, why: st
 @pytest.mark.parametrize(
     ("space", "why"),
     [
-        (
-            'type = "flaot"\nlow = 0\nhigh = 1\ndefault = 0',
-            "must be one of 'float', 'int', 'choice', got 'flaot'",
-        ),
+        ('type = "flaot"\nlow = 0\nhigh = 1\ndefault = 0', "must be one of 'float', 'int', 'choice', got 'flaot'"),
         ("low = 0\nhigh = 1\ndefault = 0", "is required"),
     ],
 )

@@ -83,17 +83,12 @@ def test_blocks_are_found_however_they_are_dressed(answer: str) -> None:
 
 
 def test_blocks_apply_one_after_the_other_and_keep_to_the_file_that_was_named() -> None:
-    first, second = (
-        block("rate = 0.1\n", "rate = 0.2\nsteps = 3\n"),
-        block("steps = 3\n", "steps = 4\n", "and:"),
-    )
+    first, second = (block("rate = 0.1\n", "rate = 0.2\nsteps = 3\n"), block("steps = 3\n", "steps = 4\n", "and:"))
     assert made(first + second) == PROGRAM.replace("rate = 0.1", "rate = 0.2\nsteps = 4")
 
 
 def test_a_block_without_a_name_is_refused_where_several_files_are_editable() -> None:
-    assert reason(BLOCK) == (
-        "block 1 names no file: put its name on the line before; editable: train.py, lib/net.py"
-    )
+    assert reason(BLOCK) == ("block 1 names no file: put its name on the line before; editable: train.py, lib/net.py")
 
 
 def test_what_is_searched_has_to_be_there_once() -> None:
@@ -126,9 +121,7 @@ def test_blocks_apply_all_or_not_at_all() -> None:
 
 def test_an_empty_search_makes_a_new_file_and_never_replaces_one() -> None:
     assert changed(block("", "x = 1\n", "lib/net.py"), FILES, TWO, "any") == {"lib/net.py": "x = 1\n"}
-    assert "SEARCH is empty, which makes a new file, and train.py is there already" in reason(
-        block("", "x = 1\n")
-    )
+    assert "SEARCH is empty, which makes a new file, and train.py is there already" in reason(block("", "x = 1\n"))
     assert "there is no file lib/net.py yet" in reason(block("x = 1\n", "", "lib/net.py"))
 
 
@@ -209,19 +202,13 @@ def test_a_hunk_belongs_where_all_its_old_lines_are_and_nowhere_else(answer: str
         (DIFF.replace("-rate = 0.1", "-rate = 0.7"), "it has no line 'rate = 0.7'"),
         (hunk("+x = 1"), "has no line of the file to be found by"),
         (hunk(" rate = 0.1", "+x = 1", " def warm(step):"), "its old lines are not in the file"),
-        (
-            hunk("-rate = 0.1", "+rate = 1", "@@ @@", "-rate = 0.1", "+rate = 2"),
-            "about the same lines as another one",
-        ),
+        (hunk("-rate = 0.1", "+rate = 1", "@@ @@", "-rate = 0.1", "+rate = 2"), "about the same lines as another one"),
         (hunk("-rate = 0.1", "+rate = 1", "So far.", "-import math"), "is in no hunk"),
         (f"```diff\n{DIFF}", "the answer is cut off"),
         (DIFF.replace("+++ b/train.py", "+++ /dev/null"), "an edit may change and add files"),
         (DIFF.replace("--- a/train.py", "--- /dev/null"), "is there already"),
         (DIFF.replace("b/train.py", "b/lib/net.py"), "name one file, twice"),
-        (
-            "diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + DIFF,
-            "texts, nothing else",
-        ),
+        ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n" + DIFF, "texts, nothing else"),
         ("diff --git a/lib/net.py b/lib/net.py\nnew file mode 120000\n" + DIFF, "texts, nothing else"),
         (DIFF.replace("+rate = 0.05", "+# ... existing code ..."), "stands for lines that are left out"),
         ("@@ @@\n-rate = 0.1\n+rate = 0.05\n", "the diff names no file"),
@@ -248,9 +235,7 @@ def test_a_fence_in_a_docstring_is_a_line_of_a_diff() -> None:
 def test_a_diff_adds_a_file_and_speaks_of_the_newline_at_the_end() -> None:
     new = "--- /dev/null\n+++ b/lib/net.py\n@@ -0,0 +1,2 @@\n+x = 1\n+y = 2\n"
     assert changed(new, FILES, TWO, "any") == {"lib/net.py": "x = 1\ny = 2\n"}
-    assert changed(new + "\\ No newline at end of file\n", FILES, TWO, "any") == {
-        "lib/net.py": "x = 1\ny = 2"
-    }
+    assert changed(new + "\\ No newline at end of file\n", FILES, TWO, "any") == {"lib/net.py": "x = 1\ny = 2"}
     last = hunk("-    return total - 1", "\\ No newline at end of file", "+    return total")
     assert made(last, before=PROGRAM[:-1]).endswith("return total\n")
 
@@ -279,10 +264,7 @@ def test_a_file_that_holds_a_fence_is_written_with_a_longer_one() -> None:
     ("answer", "why"),
     [
         (WHOLE.rstrip("`\n"), "is never closed: the answer is cut off"),
-        (
-            WHOLE.replace("def cool", "# ... the rest stays the same\ndef cool"),
-            "stands for lines that are left out",
-        ),
+        (WHOLE.replace("def cool", "# ... the rest stays the same\ndef cool"), "stands for lines that are left out"),
         (WHOLE.replace("    total = 0\n", "    ...\n", 1), "stands for lines that are left out"),
         (WHOLE.replace("def cool", "# existing code here\ndef cool"), "stands for lines that are left out"),
         (WHOLE + WHOLE, "a second fenced block for train.py"),
@@ -298,12 +280,8 @@ def test_a_file_that_is_not_whole_is_refused(answer: str, why: str) -> None:
 
 def test_lines_that_were_in_the_file_before_stand_for_nothing_but_themselves() -> None:
     before = PROGRAM + "\n\n# ... the rest is unchanged\ndef stub(): ...\n"
-    assert made(WHOLE.replace(LOWER, before.replace("0.1", "0.05")), before=before) == before.replace(
-        "0.1", "0.05"
-    )
-    stub = WHOLE.replace(
-        "def cool", "class Judge(Protocol):\n    def ask(self) -> int:\n        ...\n\n\ndef cool"
-    )
+    assert made(WHOLE.replace(LOWER, before.replace("0.1", "0.05")), before=before) == before.replace("0.1", "0.05")
+    stub = WHOLE.replace("def cool", "class Judge(Protocol):\n    def ask(self) -> int:\n        ...\n\n\ndef cool")
     assert "        ...\n" in made(stub)
 
 
@@ -314,15 +292,10 @@ def test_lines_that_were_in_the_file_before_stand_for_nothing_but_themselves() -
 def test_no_form_reaches_a_file_that_is_not_editable(name: str, answer: str) -> None:
     said = reason(answer.replace("train.py", name))
     assert "may not be changed" in said or "names no" in said or "names no file" in said
-    assert (
-        "no file may be changed" in reason(answer.replace("train.py", name), editable=())
-        or name == "judge.py"
-    )
+    assert "no file may be changed" in reason(answer.replace("train.py", name), editable=()) or name == "judge.py"
 
 
-@pytest.mark.parametrize(
-    "name", ["../train.py", "lib/../../train.py", "/etc/train.py", ".git/config", "lib/.GIT/x.py"]
-)
+@pytest.mark.parametrize("name", ["../train.py", "lib/../../train.py", "/etc/train.py", ".git/config", "lib/.GIT/x.py"])
 def test_no_form_leaves_the_program_even_where_an_environment_lists_it(name: str) -> None:
     for answer in (
         block("", "x = 1\n", name),

@@ -63,9 +63,7 @@ def test_the_ten_lines_of_the_readme_run_an_existing_script(tmp_path: Path, home
     tried = nightshift("try", str(folder), "--params", '{"lr": 0.01}', "--json")
     assert tried.returncode == 0, tried.stderr
     assert json.loads(tried.stdout)["score"] == pytest.approx(1 / 1.01)
-    done = nightshift(
-        "run", str(folder), "--trials", "2", "--hours", "2", "--tracking", "off", *GREEDY, server=server
-    )
+    done = nightshift("run", str(folder), "--trials", "2", "--hours", "2", "--tracking", "off", *GREEDY, server=server)
     assert done.returncode == 0, done.stderr
     assert "my-problem-1 is finished: all 2 trials done" in done.stdout
 
@@ -120,14 +118,11 @@ def test_the_example_trainer_learns_in_the_example_environment(tmp_path: Path) -
 
 
 def test_every_verb_that_a_page_names_exists() -> None:
-    named = {
-        verb for page in PAGES for verb in re.findall(r"nightshift ((?:env )?[a-z]+)\b", page.read_text())
-    } - {"runs"}  # "Nightshift runs" is prose in some page's first line
+    named = {verb for page in PAGES for verb in re.findall(r"nightshift ((?:env )?[a-z]+)\b", page.read_text())} - {
+        "runs"
+    }  # "Nightshift runs" is prose in some page's first line
     known = set(re.findall(r"^│ ([a-z]+) ", nightshift("--help").stdout, re.MULTILINE))
-    known |= {
-        f"env {verb}"
-        for verb in re.findall(r"^│ ([a-z]+) ", nightshift("env", "--help").stdout, re.MULTILINE)
-    }
+    known |= {f"env {verb}" for verb in re.findall(r"^│ ([a-z]+) ", nightshift("env", "--help").stdout, re.MULTILINE)}
     assert named - {"env"} <= known, f"{named - known} are not verbs"
 
 

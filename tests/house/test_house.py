@@ -111,9 +111,7 @@ def test_every_plug_in_that_is_listed_is_a_file(package: str) -> None:
     listed = plugins.names(package)
 
     assert listed
-    assert [
-        name for name in listed if not (CHECKOUT / package.replace(".", "/") / f"{name}.py").is_file()
-    ] == []
+    assert [name for name in listed if not (CHECKOUT / package.replace(".", "/") / f"{name}.py").is_file()] == []
 
 
 @pytest.mark.parametrize("name", environments.bundled())

@@ -24,9 +24,7 @@ def test_the_lock_is_that_of_the_declared_dependencies() -> None:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     declared = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     (locked,) = [
-        package
-        for package in tomllib.loads(LOCK.read_text())["package"]
-        if package["name"] == project["name"]
+        package for package in tomllib.loads(LOCK.read_text())["package"] if package["name"] == project["name"]
     ]
 
     assert locked["version"] == project["version"]

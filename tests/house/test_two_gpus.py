@@ -82,12 +82,7 @@ def test_every_command_of_prefect_on_the_page_names_a_deployment_and_a_pool_that
 def test_what_the_page_installs_and_builds_is_there() -> None:
     extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     texts = [PAGE, *(path.read_text() for path in DOCKERFILES)]
-    asked = {
-        extra
-        for text in texts
-        for listed in re.findall(r"\.\[([\w,]+)\]", text)
-        for extra in listed.split(",")
-    }
+    asked = {extra for text in texts for listed in re.findall(r"\.\[([\w,]+)\]", text) for extra in listed.split(",")}
     assert asked and asked <= set(extras)
     for words in commands():
         if file := after(words, "-f"):
@@ -101,12 +96,7 @@ def test_what_the_page_says_that_programs_say_is_what_ours_say() -> None:
         for path in (CHECKOUT / part).rglob("*.py")
     )
     rows = PAGE.partition("## What can go wrong")[2].partition("## Sandbox")[0].splitlines()
-    said = {
-        span
-        for row in rows
-        if row.startswith("| `")
-        for span in re.findall(r"`([^`]+)`", row.split(" | ")[0])
-    }
+    said = {span for row in rows if row.startswith("| `") for span in re.findall(r"`([^`]+)`", row.split(" | ")[0])}
     assert said >= OF_OTHERS
     for words in said - OF_OTHERS - {"doctor"}:
         pieces = re.split(r"\.\.\.|\d[\d,]*|'[^']*'|/\S+|:|, by|, and|gsm8k|nvidia-smi", words)
@@ -168,9 +158,7 @@ def test_the_catalogue_of_campaigns_is_for_machines_without_a_gpu_too_and_wakes_
     """`deploy --all` ends at the first pool that a server does not have: those of GPUs are in a file of their own."""
     found = catalogue("prefect.yaml")
     assert {one["work_pool"]["name"] for one in found} == {"trainers"}
-    schedules = [
-        schedule for name in CATALOGUES for one in catalogue(name) for schedule in one.get("schedules", ())
-    ]
+    schedules = [schedule for name in CATALOGUES for one in catalogue(name) for schedule in one.get("schedules", ())]
     assert schedules and not any(schedule["active"] for schedule in schedules)
     (nightly,) = [one for one in found if one["name"] == "gsm8k-nightly"]
     assert nightly["parameters"]["launch"] in {one["name"] for one in catalogue("gpu.prefect.yaml")}

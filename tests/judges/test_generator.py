@@ -43,11 +43,7 @@ def test_every_prompt_is_completed_by_one_request_with_the_judges_sampling() -> 
     with FakeLLM(lambda asked: choices(f"{asked.last}!", f"{asked.last}?"), key="secret-key") as server:
         told = asked_of(server, request("a", "b"), key="secret-key")
     assert sorted(told, key=lambda reply: reply["index"]) == [
-        {
-            "index": index,
-            "completions": [{"text": f"{name}{sign}", "truncated": False} for sign in "!?"],
-            "tokens": 4,
-        }
+        {"index": index, "completions": [{"text": f"{name}{sign}", "truncated": False} for sign in "!?"], "tokens": 4}
         for index, name in enumerate("ab")
     ]
     body = server.requests[0].body
@@ -87,9 +83,7 @@ def test_what_may_pass_is_asked_again() -> None:
     waiting = dict(first)
     with FakeLLM(lambda asked: waiting.pop(asked.last, choices("1", "2"))) as server:
         told = asked_of(server, request(*first), request_seconds=1.5, concurrency=len(first))
-    assert [
-        reply for reply in told if [one["text"] for one in reply.get("completions", [])] != ["1", "2"]
-    ] == []
+    assert [reply for reply in told if [one["text"] for one in reply.get("completions", [])] != ["1", "2"]] == []
     assert len(told) == len(first)
     assert len(server.requests) == 2 * len(first)
 
@@ -132,11 +126,7 @@ def test_an_endpoint_that_is_not_there_fails_every_question_with_the_reason() ->
 def test_a_server_is_started_asked_and_ended_with_its_engine(tmp_path: Path) -> None:
     model, engine = hollow_model(tmp_path / "model"), tmp_path / "engine"
     told, noise = generate(
-        "vllm",
-        model,
-        request("1+2", "3+4"),
-        vllm=str(stand_in(tmp_path)),
-        vllm_args=["--engine", str(engine)],
+        "vllm", model, request("1+2", "3+4"), vllm=str(stand_in(tmp_path)), vllm_args=["--engine", str(engine)]
     )
     assert told[0] == {"ready": True}, noise
     assert {reply["index"]: reply["completions"][1]["text"] for reply in told[1:3]} == {0: "3", 1: "7"}
@@ -156,9 +146,7 @@ def test_a_server_that_ends_at_its_start_says_what_was_behind_it_and_leaves_noth
     model, engine = hollow_model(tmp_path / "model"), tmp_path / "engine"
     arguments = ["--mode", "fails", "--engine", str(engine)]
     (told,), noise = generate("vllm", model, vllm=str(stand_in(tmp_path)), vllm_args=arguments)
-    assert told["failed"].startswith(
-        "did not start: `vllm serve` ended with status 1 (ValueError: Free memory"
-    )
+    assert told["failed"].startswith("did not start: `vllm serve` ended with status 1 (ValueError: Free memory")
     assert "Engine core initialization failed" in noise
     assert not is_alive(int(engine.read_text()))
 
@@ -188,9 +176,7 @@ def test_a_server_ends_when_its_generator_is_killed(tmp_path: Path) -> None:
     assert not is_alive(int(engine.read_text()))
 
 
-def test_gpu_memory_that_is_not_free_again_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gpu_memory_that_is_not_free_again_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from environments.judges import _serve
 
     smi = tmp_path / "nvidia-smi"
@@ -360,16 +346,11 @@ def keep(state: dict[str, Any], folder: Path) -> None:
         (with_nan, "diverged: the model's weights hold NaN"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "refused: the model cannot be loaded"),
         (lambda folder: (folder / "chat_template.jinja").unlink(), "has no chat template"),
-        (
-            lambda folder: (folder / "model.safetensors").write_bytes(b"junk"),
-            "refused: the model cannot be loaded",
-        ),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"junk"), "refused: the model cannot be loaded"),
         (lambda folder: None, "prompt and max_tokens make up to 1005 tokens, the model takes 64"),
     ],
 )
-def test_a_broken_model_is_refused_with_the_reason(
-    harm: Callable[[Path], object], words: str, tmp_path: Path
-) -> None:
+def test_a_broken_model_is_refused_with_the_reason(harm: Callable[[Path], object], words: str, tmp_path: Path) -> None:
     folder = tiny_model.save(tmp_path / "model")
     harm(folder)
     told, _ = generate("transformers", folder, request("1+2", max_tokens=1000))

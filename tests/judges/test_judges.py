@@ -51,9 +51,7 @@ class Drift(gymnasium.Env[Any, Any]):
         self.length, self.fixed_length, self.fails = length, length, fails
         Drift.standing += 1
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         Drift.seeds.append(seed)
         self.length = self.fixed_length or int(self.np_random.integers(3, 10))
@@ -85,9 +83,7 @@ class Recall(gymnasium.Env[Any, Any]):
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
     action_space = spaces.Discrete(2)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.cue = int(self.np_random.choice([-1, 1]))
         self.length = int(self.np_random.integers(3, 15))
@@ -107,9 +103,7 @@ class Picture(gymnasium.Env[Any, Any]):
     observation_space = spaces.Box(0, 255, (5, 4, 3), np.uint8)
     action_space = spaces.Discrete(60, start=10)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         return self._draw(), {}
 
@@ -135,10 +129,7 @@ class Nest(gymnasium.Env[Any, Any]):
 
     observation_space = unsorted(
         b=spaces.Tuple(
-            (
-                spaces.Discrete(5, start=-2),
-                unsorted(z=spaces.MultiBinary(3), a=spaces.MultiDiscrete([3, 4])),
-            )
+            (spaces.Discrete(5, start=-2), unsorted(z=spaces.MultiBinary(3), a=spaces.MultiDiscrete([3, 4])))
         ),
         a=spaces.Box(-9, 9, (2,), np.float64),
     )
@@ -150,9 +141,7 @@ class Nest(gymnasium.Env[Any, Any]):
         )
     )
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self.observation_space.seed(seed)
         self.seen = self.observation_space.sample()
@@ -175,18 +164,14 @@ class Nest(gymnasium.Env[Any, Any]):
 class Spaces(gymnasium.Env[Any, Any]):
     """Any spaces, and an observation that may not fit."""
 
-    def __init__(
-        self, observation: Any = None, action: Any = None, shows: Any = 0, needs: Any = None
-    ) -> None:
+    def __init__(self, observation: Any = None, action: Any = None, shows: Any = 0, needs: Any = None) -> None:
         if needs is not None:
             raise needs
         self.observation_space = observation or spaces.Discrete(2)
         self.action_space = action or spaces.Discrete(2)
         self.shows = shows
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if isinstance(self.shows, Exception):
             raise self.shows
         return self.shows, {}
@@ -258,21 +243,12 @@ def test_a_judge_is_read_without_the_heavy_packages() -> None:
         ({"id": "Uninstalled-v0"}, "not installed .*provides the module 'a_package_nobody_has'"),
         ({"id": "a_module_nobody_has:Some-v0"}, "not installed .*provides the module 'a_module_nobody_has'"),
         (
-            {
-                "id": "Spaces-v0",
-                "kwargs": {"needs": gymnasium.error.DependencyNotInstalled("run `pip install x`")},
-            },
+            {"id": "Spaces-v0", "kwargs": {"needs": gymnasium.error.DependencyNotInstalled("run `pip install x`")}},
             "not installed .*pip install x",
         ),
         ({"id": "Spaces-v0", "kwargs": {"shows": RuntimeError("no track")}}, "fails at its reset .*no track"),
-        (
-            {"id": "Spaces-v0", "kwargs": {"shows": np.zeros(3)}},
-            r"shape \(3,\) in leaf '', its space says \(\)",
-        ),
-        (
-            {"id": "Spaces-v0", "kwargs": {"observation": spaces.Text(9)}},
-            "observation leaf '' is of type Text",
-        ),
+        ({"id": "Spaces-v0", "kwargs": {"shows": np.zeros(3)}}, r"shape \(3,\) in leaf '', its space says \(\)"),
+        ({"id": "Spaces-v0", "kwargs": {"observation": spaces.Text(9)}}, "observation leaf '' is of type Text"),
         (
             {
                 "id": "Spaces-v0",
@@ -289,18 +265,13 @@ def test_a_judge_is_read_without_the_heavy_packages() -> None:
             "observation leaf '' is of type Graph",
         ),
         (
-            {
-                "id": "Spaces-v0",
-                "kwargs": {"action": {"red": spaces.Discrete(2), "blue": spaces.Discrete(2)}},
-            },
+            {"id": "Spaces-v0", "kwargs": {"action": {"red": spaces.Discrete(2), "blue": spaces.Discrete(2)}}},
             "action leaf '' is of type dict, .*one agent",
         ),
         (
             {
                 "id": "Spaces-v0",
-                "kwargs": {
-                    "action": spaces.Dict({"a/b": spaces.Discrete(2), "a": spaces.Dict(b=spaces.Discrete(3))})
-                },
+                "kwargs": {"action": spaces.Dict({"a/b": spaces.Discrete(2), "a": spaces.Dict(b=spaces.Discrete(3))})},
             },
             "action leaf 'a/b' exists twice",
         ),
@@ -462,39 +433,17 @@ def test_how_a_program_ends_after_its_last_answer_costs_no_score(tmp_path: Path)
 def test_a_wrong_answer_has_a_reason_and_no_score(wrong: str, words: str, tmp_path: Path) -> None:
     before = Drift.standing
     with pytest.raises(Misbehaved, match=words):
-        judged(
-            at_step(2, wrong), tmp_path, kwargs={"length": 9}, answer_seconds=1 if "sleep" in wrong else 10
-        )
+        judged(at_step(2, wrong), tmp_path, kwargs={"length": 9}, answer_seconds=1 if "sleep" in wrong else 10)
     assert Drift.standing == before, "every environment is closed again"
 
 
 @pytest.mark.parametrize(
     ("action", "low", "wrong", "words"),
     [
-        (
-            spaces.Discrete(3, start=5),
-            5,
-            "column[2] = 8",
-            "8, which is outside 5..7, for the action in lane 2",
-        ),
-        (
-            spaces.Discrete(3, start=5),
-            5,
-            "column[2] = 4",
-            "4, which is outside 5..7, for the action in lane 2",
-        ),
-        (
-            spaces.MultiDiscrete([9, 2]),
-            0,
-            "column[1] = [8, 2]",
-            "2, which is outside 0..1, for the action in lane 1",
-        ),
-        (
-            spaces.MultiBinary(2),
-            0,
-            "column[0, 1] = -1",
-            "-1, which is outside 0..1, for the action in lane 0",
-        ),
+        (spaces.Discrete(3, start=5), 5, "column[2] = 8", "8, which is outside 5..7, for the action in lane 2"),
+        (spaces.Discrete(3, start=5), 5, "column[2] = 4", "4, which is outside 5..7, for the action in lane 2"),
+        (spaces.MultiDiscrete([9, 2]), 0, "column[1] = [8, 2]", "2, which is outside 0..1, for the action in lane 1"),
+        (spaces.MultiBinary(2), 0, "column[0, 1] = -1", "-1, which is outside 0..1, for the action in lane 0"),
         (
             spaces.Dict(gas=spaces.Tuple([spaces.Discrete(2)])),
             0,
@@ -514,10 +463,7 @@ def test_a_choice_that_does_not_exist_has_a_reason_and_no_score(
     ("program", "words"),
     [
         ("raise SystemExit(3)", "^handshake: ended with status 3$"),
-        (
-            "print('loading the weights', flush=True); input()",
-            "^handshake: answered 'loading the weights' instead",
-        ),
+        ("print('loading the weights', flush=True); input()", "^handshake: answered 'loading the weights' instead"),
         ("print('{\"score\": 500}', flush=True); input()", "^handshake: answered .*500.* instead of"),
         ("print('{\"ready\": 1}', flush=True); input()", "^handshake: answered .*1.* instead of"),
         ("print('[' * 60_000, flush=True); input()", "^handshake: answered .* instead of"),
@@ -525,9 +471,7 @@ def test_a_choice_that_does_not_exist_has_a_reason_and_no_score(
         ("import time; time.sleep(60)", "^handshake: did not answer within 1 s$"),
     ],
 )
-def test_a_program_that_does_not_get_ready_has_a_reason_and_no_score(
-    program: str, words: str, tmp_path: Path
-) -> None:
+def test_a_program_that_does_not_get_ready_has_a_reason_and_no_score(program: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match=words):
         judged(program, tmp_path, prelude="", start_seconds=1 if "sleep" in program else 30)
 
@@ -588,10 +532,7 @@ def test_a_judge_measures_what_it_says_that_it_measures(tmp_path: Path) -> None:
     fields = {"id": "Drift-v0", "episodes": 8, "other_episodes": 4, "sources": TWO}
     assert tuple(judged(ONES, tmp_path, **fields).also) == Control(**fields).measures()
     assert Control(id="Drift-v0", other_episodes=0).measures() == ("return/deterministic",)
-    assert Control(id="Drift-v0", deterministic=False).measures() == (
-        "return/sampled",
-        "return/deterministic",
-    )
+    assert Control(id="Drift-v0", deterministic=False).measures() == ("return/sampled", "return/deterministic")
     assert Command(eval_cmd="evaluate {result}").measures() is None
 
 
@@ -639,10 +580,7 @@ def test_the_problem_holds_every_source_with_all_of_its_arguments() -> None:
     }
 
 
-SIZES = {
-    "one": {"kwargs": {"observation": spaces.Discrete(2)}},
-    "two": {"kwargs": {"observation": spaces.Discrete(3)}},
-}
+SIZES = {"one": {"kwargs": {"observation": spaces.Discrete(2)}}, "two": {"kwargs": {"observation": spaces.Discrete(3)}}}
 ABC: dict[str, Any] = {"a": {}, "b": {}, "c": {}}
 MOVES = {"one": {}, "two": {}, "three": {"kwargs": {"action": spaces.Discrete(5)}}}
 
@@ -757,9 +695,7 @@ def test_a_truth_value_arrives_as_one_whatever_byte_was_sent() -> None:
 @settings(deadline=None, max_examples=60, database=None)
 def test_leaves_are_described_as_little_endian_in_an_order_of_their_names_alone(space: Any) -> None:
     described = [leaf.describe() for leaf in _leaves.leaves(_leaves.tree(space, "observation"))]
-    assert described == [
-        leaf.describe() for leaf in _leaves.leaves(_leaves.tree(_reversed(space), "observation"))
-    ]
+    assert described == [leaf.describe() for leaf in _leaves.leaves(_leaves.tree(_reversed(space), "observation"))]
     assert all(str(leaf["dtype"])[0] in "<|" for leaf in described)
     assert json.loads(json.dumps(described)) == described
 
@@ -830,10 +766,7 @@ def test_a_command_that_measures_nothing_besides_may_say_so(tmp_path: Path) -> N
     [
         ("sys.exit(3)", "^the evaluation command exited with status 3$"),
         ("open(result, 'w').write('{\"score\": 1}'); sys.exit(1)", "exited with status 1"),
-        (
-            "print('{\"score\": 1}')",
-            r"result.json cannot be read \(No such file.*must leave {\"score\": number}",
-        ),
+        ("print('{\"score\": 1}')", r"result.json cannot be read \(No such file.*must leave {\"score\": number}"),
         ("os.mkdir(result)", "result.json"),
         ("os.mkfifo(result)", "result.json is not a plain file"),
         ("open('x', 'w').write('{\"score\": 1}'); os.symlink('x', result)", "result.json cannot be read"),
@@ -847,52 +780,25 @@ def test_a_command_that_measures_nothing_besides_may_say_so(tmp_path: Path) -> N
         ("json.dump({'score': '1'}, open(result, 'w'))", 'score = "1", not a finite number'),
         ("json.dump({'score': None}, open(result, 'w'))", "score = null, not a finite number"),
         ("json.dump({'score': 10**400}, open(result, 'w'))", r"score = 10+\.\.\., not a finite number"),
-        (
-            "json.dump({'units': [1, float('nan')]}, open(result, 'w'))",
-            r"units\[1\] = NaN, not a finite number",
-        ),
-        (
-            "json.dump({'units': [1e200, 1]}, open(result, 'w'))",
-            r"units\[0\] = 1e\+200, not a finite number up to",
-        ),
+        ("json.dump({'units': [1, float('nan')]}, open(result, 'w'))", r"units\[1\] = NaN, not a finite number"),
+        ("json.dump({'units': [1e200, 1]}, open(result, 'w'))", r"units\[0\] = 1e\+200, not a finite number up to"),
         ("json.dump({'units': [[1]]}, open(result, 'w'))", r"units\[0\] = a list, not a finite number"),
         ("json.dump({'units': []}, open(result, 'w'))", r"units = \[\], not a list of numbers"),
         ("json.dump({'units': 3}, open(result, 'w'))", "units = 3, not a list of numbers"),
         (f"open(result, 'w').write(' ' * {RESULT_BYTES} + '1')", "is larger than 8388608 bytes"),
-        (
-            "json.dump({'score': 1, 'sources': {'a': [1]}}, open(result, 'w'))",
-            "has both 'score' and 'sources'",
-        ),
+        ("json.dump({'score': 1, 'sources': {'a': [1]}}, open(result, 'w'))", "has both 'score' and 'sources'"),
         ("json.dump({'sources': {}}, open(result, 'w'))", "sources = {}, not an object with entries"),
         ("json.dump({'sources': [[1]]}, open(result, 'w'))", "sources = a list, not an object with entries"),
         ("json.dump({'sources': {'a': 1}}, open(result, 'w'))", "sources.a = 1, not a list of numbers"),
         ("json.dump({'sources': {'a': []}}, open(result, 'w'))", r"sources.a = \[\], not a list of numbers"),
-        (
-            "json.dump({'sources': {'a': [1, None]}}, open(result, 'w'))",
-            r"sources.a\[1\] = null, not a finite",
-        ),
-        (
-            "json.dump({'sources': {'a$': [1]}}, open(result, 'w'))",
-            'the name "a\\$" in sources: a name has up to',
-        ),
-        (
-            "json.dump({'score': 1, 'also': 3}, open(result, 'w'))",
-            "also = 3, not an object.*figures beside the score",
-        ),
+        ("json.dump({'sources': {'a': [1, None]}}, open(result, 'w'))", r"sources.a\[1\] = null, not a finite"),
+        ("json.dump({'sources': {'a$': [1]}}, open(result, 'w'))", 'the name "a\\$" in sources: a name has up to'),
+        ("json.dump({'score': 1, 'also': 3}, open(result, 'w'))", "also = 3, not an object.*figures beside the score"),
         ("json.dump({'score': 1, 'also': []}, open(result, 'w'))", r"also = \[\], not an object"),
-        (
-            "json.dump({'score': 1, 'also': {'a': '3'}}, open(result, 'w'))",
-            'also.a = "3", not a finite number',
-        ),
-        (
-            "json.dump({'score': 1, 'also': {'a': float('inf')}}, open(result, 'w'))",
-            "also.a = Infinity, not a finite",
-        ),
+        ("json.dump({'score': 1, 'also': {'a': '3'}}, open(result, 'w'))", 'also.a = "3", not a finite number'),
+        ("json.dump({'score': 1, 'also': {'a': float('inf')}}, open(result, 'w'))", "also.a = Infinity, not a finite"),
         ("json.dump({'score': 1, 'also': {'': 3}}, open(result, 'w'))", 'the name "" in also'),
-        (
-            "json.dump({'score': 1, 'also': {'a' * 101: 3}}, open(result, 'w'))",
-            r"the name \"a+\.\.\. in also",
-        ),
+        ("json.dump({'score': 1, 'also': {'a' * 101: 3}}, open(result, 'w'))", r"the name \"a+\.\.\. in also"),
         ("json.dump({'score': 1, 'also': {'a\\n': 3}}, open(result, 'w'))", r'the name "a\\n" in also'),
         (
             "json.dump({'score': 1, 'also': {str(i): i for i in range(51)}}, open(result, 'w'))",
@@ -922,9 +828,7 @@ def test_weights_that_do_not_fit_the_sources_have_a_reason_and_no_score(
         run_command(f"json.dump({result}, open(result, 'w'))", tmp_path, weights={"gsm": 1, "svamp": 1})
 
 
-@pytest.mark.parametrize(
-    "weights", [{"a": 0}, {"a": -1}, {"a": float("inf")}, {"a": float("nan")}, {"a$": 1}]
-)
+@pytest.mark.parametrize("weights", [{"a": 0}, {"a": -1}, {"a": float("inf")}, {"a": float("nan")}, {"a$": 1}])
 def test_a_weight_that_is_none_is_refused(weights: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="weights"):
         Command(eval_cmd="evaluate {result}", weights=weights)
@@ -937,10 +841,7 @@ def test_a_command_that_takes_too_long_has_a_reason_and_no_score(tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("eval_cmd", "words"),
-    [
-        ("  ", "eval_cmd is empty: give the command"),
-        ("python evaluate.py", "never mentions {result}, got 'python"),
-    ],
+    [("  ", "eval_cmd is empty: give the command"), ("python evaluate.py", "never mentions {result}, got 'python")],
 )
 def test_a_command_that_could_not_tell_its_result_is_refused(eval_cmd: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):

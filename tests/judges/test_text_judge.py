@@ -95,14 +95,8 @@ def test_equal_answers_to_a_question_are_scored_once(tmp_path: Path) -> None:
 
 def test_the_seed_draws_the_questions_and_their_order_and_the_samples(tmp_path: Path) -> None:
     def asked(seed: int) -> tuple[list[str], list[dict[str, Any]]]:
-        spy = (
-            GENERATOR_OF
-            + 'hear_ = hear\ndef hear():\n    told = hear_()\n    log.write(json.dumps(told) + "\\n")\n'
-        )
-        spy = (
-            spy.replace("how = hear()", "how = hear()\nlog = open('log', 'w')")
-            + "    log.flush()\n    return told\n"
-        )
+        spy = GENERATOR_OF + 'hear_ = hear\ndef hear():\n    told = hear_()\n    log.write(json.dumps(told) + "\\n")\n'
+        spy = spy.replace("how = hear()", "how = hear()\nlog = open('log', 'w')") + "    log.flush()\n    return told\n"
         judged(RIGHT, tmp_path, exam(tmp_path, questions(40), seed), prelude=spy, questions=10)
         requests = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
         drawn = [kept["question"] for kept in answers(tmp_path)]
@@ -124,8 +118,7 @@ def test_each_use_has_its_own_pool_and_the_control_look_has_the_searchs(tmp_path
         rows = [row | {"id": f"{use}-{row['id']}"} for row in questions(2 + at)]
         (pools / f"{use}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     many = {
-        use: judged(RIGHT, tmp_path, replace(look, use=use)).n
-        for use in ("search", "control", "confirm", "report")
+        use: judged(RIGHT, tmp_path, replace(look, use=use)).n for use in ("search", "control", "confirm", "report")
     }
     assert many == {"search": 2, "control": 2, "confirm": 3, "report": 4}
 
@@ -133,9 +126,7 @@ def test_each_use_has_its_own_pool_and_the_control_look_has_the_searchs(tmp_path
 def test_sources_are_averaged_by_themselves_in_equal_numbers_and_weighted(tmp_path: Path) -> None:
     rows = questions(30, ["gsm", "math", "gsm"])  # 20 and 10
     body = HALF.replace("greedy or at % 2", "eval(prompt[-1]['content']) % 3 == 2")  # the questions of math
-    score = judged(
-        body, tmp_path, exam(tmp_path, rows), questions=10, sources={"math": 3, "gsm": 1}, temperature=0.5
-    )
+    score = judged(body, tmp_path, exam(tmp_path, rows), questions=10, sources={"math": 3, "gsm": 1}, temperature=0.5)
     assert score.n == 10
     assert score.units == (0.0,) * 5 + (1.0,) * 5
     assert score.value == 0.75
@@ -188,27 +179,12 @@ def test_a_generator_that_fails_is_no_score_and_has_its_reason(body: str, words:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (
-            "{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}",
-            "answered prompt 2 after 0 of 2 answers",
-        ),
+        ("{'index': 2, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt 2 after 0 of 2 answers"),
         ("{'index': -1, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt -1"),
-        (
-            "{'index': 0, 'completions': [text('1')] * 2, 'tokens': 2}",
-            "answered prompt 0 after 1 of 2 answers",
-        ),
-        (
-            "{'index': 0, 'completions': [text('1')], 'tokens': 2}",
-            "made 1 completions of prompt 0, asked for 2",
-        ),
-        (
-            "{'index': 0, 'completions': [text('1')] * 3, 'tokens': 2}",
-            "made 3 completions of prompt 0, asked for 2",
-        ),
-        (
-            "{'index': 0, 'completions': [text('1')] * 2, 'tokens': 17}",
-            "made 17 tokens of prompt 0, at most 16",
-        ),
+        ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': 2}", "answered prompt 0 after 1 of 2 answers"),
+        ("{'index': 0, 'completions': [text('1')], 'tokens': 2}", "made 1 completions of prompt 0, asked for 2"),
+        ("{'index': 0, 'completions': [text('1')] * 3, 'tokens': 2}", "made 3 completions of prompt 0, asked for 2"),
+        ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': 17}", "made 17 tokens of prompt 0, at most 16"),
         ("{'index': 0, 'completions': [text('1')] * 2, 'tokens': float('nan')}", "which is no completion"),
         ("{'index': float('inf'), 'completions': [text('1')] * 2, 'tokens': 2}", "which is no completion"),
         ("{'index': 0, 'completions': ['1', '2'], 'tokens': 2}", "which is no completion"),
@@ -230,9 +206,7 @@ def test_an_answer_too_many_at_the_end_is_no_score(tmp_path: Path) -> None:
         judged(body, tmp_path, exam(tmp_path, questions(2)))
 
 
-def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_reason(
-    tmp_path: Path,
-) -> None:
+def test_questions_that_failed_refuse_the_score_with_their_number_and_the_first_reason(tmp_path: Path) -> None:
     body = RIGHT.replace(
         '    say({"index": index, "c',
         '    if int(prompt[-1]["content"][0]) < 3:\n            say({"index": index, "error": "HTTP 500\\x1b[31m"})\n'
@@ -303,9 +277,7 @@ def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str,
         pytest.param("import time; time.sleep(600)", marks=pytest.mark.slow),
     ],
 )
-def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(
-    endless: str, tmp_path: Path
-) -> None:
+def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(endless: str, tmp_path: Path) -> None:
     look = exam(tmp_path, questions(2))
     taskset = tmp_path / "taskset.py"
     text = taskset.read_text()
@@ -408,10 +380,7 @@ def test_a_look_without_prepared_questions_is_no_score(tmp_path: Path) -> None:
             {"backend": "openai", "endpoint": {"base_url": "http://x/v1", "key_variable": "NOBODYS_KEY"}},
             "NOBODYS_KEY is not set",
         ),
-        (
-            {"endpoint": {"base_url": "http://x/v1"}},
-            "asked by backend 'openai' alone, got backend 'transformers'",
-        ),
+        ({"endpoint": {"base_url": "http://x/v1"}}, "asked by backend 'openai' alone, got backend 'transformers'"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_with_the_remedy(settings: dict[str, Any], words: str) -> None:
@@ -499,9 +468,7 @@ def test_an_endpoint_is_asked_from_behind_the_walls_with_a_key_that_no_log_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NIGHT_KEY", "a-secret-for-the-night")
-    with FakeLLM(
-        lambda asked: Reply(str(eval(asked.last)), usage=(9, 2)), key="a-secret-for-the-night"
-    ) as server:
+    with FakeLLM(lambda asked: Reply(str(eval(asked.last)), usage=(9, 2)), key="a-secret-for-the-night") as server:
         settings = f'backend = "openai"\nendpoint = {{base_url = "{server.url}", key_variable = "NIGHT_KEY"}}'
         score, place = judged_run(environment(tmp_path, settings), tmp_path)
     assert score.error is None
@@ -543,9 +510,7 @@ def test_a_model_is_judged_behind_the_walls_and_again_to_the_same_score(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    "NIGHTSHIFT_VLLM" not in os.environ, reason="NIGHTSHIFT_VLLM names no `vllm` command to judge with"
-)
+@pytest.mark.skipif("NIGHTSHIFT_VLLM" not in os.environ, reason="NIGHTSHIFT_VLLM names no `vllm` command to judge with")
 @pytest.mark.timeout(1800)
 def test_a_real_vllm_judges_a_model(tmp_path: Path) -> None:
     """Its CPU build, with NIGHTSHIFT_VLLM_ARGS="--dtype float32 --enforce-eager --gpu-memory-utilization 0.2"."""
@@ -554,8 +519,7 @@ def test_a_real_vllm_judges_a_model(tmp_path: Path) -> None:
     tiny_model.save(tmp_path / "trial" / "out" / "model", head=32)
     arguments = json.dumps(shlex.split(os.environ.get("NIGHTSHIFT_VLLM_ARGS", "")))
     given = environment(
-        tmp_path,
-        f'backend = "vllm"\nvllm = {json.dumps(vllm)}\nvllm_args = {arguments}\nstart_seconds = 1500',
+        tmp_path, f'backend = "vllm"\nvllm = {json.dumps(vllm)}\nvllm_args = {arguments}\nstart_seconds = 1500'
     )
     score, place = judged_run(given, tmp_path)
     assert score.error is None, place.judge_log.read_text()[-5000:]

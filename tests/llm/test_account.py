@@ -195,10 +195,7 @@ def test_an_endpoint_that_lists_its_models_for_the_key_passes() -> None:
 
 @pytest.mark.parametrize(("key", "remedy"), [(SecretStr("wrong"), "correct it"), (None, "key_variable")])
 def test_an_endpoint_that_does_not_take_the_key_is_told(key: SecretStr | None, remedy: str) -> None:
-    with (
-        FakeLLM(key=KEY) as server,
-        pytest.raises(Refused, match=rf"401.*{remedy}"),
-    ):
+    with FakeLLM(key=KEY) as server, pytest.raises(Refused, match=rf"401.*{remedy}"):
         check(Account(model="openai/test", base_url=server.url, key=key))
 
 
@@ -224,12 +221,9 @@ def test_ollama_is_looked_for_without_a_key(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("model", "variable"),
-    [("openai/gpt-4o", "OPENAI_API_KEY"), ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY")],
+    ("model", "variable"), [("openai/gpt-4o", "OPENAI_API_KEY"), ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY")]
 )
-def test_a_missing_key_is_told_by_its_variable(
-    model: str, variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_key_is_told_by_its_variable(model: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match=f"'{model}' .*{variable}"):
         check(Account(model=model))
     monkeypatch.setenv(variable, KEY)
@@ -244,18 +238,12 @@ def test_a_model_without_a_provider_is_refused() -> None:
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        (
-            {"max_usd": 1.0},
-            "max_usd = 1, but the price of 'openai/test' is not known: state usd_per_million_in",
-        ),
+        ({"max_usd": 1.0}, "max_usd = 1, but the price of 'openai/test' is not known: state usd_per_million_in"),
         (
             {"max_usd": 0.001, "usd_per_million_input": 1, "usd_per_million_output": 1},
             "max_usd = 0.001 does not pay for one answer of max_output_tokens = 8192, 0.008192 USD",
         ),
-        (
-            {"max_tokens": 5000},
-            "max_tokens = 5000 of the campaign leaves no room for one answer of max_output",
-        ),
+        ({"max_tokens": 5000}, "max_tokens = 5000 of the campaign leaves no room for one answer of max_output"),
     ],
 )
 def test_a_limit_that_cannot_be_kept_is_refused(limits: dict[str, Any], reason: str) -> None:

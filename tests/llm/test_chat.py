@@ -115,9 +115,7 @@ def test_tokens_are_counted_here_where_the_server_does_not() -> None:
     assert usage.usd == pytest.approx((usage.input_tokens + 2 * usage.output_tokens) / 1e6)
 
 
-def test_the_key_of_the_usual_variable_is_not_sent_to_an_endpoint_of_ones_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_key_of_the_usual_variable_is_not_sent_to_an_endpoint_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     with FakeLLM(["yes"]) as server:
         ask(account(server, key=None), QUESTION, brief())
@@ -148,10 +146,7 @@ def test_an_endpoint_that_knows_no_formats_is_asked_once_more_without(tmp_path: 
 
 
 def test_a_bad_request_without_a_schema_is_final() -> None:
-    fails(
-        [Reply("no such parameter", status=400)],
-        r"openai/test at http://127.*: bad request: no such parameter",
-    )
+    fails([Reply("no such parameter", status=400)], r"openai/test at http://127.*: bad request: no such parameter")
 
 
 # Trying again
@@ -303,10 +298,7 @@ def test_money_that_cannot_be_counted_does_not_pass_a_limit() -> None:
 
 @pytest.mark.parametrize(
     ("left", "name"),
-    [
-        (RemainingBudget(tokens=1000), "tokens left to the campaign"),
-        (RemainingBudget(usd=0.0015), "USD left"),
-    ],
+    [(RemainingBudget(tokens=1000), "tokens left to the campaign"), (RemainingBudget(usd=0.0015), "USD left")],
 )
 def test_what_is_left_is_as_of_the_beginning_of_the_trial(left: RemainingBudget, name: str) -> None:
     with FakeLLM(["yes"]) as server:

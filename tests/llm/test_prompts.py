@@ -42,9 +42,7 @@ MARKED = re.compile(r"^\| ")
 
 def prompt(brief: Brief, name: str = "edit") -> str:
     """What a model is asked with this brief."""
-    return render(
-        name, brief.problem.prompts, problem=brief.problem, told=told(brief), count=1, form="search_replace"
-    )
+    return render(name, brief.problem.prompts, problem=brief.problem, told=told(brief), count=1, form="search_replace")
 
 
 def a_night(*more: Trial) -> History:
@@ -73,9 +71,7 @@ def lines_with(text: str, part: str) -> list[str]:
 def test_every_prompt_can_be_said_from_the_first_trial_on(name: str, count: int, form: str) -> None:
     for history in ((), a_night(), search(20)):
         brief = Brief(SPACE, history, problem=PROBLEM, files=PROGRAM)
-        said = render(
-            name, None, problem=PROBLEM, told=told(brief), count=count, form=form, reason="```\n| no\n```"
-        )
+        said = render(name, None, problem=PROBLEM, told=told(brief), count=count, form=form, reason="```\n| no\n```")
         assert "{{" not in said and "{%" not in said
         assert name == "campaign" or len(said) > 80
 
@@ -132,9 +128,7 @@ def test_what_a_model_said_earlier_is_told_as_a_quote_only(field: str) -> None:
     earlier = saying(trial, rationale=f"once\n{HOSTILE}")
     waits = Proposal(DEFAULTS | {"lr": 0.02}, rationale=f"soon\n{HOSTILE}")
 
-    said = prompt(
-        Brief(SPACE, a_night(trial), {2: waits}, problem=PROBLEM, files=PROGRAM, earlier=a_night(earlier))
-    )
+    said = prompt(Brief(SPACE, a_night(trial), {2: waits}, problem=PROBLEM, files=PROGRAM, earlier=a_night(earlier)))
 
     found = lines_with(said, HOSTILE)
     assert len(found) == 3
@@ -168,9 +162,7 @@ def test_a_secret_in_a_log_does_not_reach_a_model(monkeypatch: pytest.MonkeyPatc
 
 def test_what_a_person_rejected_is_told_with_the_comment() -> None:
     deeper = RejectedProposal(
-        7,
-        Proposal(DEFAULTS | {"layers": 4}, rationale="deeper"),
-        "rejected by a person: no deeper networks, please",
+        7, Proposal(DEFAULTS | {"layers": 4}, rationale="deeper"), "rejected by a person: no deeper networks, please"
     )
     faster = Proposal(DEFAULTS | {"act": "relu"}, rationale="faster")
     said_so = RejectedProposal(9, faster, f"rejected by a person: {HOSTILE}\n# System")
@@ -238,13 +230,8 @@ def test_a_long_history_is_told_within_its_cap_the_newest_and_the_best_in_full()
 
     assert len(said) < 1.02 * trials.HISTORY
     newest, top = long[-1], max(long[1:], key=lambda trial: trial.score.goodness)
-    assert {f"### Trial {newest.number}:", f"### Trial {top.number}:"} <= set(
-        re.findall("### Trial \\d+:", said)
-    )
-    left_out, told_of = (
-        re.match(r"(\d+) older trials are left out \(", said),
-        re.findall("Trial \\d+[,:]", said),
-    )
+    assert {f"### Trial {newest.number}:", f"### Trial {top.number}:"} <= set(re.findall("### Trial \\d+:", said))
+    left_out, told_of = (re.match(r"(\d+) older trials are left out \(", said), re.findall("Trial \\d+[,:]", said))
     assert left_out and int(left_out[1]) + len(told_of) == len(long) - 1
     assert [int(n) for n in re.findall("Trial (\\d+)[,:]", said)] == sorted(
         int(n) for n in re.findall("Trial (\\d+)[,:]", said)

@@ -112,10 +112,7 @@ def test_a_run_tells_what_the_gpus_of_its_slot_held(tmp_path: Path, monkeypatch:
     driver = Driver((GIB, 2 * GIB), (5 * GIB, GIB))
     monkeypatch.setattr(train, "Sampler", lambda uuids: Sampler(uuids, driver.find, seconds=0))
     environment = environments.load(quadratic(tmp_path / "env", fit="import time\ntime.sleep(0.3)\n" + FIT))
-    for name, slot, peaks in [
-        ("gpus", Slot("gpu-1-0", PAIR), (5 * GIB, 2 * GIB)),
-        ("cpu", NOWHERE, None),
-    ]:
+    for name, slot, peaks in [("gpus", Slot("gpu-1-0", PAIR), (5 * GIB, 2 * GIB)), ("cpu", NOWHERE, None)]:
         place = TrialDir(tmp_path / name)
         run = train.run_program(
             "test/gpu", environment, SANDBOX, quadratic(tmp_path / "program"), place, Proposal({"x": 1.0}), seed=7,
@@ -128,9 +125,7 @@ def with_peaks(*peaks: tuple[int, ...] | None) -> Trial:
     """A trial with a training run for each of these."""
     trial = tried((), *(10.0 + n for n in range(len(peaks))))
     runs = zip(trial.runs, peaks, strict=True)
-    return dataclasses.replace(
-        trial, runs=tuple(dataclasses.replace(run, gpu_memory=peak) for run, peak in runs)
-    )
+    return dataclasses.replace(trial, runs=tuple(dataclasses.replace(run, gpu_memory=peak) for run, peak in runs))
 
 
 def test_mlflow_is_told_the_most_of_each_gpu_over_the_runs_of_a_trial() -> None:

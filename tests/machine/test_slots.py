@@ -285,10 +285,7 @@ def test_the_doctor_tells_who_holds_a_slot_and_what_is_left_in_one(
         os.close(fence)
         check = doctors_slots(tmp_path)
         left.kill()
-    assert (check.state, check.fact) == (
-        "note",
-        f"cpu-0 is free, but still used by process {left.pid} (sleep)",
-    )
+    assert (check.state, check.fact) == ("note", f"cpu-0 is free, but still used by process {left.pid} (sleep)")
 
 
 # What programs do in one
@@ -368,9 +365,7 @@ def test_programs_of_several_threads_do_not_end_one_another(tmp_path: Path) -> N
 
 def test_a_group_of_gpus_is_taken_as_a_whole_or_not_at_all(tmp_path: Path, quiet_driver: None) -> None:
     folder = tmp_path / "slots"
-    first, second, pair = (
-        Slots(tmp_path, (group,), folder=folder) for group in (FOUR[:1], FOUR[1:2], FOUR[1::-1])
-    )
+    first, second, pair = (Slots(tmp_path, (group,), folder=folder) for group in (FOUR[:1], FOUR[1:2], FOUR[1::-1]))
     with second.hold():
         with pytest.raises(Waited, match="gpu-1-0"), pair.hold(give_up):
             pass
@@ -409,9 +404,7 @@ def test_who_computes_on_a_gpu_without_a_slot_is_ended_if_it_is_an_orphan_of_our
             with slots.hold():
                 assert not runs(process.pid)
         else:
-            said = (
-                rf"gpu-0 is used by process {process.pid} \(sleep\), which is none of ours: end it, or leave"
-            )
+            said = rf"gpu-0 is used by process {process.pid} \(sleep\), which is none of ours: end it, or leave"
             with pytest.raises(SlotHeld, match=said), slots.hold():
                 pass
             assert runs(process.pid)
@@ -455,9 +448,7 @@ def test_the_device_says_which_slots_there_are(
 
 
 @pytest.mark.usefixtures("quiet_driver")
-def test_a_layout_that_this_machine_cannot_have_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layout_that_this_machine_cannot_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match=r"\[\[0, 4\]\].* 0, 1, 2, 3"):
         here(tmp_path, on("auto"), Layout(((0, 4),)))
     monkeypatch.setenv(VISIBLE, "0,2")
@@ -531,9 +522,7 @@ def saved(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_two_campaigns_that_share_one_slot_never_train_at_the_same_time(
-    tmp_path: Path, home: Path, saved: str
-) -> None:
+def test_two_campaigns_that_share_one_slot_never_train_at_the_same_time(tmp_path: Path, home: Path, saved: str) -> None:
     environment = quadratic(tmp_path / "quadratic", fit=NOTES)
     ends = ["--proposer", "random_search", "--trials", "24", *GREEDY, "--tracking", "off"]
     both = [start("run", str(environment), "--name", name, *ends, server=saved) for name in ("a", "b")]

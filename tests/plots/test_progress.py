@@ -53,12 +53,8 @@ NIGHTS: dict[str, History] = {
     "one far out": night([-1e6 if i == 5 else o for i, o in enumerate(climb(20))]),
     "the baseline far out": night([-1e6, *climb(20)]),
     "every trial crashed": night(["crash"] * 7),
-    "lower is better": night(
-        [2.25 * math.exp(-i / 10) + 0.3 * (i % 3) for i in range(30)], up=False, error=0.1
-    ),
-    "lower is better, some far out": night(
-        [2.0, 1e6, 1.5, 1.4, 1e5, 1.3, 1.6, 1.2, 1.0], up=False, error=0.1
-    ),
+    "lower is better": night([2.25 * math.exp(-i / 10) + 0.3 * (i % 3) for i in range(30)], up=False, error=0.1),
+    "lower is better, some far out": night([2.0, 1e6, 1.5, 1.4, 1e5, 1.3, 1.6, 1.2, 1.0], up=False, error=0.1),
     "long names": night(climb(25), prefix="a_very_long_name_of_a_parameter_that_never_ends_"),
     "a baseline that crashed": night(["crash", "crash", 30.0, 20.0, 50.0]),
     "errors as large as the scores": night(climb(12), error=300.0),
@@ -98,9 +94,7 @@ def boxes(found: Sequence[Text]) -> list[Bbox]:
 
 
 def within(inner: Bbox, outer: Bbox) -> bool:
-    return bool(
-        outer.x0 <= inner.x0 and inner.x1 <= outer.x1 and outer.y0 <= inner.y0 and inner.y1 <= outer.y1
-    )
+    return bool(outer.x0 <= inner.x0 and inner.x1 <= outer.x1 and outer.y0 <= inner.y0 and inner.y1 <= outer.y1)
 
 
 @pytest.mark.parametrize("history", NIGHTS.values(), ids=NIGHTS)
@@ -137,9 +131,7 @@ def test_what_stands_around_the_axes_is_whole_and_apart(history: History) -> Non
 
 
 @pytest.mark.parametrize(("history", "certificate"), CERTIFICATES.values(), ids=CERTIFICATES)
-def test_what_stands_around_a_certificate_is_whole_and_apart(
-    history: History, certificate: Certificate
-) -> None:
+def test_what_stands_around_a_certificate_is_whole_and_apart(history: History, certificate: Certificate) -> None:
     check_what_stands_around(drawn(history, certificates=[certificate]))
 
 
@@ -157,8 +149,7 @@ def check_what_stands_around(picture: Figure) -> None:
 def test_every_fresh_run_is_drawn_in_a_column_of_its_own(history: History, certificate: Certificate) -> None:
     main, column = drawn(history, certificates=[certificate]).axes
     spots = {
-        mark: [y for line in column.lines if line.get_marker() == mark for y in line.get_ydata()]
-        for mark in ("D", "x")
+        mark: [y for line in column.lines if line.get_marker() == mark for y in line.get_ydata()] for mark in ("D", "x")
     }
 
     assert sorted(spots["D"]) == sorted(
@@ -212,10 +203,7 @@ def test_every_new_champion_is_labelled_where_there_is_room() -> None:
 
     assert sorted(
         text.get_text().splitlines()[0] for text in texts(picture, "label") if "trial" in text.get_text()
-    ) == [
-        "trial 2",
-        "trial 4",
-    ]
+    ) == ["trial 2", "trial 4"]
 
 
 def test_of_300_trials_only_champions_are_labelled() -> None:
@@ -237,9 +225,7 @@ def test_the_last_champion_is_named_beside_its_line_whatever_the_room() -> None:
 def test_a_trial_far_out_does_not_flatten_the_others() -> None:
     history = NIGHTS["one far out"]
     window = visible(plotted(history), higher_is_better=True)
-    scores = [
-        trial.score.value for trial in history if trial.score.value is not None and trial.score.value > -1e6
-    ]
+    scores = [trial.score.value for trial in history if trial.score.value is not None and trial.score.value > -1e6]
 
     assert -1e6 not in window
     assert all(score in window for score in scores)
@@ -297,10 +283,7 @@ def test_a_cancelled_trial_lies_at_its_last_report_and_else_with_the_crashes() -
 def test_trials_stand_in_the_order_in_which_they_were_decided() -> None:
     picture = drawn(NIGHTS["a demo"])
     xs = sorted(
-        x
-        for line in picture.axes[0].lines
-        if line.get_marker() in {"o", "s", "v", "x"}
-        for x in line.get_xdata()
+        x for line in picture.axes[0].lines if line.get_marker() in {"o", "s", "v", "x"} for x in line.get_xdata()
     )
 
     assert xs == list(range(9))

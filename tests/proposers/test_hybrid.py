@@ -127,8 +127,5 @@ def test_what_goes_wrong_is_told_under_the_name_of_who_was_asked(tmp_path: Path)
 
 
 def test_a_part_that_does_not_exist_is_refused_before_the_first_trial() -> None:
-    with (
-        FakeLLM([]) as server,
-        pytest.raises(Refused, match=r"'lm_diff'.*'llm_diff'"),
-    ):
+    with FakeLLM([]) as server, pytest.raises(Refused, match=r"'lm_diff'.*'llm_diff'"):
         hybrid(server, writer="lm_diff").preflight()

@@ -21,10 +21,7 @@ from tasks.trial import History, Params, Proposal, Verdict
 from tests.support.histories import decided
 
 LINE: Space = {"x": Float(low=0.0, high=1.0, default=0.5)}
-PAIR: Space = {
-    "x": Float(low=0.0, high=1.0, default=0.1),
-    "act": Choice(values=("a", "b", "c"), default="a"),
-}
+PAIR: Space = {"x": Float(low=0.0, high=1.0, default=0.1), "act": Choice(values=("a", "b", "c"), default="a")}
 
 SLOW = 2.0
 """A machine under load counts time of a core higher."""
@@ -46,9 +43,7 @@ def others(space: Space, truth: Callable[[Params], float | None], count: int, se
     return history
 
 
-def led(
-    history: History, truth: Callable[[Params], float | None], count: int, earlier: History = ()
-) -> History:
+def led(history: History, truth: Callable[[Params], float | None], count: int, earlier: History = ()) -> History:
     """The history after so many trials that it proposed."""
     for _ in range(count):
         seed = derive(history[0].runs[0].seed, "propose", len(history), 1)
@@ -90,9 +85,7 @@ def test_ppo_moves_probability_to_the_better_end_of_a_bandit() -> None:
         for _ in range(15):
             actions = policy.draw(state, 16, rng)
             rewards = [float(action[0] + action[3]) for action in actions]
-            policy.update(
-                [Step(state.features, state.leaning, *pair) for pair in zip(actions, rewards, strict=True)]
-            )
+            policy.update([Step(state.features, state.leaning, *pair) for pair in zip(actions, rewards, strict=True)])
         last = policy.draw(state, 200, rng)
         return float(((last[:, 0] > 0.5) & (last[:, 3] == 1)).double().mean())
 

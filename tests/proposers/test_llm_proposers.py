@@ -101,11 +101,7 @@ def test_a_good_answer_is_a_suggestion_on_top_of_the_champion() -> None:
     assert suggestion.params == CHAMPIONS | {"lr": 0.02}
     assert (suggestion.rationale, suggestion.category, suggestion.files) == ("faster", "learning rate", None)
     assert suggestion.model == "openai/test"
-    assert (suggestion.usage.calls, suggestion.usage.input_tokens, suggestion.usage.output_tokens) == (
-        1,
-        100,
-        20,
-    )
+    assert (suggestion.usage.calls, suggestion.usage.input_tokens, suggestion.usage.output_tokens) == (1, 100, 20)
     assert json.loads(suggestion.text) == GOOD
 
 
@@ -116,9 +112,7 @@ def test_a_good_answer_is_a_suggestion_on_top_of_the_champion() -> None:
         f"Let me think {{aloud}}.\n{json.dumps(GOOD)}\nThat should do.",
         f"<think>\n{json.dumps(GOOD | {'params': {'lr': 0.09}})}\n</think>\n{json.dumps(GOOD)}",
         json.dumps({"rationale": "faster", "category": "learning rate", "lr": 0.02}),
-        json.dumps(
-            GOOD | {"params": {"lr": "2e-2", "layers": "3", "norm": "true", "act": None, "hidden": 64}}
-        ),
+        json.dumps(GOOD | {"params": {"lr": "2e-2", "layers": "3", "norm": "true", "act": None, "hidden": 64}}),
         json.dumps({"proposals": [GOOD]}),
         json.dumps([GOOD]),
         f"{{}} or {json.dumps(GOOD)}",
@@ -153,9 +147,7 @@ def test_an_answer_is_read_whatever_is_around_it(reply: Reply | str) -> None:
         ),
     ],
 )  # fmt: skip
-def test_an_answer_outside_of_the_form_or_the_space_is_turned_down_with_every_fault(
-    answer: str, why: str
-) -> None:
+def test_an_answer_outside_of_the_form_or_the_space_is_turned_down_with_every_fault(answer: str, why: str) -> None:
     refusal = turned_down(answer)
     assert why in refusal.reason and len(refusal.reason) < 600
     assert refusal.text == answer and refusal.usage.calls == 1
@@ -259,10 +251,7 @@ def test_of_several_proposals_those_count_that_are_usable_and_differ(answer: str
 
 @pytest.mark.parametrize(
     ("answer", "why"),
-    [
-        (entries(0.05, 0.05), "repeats one that is under way"),
-        (entries(5, "x"), "proposal 2: lr must be a number in"),
-    ],
+    [(entries(0.05, 0.05), "repeats one that is under way"), (entries(5, "x"), "proposal 2: lr must be a number in")],
 )
 def test_several_proposals_of_which_none_is_usable_are_turned_down(answer: str, why: str) -> None:
     with pytest.raises(Unusable, match=why):
@@ -345,11 +334,7 @@ def test_a_block_that_matches_twice_is_turned_down() -> None:
 
 
 def test_an_edit_is_asked_for_in_its_form_with_the_champions_program() -> None:
-    for form, part in {
-        "whole_file": "Write every file",
-        "diff": "unified diff",
-        "search_replace": "SEARCH",
-    }.items():
+    for form, part in {"whole_file": "Write every file", "diff": "unified diff", "search_replace": "SEARCH"}.items():
         with FakeLLM([EDIT]) as server:
             asking(server, "llm_diff", form=form).propose(a_brief())
         assert part in server.requests[0].last
@@ -407,9 +392,7 @@ def test_whatever_a_model_says_is_read_or_misread(text: str) -> None:
 def later(history: History) -> History:
     """The history when three more trials were decided, one of them a crash."""
     for params in ({"lr": 0.03}, {"lr": 0.04}, {"lr": 0.05}):
-        trial = tried(
-            history, None if params["lr"] == 0.04 else 200 + params["lr"], params=CHAMPIONS | params
-        )
+        trial = tried(history, None if params["lr"] == 0.04 else 200 + params["lr"], params=CHAMPIONS | params)
         edit = diff_of(BASE, {"train.py": f"rate = {params['lr']}\nsteps = 7\n"})
         history += (replace(trial, proposal=replace(trial.proposal, edit=edit, category="network")),)
     return history
@@ -437,9 +420,7 @@ def test_best_of_n_sends_the_same_request_whatever_happened(edit: bool) -> None:
     assert one is not None and two is not None
     assert one.params == two.params == DEFAULTS | ({} if edit else {"lr": 0.02})
     assert proposer.edits is edit
-    assert [
-        word for word in ("champion,", "Trial ", "waits", "crash", "150") if word in server.requests[1].last
-    ] == []
+    assert [word for word in ("champion,", "Trial ", "waits", "crash", "150") if word in server.requests[1].last] == []
     if edit:  # the engine lays files over those of the champion
         assert one.files == two.files == {"train.py": "rate = 0.2\nsteps = 100\nprint(rate)\n"}
 
@@ -459,10 +440,7 @@ def test_a_sample_that_changes_parameters_only_has_the_baselines_program() -> No
     [
         ({"a.py": "1\n2\n3\n"}, {"a.py": "1\n2\n2.5\n3"}),
         ({"a.py": "1\n2\n3"}, {"a.py": "0\n1\n-- 2\n3\n4\n"}),
-        (
-            {"a.py": "".join(f"{n}\n" for n in range(60))},
-            {"a.py": "".join(f"{n}\n" for n in range(60) if n % 20)},
-        ),
+        ({"a.py": "".join(f"{n}\n" for n in range(60))}, {"a.py": "".join(f"{n}\n" for n in range(60) if n % 20)}),
         ({"a.py": "-- x\n++ y\nz\x0c\u2028\n"}, {"a.py": "++ x\n-- y\n", "b/c.py": "new\n"}),
         ({"a.py": "1\n", "b.py": "x\n"}, {"a.py": "2\n", "b.py": "y\n"}),
         ({"a.py": "1\n"}, {"a.py": "1\n"}),
@@ -606,9 +584,7 @@ def test_what_the_campaign_has_spent_limits_what_is_asked() -> None:
     spent = replace(a_history()[1].proposal, usage=Usage(9, 9_000, 900))
     history = (a_history()[0], replace(a_history()[1], proposal=spent))
     with FakeLLM() as server, pytest.raises(Unavailable, match="max_tokens"):
-        asking(server, "best_of_n", max_tokens=10_000, max_output_tokens=500).propose(
-            a_brief(history=history)
-        )
+        asking(server, "best_of_n", max_tokens=10_000, max_output_tokens=500).propose(a_brief(history=history))
     assert not server.requests
 
 

@@ -25,17 +25,7 @@ from tasks.proposing.brief import Brief, Refusal
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal
 from tests.support.histories import decided
-from tests.support.spaces import (
-    PLANE,
-    SWITCHES,
-    cancelled,
-    check,
-    defaults,
-    distance,
-    scores,
-    spaces,
-    started,
-)
+from tests.support.spaces import PLANE, SWITCHES, cancelled, check, defaults, distance, scores, spaces, started
 
 SEARCHES: tuple[type[Numeric], ...] = (Tpe, Cmaes, Gp)
 every_search = pytest.mark.parametrize("search", SEARCHES, ids=lambda search: search.__name__)
@@ -89,9 +79,7 @@ def test_all_searches_begin_with_the_same_design(search: type[Numeric]) -> None:
 @every_search
 def test_a_small_space_is_tried_out_once_and_then_there_is_nothing_left(search: type[Numeric]) -> None:
     history, seen = started(SWITCHES), {repr(defaults(SWITCHES))}
-    while (
-        suggestion := search(startup=8).propose(Brief(SWITCHES, history, {}, seed=len(history)))
-    ) is not None:
+    while (suggestion := search(startup=8).propose(Brief(SWITCHES, history, {}, seed=len(history)))) is not None:
         params = defaults(SWITCHES) | suggestion.params
         assert repr(params) not in seen
         seen.add(repr(params))
@@ -142,9 +130,7 @@ def test_whoever_proposed_a_trial_and_whatever_its_program_was_it_counts() -> No
 
 def test_cma_es_learns_generation_by_generation_in_the_order_of_decisions() -> None:
     history = walked(RandomSearch(), PLANE, 14, seed=2)
-    four, five, nine, ten = (
-        propose(Cmaes(population=5, startup=1), PLANE, history[:count]) for count in (4, 5, 9, 10)
-    )
+    four, five, nine, ten = (propose(Cmaes(population=5, startup=1), PLANE, history[:count]) for count in (4, 5, 9, 10))
     assert four != five == nine != ten
 
 
@@ -186,9 +172,7 @@ def test_one_run_that_diverged_does_not_make_all_others_equal() -> None:
     for score in (7.0, -1e30, None, 6.0, 8.0):
         history += (decided(history, score, {"x": len(history) / 10, "y": 0.5}),)
     told = gp.goodness(history)
-    assert told == [5.0, 7.0, -1.0, -1.0, 6.0, 8.0], (
-        "three times the distance of the quartiles 5 and 7 below 5"
-    )
+    assert told == [5.0, 7.0, -1.0, -1.0, 6.0, 8.0], "three times the distance of the quartiles 5 and 7 below 5"
 
 
 def test_the_gaussian_process_minimises_where_less_is_better() -> None:
@@ -207,10 +191,10 @@ def test_without_torch_the_gaussian_process_is_refused(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", ["tpe", "cmaes"])
 def test_what_is_heavy_is_loaded_by_its_user_only(name: str) -> None:
-    code = f"import sys, tasks.proposers.{name}; print(sorted({{'optuna', 'torch', 'scipy', 'cmaes'}} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2]
+    code = (
+        f"import sys, tasks.proposers.{name}; print(sorted({{'optuna', 'torch', 'scipy', 'cmaes'}} & set(sys.modules)))"
     )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.stdout.strip() == "[]", done.stderr
 
 
@@ -237,12 +221,7 @@ def test_a_number_is_found_again_at_its_fraction_of_the_scale(space: Space, seed
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)
-@given(
-    space=spaces,
-    outcomes=st.lists(scores, max_size=12),
-    higher=st.booleans(),
-    seed=st.integers(0, 2**31 - 1),
-)
+@given(space=spaces, outcomes=st.lists(scores, max_size=12), higher=st.booleans(), seed=st.integers(0, 2**31 - 1))
 def test_whatever_happened_cma_es_proposes_something_new_in_the_space(
     space: Space, outcomes: list[float | str | None], higher: bool, seed: int
 ) -> None:

@@ -57,9 +57,7 @@ def mixed(tmp_path: Path) -> Environment:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("trials", [0, 1, 2, 7])
-def test_a_proposal_lies_in_the_space_whatever_happened_before(
-    tmp_path: Path, name: str, trials: int
-) -> None:
+def test_a_proposal_lies_in_the_space_whatever_happened_before(tmp_path: Path, name: str, trials: int) -> None:
     environment = mixed(tmp_path)
     history = history_of(environment, trials)
     proposal = next_proposal(environment, propose.load(name, {}), history, seed=3)
@@ -161,18 +159,14 @@ def test_the_same_history_and_seed_give_the_same_proposal_here_and_in_another_pr
 def test_random_search_draws_anew_with_another_seed(tmp_path: Path) -> None:
     environment = mixed(tmp_path)
     history = history_of(environment, 2)
-    drawn = [
-        next_proposal(environment, propose.load("random_search", {}), history, seed) for seed in range(20)
-    ]
+    drawn = [next_proposal(environment, propose.load("random_search", {}), history, seed) for seed in range(20)]
     assert len({proposal.params["lr"] for proposal in drawn if proposal}) == 20
 
 
 def test_random_search_does_not_look_at_the_history(tmp_path: Path) -> None:
     environment = mixed(tmp_path)
     random_search = propose.load("random_search", {})
-    some, more = (
-        next_proposal(environment, random_search, history_of(environment, n), seed=3) for n in (2, 5)
-    )
+    some, more = (next_proposal(environment, random_search, history_of(environment, n), seed=3) for n in (2, 5))
     assert some and more and some.params == more.params
 
 
@@ -204,11 +198,7 @@ def test_an_unknown_option_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("points", "why"),
-    [
-        (0, "greater than or equal to 1, got 0"),
-        (1001, "less than or equal to 1000, got 1001"),
-        (2.5, "valid integer"),
-    ],
+    [(0, "greater than or equal to 1, got 0"), (1001, "less than or equal to 1000, got 1001"), (2.5, "valid integer")],
 )
 def test_a_grid_of_no_points_or_too_many_is_refused(points: float, why: str) -> None:
     with pytest.raises(Refused, match=rf"grid: points: .*{why}"):
@@ -243,9 +233,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, **files:
     return name
 
 
-def test_a_file_dropped_into_the_folder_is_a_proposer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_dropped_into_the_folder_is_a_proposer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = package(tmp_path, monkeypatch, "dropped_in", again=AGAIN, _private="")
     assert plugins.names(place) == ("again",)
     again = plugins.load(place, "again", Proposer)()  # type: ignore[type-abstract]
@@ -280,9 +268,7 @@ def test_a_private_helper_class_beside_the_proposer_is_no_second_one(
     assert plugins.load(package(tmp_path, monkeypatch, "with_helper", again=text), "again", Proposer)  # type: ignore[type-abstract]
 
 
-def test_a_proposal_outside_the_space_is_refused_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proposal_outside_the_space_is_refused_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = AGAIN.replace('"x": 0.125', '"x": 99.0')
     wild = plugins.load(package(tmp_path, monkeypatch, "wild_ones", again=text), "again", Proposer)()  # type: ignore[type-abstract]
     environment = mixed(tmp_path)

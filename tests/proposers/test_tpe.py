@@ -33,17 +33,7 @@ from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import History, Params, Proposal, Run, Trial
 from tests.support.histories import decided
-from tests.support.spaces import (
-    PLANE,
-    SWITCHES,
-    cancelled,
-    check,
-    defaults,
-    distance,
-    scores,
-    spaces,
-    started,
-)
+from tests.support.spaces import PLANE, SWITCHES, cancelled, check, defaults, distance, scores, spaces, started
 from tests.support.toy import SANDBOX, quadratic
 
 
@@ -168,9 +158,7 @@ def test_a_crash_is_as_bad_as_the_worst_score_also_where_less_is_better() -> Non
     assert study.direction.name == "MINIMIZE"
 
 
-@pytest.mark.parametrize(
-    "outside", [{"x": 5.0}, {"y": -1.0}, {"x": "much"}, {"x": float("nan")}, {"y": None}]
-)
+@pytest.mark.parametrize("outside", [{"x": 5.0}, {"y": -1.0}, {"x": "much"}, {"x": float("nan")}, {"y": None}])
 def test_a_trial_outside_the_space_is_left_out_and_stops_nothing(outside: dict[str, Any]) -> None:
     params = {name: value for name, value in ({"x": 0.1, "y": 0.1} | outside).items() if value is not None}
     history = started(PLANE)
@@ -320,12 +308,12 @@ def test_a_run_remembers_the_last_value_that_was_reported_of_the_metric(tmp_path
     reports = [{"ready": True}, *({"step": n, "metrics": {"loss": 9.0 - n, "entropy": 1.0}} for n in (1, 2))]
     reports += [{"step": 3, "metrics": {"entropy": 2.0}}, {"step": 4}]
     lines = "".join(json.dumps(report) + "\n" for report in reports)
-    program = f"import sys\nout = sys.argv[-1]\nopen(out + '/m', 'w')\nopen(out + '/progress.jsonl', 'w').write({lines!r})"
+    program = (
+        f"import sys\nout = sys.argv[-1]\nopen(out + '/m', 'w')\nopen(out + '/progress.jsonl', 'w').write({lines!r})"
+    )
     folder = quadratic(tmp_path / "env", fit=program)
     place = TrialDir(tmp_path / "trials/0000")
-    run = run_program(
-        "test/1", environments.load(folder), SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7
-    )
+    run = run_program("test/1", environments.load(folder), SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
     assert (run.status, run.steps, run.reported) == ("finished", 4, 7.0)
 
 

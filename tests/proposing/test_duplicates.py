@@ -45,9 +45,7 @@ def repeated(params: Params | None = None, files: dict[str, str] | None = None) 
 
 
 def test_the_same_again_is_a_duplicate_and_the_sentence_names_the_trial() -> None:
-    assert repeated() == (
-        "the same as trial 7 (discarded at -12.3): the same parameters, and the same program"
-    )
+    assert repeated() == ("the same as trial 7 (discarded at -12.3): the same parameters, and the same program")
 
 
 @pytest.mark.parametrize(
@@ -66,9 +64,7 @@ def test_the_same_again_is_a_duplicate_and_the_sentence_names_the_trial() -> Non
         ("gamma", 7.0, False),
     ],
 )
-def test_a_parameter_is_the_same_within_a_thousandth_of_its_own_scale(
-    name: str, value: Value, same: bool
-) -> None:
+def test_a_parameter_is_the_same_within_a_thousandth_of_its_own_scale(name: str, value: Value, same: bool) -> None:
     assert (repeated({name: value}) is not None) is same
 
 

@@ -64,10 +64,7 @@ def started(environment: Environment) -> History:
 
 
 def asked(
-    tmp_path: Path,
-    *answers: Answer,
-    history: History | None = None,
-    ideas: tuple[tuple[str, InboxProposal], ...] = (),
+    tmp_path: Path, *answers: Answer, history: History | None = None, ideas: tuple[tuple[str, InboxProposal], ...] = ()
 ) -> Proposal:
     """What the engine makes of these answers, one for each turn."""
     environment = problem(tmp_path)
@@ -152,9 +149,7 @@ def test_parameters_are_tried_on_the_champions_program_and_an_edit_builds_on_it(
     commented = "# clipped\n" + EDITED.replace("1.1", "1.05")
     second = asked(tmp_path, says(2.0, commented), history=history)
     assert second is not None and second.edit is not None and second.parent == 1
-    assert "+# clipped" in second.edit and "min(args.x, 1.05)" in second.edit, (
-        "the diff is against the baseline"
-    )
+    assert "+# clipped" in second.edit and "min(args.x, 1.05)" in second.edit, "the diff is against the baseline"
 
 
 def test_an_edit_back_to_the_baselines_program_is_no_edit(tmp_path: Path) -> None:
@@ -195,9 +190,7 @@ def test_what_was_tried_before_is_refused_in_numbers_and_in_code(tmp_path: Path)
     environment = problem(tmp_path)
     same = asked(tmp_path, says(2.5 + 1e-9), says(2.5, "# a comment\n" + FIT), says(1.0))
     assert same is not None and same.params["x"] == 1.0
-    assert [reason.partition(" (")[0] for reason in same.turned_down] == [
-        "test_propose: the same as trial 0"
-    ] * 2
+    assert [reason.partition(" (")[0] for reason in same.turned_down] == ["test_propose: the same as trial 0"] * 2
     assert environment.defaults["x"] == 2.5
 
 
@@ -208,9 +201,7 @@ def test_a_proposer_of_ours_that_leaves_the_space_is_a_fault_of_ours(tmp_path: P
 
     environment = problem(tmp_path)
     with pytest.raises(Refused, match=r"-3.0..3.0, got 99.0"):
-        propose.next_proposal(
-            desk_of(environment), Wild(), Tpe(), brief_of(environment, started(environment))
-        )
+        propose.next_proposal(desk_of(environment), Wild(), Tpe(), brief_of(environment, started(environment)))
 
 
 def test_a_proposer_that_comes_to_nothing_new_gives_way_to_the_fallback(tmp_path: Path) -> None:
@@ -222,9 +213,7 @@ def test_a_proposer_that_comes_to_nothing_new_gives_way_to_the_fallback(tmp_path
     brief = brief_of(environment, started(environment))
     proposal = propose.next_proposal(desk_of(environment), Stuck(), Tpe(), brief)
     assert proposal is not None and proposal.proposer == "tpe"
-    assert proposal.instead_of.startswith(
-        "test_propose: turned down 8 times, the last time: the same as trial 0"
-    )
+    assert proposal.instead_of.startswith("test_propose: turned down 8 times, the last time: the same as trial 0")
 
 
 def test_an_idea_of_the_inbox_comes_before_the_proposer(tmp_path: Path) -> None:
@@ -235,9 +224,7 @@ def test_an_idea_of_the_inbox_comes_before_the_proposer(tmp_path: Path) -> None:
     assert proposal.rationale == "I have a feeling"
 
 
-def test_an_idea_that_cannot_be_tried_is_refused_with_its_reason_and_the_next_is_taken(
-    tmp_path: Path,
-) -> None:
+def test_an_idea_that_cannot_be_tried_is_refused_with_its_reason_and_the_next_is_taken(tmp_path: Path) -> None:
     ideas = (("0001", InboxProposal({"x": 2.5})), ("0002", InboxProposal({"x": 0.5}, {"fit.py": EDITED})))
     (tmp_path / "night/inbox").mkdir(parents=True)
     proposal = asked(tmp_path, says(1.0), ideas=ideas)

@@ -45,9 +45,7 @@ def make(environment: Environment, home: Path, said: list[str] | None = None) ->
 
 def beside(home: Path) -> list[str]:
     """What lies where recipes make things, but for logs and locks."""
-    return sorted(
-        path.name for path in (home / preparing.FOLDER).iterdir() if path.suffix not in (".log", ".lock")
-    )
+    return sorted(path.name for path in (home / preparing.FOLDER).iterdir() if path.suffix not in (".log", ".lock"))
 
 
 def remade(place: Path) -> None:
@@ -65,16 +63,9 @@ def test_what_a_recipe_makes_is_made_once_and_can_only_be_read(tmp_path: Path, h
     made = output.read(place)
     assert made is not None
     assert made.questions == {"train": 3, "search": 3, "confirm": 3, "report": 3}
-    assert sorted(made.files) == [
-        "data/train.jsonl",
-        *(f"judge/{n}.jsonl" for n in ("confirm", "report", "search")),
-    ]
+    assert sorted(made.files) == ["data/train.jsonl", *(f"judge/{n}.jsonl" for n in ("confirm", "report", "search"))]
     assert json.loads((place / "settings.json").read_text()) == {"questions": 3}
-    modes = {
-        path.name: path.stat().st_mode & 0o777
-        for path in (place, *place.rglob("*"))
-        if path.suffix != ".json"
-    }
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (place, *place.rglob("*")) if path.suffix != ".json"}
     assert {modes[name] for name in (place.name, "data", "judge")} == {0o555}
     assert {mode for name, mode in modes.items() if name.endswith(".jsonl")} == {0o444}
     assert {path.stat().st_uid for path in place.rglob("*")} == {os.geteuid()}
@@ -106,9 +97,7 @@ def test_two_at_once_wait_for_each_other_and_one_of_them_makes_it(tmp_path: Path
     assert "prepared" in worked[-1]
 
 
-def test_a_recipe_that_is_edited_while_it_waits_is_not_taken_for_what_it_was(
-    tmp_path: Path, home: Path
-) -> None:
+def test_a_recipe_that_is_edited_while_it_waits_is_not_taken_for_what_it_was(tmp_path: Path, home: Path) -> None:
     environment, said = pool(tmp_path / "pool"), list[str]()
     place = preparing.place(environment, home)
     assert place is not None
@@ -124,9 +113,7 @@ def test_a_recipe_that_is_edited_while_it_waits_is_not_taken_for_what_it_was(
     assert not place.exists()
 
 
-def test_a_preparation_that_is_killed_leaves_nothing_that_is_taken_for_whole(
-    tmp_path: Path, home: Path
-) -> None:
+def test_a_preparation_that_is_killed_leaves_nothing_that_is_taken_for_whole(tmp_path: Path, home: Path) -> None:
     gate = tmp_path / "gate"
     gate.mkdir(mode=0o755)
     wait = f"import time\nwhile pathlib.Path({str(gate / 'shut')!r}).exists():\n    time.sleep(0.02)\n"
@@ -136,9 +123,7 @@ def test_a_preparation_that_is_killed_leaves_nothing_that_is_taken_for_whole(
         "import pathlib, sys, environments\nfrom tasks.recipes import preparing\n"
         "preparing.prepare(environments.load(pathlib.Path(sys.argv[1])), pathlib.Path(sys.argv[2]), print)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", life, environment.folder, home], stdout=subprocess.DEVNULL
-    )
+    process = subprocess.Popen([sys.executable, "-c", life, environment.folder, home], stdout=subprocess.DEVNULL)
     place = preparing.place(environment, home)
     assert place is not None
     report = place.with_name(f"{place.name}.making") / "made/judge/report.jsonl"
@@ -178,9 +163,7 @@ def test_a_recipe_reads_its_own_files_and_what_its_settings_name_and_nothing_els
         "except ConnectionRefusedError:\n    pass\n"
         "except OSError as shut:\n    print('no network', shut)\n"
     )
-    environment = pool(
-        tmp_path / "pool", RECIPE + look, f'files = ["words.py"]\nsettings.model = "{model}"\n'
-    )
+    environment = pool(tmp_path / "pool", RECIPE + look, f'files = ["words.py"]\nsettings.model = "{model}"\n')
     (environment.folder / "words.py").write_text("ONE = 1\n")
     home.mkdir()
     (home / "secret").touch()
@@ -223,17 +206,9 @@ def test_the_cache_is_where_hugging_face_has_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "more", "why"),
     [
-        (
-            "print('\\x1b[31mno such thing')\nraise SystemExit(3)",
-            "",
-            "prepare.py: exited with status 3. Its log is",
-        ),
+        ("print('\\x1b[31mno such thing')\nraise SystemExit(3)", "", "prepare.py: exited with status 3. Its log is"),
         ("import taskset", "", "(in the sandbox it reads [prepare] files and absolute paths in its settings"),
-        (
-            "import time\ntime.sleep(60)",
-            "seconds = 0.5",
-            "was not done within 0.5 s: raise [prepare] seconds",
-        ),
+        ("import time\ntime.sleep(60)", "seconds = 0.5", "was not done within 0.5 s: raise [prepare] seconds"),
         (
             "import sys\nopen(sys.argv[1] + '/big', 'wb').truncate(2**24)",
             "",
@@ -284,9 +259,7 @@ def test_a_helper_lies_beside_the_program_and_is_part_of_the_recipe(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = 'helpers = ["making"]\n'
-    environment = pool(
-        tmp_path / "pool", "from making import identity\nprint(identity('1+1'))\n" + RECIPE, named
-    )
+    environment = pool(tmp_path / "pool", "from making import identity\nprint(identity('1+1'))\n" + RECIPE, named)
     place = make(environment, home)
     assert beside(home) == [place.name]
     elsewhere = tmp_path / "helpers"
@@ -366,11 +339,7 @@ def written(folder: Path, **files: str) -> Path:
         ("judge/search.jsonl", '\n{"question": "a", "answer": "b"}', "line 2: id must be a text, got null"),
         ("judge/search.jsonl", '{"id": "a", "question": " ", "answer": "b"}', "question must be a text"),
         ("judge/search.jsonl", '{"id": "a", "question": "b"}', "answer must be a text or a number, got null"),
-        (
-            "judge/search.jsonl",
-            '{"id": "a", "question": "b", "answer": true}',
-            "a text or a number, got true",
-        ),
+        ("judge/search.jsonl", '{"id": "a", "question": "b", "answer": true}', "a text or a number, got true"),
         ("judge/search.jsonl", '{"id": "a", "question": "b", "answer": NaN}', "line 1 is not JSON"),
         ("judge/search.jsonl", '{"id": "a", "question": "\\ud800", "answer": 1}', "line 1 is not JSON"),
         ("judge/search.jsonl", "\n", "judge/search.jsonl has no question"),
@@ -387,9 +356,7 @@ def written(folder: Path, **files: str) -> Path:
         ),
     ],
 )
-def test_questions_that_a_judge_cannot_trust_are_refused(
-    tmp_path: Path, name: str, text: str, why: str
-) -> None:
+def test_questions_that_a_judge_cannot_trust_are_refused(tmp_path: Path, name: str, text: str, why: str) -> None:
     assert output.check_questions(written(tmp_path / "good")) == {"search": 1, "confirm": 1, "report": 1}
     with pytest.raises(Unfit) as unfit:
         output.check_questions(written(tmp_path / "bad", **{name: text}))
@@ -406,9 +373,7 @@ def test_a_pool_without_report_questions_is_refused_and_no_pool_at_all_is_none(t
     assert output.check_questions(folder) == {}
 
 
-def test_links_pipes_and_files_with_two_names_are_refused_and_hidden_files_are_left_out(
-    tmp_path: Path,
-) -> None:
+def test_links_pipes_and_files_with_two_names_are_refused_and_hidden_files_are_left_out(tmp_path: Path) -> None:
     folder = written(tmp_path / "made", **{"data/.cache/when": "now", "data/base/.gitattributes": "x"})
     (folder / "data/.cache/link").symlink_to("/etc/passwd")
     output.tidy(folder)
@@ -435,21 +400,11 @@ SAFETENSORS = (2).to_bytes(8, "little").decode() + "{}"
     ("files", "why"),
     [
         ({"config.json": "{}", "model.safetensors": SAFETENSORS}, None),
-        (
-            {"config.json": "{}", "model.safetensors": SAFETENSORS, "modeling_x.py": ""},
-            "modeling_x.py is code",
-        ),
-        (
-            {"config.json": "{}", "model.safetensors": SAFETENSORS, "training_args.bin": ""},
-            "is code or may run some",
-        ),
+        ({"config.json": "{}", "model.safetensors": SAFETENSORS, "modeling_x.py": ""}, "modeling_x.py is code"),
+        ({"config.json": "{}", "model.safetensors": SAFETENSORS, "training_args.bin": ""}, "is code or may run some"),
         ({"config.json": '{"auto_map": {}}', "model.safetensors": SAFETENSORS}, "config.json has auto_map"),
         (
-            {
-                "config.json": "{}",
-                "model.safetensors": SAFETENSORS,
-                "tokenizer_config.json": '{"auto_map": {}}',
-            },
+            {"config.json": "{}", "model.safetensors": SAFETENSORS, "tokenizer_config.json": '{"auto_map": {}}'},
             "tokenizer_config.json has auto_map",
         ),
         ({"config.json": "[]", "model.safetensors": SAFETENSORS}, "config.json is no JSON object"),
@@ -469,9 +424,7 @@ SAFETENSORS = (2).to_bytes(8, "little").decode() + "{}"
         ),
     ],
 )
-def test_a_base_model_is_weights_and_never_code(
-    tmp_path: Path, files: dict[str, str], why: str | None
-) -> None:
+def test_a_base_model_is_weights_and_never_code(tmp_path: Path, files: dict[str, str], why: str | None) -> None:
     folder = written(tmp_path / "made", **{f"data/base/{name}": text for name, text in files.items()})
     if why is None:
         output.check_base(folder)
@@ -501,9 +454,7 @@ def test_what_somebody_changed_is_not_taken_for_what_was_made(tmp_path: Path, ho
         make(environment, home)
 
 
-def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ(
-    tmp_path: Path, home: Path
-) -> None:
+def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ(tmp_path: Path, home: Path) -> None:
     chance = RECIPE.replace("number = 0", "import os\nnumber = int.from_bytes(os.urandom(3))")
     ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool", chance).folder), name="n").open()
     ensure_prepared(ledger, "here")
@@ -513,10 +464,7 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
     place = ledger.environment.prepared
     assert place is not None
     first = output.read(place)
-    assert (
-        first is not None
-        and output.PREPARED.validate_json((ledger.path / "prepared.json").read_bytes()) == first
-    )
+    assert first is not None and output.PREPARED.validate_json((ledger.path / "prepared.json").read_bytes()) == first
     digest = calibration.digest(ledger.path, ledger.environment)
     remade(place)
     ledger.verify()
@@ -561,9 +509,7 @@ def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
 # Training and judging with it
 
 
-def test_a_program_reads_the_data_and_the_judge_its_own_questions_for_each_use(
-    tmp_path: Path, home: Path
-) -> None:
+def test_a_program_reads_the_data_and_the_judge_its_own_questions_for_each_use(tmp_path: Path, home: Path) -> None:
     look = (
         "import json, os, pathlib\n"
         "data = pathlib.Path(json.loads(pathlib.Path('config.json').read_text())['data'])\n"
@@ -603,12 +549,7 @@ def test_a_look_counts_once_however_often_it_is_resumed(tmp_path: Path) -> None:
     with holdout_uses.path_of(place).open("a") as file:
         file.write('{"campaign": "c", "lo')
     assert holdout_uses.note(place, "c", 1) == 3
-    assert [(one.campaign, one.look) for one in holdout_uses.looks(place)] == [
-        ("a", 1),
-        ("b", 1),
-        ("a", 2),
-        ("c", 1),
-    ]
+    assert [(one.campaign, one.look) for one in holdout_uses.looks(place)] == [("a", 1), ("b", 1), ("a", 2), ("c", 1)]
 
 
 def test_a_certificate_says_how_often_its_questions_were_looked_at_before() -> None:

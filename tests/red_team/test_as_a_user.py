@@ -18,9 +18,7 @@ import pytest
 from tests.support.red_team import WALLS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-ATTACKS = [
-    f"tests/red_team/test_{name}.py" for name in ("files", "network", "processes", "limits", "leftovers")
-]
+ATTACKS = [f"tests/red_team/test_{name}.py" for name in ("files", "network", "processes", "limits", "leftovers")]
 USER = 4242
 """Nobody on this machine."""
 

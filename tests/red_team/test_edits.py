@@ -135,9 +135,7 @@ def tried(folder: Path, edit: str, isolation: Isolation) -> tuple[Environment, T
     (folder / "program").mkdir()
     (folder / "program/fit.py").write_text(FIT)
     place = TrialDir(folder / "trials/0007")
-    run = run_program(
-        "red/edit", environment, isolation, folder / "program", place, Proposal({"x": 2.5}, edit), 7
-    )
+    run = run_program("red/edit", environment, isolation, folder / "program", place, Proposal({"x": 2.5}, edit), 7)
     return environment, place, run, judge_run("red/edit", environment, isolation, place, run, 8)
 
 

@@ -191,9 +191,7 @@ def damage(ground: Ground, level: Level) -> Assault:
 def kept_secret(spied: Assault, *names: str) -> None:
     """Each was tried, and none of them brought the secret."""
     for name in names:
-        assert spied.attempts[name].got is None or spied.ground.secret not in str(spied.attempts[name].got), (
-            name
-        )
+        assert spied.attempts[name].got is None or spied.ground.secret not in str(spied.attempts[name].got), name
         assert spied.attempts[name].refused, name
 
 
@@ -210,9 +208,7 @@ def test_red_team_reading_the_judge_or_the_environment(spied: Assault, name: str
     kept_secret(spied, name)
 
 
-@pytest.mark.parametrize(
-    "way", ["a link", "a name of its own", "the root of itself", "another program", "mmap"]
-)
+@pytest.mark.parametrize("way", ["a link", "a name of its own", "the root of itself", "another program", "mmap"])
 def test_red_team_reading_the_judge_in_a_roundabout_way(spied: Assault, way: str) -> None:
     """Through a symbolic or hard link in out/, /proc/self/root, a child, and a mapping."""
     kept_secret(spied, f"judge by {way}", "judge from its workspace")
@@ -242,9 +238,7 @@ def test_red_team_reading_the_engine(spied: Assault, what: str) -> None:
     kept_secret(spied, f"engine's {what}")
 
 
-def test_red_team_no_variable_and_no_open_file_of_the_engine_is_inherited(
-    spied: Assault, unwalled: Assault
-) -> None:
+def test_red_team_no_variable_and_no_open_file_of_the_engine_is_inherited(spied: Assault, unwalled: Assault) -> None:
     """Print all variables, those of the parent process, and read every descriptor; without walls too."""
     for assault in (spied, unwalled):
         assert {"variables", "keeper's variables", "descriptors"} <= assault.attempts.keys()
@@ -307,11 +301,7 @@ def test_red_team_adding_to_the_campaign_and_to_the_home(damaged: Assault) -> No
     assert sorted(path.name for path in damaged.ground.user.iterdir()) == [".bashrc", ".netrc"]
     assert sorted(path.name for path in (damaged.ground.campaign / "trials").iterdir()) == ["0001", "0007"]
     assert not (damaged.ground.campaign / "champion.json").exists()
-    assert {path.name for path in damaged.ground.environment.iterdir()} == {
-        "environment.toml",
-        "judge.py",
-        "train.py",
-    }
+    assert {path.name for path in damaged.ground.environment.iterdir()} == {"environment.toml", "judge.py", "train.py"}
 
 
 def test_red_team_deciding_its_own_trial(damaged: Assault) -> None:

@@ -37,16 +37,8 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Score:
 
 
 ANSWERS = [
-    (
-        "prints a score",
-        "say(b'score: 500.0\\n')\nsay(READY)\nplay()",
-        "handshake: answered 'score: 500.0' instead of",
-    ),
-    (
-        "prints a score in between",
-        "say(READY)\nsay(b'score: 500.0\\n')\nplay()",
-        "step 1: wrote more than its answers",
-    ),
+    ("prints a score", "say(b'score: 500.0\\n')\nsay(READY)\nplay()", "handshake: answered 'score: 500.0' instead of"),
+    ("prints a score in between", "say(READY)\nsay(b'score: 500.0\\n')\nplay()", "step 1: wrote more than its answers"),
     (
         "answers the handshake with 10 MB",
         f"say(b'x' * {10 * MIB})\nsay(b'\\n' + READY)\nplay()",
@@ -69,21 +61,9 @@ ANSWERS = [
         "say(READY)\nframe()\nsay(struct.pack(f'<{lanes}q', *[0] * (lanes - 1), 2**62))\ntime.sleep(60)",
         "answered 4611686018427387904, which is outside 0..1, for the action in lane 3 at step 1",
     ),
-    (
-        "answers half and leaves",
-        "say(READY)\nframe()\nsay(BLANK[1:])",
-        "step 1: exited with status 0 under judgement",
-    ),
-    (
-        "answers too much",
-        "say(READY)\nwhile data := frame(): say(move(data) + b'\\0')",
-        "wrote more than its answers",
-    ),
-    (
-        "answers before it is asked",
-        "say(READY)\nsay(BLANK * 100_000)\ntime.sleep(60)",
-        "wrote more than its answers",
-    ),
+    ("answers half and leaves", "say(READY)\nframe()\nsay(BLANK[1:])", "step 1: exited with status 0 under judgement"),
+    ("answers too much", "say(READY)\nwhile data := frame(): say(move(data) + b'\\0')", "wrote more than its answers"),
+    ("answers before it is asked", "say(READY)\nsay(BLANK * 100_000)\ntime.sleep(60)", "wrote more than its answers"),
     ("kills itself", "say(READY)\nframe()\nos.kill(os.getpid(), 9)", "step 1: was ended by SIGKILL"),
     (
         "floods its log",
@@ -162,11 +142,7 @@ def test_red_team_an_action_that_is_no_number_is_a_crash(tmp_path: Path, level: 
 
 
 FLOODS = [
-    (
-        "instead of the handshake",
-        "while True: say(bytes(2**16))",
-        "handshake: answered with more than 65536 bytes",
-    ),
+    ("instead of the handshake", "while True: say(bytes(2**16))", "handshake: answered with more than 65536 bytes"),
     ("of valid actions", "say(READY)\nwhile True: say(bytes(2**16))", "wrote more than its answers"),
 ]
 
@@ -196,9 +172,7 @@ def test_red_team_two_processes_at_one_pipe_gain_nothing(tmp_path: Path, level: 
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_a_process_left_behind_is_gone_and_scores_nothing(
-    tmp_path: Path, level: Level, honest: Score
-) -> None:
+def test_red_team_a_process_left_behind_is_gone_and_scores_nothing(tmp_path: Path, level: Level, honest: Score) -> None:
     """It detaches itself twice, throws its marker away, holds the pipes, and would answer for the next trial."""
     act = (
         "if not os.fork():\n    os.setsid()\n    if not os.fork():\n"
@@ -208,11 +182,7 @@ def test_red_team_a_process_left_behind_is_gone_and_scores_nothing(
     found = judged(tmp_path, act, level)
     assert "left a process" in found.told
     assert found.score.units == honest.units
-    assert not [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if "2718.28" in (process.info["cmdline"] or [])
-    ]
+    assert not [process for process in psutil.process_iter(["cmdline"]) if "2718.28" in (process.info["cmdline"] or [])]
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
@@ -241,9 +211,7 @@ KEEPER = (
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 @pytest.mark.parametrize("line", KEEPER)
-def test_red_team_nobody_speaks_for_the_keeper(
-    tmp_path: Path, level: Level, line: str, honest: Score
-) -> None:
+def test_red_team_nobody_speaks_for_the_keeper(tmp_path: Path, level: Level, line: str, honest: Score) -> None:
     """The keeper tells the engine how a program ended over a pipe of its own: on no descriptor is it the program's."""
     act = (
         "open_here = [n for n in range(3, 256) if os.path.exists(f'/proc/self/fd/{n}')]\n"
@@ -293,21 +261,13 @@ def _identity(path: Path) -> tuple[object, ...]:
 
 
 SWAPS: list[tuple[str, Callable[[TrialDir], object], str]] = [
-    (
-        "another content",
-        lambda place: (place.out / "model.bin").write_bytes(b"better!\n"),
-        "out/ has changed",
-    ),
+    ("another content", lambda place: (place.out / "model.bin").write_bytes(b"better!\n"), "out/ has changed"),
     ("a second file", lambda place: (place.out / "model.pkl").write_bytes(b"better!\n"), "out/ has changed"),
     ("another name", lambda place: (place.out / "model.bin").rename(place.out / "m"), "out/ has changed"),
     ("none at all", lambda place: (place.out / "model.bin").unlink(), "out/ has changed"),
     ("a link", lambda place: _link(place.out / "model.bin", place.config), "out/ has changed"),
     ("a folder that is a link", lambda place: _link(place.out, place.workspace), "out/ has changed"),
-    (
-        "another program",
-        lambda place: (place.workspace / "train.py").write_text("pass"),
-        "the program has changed",
-    ),
+    ("another program", lambda place: (place.workspace / "train.py").write_text("pass"), "the program has changed"),
     ("a module", lambda place: (place.workspace / "json.py").write_text("pass"), "the program has changed"),
 ]
 
@@ -330,9 +290,7 @@ def test_red_team_what_was_not_trained_is_not_judged(
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(
-    tmp_path: Path, level: Level, honest: Score
-) -> None:
+def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(tmp_path: Path, level: Level, honest: Score) -> None:
     """The engine keeps and fingerprints a checkpoint, and never loads it: no pickle in it is opened."""
     environment, place, run = trained(tmp_path, "tell(str(len(os.listdir(OUT))))\nsay(READY)\nplay()", level)
     canary = tmp_path / "canary"
@@ -347,9 +305,7 @@ def test_red_team_a_bomb_in_the_checkpoint_goes_off_for_nobody(
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_a_program_under_judgement_sees_observations_and_nothing_else(
-    tmp_path: Path, level: Level
-) -> None:
+def test_red_team_a_program_under_judgement_sees_observations_and_nothing_else(tmp_path: Path, level: Level) -> None:
     """No reward, no seed of the episodes, no state: it writes down all that it is given, and looks for more."""
     act = (
         "tell('hello', **hello)\ntell('config', **config)\ntell('given', argv=sys.argv, env=dict(os.environ))\n"
@@ -359,9 +315,7 @@ def test_red_team_a_program_under_judgement_sees_observations_and_nothing_else(
     hello = found.told["hello"]
     assert set(hello) - {"name"} == {"lanes", "observation", "action", "protocol", "deterministic", "seed"}
     assert hello["observation"] == [{"path": "", "dtype": "<f4", "shape": [4]}]
-    assert found.told["more"] == {"name": "more", "ready": False}, (
-        "a frame is masks and observations, and no more"
-    )
+    assert found.told["more"] == {"name": "more", "ready": False}, "a frame is masks and observations, and no more"
     for_episodes, for_policy = np.random.SeedSequence(SEED).spawn(2)
     assert hello["seed"] == int(for_policy.generate_state(1)[0])
     log = found.place.judge_log.read_text()
@@ -371,9 +325,7 @@ def test_red_team_a_program_under_judgement_sees_observations_and_nothing_else(
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_a_checkpoint_that_changes_while_it_is_judged_has_no_score(
-    tmp_path: Path, level: Level
-) -> None:
+def test_red_team_a_checkpoint_that_changes_while_it_is_judged_has_no_score(tmp_path: Path, level: Level) -> None:
     """Behind walls it cannot write there; without, what is kept would be another model than what was judged."""
     act = "attempt('swap', lambda: (OUT / 'model.bin').write_bytes(b'another'))\nsay(READY)\nplay()"
     found = judged(tmp_path, act, level)

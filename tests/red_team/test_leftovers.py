@@ -81,16 +81,10 @@ THINGS = {
         "out/progress.jsonl cannot be read",
     ),
     "a folder for reports": ("(OUT / 'progress.jsonl').mkdir()", "out/progress.jsonl cannot be read"),
-    "a link for reports": (
-        "(OUT / 'progress.jsonl').symlink_to(TARGETS['key'])",
-        "out/progress.jsonl cannot be read",
-    ),
+    "a link for reports": ("(OUT / 'progress.jsonl').symlink_to(TARGETS['key'])", "out/progress.jsonl cannot be read"),
     "a link for the checkpoint": ("(OUT / 'model.json').symlink_to(TARGETS['key'])", "left a link in out/"),
     "a pipe for the checkpoint": ("os.mkfifo(OUT / 'model.json')", "which is a named pipe"),
-    "a file that nobody may read": (
-        "os.close(os.open(OUT / 'model.json', os.O_CREAT, 0))",
-        "permissions 000",
-    ),
+    "a file that nobody may read": ("os.close(os.open(OUT / 'model.json', os.O_CREAT, 0))", "permissions 000"),
     "a folder that nobody may list": ("os.mkdir(OUT / 'closed', 0)", "permissions 000"),
     "a name that is a command": (r"(OUT / '\x1b]0;owned\x07\nverdict: keep').mkdir(0)", "permissions 000"),
 }
@@ -175,9 +169,7 @@ def test_red_team_commands_to_the_terminal_in_the_last_lines(tmp_path: Path, lev
 
 
 @pytest.mark.parametrize("level", [level for level in WORKING if level != "bwrap"])
-def test_red_team_commands_to_the_terminal_in_the_name_of_what_it_leaves(
-    tmp_path: Path, level: Level
-) -> None:
+def test_red_team_commands_to_the_terminal_in_the_name_of_what_it_leaves(tmp_path: Path, level: Level) -> None:
     """Leave a process whose arguments are escape codes, and lines that look like the engine's."""
     name = r"'\x1b]0;owned\x07\x1b[2J\nverdict: keep'"
     leave = f"lambda: subprocess.Popen([{name}, '60'], executable='/usr/bin/sleep')"

@@ -93,12 +93,7 @@ def defused(ground: Ground, step: str, most: int, level: Level, *reasons: str, b
 @pytest.mark.parametrize("step", ["fork", "thread"])
 def test_red_team_a_bomb_of_processes(tmp_path: Path, level: Level, step: str) -> None:
     """Start 400 processes, or threads, that sleep."""
-    reasons = (
-        "EAGAIN",
-        "can't start new thread",
-        "more than 40 processes",
-        "GiB of memory (limits.memory_gb)",
-    )
+    reasons = ("EAGAIN", "can't start new thread", "more than 40 processes", "GiB of memory (limits.memory_gb)")
     assert defused(Ground.lay(tmp_path), step, 400, level, *reasons) <= 60
 
 
@@ -144,8 +139,7 @@ def test_red_team_one_huge_file_with_nothing_in_it(tmp_path: Path, level: Level)
 
 @pytest.mark.parametrize(
     ("step", "level"),
-    [("inodes", level) for level in WORKING]
-    + [("scratch_inodes", level) for level in WORKING if level != "bwrap"],
+    [("inodes", level) for level in WORKING] + [("scratch_inodes", level) for level in WORKING if level != "bwrap"],
 )
 def test_red_team_a_bomb_of_empty_files(tmp_path: Path, step: str, level: Level) -> None:
     """Make 2000 files where 200 are granted. (Behind bubblewrap temporary files are in memory.)"""

@@ -201,16 +201,12 @@ def send(ground: Ground, listeners: Listeners, level: Level, network: bool = Fal
 
 
 @pytest.fixture(scope="module", params=WALLS)
-def sent(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, listeners: Listeners
-) -> Sent:
+def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, listeners: Listeners) -> Sent:
     return send(Ground.lay(tmp_path_factory.mktemp("sent")), listeners, request.param)
 
 
 @pytest.fixture(scope="module", params=WALLS)
-def online(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, listeners: Listeners
-) -> Sent:
+def online(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, listeners: Listeners) -> Sent:
     """The same, of an environment with `network = true`."""
     return send(Ground.lay(tmp_path_factory.mktemp("online")), listeners, request.param, network=True)
 

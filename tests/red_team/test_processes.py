@@ -277,16 +277,7 @@ def test_red_team_the_keys_of_the_user(tried: Tried) -> None:
 
 @pytest.mark.parametrize(
     "what",
-    [
-        "io_uring",
-        "bpf",
-        "perf",
-        "userfaultfd",
-        "file by handle",
-        "kernel log",
-        "watch",
-        "a call of another kind",
-    ],
+    ["io_uring", "bpf", "perf", "userfaultfd", "file by handle", "kernel log", "watch", "a call of another kind"],
 )
 def test_red_team_doors_of_the_kernel(tried: Tried, what: str) -> None:
     """io_uring, which does without system calls, and others that a program has no use for; ptrace by its x32 number."""

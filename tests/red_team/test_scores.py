@@ -58,9 +58,7 @@ def refused(assault: Assault, reason: str, history: History = ()) -> None:
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_a_score_that_is_printed_is_no_score(tmp_path: Path, level: Level) -> None:
     """It prints scores in every form that somebody may have thought of parsing."""
-    prints = (
-        "for line in ('score: 0.0', '{\"score\": 0.0}', '{\"units\": [0]}', 'loss 0.0'):\n    print(line)\n"
-    )
+    prints = "for line in ('score: 0.0', '{\"score\": 0.0}', '{\"units\": [0]}', 'loss 0.0'):\n    print(line)\n"
     assault = attack(Ground.lay(tmp_path), MODEL + prints, level)
     assert "score: 0.0" in assault.log
     assert assault.judge().value == HONEST
@@ -107,10 +105,7 @@ def test_red_team_a_result_that_training_wrote_is_not_read(tmp_path: Path, level
         assert str(score.error).startswith("the program has changed since the training began")
     else:
         assert score.value == HONEST
-        assert (
-            assault.attempts["judged/result.json"].refused
-            and assault.attempts["workspace/result.json"].refused
-        )
+        assert assault.attempts["judged/result.json"].refused and assault.attempts["workspace/result.json"].refused
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
@@ -157,9 +152,7 @@ for name in {HOOKS!r}:
 
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
-def test_red_team_import_hooks_in_its_folders_are_not_loaded_by_the_judge(
-    tmp_path: Path, level: Level
-) -> None:
+def test_red_team_import_hooks_in_its_folders_are_not_loaded_by_the_judge(tmp_path: Path, level: Level) -> None:
     """It plants modules that Python imports by itself, or that the judge imports by name: out/ and its scratch."""
     places = (
         "site_packages = f'.local/lib/python3.{sys.version_info.minor}/site-packages'\n"
@@ -194,21 +187,11 @@ def test_red_team_modules_that_an_engines_user_has_in_reach_do_not_reach_the_jud
     evil.mkdir()
     for name in HOOKS:
         (evil / name).write_text(PAYLOAD)
-    for name in (
-        "PYTHONPATH",
-        "PYTHONSTARTUP",
-        "PYTHONHOME",
-        "PYTHONUSERBASE",
-        "LD_PRELOAD",
-        "LD_AUDIT",
-        "BASH_ENV",
-    ):
+    for name in ("PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONUSERBASE", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV"):
         monkeypatch.setenv(name, str(evil))
     ground = Ground.lay(tmp_path / "ground")
     ground.judge.write_text("import os\nprint(sorted(os.environ))\n" + JUDGE)
-    assault = attack(
-        ground, MODEL + "os.environ['PYTHONPATH'] = str(OUT)\nos.environ['SCORE'] = '0'\n", WORKING[0]
-    )
+    assault = attack(ground, MODEL + "os.environ['PYTHONPATH'] = str(OUT)\nos.environ['SCORE'] = '0'\n", WORKING[0])
     assert assault.judge().value == HONEST
     seen = assault.place.judge_log.read_text()
     assert "'HOME'" in seen
@@ -216,28 +199,12 @@ def test_red_team_modules_that_an_engines_user_has_in_reach_do_not_reach_the_jud
 
 
 CHECKPOINTS = [
-    (
-        "a link to a file of the machine",
-        "(OUT / 'model.json').symlink_to('/etc/passwd')",
-        "that may lead out of it",
-    ),
-    (
-        "a link to another trial's",
-        "(OUT / 'model.json').symlink_to(TARGETS['checkpoint'])",
-        "that may lead out of it",
-    ),
-    (
-        "a link that climbs",
-        "(OUT / 'model.json').symlink_to('../../0001/out/model.json')",
-        "that may lead out of it",
-    ),
+    ("a link to a file of the machine", "(OUT / 'model.json').symlink_to('/etc/passwd')", "that may lead out of it"),
+    ("a link to another trial's", "(OUT / 'model.json').symlink_to(TARGETS['checkpoint'])", "that may lead out of it"),
+    ("a link that climbs", "(OUT / 'model.json').symlink_to('../../0001/out/model.json')", "that may lead out of it"),
     ("a folder that is a link", "(OUT / 'model').symlink_to('..')", "that may lead out of it"),
     ("a named pipe", "os.mkfifo(OUT / 'model.json')", "which is a named pipe"),
-    (
-        "a hard link",
-        "(OUT / 'm').write_text('{}')\nos.link(OUT / 'm', OUT / 'model.json')",
-        "which is hard-linked",
-    ),
+    ("a hard link", "(OUT / 'm').write_text('{}')\nos.link(OUT / 'm', OUT / 'model.json')", "which is hard-linked"),
     (
         "another trial's by another name",  # behind walls it ends with an error at this line
         "os.link(TARGETS['checkpoint'], OUT / 'model.json')",
@@ -256,9 +223,7 @@ def test_red_team_a_checkpoint_that_is_not_its_own_is_a_crash(
     ground = Ground.lay(tmp_path)
     assault = attack(ground, f"print('leaving it', flush=True)\n{leave}\n", level)
     assert "leaving it" in assault.log
-    assert assault.run.status == "crash" and assault.run.error is not None and reason in assault.run.error, (
-        what
-    )
+    assert assault.run.status == "crash" and assault.run.error is not None and reason in assault.run.error, what
     assert assault.judge().value is None
     assert not assault.place.judge_log.exists(), "it was judged"
     assert ground.secret in ground.canaries["checkpoint"].read_text()
@@ -286,9 +251,7 @@ def test_red_team_what_waits_to_swap_the_checkpoint_is_dead_by_then(tmp_path: Pa
     if level == "bwrap":
         assert score.value == HONEST
     else:
-        assert score.error is not None and score.error.startswith(
-            "left 1 process(es) running after it had ended"
-        )
+        assert score.error is not None and score.error.startswith("left 1 process(es) running after it had ended")
     assert not orphans.marked("red/daemon")
     time.sleep(0.2)
     assert json.loads((assault.place.out / "model.json").read_text()) == {"x": 2.0}
@@ -312,16 +275,12 @@ def test_red_team_the_checkpoint_of_another_trial_is_not_its_own(tmp_path: Path)
     baseline = attack(ground, MODEL, WORKING[0], name="0010")
     thief = attack(ground, f"# learned by heart\n{MODEL}", WORKING[0], name="0011")
     history = (earlier(baseline.run, HONEST, x=2.5),)
-    refused(
-        thief, "its checkpoint is that of trial 0, byte for byte, though they differ in program, x", history
-    )
+    refused(thief, "its checkpoint is that of trial 0, byte for byte, though they differ in program, x", history)
 
 
 def test_red_team_a_program_that_fixes_its_seed_is_found_out_by_its_checkpoint(tmp_path: Path) -> None:
     """Two runs under two seeds leave the same model, so their agreement is no evidence of anything."""
-    first = attack(
-        Ground.lay(tmp_path), "import random\nrandom.seed(0)\nmodel(random.random())\n", WORKING[0]
-    )
+    first = attack(Ground.lay(tmp_path), "import random\nrandom.seed(0)\nmodel(random.random())\n", WORKING[0])
     second = again(first, "0012", seed=8)
     refused(second, "ignores its seed: its checkpoint is that of trial 3", (earlier(first.run, HONEST, 3),))
 
@@ -336,9 +295,7 @@ def test_red_team_a_program_that_fixes_its_seed_is_found_out_by_its_progress(tmp
     """
     first = attack(Ground.lay(tmp_path), MODEL + textwrap.dedent(reports), WORKING[0])
     second = again(first, "0012", seed=8)
-    refused(
-        second, "ignores its seed: it reported the same progress as trial 3", (earlier(first.run, HONEST, 3),)
-    )
+    refused(second, "ignores its seed: it reported the same progress as trial 3", (earlier(first.run, HONEST, 3),))
 
 
 def test_red_team_a_program_that_trains_nothing_is_too_short(tmp_path: Path) -> None:
@@ -351,10 +308,7 @@ def test_red_team_a_program_that_trains_nothing_is_too_short(tmp_path: Path) -> 
 def test_red_team_a_checkpoint_older_than_the_run_is_not_of_it(tmp_path: Path, level: Level) -> None:
     """It sets the times of its files back, as an unpacked archive would; under Landlock no time can be set."""
     old = "\nfor path in OUT.iterdir(): os.utime(path, (1e9, 1e9))\n"
-    refused(
-        attack(Ground.lay(tmp_path), MODEL + old, level),
-        "left no checkpoint of its own: the newest file in out/",
-    )
+    refused(attack(Ground.lay(tmp_path), MODEL + old, level), "left no checkpoint of its own: the newest file in out/")
 
 
 CLAIMS = [
@@ -366,12 +320,8 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize(("claim", "reason"), CLAIMS, ids=[reason for _, reason in CLAIMS])
-def test_red_team_more_than_can_have_been_is_not_believed(
-    tmp_path: Path, claim: dict[str, float], reason: str
-) -> None:
+def test_red_team_more_than_can_have_been_is_not_believed(tmp_path: Path, claim: dict[str, float], reason: str) -> None:
     """More steps than there is budget, or than anybody can take; more time than has passed."""
     report = f"(OUT / 'progress.jsonl').write_text({json.dumps(claim)!r} + '\\n')\n"
     budget = 1000 if "budget" in reason else 0
-    refused(
-        attack(Ground.lay(tmp_path), MODEL + report, WORKING[0], settings={"budget_steps": budget}), reason
-    )
+    refused(attack(Ground.lay(tmp_path), MODEL + report, WORKING[0], settings={"budget_steps": budget}), reason)

@@ -72,12 +72,7 @@ def move(seen):
     ("name", "program", "good", "baseline"),
     [
         pytest.param(
-            "lunar_lander",
-            HEURISTIC,
-            150.0,
-            -100.0,
-            marks=pytest.mark.slow,
-            id="calls gymnasium's own heuristic",
+            "lunar_lander", HEURISTIC, 150.0, -100.0, marks=pytest.mark.slow, id="calls gymnasium's own heuristic"
         ),
         pytest.param("cartpole", PLANNER, 300.0, 25.0, id="plans with a simulator"),
     ],

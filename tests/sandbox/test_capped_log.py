@@ -28,9 +28,7 @@ def test_a_short_log_is_kept_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 7, len(KEY), 10_000])
-def test_a_secret_is_neither_in_the_file_nor_in_the_tail_however_it_is_printed(
-    tmp_path: Path, size: int
-) -> None:
+def test_a_secret_is_neither_in_the_file_nor_in_the_tail_however_it_is_printed(tmp_path: Path, size: int) -> None:
     log, printed = CappedLog(tmp_path / "log.txt"), b"key: " + KEY + b"\nkey again: " + KEY + KEY[:9]
     for at in range(0, len(printed), size):
         log.write(printed[at : at + size])

@@ -41,11 +41,7 @@ def _asked_anew() -> Iterator[None]:
 
 def ours(groups: Cgroups) -> list[str]:
     """The groups that this process has made and not given back."""
-    return [
-        folder.name
-        for place in {groups.memory, groups.pids}
-        for folder in place.glob(f"{STEM}{os.getpid()}-*")
-    ]
+    return [folder.name for place in {groups.memory, groups.pids} for folder in place.glob(f"{STEM}{os.getpid()}-*")]
 
 
 def dead_pid() -> int:
@@ -108,13 +104,8 @@ def test_no_two_groups_are_the_same(groups: Cgroups) -> None:
 
 @needs_groups
 @pytest.mark.usefixtures("_asked_anew")
-def test_the_groups_of_a_dead_engine_are_swept_away_and_those_of_a_living_one_are_not(
-    groups: Cgroups,
-) -> None:
-    dead, alive = (
-        groups.memory / f"{STEM}{dead_pid()}-0badcafe",
-        groups.memory / f"{STEM}{os.getpid()}-0badcafe",
-    )
+def test_the_groups_of_a_dead_engine_are_swept_away_and_those_of_a_living_one_are_not(groups: Cgroups) -> None:
+    dead, alive = (groups.memory / f"{STEM}{dead_pid()}-0badcafe", groups.memory / f"{STEM}{os.getpid()}-0badcafe")
     dead.mkdir()
     alive.mkdir()
     try:
@@ -140,9 +131,7 @@ def test_where_folders_are_not_writable_there_are_no_groups() -> None:
 
 
 @pytest.mark.usefixtures("_asked_anew")
-def test_without_a_cgroup_file_system_there_are_no_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_cgroup_file_system_there_are_no_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cgroup, "ROOT", tmp_path)
     assert cgroup.find() is None
     assert not list(tmp_path.iterdir())
@@ -187,9 +176,7 @@ def test_without_groups_the_memory_of_a_process_is_bounded_all_the_same(
 
 @needs_groups
 @pytest.mark.parametrize("level", WORKING)
-def test_a_program_can_have_no_more_processes_than_it_may(
-    tmp_path: Path, groups: Cgroups, level: Level
-) -> None:
+def test_a_program_can_have_no_more_processes_than_it_may(tmp_path: Path, groups: Cgroups, level: Level) -> None:
     forks = (
         "import os, time\nmade = 0\n"
         "try:\n"

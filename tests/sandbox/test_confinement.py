@@ -22,9 +22,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 ROOT, SOMEBODY = 0, 1000
 BINDS = ("--ro-bind", "--bind", "--dev-bind")
 SYSTEM_GPU = [
-    path
-    for path in (Path("/dev/kmsg"), Path("/dev/loop0"), Path("/dev/hwrng"), Path("/dev/fuse"))
-    if path.exists()
+    path for path in (Path("/dev/kmsg"), Path("/dev/loop0"), Path("/dev/hwrng"), Path("/dev/fuse")) if path.exists()
 ]
 """Devices that are no GPU's, but are as absent as one behind walls."""
 
@@ -60,9 +58,7 @@ def test_a_program_gets_namespaces_of_its_own_and_the_network_only_when_it_is_gi
     words = command(monkeypatch, VisiblePaths((), (), network), user)
     assert {"--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"} <= options(words)
     assert ("--unshare-net" in words) is not network
-    assert (("--ro-bind", "/etc/resolv.conf") in bound(words)) is (
-        network and Path("/etc/resolv.conf").exists()
-    )
+    assert (("--ro-bind", "/etc/resolv.conf") in bound(words)) is (network and Path("/etc/resolv.conf").exists())
     assert ("--share-net" in words) is False
     assert words[words.index("--chdir") + 1] == "/a/workspace"
     assert words[words.index("--seccomp") + 1] == "9"
@@ -113,11 +109,7 @@ def test_nothing_of_the_checkout_of_the_home_or_of_the_users_home_is_given(
         assert not [path for path in given if closed.is_relative_to(path)], closed
     for folder in {CHECKOUT, Path.home()} - {Path("/")}:
         assert not [path for path in set(given) - interpreter if path.is_relative_to(folder)], folder
-    assert {path for path in given if path.is_relative_to(home)} == {
-        workspace,
-        out,
-        home / "night/trials/0001/log.tmp",
-    }
+    assert {path for path in given if path.is_relative_to(home)} == {workspace, out, home / "night/trials/0001/log.tmp"}
 
 
 @pytest.mark.parametrize("user", [ROOT, SOMEBODY])
@@ -169,9 +161,7 @@ def test_a_program_may_read_its_folders_and_write_into_one_of_them(tmp_path: Pat
     assert seen[3] == ([False, True] if level == "bwrap" else [False, False])
     assert seen[4:6] == [[True, False], [True, False]]
     assert seen[-1] == [True, True]
-    assert not (
-        tmp_path / "new"
-    ).exists()  # if it could make one, then in a folder of the same name in memory
+    assert not (tmp_path / "new").exists()  # if it could make one, then in a folder of the same name in memory
 
 
 def environment(tmp_path: Path, more: str) -> environments.Environment:
@@ -201,9 +191,7 @@ def test_what_an_environment_lists_is_readable_and_nothing_beside_it(tmp_path: P
 
 @pytest.mark.parametrize(("device", "gpu"), [("cpu", False), ("cuda", True), ("auto", True)])
 @pytest.mark.parametrize("network", [False, True])
-def test_an_environment_decides_about_network_and_gpu(
-    tmp_path: Path, device: str, gpu: bool, network: bool
-) -> None:
+def test_an_environment_decides_about_network_and_gpu(tmp_path: Path, device: str, gpu: bool, network: bool) -> None:
     listed = environment(tmp_path, f"device = {device!r}\nnetwork = {str(network).lower()}\n")
     read, write = tmp_path / "read", tmp_path / "write"
     assert confinement.of(listed, (read,), (write,)) == VisiblePaths((read,), (write,), network, gpu)
@@ -251,9 +239,7 @@ def test_without_a_gpu_in_the_view_no_device_is_given(monkeypatch: pytest.Monkey
 def test_the_folder_of_a_gpu_is_not_given_only_the_devices_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confinement, "GPU_DEVICES", ("shm", "nu*", "fd/*"))
     given = [
-        path
-        for path, writable in confinement.landlock(VisiblePaths((), (), gpu=True), Path("/scratch"))
-        if writable
+        path for path, writable in confinement.landlock(VisiblePaths((), (), gpu=True), Path("/scratch")) if writable
     ]
     assert "/dev/null" in given
     assert "/dev/shm" not in given
@@ -274,9 +260,7 @@ def test_a_gpu_is_there_behind_walls_only_when_it_is_given(
 @pytest.mark.parametrize("level", WALLS)
 def test_a_plan_carries_the_filter_of_its_level_and_the_depth_of_the_program(level: Level) -> None:
     argv = ["/bin/true"]
-    made = confinement.plan(
-        level, VisiblePaths((), ()), argv, cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1
-    )
+    made = confinement.plan(level, VisiblePaths((), ()), argv, cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1)
     if level == "bwrap":
         assert made["filter"] == seccomp.behind_namespaces(False).hex()
         assert made["argv"][-1:] == argv and made["inner"] == 3 and made["landlock"] is None

@@ -51,9 +51,7 @@ def test_the_reason_that_a_program_gives_is_that_of_its_crash_and_the_log_follow
 
 def test_a_program_that_says_that_it_failed_has_failed_whatever_its_status(tmp_path: Path) -> None:
     run = train(tmp_path, failing({"failed": "no learning signal: 10 empty batches"}, status=0))
-    assert (
-        run.status == "crash" and run.error and run.error.startswith("no learning signal: 10 empty batches\n")
-    )
+    assert run.status == "crash" and run.error and run.error.startswith("no learning signal: 10 empty batches\n")
 
 
 def test_what_the_engine_stopped_a_program_for_comes_before_what_that_says(tmp_path: Path) -> None:
@@ -75,9 +73,7 @@ def test_a_reason_is_one_clean_line_without_secrets_and_of_bounded_length(
 
 @pytest.mark.parametrize("retry", ["true", 1, None])
 def test_only_a_plain_true_asks_for_another_try(tmp_path: Path, retry: object) -> None:
-    assert told(tmp_path, {"failed": "port in use: 8000", "retry": retry}).failure == Failure(
-        "port in use: 8000"
-    )
+    assert told(tmp_path, {"failed": "port in use: 8000", "retry": retry}).failure == Failure("port in use: 8000")
 
 
 def test_a_failure_is_no_sign_of_being_ready_and_one_without_a_reason_says_so(tmp_path: Path) -> None:
@@ -101,22 +97,12 @@ def test_the_machine_is_at_fault_where_no_edit_can_have_made_the_program_say_so(
 @pytest.mark.parametrize(
     ("what", "old", "new"),
     [
-        (
-            "the program itself may be edited",
-            'editable = ["train.toml"]',
-            'editable = ["train.toml", "fit.py"]',
-        ),
-        (
-            "so may a file without a known suffix",
-            'editable = ["train.toml"]',
-            'editable = ["train.toml", "go"]',
-        ),
+        ("the program itself may be edited", 'editable = ["train.toml"]', 'editable = ["train.toml", "fit.py"]'),
+        ("so may a file without a known suffix", 'editable = ["train.toml"]', 'editable = ["train.toml", "go"]'),
         ("settings are run as code", "python fit.py", "python train.toml"),
     ],
 )
-def test_a_program_that_an_edit_can_have_changed_is_not_believed(
-    tmp_path: Path, what: str, old: str, new: str
-) -> None:
+def test_a_program_that_an_edit_can_have_changed_is_not_believed(tmp_path: Path, what: str, old: str, new: str) -> None:
     program = AT_FAULT.replace("parse_args()", "parse_known_args()[0]")
     run = train(tmp_path, program, SETTINGS.replace(old, new))
     assert run.status == "crash", what

@@ -71,9 +71,7 @@ def test_without_bubblewrap_on_the_path_the_level_is_refused_and_auto_goes_witho
 def test_a_bubblewrap_that_fails_is_found_out_with_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_first_on_the_path(
-        tmp_path / "bin", monkeypatch, "sys.exit('bwrap: no permission to make a namespace')"
-    )
+    put_first_on_the_path(tmp_path / "bin", monkeypatch, "sys.exit('bwrap: no permission to make a namespace')")
     assert found("bwrap") == Finding("bwrap", False, "bwrap: no permission to make a namespace")
     with pytest.raises(Refused, match=r"'bwrap'.*no permission"):
         choose("bwrap")
@@ -87,9 +85,7 @@ def test_a_bubblewrap_that_never_runs_the_program_is_found_out_whatever_its_stat
     assert found("bwrap") == Finding("bwrap", False, f"a program run at it ended with status {status}")
 
 
-def test_a_bubblewrap_that_cannot_be_executed_is_found_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bubblewrap_that_cannot_be_executed_is_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_first_on_the_path(tmp_path / "bin", monkeypatch, "")
     (tmp_path / "bin/bwrap").write_text("#!/nonexistent/interpreter\n")
     assert found("bwrap").why.startswith("cannot start ")

@@ -139,9 +139,7 @@ def test_the_newest_file_is_told_by_its_own_time_and_the_reports_do_not_count(ou
     assert outputs.newest(out) == 1e9
 
 
-@pytest.mark.parametrize(
-    "target", ["policy.pt", "./policy.pt", "../weights", "..", "../a/b", "nowhere", "loop"]
-)
+@pytest.mark.parametrize("target", ["policy.pt", "./policy.pt", "../weights", "..", "../a/b", "nowhere", "loop"])
 def test_a_link_that_stays_inside_is_fine(target: str, out: Path) -> None:
     (out / "weights/loop").symlink_to(target)
 
@@ -149,8 +147,7 @@ def test_a_link_that_stays_inside_is_fine(target: str, out: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "target",
-    ["/etc/passwd", "../../secret", "../../out/weights", "../..", "policy.pt/..", "a/../../b", "./../.././x"],
+    "target", ["/etc/passwd", "../../secret", "../../out/weights", "../..", "policy.pt/..", "a/../../b", "./../.././x"]
 )
 def test_a_link_that_may_lead_out_is_a_fault(target: str, out: Path) -> None:
     (out / "weights/latest").symlink_to(target)
@@ -199,18 +196,13 @@ def bind(path: Path) -> None:
     [
         (os.mkfifo, r"left 'odd' in out/, which is a named pipe: leave plain files"),
         (bind, r"left 'odd' in out/, which is a socket: leave plain files"),
-        (
-            lambda path: os.link(path.parent / "weights/policy.pt", path),
-            r"'odd' .*hard-linked.*: save a copy",
-        ),
+        (lambda path: os.link(path.parent / "weights/policy.pt", path), r"'odd' .*hard-linked.*: save a copy"),
         (lambda path: path.mkdir(0o300), r"left 'odd' in out/ with permissions 300: let its owner read it"),
         (lambda path: path.mkdir(0o600), r"left 'odd' in out/ with permissions 600: let its owner read it"),
         (lambda path: path.touch(0o200), r"left 'odd' in out/ with permissions 200: let its owner read it"),
     ],
 )
-def test_what_is_no_plain_file_or_folder_is_a_fault(
-    leave: Callable[[Path], object], words: str, out: Path
-) -> None:
+def test_what_is_no_plain_file_or_folder_is_a_fault(leave: Callable[[Path], object], words: str, out: Path) -> None:
     leave(out / "odd")
 
     assert re.search(words, outputs.fault(out) or "")
@@ -238,9 +230,7 @@ def test_a_device_is_a_fault_and_is_not_opened(out: Path) -> None:
         (b"x" * 200 + b"\xff", r"'x{100}\.\.\.' in out/, whose name is not UTF-8"),
     ],
 )
-def test_a_name_that_is_no_text_is_a_fault_and_is_shown_escaped_and_cut(
-    name: bytes, shown: str, out: Path
-) -> None:
+def test_a_name_that_is_no_text_is_a_fault_and_is_shown_escaped_and_cut(name: bytes, shown: str, out: Path) -> None:
     Path(os.fsdecode(bytes(out) + b"/" + name)).write_text("")
 
     message = outputs.fault(out) or ""
@@ -402,9 +392,7 @@ def test_a_tree_that_changes_while_it_is_read_neither_breaks_nor_deceives(out: P
 
 
 def test_a_file_counts_up_to_its_length_so_that_one_without_end_has_one() -> None:
-    endless = Path(
-        "/proc/sys/kernel/random"
-    )  # its files have no length, and `uuid` never reads the same twice
+    endless = Path("/proc/sys/kernel/random")  # its files have no length, and `uuid` never reads the same twice
     assert (endless / "uuid").read_text() != (endless / "uuid").read_text()
 
     assert outputs.checkpoint(endless) == outputs.checkpoint(endless)

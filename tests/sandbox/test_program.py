@@ -26,11 +26,7 @@ SAVE = "import pathlib, sys\nout = pathlib.Path(sys.argv[sys.argv.index('--out')
 
 
 def train(
-    tmp_path: Path,
-    program: str,
-    budget: float = 0.5,
-    marker: str = f"test/{os.getpid()}",
-    level: Level | None = None,
+    tmp_path: Path, program: str, budget: float = 0.5, marker: str = f"test/{os.getpid()}", level: Level | None = None
 ) -> Run:
     """Run a program as a trial's, with a budget of half a second."""
     folder = quadratic(tmp_path / "env", fit=program)
@@ -52,11 +48,7 @@ def test_a_program_that_ends_by_itself_and_leaves_a_model_is_finished(tmp_path: 
 @pytest.mark.parametrize(
     ("what", "program", "reason"),
     [
-        (
-            "exits with 3",
-            "print('no such file: data.csv')\nraise SystemExit(3)",
-            "exited with status 3\nno such file",
-        ),
+        ("exits with 3", "print('no such file: data.csv')\nraise SystemExit(3)", "exited with status 3\nno such file"),
         ("is killed", "import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL (out of memory?)"),
         ("hangs", "import time; time.sleep(60)", "left no checkpoint in out/"),
         ("ends without a checkpoint", "print('done')", "left no checkpoint in out/\ndone"),
@@ -165,9 +157,7 @@ def test_a_command_that_cannot_be_executed_is_a_crash_in_training_and_under_judg
     assert score.value is None and score.error is not None and score.error.startswith(reason)
 
 
-def test_nothing_of_the_engines_environment_reaches_a_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_the_engines_environment_reaches_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     monkeypatch.setenv("PREFECT_API_URL", "http://canary.invalid")
     train(tmp_path, SAVE + "import os\nprint(sorted(os.environ))\nprint(dict(os.environ))")
@@ -255,12 +245,8 @@ def wait_for(condition: object, seconds: float = 10) -> None:
 
 
 @pytest.mark.parametrize("level", WORKING)
-def test_a_program_that_removes_its_temporary_folder_harms_nobody_but_itself(
-    tmp_path: Path, level: Level
-) -> None:
-    gone = (
-        "import os, shutil, time\nshutil.rmtree(os.environ['TMPDIR'], ignore_errors=True)\ntime.sleep(0.8)\n"
-    )
+def test_a_program_that_removes_its_temporary_folder_harms_nobody_but_itself(tmp_path: Path, level: Level) -> None:
+    gone = "import os, shutil, time\nshutil.rmtree(os.environ['TMPDIR'], ignore_errors=True)\ntime.sleep(0.8)\n"
     run = train(tmp_path, gone + SAVE, budget=5, level=level)
     assert run.status == "finished", run.error
 
@@ -285,8 +271,6 @@ def test_a_unit_outside_of_the_metrics_range_is_no_score(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("level", WORKING)
 def test_who_meets_a_shut_door_is_told_what_is_open(tmp_path: Path, level: Level) -> None:
-    run = train(
-        tmp_path, f"open({str(tmp_path / 'env/judge.py')!r}).read(); raise SystemExit(3)", level=level
-    )
+    run = train(tmp_path, f"open({str(tmp_path / 'env/judge.py')!r}).read(); raise SystemExit(3)", level=level)
     assert run.error is not None
     assert ("(sandbox " in run.error) is (level != "none")

@@ -25,23 +25,15 @@ def program(folder: Path, level: Level, *command: str) -> Program:
     return Program(command, cwd=folder, log=log, marker="sandbox/1", level=level, view=view, limits=Limits())
 
 
-@pytest.mark.skipif(
-    "bwrap" not in WALLS or os.geteuid() != 0, reason="only root changes its user, in bubblewrap"
-)
-def test_a_device_in_a_folder_of_its_own_can_be_reached(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        confinement, "GPU_DEVICES", ("net/*",)
-    )  # as dri/renderD128 and nvidia-caps/nvidia-cap1 are
+@pytest.mark.skipif("bwrap" not in WALLS or os.geteuid() != 0, reason="only root changes its user, in bubblewrap")
+def test_a_device_in_a_folder_of_its_own_can_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confinement, "GPU_DEVICES", ("net/*",))  # as dri/renderD128 and nvidia-caps/nvidia-cap1 are
     code = "import json, os\nprint(json.dumps(os.path.exists('/dev/net/tun')))"
     there = any(Path("/dev").glob("net/tun"))
     assert answers(tmp_path, "bwrap", code, view=VisiblePaths((), (), gpu=True)) is there
 
 
-def test_with_bubblewrap_gone_nothing_is_run_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_bubblewrap_gone_nothing_is_run_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bwrap").write_text("#!/bin/sh\n/usr/bin/id > ran\n")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", "/nonexistent")
@@ -63,9 +55,7 @@ def test_a_control_group_that_cannot_be_made_whole_is_taken_back() -> None:
 @pytest.mark.skipif(cgroup.find() is None, reason="without control groups a process that hides is not found")
 @pytest.mark.parametrize("level", ["landlock", "none"])
 def test_with_a_killed_keeper_what_threw_its_marker_away_goes_too(tmp_path: Path, level: Level) -> None:
-    code = (
-        f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True, env={{}})\n{NAP}"
-    )
+    code = f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True, env={{}})\n{NAP}"
     with program(tmp_path, level, "python", "-c", code) as started:
         wait_for(lambda: alive(SLEEP))
         os.kill(started.process.pid, signal.SIGKILL)

@@ -93,10 +93,7 @@ def test_every_filter_is_a_program_that_the_kernel_takes(machine: str) -> None:
 
 
 def test_an_ordinary_program_is_refused_nothing_that_it_needs(machine: str) -> None:
-    ordinary = {
-        "x86_64": (0, 1, 2, 3, 9, 12, 39, 59, 257, 202),
-        "aarch64": (56, 57, 63, 64, 222, 214, 172, 221, 98),
-    }
+    ordinary = {"x86_64": (0, 1, 2, 3, 9, 12, 39, 59, 257, 202), "aarch64": (56, 57, 63, 64, 222, 214, 172, 221, 98)}
     for code in filters():
         assert {answer(code, call) for call in ordinary[machine]} == {ALLOW}
         assert answer(code, number("clone"), 0x3D0F00) == ALLOW  # a thread
@@ -110,15 +107,7 @@ def test_foreign_calling_conventions_and_calls_of_the_future_are_refused(machine
     for code in filters():
         assert {answer(code, 1, architecture=foreign) for foreign in (i386, arm, 0)} == {KILL}
         assert answer(code, seccomp.YOUNGEST) == ALLOW
-        for unknown in (
-            seccomp.YOUNGEST + 1,
-            999,
-            0x3FFFFFFF,
-            0x40000000,
-            0x40000001,
-            0x40000000 + 101,
-            2**32 - 1,
-        ):
+        for unknown in (seccomp.YOUNGEST + 1, 999, 0x3FFFFFFF, 0x40000000, 0x40000001, 0x40000000 + 101, 2**32 - 1):
             assert answer(code, unknown) == refusal(errno.ENOSYS)
 
 
@@ -147,14 +136,10 @@ def test_the_families_of_sockets_are_those_of_the_level(
     for family in range(64):
         expected = ALLOW if family in granted else refusal(errno.EACCES)
         assert answer(code, number("socket"), family, 1) == expected
-        assert (
-            answer(code, number("socket"), family | 1 << 32, 1) == expected
-        )  # the kernel takes the low half too
+        assert answer(code, number("socket"), family | 1 << 32, 1) == expected  # the kernel takes the low half too
 
 
-def test_a_pair_of_datagram_sockets_is_granted_only_where_no_socket_of_the_machine_is_in_reach(
-    machine: str,
-) -> None:
+def test_a_pair_of_datagram_sockets_is_granted_only_where_no_socket_of_the_machine_is_in_reach(machine: str) -> None:
     cut_off, others = seccomp.behind_namespaces(False), filters()[1:]
     for kind in (2, 3, 2 | 0x800, 2 | 0x80000):
         assert answer(cut_off, number("socketpair"), 1, kind) == ALLOW
@@ -192,8 +177,7 @@ def test_without_namespaces_nobody_changes_the_priority_of_a_group_or_a_user(
 def test_what_an_older_landlock_does_not_watch_over_the_filter_refuses(machine: str, version: int) -> None:
     code = seccomp.without_namespaces(False, version)
     signals = [
-        answer(code, number(call))
-        for call in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "pidfd_send_signal")
+        answer(code, number(call)) for call in ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "pidfd_send_signal")
     ]
     owners = [answer(code, number("fcntl"), 3, what) for what in (8, 15)]
     owners += [answer(code, number("ioctl"), 3, what) for what in (0x8901, 0x8902)]
@@ -202,9 +186,7 @@ def test_what_an_older_landlock_does_not_watch_over_the_filter_refuses(machine: 
     assert answer(code, number("fcntl"), 3, 1) == ALLOW
 
 
-def test_marks_of_files_are_granted_without_effect_where_landlock_does_not_watch_over_them(
-    machine: str,
-) -> None:
+def test_marks_of_files_are_granted_without_effect_where_landlock_does_not_watch_over_them(machine: str) -> None:
     for call in ("fchmod", "fchmodat", "fchown", "fchownat", "utimensat", "setxattr", "removexattr"):
         assert answer(seccomp.without_namespaces(False, 7), number(call), 1, 2, 3) == refusal(0)
         assert answer(seccomp.behind_namespaces(False), number(call)) == ALLOW
@@ -225,16 +207,12 @@ def test_the_numbers_are_those_of_the_kernels_headers(name: str) -> None:
     header = HEADERS[name]
     if not header.is_file():
         pytest.skip(f"no {header}: the headers of Linux are not installed")
-    stated = {
-        call: int(at) for call, at in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", header.read_text())
-    }
+    stated = {call: int(at) for call, at in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)\b", header.read_text())}
     column, newest = seccomp.ARCHITECTURES[name][0], max(stated.values())
     assert len(TABLE) > 80
     for call, numbers in TABLE.items():
         if (here := numbers[column]) is None:
-            assert call not in stated or stated[call] > 1000, (
-                f"{call} has a number on {name}"
-            )  # 1024 on: never real
+            assert call not in stated or stated[call] > 1000, f"{call} has a number on {name}"  # 1024 on: never real
         elif here <= newest:
             assert stated.get(call) == here, call
 
@@ -267,9 +245,7 @@ def calling(calls: Mapping[str, tuple[int, ...]]) -> str:
 
 
 @pytest.mark.parametrize("level", WALLS)
-def test_calls_that_are_refused_are_refused_by_the_filter_and_by_nothing_else(
-    tmp_path: Path, level: Level
-) -> None:
+def test_calls_that_are_refused_are_refused_by_the_filter_and_by_nothing_else(tmp_path: Path, level: Level) -> None:
     code = calling(NOT_MADE_TO_BE_REFUSED)
     bare = answers(tmp_path, "none", code)
     assert not {name for name, came in bare.items() if came == "EPERM"}
@@ -291,11 +267,7 @@ def test_sockets_are_refused_by_their_family(tmp_path: Path, level: Level, netwo
 
 @pytest.mark.parametrize("level", WALLS)
 def test_terminals_and_unknown_calls_are_refused(tmp_path: Path, level: Level) -> None:
-    calls = {
-        "ioctl:TIOCSTI": (0, 0x5412, 0),
-        "ioctl:TIOCLINUX": (0, 0x541C, 0),
-        "prctl:PR_SET_DUMPABLE": (4, 0),
-    }
+    calls = {"ioctl:TIOCSTI": (0, 0x5412, 0), "ioctl:TIOCLINUX": (0, 0x541C, 0), "prctl:PR_SET_DUMPABLE": (4, 0)}
     told = answers(tmp_path, level, calling(calls))
     assert told == dict.fromkeys(calls, "EPERM")
     unknown = f"{PRELUDE}print(json.dumps([call(452, -1), call(462), call(999), call(0x40000000 | 39)]))"

@@ -42,9 +42,7 @@ if os.fork() == 0:
 """
 """A chain in which each process leaves as soon as it has a child: it is gone before one can look at it."""
 
-TREE = (
-    f"import os, time\nfor _ in range(6): os.fork()\nos.setsid() if os.getpid() != os.getsid(0) else 0\n{NAP}"
-)
+TREE = f"import os, time\nfor _ in range(6): os.fork()\nos.setsid() if os.getpid() != os.getsid(0) else 0\n{NAP}"
 """Sixty-four processes, each in a session of its own."""
 
 
@@ -101,12 +99,8 @@ def pid_file(path: Path) -> int:
     return int(path.read_text())
 
 
-@pytest.mark.parametrize(
-    ("script", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9), ("kill -15 $$", -15)]
-)
-def test_it_tells_that_the_program_has_started_how_it_ended_and_that_nothing_is_left(
-    script: str, status: int
-) -> None:
+@pytest.mark.parametrize(("script", "status"), [("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9), ("kill -15 $$", -15)])
+def test_it_tells_that_the_program_has_started_how_it_ended_and_that_nothing_is_left(script: str, status: int) -> None:
     with kept(sh(script)) as it:
         assert it.says()["started"] > 0
         assert it.rest() == [{"status": status}, {"left": []}]
@@ -149,9 +143,7 @@ def test_what_cannot_be_executed_is_told_as_such(tmp_path: Path, what: str) -> N
         ({"cgroups": ["/dev/full"]}, "No space left on device (/dev/full)"),
     ],
 )
-def test_a_program_that_cannot_be_confined_is_not_run(
-    tmp_path: Path, impossible: dict[str, Any], why: str
-) -> None:
+def test_a_program_that_cannot_be_confined_is_not_run(tmp_path: Path, impossible: dict[str, Any], why: str) -> None:
     with kept(plan("/usr/bin/touch", str(tmp_path / "ran"), **impossible)) as it:
         assert it.says() == {"confining": True, "why": why}
         assert it.rest() == []
@@ -207,9 +199,7 @@ def test_limits_are_for_good_and_never_above_those_that_hold_already(tmp_path: P
 
 
 @pytest.mark.parametrize(("what", "program", "least"), [("a chain", CHAIN, 1), ("a tree", TREE, 64)])
-def test_sigterm_ends_a_program_that_forks_faster_than_one_can_look(
-    what: str, program: str, least: int
-) -> None:
+def test_sigterm_ends_a_program_that_forks_faster_than_one_can_look(what: str, program: str, least: int) -> None:
     with kept(plan(sys.executable, "-I", "-c", program)) as it:
         assert "started" in it.says()
         wait_for(lambda: len(alive(NAP)) >= least)
@@ -233,9 +223,7 @@ def test_sigterm_ends_what_has_stopped_itself_and_what_is_deaf() -> None:
 def test_sigusr1_asks_the_program_to_end_and_not_what_was_wrapped_around_it(
     tmp_path: Path, inner: int, heard: set[str]
 ) -> None:
-    (tmp_path / "inner.sh").write_text(
-        "trap 'touch inner; exit' TERM\ntouch ready\nwhile :; do sleep 0.02; done\n"
-    )
+    (tmp_path / "inner.sh").write_text("trap 'touch inner; exit' TERM\ntouch ready\nwhile :; do sleep 0.02; done\n")
     outer = "trap 'touch outer' TERM; sh inner.sh & wait; wait; exit 0"
     with kept(sh(outer, inner=inner), cwd=tmp_path) as it:
         it.says()
@@ -277,9 +265,7 @@ def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level
     confinement.give(out, level)
     code = f"import os, time\nopen({str(out / 'pid')!r}, 'w').write(str(os.getpid()))\n{NAP}"
     argv = [sys.executable, "-I", "-c", code]
-    walls = confinement.plan(
-        level, VisiblePaths((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20
-    )
+    walls = confinement.plan(level, VisiblePaths((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20)
     with kept(plan(env=child_environment("/tmp", "test/kept")) | walls, cwd=out) as it:
         it.says()
         pid_file(out / "pid")
@@ -289,9 +275,7 @@ def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level
 
 
 @pytest.mark.parametrize("level", WORKING)
-def test_a_killed_keeper_is_noticed_and_nothing_that_carries_the_marker_is_left(
-    tmp_path: Path, level: Level
-) -> None:
+def test_a_killed_keeper_is_noticed_and_nothing_that_carries_the_marker_is_left(tmp_path: Path, level: Level) -> None:
     code = f"import subprocess, time\nsubprocess.Popen({SLEEP.split()}, start_new_session=True)\n{NAP}"
     with Program(
         ["python", "-c", code], cwd=tmp_path, log=tmp_path / "log", marker="test/kept", level=level,
@@ -304,9 +288,7 @@ def test_a_killed_keeper_is_noticed_and_nothing_that_carries_the_marker_is_left(
         assert alive(SLEEP) == [] == alive(NAP)
 
 
-def test_a_program_that_cannot_be_confined_is_a_fault_of_the_machine_and_leaves_nothing(
-    tmp_path: Path,
-) -> None:
+def test_a_program_that_cannot_be_confined_is_a_fault_of_the_machine_and_leaves_nothing(tmp_path: Path) -> None:
     if "landlock" not in WORKING:
         pytest.skip("this kernel has no Landlock")
     view = VisiblePaths((tmp_path / "missing",), ())

@@ -69,9 +69,7 @@ def test_a_stated_server_that_answers_is_used(server: str, home: Path) -> None:
     assert stated_server(server + "/", home) == server
 
 
-def test_the_environment_variable_states_a_server_too(
-    server: str, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_variable_states_a_server_too(server: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", server)
     assert stated_server(None, home) == server
 
@@ -172,9 +170,7 @@ def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
     drawn = connect.make_auth(settled)
     assert re.fullmatch(r"nightshift:[\w-]{20,}", drawn)
     assert connect.make_auth(settled) == drawn
-    connect.auth_file(settled).write_text(
-        ""
-    )  # as a full disk may leave it: an empty one would let everybody in
+    connect.auth_file(settled).write_text("")  # as a full disk may leave it: an empty one would let everybody in
     assert len(connect.make_auth(settled)) > 20
     assert connect.auth_file(settled).stat().st_mode & 0o777 == 0o600
 
@@ -302,9 +298,7 @@ def test_prefects_home_is_ours_and_no_profile_is_read(tmp_path: Path) -> None:
     )
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PREFECT_PROFILE": "cloud"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, env=environment, capture_output=True, text=True)
     assert done.stdout.split() == [str(tmp_path / ".prefect"), "None"], done.stderr
     assert (tmp_path / ".prefect").stat().st_mode & 0o777 == 0o700
 

@@ -129,9 +129,7 @@ def test_a_time_that_is_over_does_not_keep_a_campaign_from_being_resumed(tmp_pat
         {"advanced": Advanced(overrides={"fixed": {"a": 1, "b": "x"}})},
     ],
 )
-def test_the_file_of_a_specification_makes_the_same_specification(
-    tmp_path: Path, parameters: dict[str, Any]
-) -> None:
+def test_the_file_of_a_specification_makes_the_same_specification(tmp_path: Path, parameters: dict[str, Any]) -> None:
     folder = quadratic(tmp_path / "quad")
     asked = spec(environment=str(folder), **parameters)
     (tmp_path / "spec.toml").write_text(asked.toml())
@@ -139,8 +137,7 @@ def test_the_file_of_a_specification_makes_the_same_specification(
 
 
 @pytest.mark.parametrize(
-    "overrides",
-    [{"editable": ["fit.py", "net.py"]}, {"fixed": {"a": 1}}, {"space.x.high": 2.75}, {"title": "t"}],
+    "overrides", [{"editable": ["fit.py", "net.py"]}, {"fixed": {"a": 1}}, {"space.x.high": 2.75}, {"title": "t"}]
 )
 def test_an_override_of_any_kind_is_kept_by_the_campaign(tmp_path: Path, overrides: dict[str, Any]) -> None:
     asked = spec(environment=str(quadratic(tmp_path / "quad")), advanced=Advanced(overrides=overrides))
@@ -150,9 +147,7 @@ def test_an_override_of_any_kind_is_kept_by_the_campaign(tmp_path: Path, overrid
     assert again.campaign.overrides == overrides
 
 
-def test_the_file_names_its_environment_for_any_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_names_its_environment_for_any_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = quadratic(tmp_path / "quad")
     monkeypatch.chdir(tmp_path)
     assert f'environment = "{folder}"' in spec(environment="./quad").toml()
@@ -170,9 +165,7 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
         'environment = "cartpole"\ntrials = 3\nhours = 1\n[advanced]\npatience = 2\ncrash_share = 0.5\n'
         '[advanced.overrides]\ndevice = "cuda"\nbudget_seconds = 9\n'
     )
-    found = foreground.stated(
-        str(tmp_path / "night.toml"), trials=9, hours=None, patience=4, settings=["device=cpu"]
-    )
+    found = foreground.stated(str(tmp_path / "night.toml"), trials=9, hours=None, patience=4, settings=["device=cpu"])
     assert CampaignSpec.of(name="n", **found) == spec(
         trials=9,
         hours=1,
@@ -189,9 +182,7 @@ def test_the_command_line_is_laid_over_the_file(tmp_path: Path) -> None:
         ("trials = 3", "environment: is required"),
     ],
 )
-def test_a_file_that_is_no_specification_is_refused(
-    tmp_path: Path, text: str | bytes | None, why: str
-) -> None:
+def test_a_file_that_is_no_specification_is_refused(tmp_path: Path, text: str | bytes | None, why: str) -> None:
     path = tmp_path / "night.toml"
     if text is not None:
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -248,9 +239,7 @@ def berlin() -> Iterator[None]:
         ("2031-07-01T05:00:00+02:00", "2031-07-01T07:30:00+02:00"),
     ],
 )
-def test_a_time_of_day_is_what_the_clock_will_show_though_clocks_may_change_that_night(
-    now: str, then: str
-) -> None:
+def test_a_time_of_day_is_what_the_clock_will_show_though_clocks_may_change_that_night(now: str, then: str) -> None:
     assert next_time("07:30", datetime.datetime.fromisoformat(now)).isoformat() == then
 
 
@@ -312,9 +301,7 @@ def test_a_guard_that_changes_is_noted_and_stored(tmp_path: Path) -> None:
     assert list(ledger.events()) == []
     spec(environment=folder, trials=5).store(ledger)
     assert "trials = 5" in (ledger.path / "spec.toml").read_text()
-    assert [(event["event"], event["changed"]) for event in ledger.events()] == [
-        ("guards", {"trials": [3, 5]})
-    ]
+    assert [(event["event"], event["changed"]) for event in ledger.events()] == [("guards", {"trials": [3, 5]})]
 
 
 @pytest.mark.parametrize(
@@ -383,9 +370,7 @@ def test_what_the_form_takes_for_a_time_is_one(text: str) -> None:
     assert re.search(TIME, text) and next_time(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["24:00", "7", "7:3", "07:60", "07:30 pm", "tomorrow", "-1:30", "07:30:99", ""]
-)
+@pytest.mark.parametrize("text", ["24:00", "7", "7:3", "07:60", "07:30 pm", "tomorrow", "-1:30", "07:30:99", ""])
 def test_what_the_form_refuses_as_a_time_is_none(text: str) -> None:
     assert not re.search(TIME, text)
     if text:
@@ -402,9 +387,7 @@ def test_what_the_form_refuses_as_a_time_is_none(text: str) -> None:
         ({"control.episodes": 5}, {"control.episodes": 5}),
     ],
 )
-def test_json_is_read_as_the_form_of_a_schedule_leaves_it(
-    stored: dict[str, Any], meant: dict[str, Any]
-) -> None:
+def test_json_is_read_as_the_form_of_a_schedule_leaves_it(stored: dict[str, Any], meant: dict[str, Any]) -> None:
     assert spec(advanced={"overrides": stored}).advanced.overrides == meant
 
 
@@ -413,9 +396,7 @@ def test_json_that_is_none_is_refused_with_its_place() -> None:
         spec(advanced={"options": {"__prefect_kind": "json", "value": "{"}})
 
 
-def test_an_environment_says_how_soon_its_progress_counts_and_the_campaign_has_the_last_word(
-    tmp_path: Path,
-) -> None:
+def test_an_environment_says_how_soon_its_progress_counts_and_the_campaign_has_the_last_word(tmp_path: Path) -> None:
     folder = quadratic(tmp_path / "quad", toml=QUADRATIC + "\n[cancel.curve]\nfraction = 0.8\n")
     environment = environments.load(folder)
     stated = spec(environment=str(folder), advanced=Advanced(cancel_options={"fraction": 0.6}))

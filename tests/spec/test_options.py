@@ -70,16 +70,8 @@ def test_every_option_is_a_flag_of_run_and_resume_or_given_by_set() -> None:
 
 
 def test_a_verb_receives_the_options_that_were_stated_and_no_others() -> None:
-    stated = parsed(
-        "run", "cartpole", "--trials", "3", "--learn-from", "a,b", "--no-traces", "--hours", "0.5"
-    )
-    assert stated == {
-        "environment": "cartpole",
-        "trials": 3,
-        "learn_from": ["a", "b"],
-        "traces": False,
-        "hours": 0.5,
-    }
+    stated = parsed("run", "cartpole", "--trials", "3", "--learn-from", "a,b", "--no-traces", "--hours", "0.5")
+    assert stated == {"environment": "cartpole", "trials": 3, "learn_from": ["a", "b"], "traces": False, "hours": 0.5}
     assert parsed("resume", "--rule", "race", "--learn-from", "") == {"rule": "race", "learn_from": []}
 
 

@@ -37,9 +37,7 @@ def campaign(name: str, environment: Environment, history: History) -> Ledger:
     return ledger
 
 
-def test_every_trial_comes_in_its_order_the_oldest_campaign_first_each_with_its_baseline(
-    tmp_path: Path,
-) -> None:
+def test_every_trial_comes_in_its_order_the_oldest_campaign_first_each_with_its_baseline(tmp_path: Path) -> None:
     environment = quad(tmp_path)
     first, second = search(4), search(6, seed=2)
     campaign("first", environment, first)
@@ -61,10 +59,7 @@ def test_only_what_can_be_learned_is_kept(tmp_path: Path) -> None:
     (lesson,) = learned_from(["large"], environment)
     assert (lesson.reruns, lesson.runs[0].curve, lesson.score.runs[0].units) == ((), (), ())
     assert lesson.runs[0].error is not None
-    assert (
-        lesson.runs[0].error.endswith("the end")
-        and len(lesson.runs[0].error) == earlier_campaigns.ERROR_CHARACTERS
-    )
+    assert lesson.runs[0].error.endswith("the end") and len(lesson.runs[0].error) == earlier_campaigns.ERROR_CHARACTERS
     assert (lesson.score.values, lesson.score.also) == ((3.0, 4.0), {"length": 2.0})
     assert lesson.runs[0].seed == trial.runs[0].seed
 

@@ -56,8 +56,7 @@ def test_a_judge_that_scores_differently_now_is_refused_with_the_version_to_fini
     now = JudgeVersion("9.9.9", (judge_code.bytes_digest(ledger.environment.judge),))
     monkeypatch.setattr(judge_code, "versions", lambda _: (now,))
     monkeypatch.setattr(
-        "tasks.store.ledger.versions",
-        lambda _: (JudgeVersion(old.version, old.digests[:1], "af3c92b"), now),
+        "tasks.store.ledger.versions", lambda _: (JudgeVersion(old.version, old.digests[:1], "af3c92b"), now)
     )
     with pytest.raises(Refused, match=r"0\.1\.0.*git checkout af3c92b"):
         ledger.verify()

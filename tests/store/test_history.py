@@ -40,11 +40,7 @@ def test_a_campaign_is_a_table_with_a_row_per_trial_and_a_column_per_parameter(t
     assert list(table.columns) == [*COLUMNS[:-1], "params.x"]
     assert list(table["verdict"]) == ["keep", "crash", "keep"]
     assert list(table["params.x"]) == [2.5, 1.5, 0.5]
-    assert (table["trial"].dtype, table["score"].dtype, table["comparable"].dtype) == (
-        "int64",
-        "float64",
-        "bool",
-    )
+    assert (table["trial"].dtype, table["score"].dtype, table["comparable"].dtype) == ("int64", "float64", "bool")
     assert table["seconds"].mean() == 5.0
 
 
@@ -57,9 +53,7 @@ def test_a_score_that_is_missing_is_not_a_number(tmp_path: Path) -> None:
     assert list(table["level"]) == ["provisional", "", "provisional"]
 
 
-def test_a_campaign_without_trials_has_no_rows_and_one_that_has_not_started_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_campaign_without_trials_has_no_rows_and_one_that_has_not_started_is_refused(tmp_path: Path) -> None:
     ledger = created(tmp_path)
     with pytest.raises(Refused, match="no results yet"):
         load_history("n")

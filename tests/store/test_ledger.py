@@ -119,10 +119,7 @@ def test_many_that_ask_at_once_get_different_names() -> None:
 def test_two_processes_that_ask_at_once_get_different_names(home: Path) -> None:
     code = "from tasks.store.ledger import free_name\nprint(*(free_name('quad') for _ in range(30)))"
     root = Path(__file__).parents[2]
-    both = [
-        subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True)
-        for _ in "ab"
-    ]
+    both = [subprocess.Popen([sys.executable, "-c", code], cwd=root, stdout=subprocess.PIPE, text=True) for _ in "ab"]
     names = [name for process in both for name in process.communicate()[0].split()]
     assert len(names) == len(set(names)) == 60
 
@@ -174,17 +171,9 @@ def test_a_campaign_of_a_bundled_environment_freezes_its_trainer() -> None:
 
 
 @pytest.mark.parametrize(
-    "left",
-    [
-        [],
-        ["environment/fit.py"],
-        ["environment/fit.py", "program/old.py", "spec.toml"],
-        [".campaign.json.123"],
-    ],
+    "left", [[], ["environment/fit.py"], ["environment/fit.py", "program/old.py", "spec.toml"], [".campaign.json.123"]]
 )
-def test_a_half_made_campaign_is_completed_at_the_next_creation(
-    tmp_path: Path, home: Path, left: list[str]
-) -> None:
+def test_a_half_made_campaign_is_completed_at_the_next_creation(tmp_path: Path, home: Path, left: list[str]) -> None:
     for name in left:
         (home / "n" / name).parent.mkdir(parents=True, exist_ok=True)
         (home / "n" / name).write_text("half")
@@ -252,8 +241,7 @@ def test_a_campaign_of_a_newer_format_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
-    [({"seed": "x"}, "seed: Input should be a valid integer"), ({"sead": 1}, "sead: unknown key")],
+    ("change", "why"), [({"seed": "x"}, "seed: Input should be a valid integer"), ({"sead": 1}, "sead: unknown key")]
 )
 def test_a_campaign_file_that_somebody_broke_is_refused_by_key(
     tmp_path: Path, change: dict[str, object], why: str

@@ -84,9 +84,7 @@ def test_a_life_that_was_refused_leaves_no_trace(ledger: Ledger) -> None:
         assert list(ledger.events()) == before[1]
 
 
-def test_a_killed_life_leaves_the_lock_free_its_time_behind_and_its_processes_to_the_next(
-    ledger: Ledger,
-) -> None:
+def test_a_killed_life_leaves_the_lock_free_its_time_behind_and_its_processes_to_the_next(ledger: Ledger) -> None:
     campaign_id = ledger.campaign.campaign_id
     with held_elsewhere("orphan") as process:
         time.sleep(life.BEAT_SECONDS + 0.3)

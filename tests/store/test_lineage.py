@@ -47,11 +47,7 @@ def test_a_commit_holds_the_program_and_the_parameters(tmp_path: Path, repositor
     place = place_of(tmp_path, 0)
     (place.workspace / "config.json").write_text("{}")
     commit = lineage.commit(repository, place, first, PROGRAM)
-    assert git(repository, "ls-tree", "-r", "--name-only", commit).split() == [
-        "lib/net.py",
-        "params.json",
-        "train.py",
-    ]
+    assert git(repository, "ls-tree", "-r", "--name-only", commit).split() == ["lib/net.py", "params.json", "train.py"]
     assert git(repository, "show", f"{commit}:train.py") == "version 0\n"
     assert git(repository, "show", f"{commit}:params.json") == '{\n  "a": "\\u00e9",\n  "x": 1.0\n}\n'
 
@@ -60,9 +56,7 @@ def test_the_same_trial_makes_the_same_commit_again(tmp_path: Path, repository: 
     first, second = two_trials()
     places = place_of(tmp_path, 0), place_of(tmp_path, 1)
     commits = [lineage.commit(repository, places[t.number], t, PROGRAM) for t in (first, second)]
-    assert [lineage.commit(repository, places[t.number], t, PROGRAM) for t in (second, first)] == commits[
-        ::-1
-    ]
+    assert [lineage.commit(repository, places[t.number], t, PROGRAM) for t in (second, first)] == commits[::-1]
     assert lineage.commits(repository) == dict(enumerate(commits))
 
 
@@ -81,9 +75,7 @@ def test_a_commit_stands_on_its_parent_and_says_its_verdict(tmp_path: Path, repo
     assert second.verdict.reason in git(repository, "log", "-1", "--format=%b", commits[1])
 
 
-def test_a_commit_is_nobodys_but_nightshifts(
-    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_is_nobodys_but_nightshifts(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_AUTHOR_NAME", "Somebody Else")
     monkeypatch.setenv("GIT_COMMITTER_DATE", "2001-01-01T00:00:00Z")
     first, _ = two_trials()

@@ -157,10 +157,7 @@ def test_an_out_that_is_no_folder_is_left(
     place.out.rename(tmp_path / "elsewhere")
     place.workspace.rename(tmp_path / "workspace")
     place.workspace.symlink_to(tmp_path / "workspace")
-    make = {
-        "link": lambda: place.out.symlink_to(tmp_path / "elsewhere"),
-        "pipe": lambda: os.mkfifo(place.out),
-    }
+    make = {"link": lambda: place.out.symlink_to(tmp_path / "elsewhere"), "pipe": lambda: os.mkfifo(place.out)}
     make.get(what, place.out.touch)()
     run_id = store.log_trial(campaign, make_trial(), files)
     assert artifacts_of(store, run_id) == {"log.txt", "diff.patch"}
@@ -189,10 +186,7 @@ def test_a_tree_too_deep_to_name_is_left_with_a_reason(tmp_path: Path) -> None:
         at, before = os.open("deeper", os.O_RDONLY, dir_fd=at), at
         os.close(before)
     os.close(at)
-    assert (
-        pack_checkpoint(tmp_path / "out", tmp_path / "to")
-        == "not uploaded: out/ cannot be read: File name too long"
-    )
+    assert pack_checkpoint(tmp_path / "out", tmp_path / "to") == "not uploaded: out/ cannot be read: File name too long"
     subprocess.run(["rm", "-r", tmp_path / "out"], check=True)
 
 
@@ -205,12 +199,7 @@ def test_a_file_is_reached_through_no_link(tmp_path: Path) -> None:
     assert file is not None
     with file:
         assert file.read() == b"net"
-    for folder, name in [
-        ("real", "alias/net.py"),
-        ("alias", "lib/net.py"),
-        ("real", "lib"),
-        ("real", "no.py"),
-    ]:
+    for folder, name in [("real", "alias/net.py"), ("alias", "lib/net.py"), ("real", "lib"), ("real", "no.py")]:
         assert open_below(tmp_path / folder, name) is None, (folder, name)
 
 
@@ -225,9 +214,7 @@ def test_no_secret_and_no_file_of_the_users_gets_into_the_lineage(tmp_path: Path
     trial = replace(trial, proposal=proposal, verdict=Verdict("keep", KEY, "provisional"))
     commit = lineage.commit(repository, place, trial, ("train.py", "net.py"))
     git = ["git", "-C", str(repository)]
-    shown = subprocess.run(
-        [*git, "show", "--root", commit], capture_output=True, text=True, check=True
-    ).stdout
+    shown = subprocess.run([*git, "show", "--root", commit], capture_output=True, text=True, check=True).stdout
     assert "net.py" not in shown and KEY not in shown
     assert "+key = '[secret OPENAI_API_KEY]'\n" in shown
     assert shown.count("[secret OPENAI_API_KEY]") == 4

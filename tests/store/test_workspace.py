@@ -17,9 +17,7 @@ from tests.support.toy import FIT, quadratic
 
 
 def contents(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()
-    }
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
 def prepared(tmp_path: Path, edit: str | None = None, program: str = FIT) -> TrialDir:
@@ -52,9 +50,7 @@ def test_a_prepared_workspace_holds_the_program_and_its_configuration(tmp_path: 
     }
 
 
-def test_a_trainer_s_parts_are_laid_beside_its_program_unless_the_environment_brings_its_own(
-    tmp_path: Path,
-) -> None:
+def test_a_trainer_s_parts_are_laid_beside_its_program_unless_the_environment_brings_its_own(tmp_path: Path) -> None:
     environment = environments.load(quadratic(tmp_path / "quad"))
 
     def named(**changes: object) -> list[str]:
@@ -85,18 +81,12 @@ def test_what_an_interrupted_life_left_is_wiped(tmp_path: Path) -> None:
     place.judged.mkdir()
     place.result.write_text('{"score": 0}')
     prepared(tmp_path)
-    assert sorted(contents(place.path)) == [
-        "workspace/config.json",
-        "workspace/fit.py",
-        "workspace/lib/net.py",
-    ]
+    assert sorted(contents(place.path)) == ["workspace/config.json", "workspace/fit.py", "workspace/lib/net.py"]
     assert (place.workspace / "fit.py").read_text() == FIT
 
 
 @pytest.mark.parametrize("name", ["out", "workspace", "judged"])
-def test_a_link_that_a_program_put_in_the_place_of_its_own_is_wiped_and_not_followed(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_link_that_a_program_put_in_the_place_of_its_own_is_wiped_and_not_followed(tmp_path: Path, name: str) -> None:
     place = prepared(tmp_path)
     mine = tmp_path / "mine"
     mine.mkdir()

@@ -48,9 +48,7 @@ class Reply:
     """Whether the connection is closed without an answer."""
 
 
-def fenced(
-    text: str, language: str = "json", before: str = "Here it is:", after: str = "Good luck!"
-) -> Reply:
+def fenced(text: str, language: str = "json", before: str = "Here it is:", after: str = "Good luck!") -> Reply:
     """An answer in a fence, with talk around it."""
     return Reply(f"{before}\n\n```{language}\n{text}\n```\n\n{after}")
 
@@ -124,9 +122,7 @@ Script = Sequence[Reply | str] | Callable[[Asked], Reply | str]
 class FakeLLM:
     """A scripted server on a free port of the loopback interface, from `with` on."""
 
-    def __init__(
-        self, script: Script = (), *, key: str | None = None, models: Sequence[str] = ("test",)
-    ) -> None:
+    def __init__(self, script: Script = (), *, key: str | None = None, models: Sequence[str] = ("test",)) -> None:
         """`key`: the only one that is let in; None lets in everybody. `models`: what `/v1/models` lists."""
         self._script = script
         self._key, self._models = key, tuple(models)

@@ -61,9 +61,7 @@ class Shelf(Tracker):
         self._answer()
         self.standings.append((trial.number, len(history)))
 
-    def log_certificates(
-        self, campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]
-    ) -> None:
+    def log_certificates(self, campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]) -> None:
         self._answer()
         if len(certificates) in self.unproved:
             raise RecordRejected("a name that is too long")
@@ -75,12 +73,7 @@ class Shelf(Tracker):
         return f"a-model version {len(self.registered)}"
 
     def close_campaign(
-        self,
-        campaign: CampaignRecord,
-        status: str,
-        history: History,
-        certificates: Sequence[Certificate],
-        folder: Path,
+        self, campaign: CampaignRecord, status: str, history: History, certificates: Sequence[Certificate], folder: Path
     ) -> None:
         self._answer()
         self.ended.append(status)

@@ -21,9 +21,7 @@ from tasks.store.seeds import derive
 from tasks.trial import Due, History, Level, Params, Proposal, Rerun, Run, Trial, Verdict, VerdictKind, best
 
 
-def scored(
-    value: float | None, higher_is_better: bool = True, seed: int = 0, error: float | None = 2.0
-) -> Score:
+def scored(value: float | None, higher_is_better: bool = True, seed: int = 0, error: float | None = 2.0) -> Score:
     """The score of one training run, over 16 episodes; missing without a value."""
     if value is None:
         return Score.missing("exited with status 3", higher_is_better)
@@ -104,14 +102,10 @@ def certified(
     return replace(made, elsewhere=on is not None)
 
 
-def search(
-    count: int, seed: int = 1, gain: float = 130.0, cancels: bool = True, sign: float = 1.0
-) -> History:
+def search(count: int, seed: int = 1, gain: float = 130.0, cancels: bool = True, sign: float = 1.0) -> History:
     """A night that climbs by `gain` from 80, with three runs of the baseline, and some trials cancelled or crashed."""
     draws, up = random.Random(seed), sign > 0
-    history: History = (
-        tried((), *(sign * (80 + draws.gauss(0, 12)) for _ in range(3)), higher_is_better=up),
-    )
+    history: History = (tried((), *(sign * (80 + draws.gauss(0, 12)) for _ in range(3)), higher_is_better=up),)
     record = history[0].score.value or 0.0
     for index in range(1, count + 1):
         value = sign * (80 + gain * min(index / (0.6 * count), 1) * draws.random() + draws.gauss(0, 14))
@@ -122,22 +116,14 @@ def search(
             values = (value - sign * 30,) if spared else (None,)
             kind: VerdictKind = "discard" if spared else "cancelled"
             trial = tried(
-                history,
-                *values,
-                params=params,
-                kind=kind,
-                due=due,
-                reported=value - sign * 60,
-                higher_is_better=up,
+                history, *values, params=params, kind=kind, due=due, reported=value - sign * 60, higher_is_better=up
             )
         elif fate > 0.94:
             trial = tried(history, None, params=params, higher_is_better=up)
         else:
             better = sign * (value - record) > -4
             record = value if better else record
-            trial = tried(
-                history, value, params=params, kind="keep" if better else "discard", higher_is_better=up
-            )
+            trial = tried(history, value, params=params, kind="keep" if better else "discard", higher_is_better=up)
         history += (trial,)
     return history
 
@@ -159,9 +145,7 @@ def decided(
 ) -> Trial:
     """The trial after `history` as the engine decides it under rule greedy: a run with a score, or a crash."""
     number = len(history)
-    run = Run(
-        f"trials/{number:04d}", number, seconds, "finished", started=1e9 + 10 * number, wall_seconds=seconds
-    )
+    run = Run(f"trials/{number:04d}", number, seconds, "finished", started=1e9 + 10 * number, wall_seconds=seconds)
     judged = (
         Score.missing("exited with status 3", higher_is_better)
         if score is None
@@ -178,9 +162,7 @@ def history_of(environment: Environment, trials: int) -> History:
     history: History = (decided((), 1.0, environment.defaults),)
     random_search = propose.load("random_search", {})
     for number in range(1, trials + 1):
-        suggestion = random_search.propose(
-            Brief(environment.space, history, {}, derive(5, "propose", number, 1))
-        )
+        suggestion = random_search.propose(Brief(environment.space, history, {}, derive(5, "propose", number, 1)))
         assert suggestion is not None
         params = environment.complete(suggestion.params)
         if number == trials > 1:

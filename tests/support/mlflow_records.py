@@ -7,11 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from environments.score import Score
-from tasks.tracking.client import (
-    CampaignRecord,
-    Mlflow,
-    TrialFiles,
-)
+from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles
 from tasks.trial import Params, Proposal, Run, Trial, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -71,9 +67,7 @@ def artifacts_of(tracker: Mlflow, run_id: str, folder: str | None = None) -> set
 def points_of(tracker: Mlflow, run: MlflowRun) -> dict[str, list[tuple[int, int, float]]]:
     client = client_of(tracker)
     histories = {key: client.get_metric_history(run.info.run_id, key) for key in run.data.metrics}
-    return {
-        key: sorted((p.step, p.timestamp, p.value) for p in history) for key, history in histories.items()
-    }
+    return {key: sorted((p.step, p.timestamp, p.value) for p in history) for key, history in histories.items()}
 
 
 def mlflow_runs(home: Path, campaign: str) -> dict[str, Any]:

@@ -98,9 +98,7 @@ def settled(ledger: Ledger, params: Params, edit: str | None = None, kind: str =
     """The campaign's next trial: really run and judged, decided as the test says."""
     number, place = len(ledger.history()), ledger.place(len(ledger.history()))
     proposal = Proposal(ledger.environment.complete(params), edit, parent=0 if number else None, seen=number)
-    run = run_program(
-        "noisy", ledger.environment, SANDBOX, ledger.program, place, proposal, seed=100 + number
-    )
+    run = run_program("noisy", ledger.environment, SANDBOX, ledger.program, place, proposal, seed=100 + number)
     score = judge_run("noisy", ledger.environment, SANDBOX, place, run, 1)
     trial = Trial(number, 1, number, proposal, (run,), score, Verdict(kind, "as a test says"))  # type: ignore[arg-type]
     write_atomic(place.trial, workspace.TRIAL.dump_json(trial).decode())

@@ -12,9 +12,7 @@ Outcome = float | VerdictKind | tuple[VerdictKind, float]
 """What became of a trial: its score, or how it ended without one, a cancelled one perhaps with its last report."""
 
 
-def trial_of(
-    history: History, outcome: Outcome, params: Params, *, up: bool = True, error: float = 20.0
-) -> Trial:
+def trial_of(history: History, outcome: Outcome, params: Params, *, up: bool = True, error: float = 20.0) -> Trial:
     """The trial after `history`; scores get a standard error of `error` over 16 episodes."""
     number, reported = len(history), None
     if isinstance(outcome, tuple):

@@ -35,8 +35,7 @@ from tasks.trial import Proposal, Run, Value
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
 """Every level that this machine offers."""
 STRONGEST_AND_NONE = [
-    level if level in (WORKING[0], "none") else pytest.param(level, marks=pytest.mark.slow)
-    for level in WORKING
+    level if level in (WORKING[0], "none") else pytest.param(level, marks=pytest.mark.slow) for level in WORKING
 ]
 """For attacks on the judge, which has to stand by itself: what lies between the two ends is slow and tells little."""
 WALLS: list[Level] = [level for level in WORKING if level != "none"]

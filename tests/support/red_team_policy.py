@@ -107,9 +107,7 @@ class Judged:
         return {report["name"]: report for report in reports}
 
 
-def trained(
-    folder: Path, act: str, level: Level, **settings: Value
-) -> tuple[environments.Environment, TrialDir, Run]:
+def trained(folder: Path, act: str, level: Level, **settings: Value) -> tuple[environments.Environment, TrialDir, Run]:
     """A finished run whose program is `act`, and whose checkpoint is a file of eight bytes."""
     (folder / "env").mkdir(parents=True)
     (folder / "env/environment.toml").write_text(TOML)

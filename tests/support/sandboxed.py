@@ -16,12 +16,7 @@ WALLS: list[Level] = [finding.level for finding in findings() if finding.works a
 
 
 def run(
-    place: Path,
-    level: Level,
-    code: str,
-    *,
-    view: VisiblePaths | None = None,
-    limits: Limits | None = None,
+    place: Path, level: Level, code: str, *, view: VisiblePaths | None = None, limits: Limits | None = None
 ) -> tuple[str, str]:
     """Run Python code at a level, in `place`/workspace, which is all that it is given beside `place`/out; how it
     ended in words, and what it printed last."""

@@ -185,9 +185,7 @@ ACTS: dict[str, Callable[[pathlib.Path, pathlib.Path, str], object]] = {
 
 
 def speak(name: str, act: str) -> None:
-    message = {"is_error": "Credit balance is too low", "wordy": "I did it.\nCategory: luck"}.get(
-        act, "I am done."
-    )
+    message = {"is_error": "Credit balance is too low", "wordy": "I did it.\nCategory: luck"}.get(act, "I am done.")
     counts = {"input_tokens": 10, "output_tokens": 7}
     if name == "claude":
         counts |= {"cache_creation_input_tokens": 100, "cache_read_input_tokens": 1000}

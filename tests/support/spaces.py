@@ -39,10 +39,7 @@ int_ranges = st.one_of(
 )
 
 
-PLANE: Space = {
-    "x": Float(low=-1.0, high=1.0, default=-0.9),
-    "y": Float(low=1e-4, high=1.0, log=True, default=0.9),
-}
+PLANE: Space = {"x": Float(low=-1.0, high=1.0, default=-0.9), "y": Float(low=1e-4, high=1.0, log=True, default=0.9)}
 
 
 SWITCHES: Space = {

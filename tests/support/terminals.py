@@ -45,9 +45,7 @@ class Screen(io.StringIO):
 def printed(what: RenderableType | Callable[[Console], Any], width: int = 80, screen: bool = False) -> str:
     """The text that a file gets, or a screen without colour."""
     file = Screen() if screen else io.StringIO()
-    console = Console(
-        file=file, width=width, color_system=None, force_terminal=screen, _environ={"TERM": "xterm"}
-    )
+    console = Console(file=file, width=width, color_system=None, force_terminal=screen, _environ={"TERM": "xterm"})
     shown = what(console) if callable(what) else what
     if shown is not None:
         put(console, shown)

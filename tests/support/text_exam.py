@@ -166,9 +166,7 @@ def hollow_model(folder: Path) -> Path:
     return folder
 
 
-def generate(
-    backend: str, model: object, *requests: dict[str, Any], **how: Any
-) -> tuple[list[dict[str, Any]], str]:
+def generate(backend: str, model: object, *requests: dict[str, Any], **how: Any) -> tuple[list[dict[str, Any]], str]:
     """What the generator says to these requests, after it was told to end, and what it prints besides."""
     told = {
         "batch": 64, "base_url": "", "key": "", "concurrency": 8, "retries": 2, "request_seconds": 20.0,

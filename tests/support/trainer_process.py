@@ -21,9 +21,7 @@ def config(out: Path, id: str, seed: int = 1, steps: int = 0, **more: Any) -> di
     return common | more
 
 
-def program(
-    trainer: ModuleType, workspace: Path, settings: dict[str, Any], *arguments: str
-) -> subprocess.Popen[bytes]:
+def program(trainer: ModuleType, workspace: Path, settings: dict[str, Any], *arguments: str) -> subprocess.Popen[bytes]:
     """Start a copy of the program in its workspace, as the engine does."""
     for source, name in trainer_files(Path(str(trainer.__file__)).stem):
         (workspace / name).parent.mkdir(parents=True, exist_ok=True)

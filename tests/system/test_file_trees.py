@@ -31,12 +31,7 @@ def test_links_inside_a_tree_are_removed_and_not_what_they_lead_to(tmp_path: Pat
     (tmp_path / "file").chmod(0o400)
     tree = tmp_path / "tree"
     (tree / "sub").mkdir(parents=True)
-    for name, target in {
-        "a": kept,
-        "sub/b": tmp_path / "file",
-        "sub/c": tmp_path,
-        "d": Path("nowhere"),
-    }.items():
+    for name, target in {"a": kept, "sub/b": tmp_path / "file", "sub/c": tmp_path, "d": Path("nowhere")}.items():
         (tree / name).symlink_to(target)
     file_trees.remove(tree)
     assert not tree.exists()
@@ -71,9 +66,7 @@ def test_folders_that_nobody_may_enter_are_removed(tmp_path: Path) -> None:
     assert not tree.exists()
 
 
-@pytest.mark.parametrize(
-    "name", ["-rf", "--no-preserve-root", "new\nline", "*", "~", " ", os.fsdecode(b"\xff\xfe")]
-)
+@pytest.mark.parametrize("name", ["-rf", "--no-preserve-root", "new\nline", "*", "~", " ", os.fsdecode(b"\xff\xfe")])
 def test_an_odd_name_is_only_a_name(tmp_path: Path, name: str) -> None:
     beside = tmp_path / "beside"
     beside.mkdir()
@@ -84,9 +77,7 @@ def test_an_odd_name_is_only_a_name(tmp_path: Path, name: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["beside"]
 
 
-def test_a_relative_path_that_looks_like_an_option_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_that_looks_like_an_option_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("-rf").mkdir()
     Path("-rf/file").write_text("x")
@@ -94,9 +85,7 @@ def test_a_relative_path_that_looks_like_an_option_is_removed(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "make", [Path.touch, os.mkfifo, lambda path: path.symlink_to("nowhere"), lambda path: None]
-)
+@pytest.mark.parametrize("make", [Path.touch, os.mkfifo, lambda path: path.symlink_to("nowhere"), lambda path: None])
 def test_what_is_no_folder_is_removed_too_and_what_is_not_there_is_fine(tmp_path: Path, make: object) -> None:
     assert callable(make)
     make(tmp_path / "thing")

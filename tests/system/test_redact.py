@@ -12,16 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.system.redact import (
-    Scrubber,
-    Secret,
-    clean,
-    known_secrets,
-    quote,
-    scrub,
-    scrub_text,
-    without_passwords,
-)
+from tasks.system.redact import Scrubber, Secret, clean, known_secrets, quote, scrub, scrub_text, without_passwords
 
 KEY = 'sk-live/9+A"b&c'
 
@@ -98,9 +89,7 @@ def test_the_login_of_our_own_server_is_a_secret(home: Path) -> None:
 
 
 @pytest.mark.parametrize("before", range(5))
-def test_base64_is_found_wherever_in_a_text_the_secret_stands(
-    before: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_base64_is_found_wherever_in_a_text_the_secret_stands(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", KEY)
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         clear = scrub(encode(b"x" * before + KEY.encode() + b" and more"))
@@ -164,9 +153,7 @@ def test_a_stream_is_scrubbed_alike_whatever_its_chunks(seed: int) -> None:
     draw = random.Random(seed)
     data = b"".join(draw.choices([b"a", b"b", b"c", b"d", b"abcabcabd", b"abcabca"], k=2000))
     whole = scrub(data, SECRETS)
-    assert not any(
-        form in data_left for form in (b"abcabcabd", b"bcabc") for data_left in re.split(rb"\[.*?\]", whole)
-    )
+    assert not any(form in data_left for form in (b"abcabcabd", b"bcabc") for data_left in re.split(rb"\[.*?\]", whole))
     for longest in (1, 3, 50):
         scrubber, passed, at = Scrubber(SECRETS), [], 0
         while at < len(data):
@@ -219,9 +206,7 @@ def test_a_secret_that_comes_together_when_cleaned_is_taken_out(monkeypatch: pyt
 
 
 def test_a_quote_marks_every_line_and_counts_what_it_leaves_out() -> None:
-    printed = (
-        "".join(f"line {number}\n" for number in range(98)) + "x" * 30 + "\n[3 lines before this left out]\n"
-    )
+    printed = "".join(f"line {number}\n" for number in range(98)) + "x" * 30 + "\n[3 lines before this left out]\n"
     assert quote(printed, limit=20, lines=3).splitlines() == [
         "```",
         "[97 lines before this left out]",

@@ -28,15 +28,7 @@ from tasks.tracking.trial_run import trial_scalars, trial_tags, trial_times
 from tasks.trial import Due, History, Rerun, Run, Trial, Verdict
 from tests.support.fake_tracker import Shelf, night, notes, outbox_of
 from tests.support.ledgers import created
-from tests.support.mlflow_records import (
-    BEGIN,
-    artifacts_of,
-    client_of,
-    make_files,
-    make_trial,
-    points_of,
-    runs_of,
-)
+from tests.support.mlflow_records import BEGIN, artifacts_of, client_of, make_files, make_trial, points_of, runs_of
 
 BETTER, SAME = (310.0, 320.0, 330.0), (205.0, 195.0, 200.0)
 """Fresh scores of a champion, and of a baseline that it beats."""
@@ -223,9 +215,7 @@ def spared(trial: Trial, carried_out: bool = False) -> Trial:
     return replace(trial, runs=(replace(run, due=due),))
 
 
-def test_a_run_that_was_spared_says_why_it_should_have_ended(
-    campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_run_that_was_spared_says_why_it_should_have_ended(campaign: CampaignRecord, tmp_path: Path) -> None:
     files = TrialFiles(tmp_path)
     assert trial_tags(campaign, spared(make_trial()), files)["due"].startswith("below what the champion had")
     assert "due" not in trial_tags(campaign, spared(make_trial(kind="cancelled"), carried_out=True), files)
@@ -301,9 +291,7 @@ def test_the_note_says_first_what_is_certified_and_how_to_take_it(campaign: Camp
     )
 
 
-def test_a_champion_that_came_after_the_certificate_is_not_taken_for_certified(
-    campaign: CampaignRecord,
-) -> None:
+def test_a_champion_that_came_after_the_certificate_is_not_taken_for_certified(campaign: CampaignRecord) -> None:
     history = history_of(*NIGHT, make_trial(value=360.0))
     note = standing_note(campaign, history, [certificate(environment=campaign.environment)])
     assert note.startswith("Trial 2 **certified**: ")
@@ -332,12 +320,9 @@ def test_where_fresh_runs_crashed_there_is_no_mean_to_compare(campaign: Campaign
 
 def test_what_a_program_says_of_its_crash_fetches_nothing_from_elsewhere(campaign: CampaignRecord) -> None:
     one = replace(
-        certificate((None,) * 3, environment=campaign.environment),
-        reason="crashed: ![x](http://a.example)\x1b[2J",
+        certificate((None,) * 3, environment=campaign.environment), reason="crashed: ![x](http://a.example)\x1b[2J"
     )
-    assert r"because crashed: \![x](http://a.example); the baseline ships." in standing_note(
-        campaign, NIGHT, [one]
-    )
+    assert r"because crashed: \![x](http://a.example); the baseline ships." in standing_note(campaign, NIGHT, [one])
 
 
 def test_a_guarded_metric_that_fell_is_why_nothing_is_certified(campaign: CampaignRecord) -> None:
@@ -393,9 +378,7 @@ def test_a_certified_checkpoint_becomes_the_champion_of_its_model(
     assert parent.data.tags["model"] == told
 
 
-def test_the_alias_stands_at_what_was_certified_last(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_the_alias_stands_at_what_was_certified_last(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     files = make_files(tmp_path)
     for number in (3, 5):
         run_id = store.log_trial(campaign, make_trial(number), files)

@@ -81,9 +81,7 @@ def test_an_outage_loses_nothing_and_doubles_nothing(ledger: Ledger, outages: tu
         ((0, 2), [("connection refused", 1), ("connection refused", 1)]),
     ],
 )
-def test_an_outage_is_noted_once(
-    ledger: Ledger, outages: tuple[int, ...], expected: list[tuple[str, int]]
-) -> None:
+def test_an_outage_is_noted_once(ledger: Ledger, outages: tuple[int, ...], expected: list[tuple[str, int]]) -> None:
     shelf = Shelf()
     night(ledger, outbox_of(ledger, shelf), shelf, outages)
     assert notes(ledger) == expected
@@ -173,9 +171,7 @@ def test_a_campaign_whose_tracker_is_down_ends_all_the_same(ledger: Ledger) -> N
     assert shelf.ended == ["failed"] and waiting(ledger, ()) == 0
 
 
-def test_a_server_that_hangs_is_not_asked_after_every_trial(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_hangs_is_not_asked_after_every_trial(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf, asked, now = Shelf(), [], [100.0]
 
     def hangs(_: Trial) -> None:

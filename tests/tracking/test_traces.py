@@ -94,9 +94,7 @@ def shape(found: list[Trace]) -> list[tuple[str, str, Any, Any]]:
 # In the store
 
 
-def test_a_question_is_a_trace_of_its_trials_run(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_question_is_a_trace_of_its_trials_run(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     files = make_files(tmp_path)
     ask(tmp_path)
     run_id = recorded(store, campaign, files)
@@ -140,9 +138,7 @@ def test_what_was_not_answered_is_an_error_with_its_reason(
     assert found.data.spans[0].status.description == "outage (500): the machines are down"
 
 
-def test_a_price_that_was_not_known_is_not_looked_up(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_price_that_was_not_known_is_not_looked_up(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     files = make_files(tmp_path)
     ask(tmp_path, usd=None)
     recorded(store, campaign, files)
@@ -151,9 +147,7 @@ def test_a_price_that_was_not_known_is_not_looked_up(
     assert found.info.token_usage and found.info.token_usage["total_tokens"] == 1500
 
 
-def test_sent_again_a_trace_takes_its_own_place(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_sent_again_a_trace_takes_its_own_place(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     files = make_files(tmp_path)
     ask(tmp_path)
     ask(tmp_path, error="timeout")
@@ -167,9 +161,7 @@ def test_sent_again_a_trace_takes_its_own_place(
     assert shape(traces_of(store, campaign)) == before and len(before) == 2
 
 
-def test_what_a_kill_left_half_done_is_completed(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_what_a_kill_left_half_done_is_completed(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     from mlflow.tracing.client import TracingClient
 
     files = make_files(tmp_path)
@@ -198,9 +190,7 @@ def test_traces_follow_a_trial_that_was_decided_anew_to_its_new_run(
     assert len(traces_of(store, campaign)) == len(traces_of(store, campaign, second)) == 1
 
 
-def test_a_trial_whose_run_is_not_there_gets_no_traces(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_trial_whose_run_is_not_there_gets_no_traces(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     files = make_files(tmp_path)
     ask(tmp_path)
     recorded(store, campaign, files)
@@ -337,9 +327,7 @@ def campaigns_traces(home: Path) -> list[Trace]:
 def test_a_night_with_a_model_is_traced_from_the_resumption_that_asks_for_it(
     tmp_path: Path, home: Path, server: str
 ) -> None:
-    answers: Iterator[str | float | Reply] = iter(
-        ["no JSON at all", 1.9, Reply("wrong key", status=401), 1.4]
-    )
+    answers: Iterator[str | float | Reply] = iter(["no JSON at all", 1.9, Reply("wrong key", status=401), 1.4])
 
     def script(request: Request) -> str | Reply:
         said = next(answers)

@@ -20,28 +20,12 @@ import pytest
 from pydantic import SecretStr
 
 from environments.plugins import Refused
-from tasks.tracking.client import (
-    LIGHT,
-    CampaignRecord,
-    Mlflow,
-    Tracker,
-    TrialFiles,
-    Unreachable,
-    locate,
-)
+from tasks.tracking.client import LIGHT, CampaignRecord, Mlflow, Tracker, TrialFiles, Unreachable, locate
 from tasks.tracking.connection import RecordRejected
 from tasks.tracking.trial_run import trial_tags
 from tasks.tracking.views import trials_view
 from tasks.trial import History, VerdictKind
-from tests.support.mlflow_records import (
-    BEGIN,
-    artifacts_of,
-    client_of,
-    make_files,
-    make_trial,
-    points_of,
-    runs_of,
-)
+from tests.support.mlflow_records import BEGIN, artifacts_of, client_of, make_files, make_trial, points_of, runs_of
 
 if TYPE_CHECKING:
     pass
@@ -128,21 +112,13 @@ def test_the_objective_has_its_own_name_and_is_called_score(
     store.log_trial(campaign, make_trial(), make_files(tmp_path))
     (run,) = runs_of(store, campaign)
     once = {key: value for key, value in run.data.metrics.items() if not key.startswith("train/")}
-    expected = {
-        "return/mean": 312.5,
-        "score": 312.5,
-        "score/se": 1.5,
-        "time/train": 12.0,
-        "memory/peak_gb": 1.0,
-    }
+    expected = {"return/mean": 312.5, "score": 312.5, "score/se": 1.5, "time/train": 12.0, "memory/peak_gb": 1.0}
     assert once == expected
     points = points_of(store, run)
     assert all(points[key] == [(0, (BEGIN + 115) * 1000, value)] for key, value in expected.items())
 
 
-def test_curves_stand_against_environment_steps(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_curves_stand_against_environment_steps(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     store.log_trial(campaign, make_trial(), make_files(tmp_path))
     (run,) = runs_of(store, campaign)
     curve = points_of(store, run)["train/m/0"]
@@ -197,12 +173,8 @@ def test_files_go_below_the_home_whatever_the_working_directory(
     assert run.info.artifact_uri.startswith((home / "artifacts" / "cartpole").as_uri())
 
 
-def test_a_trial_that_left_no_files_is_logged(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
-    run_id = store.log_trial(
-        campaign, replace(make_trial(kind="crash"), runs=()), TrialFiles(tmp_path / "gone")
-    )
+def test_a_trial_that_left_no_files_is_logged(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
+    run_id = store.log_trial(campaign, replace(make_trial(kind="crash"), runs=()), TrialFiles(tmp_path / "gone"))
     (run,) = runs_of(store, campaign)
     assert run.data.metrics == {}
     assert artifacts_of(store, run_id) == set()
@@ -211,9 +183,7 @@ def test_a_trial_that_left_no_files_is_logged(
 # Logging again
 
 
-def test_logging_a_trial_again_changes_nothing(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_logging_a_trial_again_changes_nothing(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     files = make_files(tmp_path)
     first = store.log_trial(campaign, make_trial(), files)
     (before,) = runs_of(store, campaign)
@@ -238,9 +208,7 @@ def test_another_verdict_replaces_the_first(store: Mlflow, campaign: CampaignRec
     assert run.data.tags["mlflow.note.content"].startswith("**discard**: ")
 
 
-def test_a_run_with_another_score_is_replaced(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_run_with_another_score_is_replaced(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     files = make_files(tmp_path)
     first = store.log_trial(campaign, make_trial(value=312.5), files)
     second = store.log_trial(campaign, make_trial(value=250.0), files)
@@ -271,9 +239,7 @@ def test_a_run_left_half_logged_is_completed(store: Mlflow, campaign: CampaignRe
 # Bad ends
 
 
-def test_a_crash_is_a_failed_run_without_a_score(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_crash_is_a_failed_run_without_a_score(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     store.log_trial(campaign, make_trial(kind="crash", value=None), make_files(tmp_path))
     (run,) = runs_of(store, campaign)
     assert run.info.status == "FAILED"
@@ -281,9 +247,7 @@ def test_a_crash_is_a_failed_run_without_a_score(
     assert run.data.metrics["time/train"] == 12.0
 
 
-def test_a_crash_after_judging_hides_what_was_measured(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_crash_after_judging_hides_what_was_measured(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     files = make_files(tmp_path)
     store.log_trial(campaign, make_trial(), files)
     store.log_trial(campaign, make_trial(kind="crash"), files)
@@ -331,9 +295,7 @@ def marked(store: Mlflow, campaign: CampaignRecord) -> list[str]:
     return [run.data.tags["trial"] for run in runs if run.data.tags.get("champion") == "*"]
 
 
-def test_the_best_score_so_far_is_a_curve_over_trials(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_the_best_score_so_far_is_a_curve_over_trials(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     for _ in range(2):
         logged_night(store, campaign, tmp_path, 100.0, None, 150.0)
     (run,) = runs_of(store, campaign, "campaign")
@@ -346,9 +308,7 @@ def test_the_best_score_so_far_is_a_curve_over_trials(
     assert run.data.tags["mlflow.note.content"].startswith("**Champion: trial 2**, return/mean 150 against")
 
 
-def test_the_champions_mark_moves_with_the_champion(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_the_champions_mark_moves_with_the_champion(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     logged_night(store, campaign, tmp_path, 100.0, 90.0)
     assert marked(store, campaign) == ["0"]
     history = logged_night(store, campaign, tmp_path, 100.0, 90.0, 150.0, None)
@@ -358,9 +318,7 @@ def test_the_champions_mark_moves_with_the_champion(
     assert marked(store, campaign) == ["2"]
 
 
-def test_a_mark_that_a_kill_left_behind_is_taken_away(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_mark_that_a_kill_left_behind_is_taken_away(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     history = logged_night(store, campaign, tmp_path, 100.0, 150.0)
     stale = next(run for run in runs_of(store, campaign) if run.data.tags["trial"] == "0")
     client_of(store).set_tag(stale.info.run_id, "champion", "*")
@@ -388,9 +346,7 @@ def test_a_champions_run_that_was_made_anew_is_marked_again(
     assert marked(store, campaign) == ["0"]
 
 
-def test_a_closed_campaign_can_be_compared_with_others(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_closed_campaign_can_be_compared_with_others(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     for name in ("progress.png", "results.tsv", "spec.toml", "campaign.json"):
         (tmp_path / name).write_text(name)
     store.open_campaign(campaign)
@@ -416,9 +372,7 @@ def test_a_closed_campaign_can_be_compared_with_others(
     assert "finished: 2 trials" in run.data.tags["mlflow.note.content"]
 
 
-def test_a_campaign_that_goes_on_is_summed_up_anew(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_a_campaign_that_goes_on_is_summed_up_anew(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     history = logged_night(store, campaign, tmp_path, 100.0, 90.0, 150.0)
     store.close_campaign(campaign, "stopped", history[:2], (), tmp_path)
     store.close_campaign(campaign, "finished", history, (), tmp_path)
@@ -456,9 +410,7 @@ def test_a_deleted_experiment_is_not_brought_back(store: Mlflow, campaign: Campa
         Mlflow(store.uri, store._store.home).open_campaign(elsewhere)
 
 
-def test_a_locked_database_is_given_up_soon_and_used_when_free(
-    store: Mlflow, campaign: CampaignRecord
-) -> None:
+def test_a_locked_database_is_given_up_soon_and_used_when_free(store: Mlflow, campaign: CampaignRecord) -> None:
     store.open_campaign(campaign)
     trial = make_trial()
     with closing(sqlite3.connect(store.uri.removeprefix("sqlite:///"), isolation_level=None)) as other:
@@ -471,9 +423,7 @@ def test_a_locked_database_is_given_up_soon_and_used_when_free(
 # Where to look
 
 
-def test_without_a_server_the_command_that_starts_one_is_told(
-    store: Mlflow, campaign: CampaignRecord
-) -> None:
+def test_without_a_server_the_command_that_starts_one_is_told(store: Mlflow, campaign: CampaignRecord) -> None:
     store.open_campaign(campaign)
     urls = store.urls(campaign)
     assert urls["command"] == f"{LIGHT} mlflow ui --backend-store-uri {store.uri} --port 5000"
@@ -481,9 +431,7 @@ def test_without_a_server_the_command_that_starts_one_is_told(
     assert all(urls[which].startswith("/#/experiments/") for which in list(urls)[1:])
 
 
-def test_every_page_that_a_link_opens_is_prepared(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_every_page_that_a_link_opens_is_prepared(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     store.open_campaign(campaign)
     for which, name in [("path", "cartpole-1: trials"), ("nights_path", "nights")]:
         link = urlsplit(store.urls(campaign)[which].removeprefix("/#"))
@@ -492,9 +440,7 @@ def test_every_page_that_a_link_opens_is_prepared(
         assert json.loads(experiment.tags[f"mlflow.sharedViewState.{key}"])["name"] == name
 
 
-def test_curves_get_a_chart_once_a_trial_has_them(
-    store: Mlflow, campaign: CampaignRecord, tmp_path: Path
-) -> None:
+def test_curves_get_a_chart_once_a_trial_has_them(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
     def view() -> str:
         experiment = client_of(store).get_experiment_by_name("nightshift/cartpole")
         assert experiment is not None
@@ -518,9 +464,7 @@ def test_off_means_that_nothing_is_recorded(campaign: CampaignRecord, tmp_path: 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    "stated", ["file:///tmp/runs", "runs", "./runs", "/tmp/runs", "sqlite", "ftp://host"]
-)
+@pytest.mark.parametrize("stated", ["file:///tmp/runs", "runs", "./runs", "/tmp/runs", "sqlite", "ftp://host"])
 def test_a_plain_folder_is_refused_with_the_remedy(stated: str, tmp_path: Path) -> None:
     with pytest.raises(Refused, match=f"'{stated}'.*sqlite:///{tmp_path}/mlflow.db"):
         locate(stated, tmp_path)
@@ -539,11 +483,7 @@ def test_what_is_stated_goes_before_the_environment(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000/")
     variable, stated = locate(None, tmp_path), locate("sqlite:///mine.db", tmp_path)
     uris = [tracker.uri for tracker in (default, variable, stated) if isinstance(tracker, Mlflow)]
-    assert uris == [
-        f"sqlite:///{tmp_path}/home/mlflow.db",
-        "http://127.0.0.1:5000",
-        f"sqlite:///{tmp_path}/mine.db",
-    ]
+    assert uris == [f"sqlite:///{tmp_path}/home/mlflow.db", "http://127.0.0.1:5000", f"sqlite:///{tmp_path}/mine.db"]
 
 
 def test_locating_needs_neither_mlflow_nor_prefect(tmp_path: Path) -> None:
@@ -551,17 +491,10 @@ def test_locating_needs_neither_mlflow_nor_prefect(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from tasks.tracking.client import locate; locate(None, Path('home'));"
         "print(sorted({'mlflow', 'prefect', 'sqlalchemy', 'filelock'} & set(sys.modules)))"
     )
-    environment = {
-        key: v for key, v in os.environ.items() if key not in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI")
-    }
+    environment = {key: v for key, v in os.environ.items() if key not in ("PREFECT_API_URL", "MLFLOW_TRACKING_URI")}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
 

@@ -85,13 +85,7 @@ def test_a_report_file_that_is_a_link_is_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [
-        ("return/mean", "return/mean"),
-        ("pass@1", "pass_1"),
-        ("a[0]", "a_0_"),
-        ("/../a//b/.", "a/b"),
-        ("", "_"),
-    ],
+    [("return/mean", "return/mean"), ("pass@1", "pass_1"), ("a[0]", "a_0_"), ("/../a//b/.", "a/b"), ("", "_")],
 )
 def test_names_become_names_that_mlflow_takes(name: str, key: str) -> None:
     from mlflow.utils.validation import _validate_metric_name
@@ -224,9 +218,7 @@ def test_figures_beside_the_score_are_logged_and_never_in_its_place() -> None:
 def state_of(view: RunsPage) -> dict[str, Any]:
     """What the page reads from the tag."""
     envelope = json.loads(view.tag[1])
-    state: dict[str, Any] = json.loads(
-        zlib.decompress(base64.b64decode(envelope["state"].removeprefix("deflate;")))
-    )
+    state: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(envelope["state"].removeprefix("deflate;"))))
     return state
 
 
@@ -241,9 +233,7 @@ def charts_of(view: RunsPage) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("campaign", [NIGHT, LOSSES])
-def test_the_table_has_the_best_trial_on_top_and_the_varying_parameters_as_columns(
-    campaign: CampaignRecord,
-) -> None:
+def test_the_table_has_the_best_trial_on_top_and_the_varying_parameters_as_columns(campaign: CampaignRecord) -> None:
     state = state_of(trials_view(campaign))
     assert state["searchFilter"] == "tags.kind = 'trial' and tags.campaign_id = 'abc'"
     assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`score`", not campaign.higher_is_better)
@@ -287,15 +277,7 @@ def test_charts_are_grouped_and_drawn_of_every_trial() -> None:
     state = state_of(view)
     assert state["runsHiddenMode"] == "SHOW_ALL"
     hidden = {card["metricKey"] for card in state["compareRunCharts"] if card["deleted"]}
-    assert hidden == {
-        "score",
-        "score/se",
-        "score/run",
-        "score/run_sd",
-        "score/rerun",
-        "champion/rerun",
-        "runs",
-    }
+    assert hidden == {"score", "score/se", "score/run", "score/run_sd", "score/rerun", "champion/rerun", "runs"}
 
 
 def test_a_metric_called_score_keeps_its_chart() -> None:
@@ -320,9 +302,7 @@ def test_a_page_from_before_views_had_names_finds_filter_order_and_columns() -> 
     envelope, state = json.loads(text), state_of(trials_view(NIGHT))
     assert key == f"mlflow.sharedViewState.{trials_view(NIGHT).key}"
     assert (envelope["name"], envelope["createdAt"]) == ("night: trials", 1_700_000_000_000)
-    assert all(
-        envelope[k] == state[k] for k in ("searchFilter", "orderByKey", "orderByAsc", "selectedColumns")
-    )
+    assert all(envelope[k] == state[k] for k in ("searchFilter", "orderByKey", "orderByAsc", "selectedColumns"))
 
 
 def test_a_view_of_very_much_still_fits_into_a_tag() -> None:

@@ -49,9 +49,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokens = ("<pad>", "<unknown>", "<end>", *"0123456789+=")
     table = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, "<unknown>"))
     table.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    words = PreTrainedTokenizerFast(
-        tokenizer_object=table, pad_token="<pad>", eos_token="<end>", unk_token="<unknown>"
-    )
+    words = PreTrainedTokenizerFast(tokenizer_object=table, pad_token="<pad>", eos_token="<end>", unk_token="<unknown>")
     words.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}="
     torch.manual_seed(0)
     config = Qwen2Config(
@@ -130,10 +128,7 @@ def test_an_answer_earns_something_if_its_last_number_is_the_right_one(
         ({"group_size": 1}, "group_size must be finite and from 2 to inf, got 1"),
         ({"group_size": 7}, "batch_size must be a multiple of group_size, got 128, 7"),
         ({"minibatches": 3}, "batch_size must be a multiple of minibatches, got 128, 3"),
-        (
-            {"minibatches": 4, "micro_batch_size": 24},
-            "micro_batch_size must divide a minibatch, of 32, got 24",
-        ),
+        ({"minibatches": 4, "micro_batch_size": 24}, "micro_batch_size must divide a minibatch, of 32, got 24"),
         ({"loss": "mean"}, "loss must be one of dapo, grpo"),
         ({"adam_beta2": 1.0}, "adam_beta2 must be less than 1"),
     ],
@@ -184,9 +179,7 @@ def test_the_same_answer_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("log", [{"loss": math.nan}, {"loss": 0.1, "grad_norm": math.inf}])
-def test_a_loss_or_a_gradient_that_is_no_number_ends_the_training(
-    log: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_loss_or_a_gradient_that_is_no_number_ends_the_training(log: dict[str, Any], tmp_path: Path) -> None:
     with (tmp_path / "progress.jsonl").open("w") as lines:
         reporter = grpo.Reporter(_program.ProgressFile(lines, _program.Budget(1e6, 10)), grpo.Rewards())
         with pytest.raises(_program.Failed, match=r"^diverged: (loss is nan|grad_norm is inf) at step 0$"):
@@ -203,11 +196,7 @@ def test_a_loss_or_a_gradient_that_is_no_number_ends_the_training(
     ],
 )
 def test_what_cannot_be_trained_is_refused_with_status_2(
-    change: dict[str, Any],
-    said: str,
-    train: Callable[..., int],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    change: dict[str, Any], said: str, train: Callable[..., int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert train(config(tmp_path / "out", tmp_path) | change) == 2
     assert said in capsys.readouterr().err
@@ -234,11 +223,7 @@ def test_a_training_reports_each_step_and_leaves_a_model_that_loads(
     assert shown <= last["metrics"].keys()
     assert 0 < last["metrics"]["pass@1"] <= 1
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"progress.jsonl", "model"}
-    assert {path.suffix for path in (tmp_path / "out" / "model").iterdir()} == {
-        ".json",
-        ".jinja",
-        ".safetensors",
-    }
+    assert {path.suffix for path in (tmp_path / "out" / "model").iterdir()} == {".json", ".jinja", ".safetensors"}
     assert not list(tmp_path.glob("grpo-*")), "its scratch folder is gone"
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -247,9 +232,7 @@ def test_a_training_reports_each_step_and_leaves_a_model_that_loads(
     messages = [{"role": "user", "content": "1+1"}]
     ids = words.apply_chat_template(messages, return_tensors="pt", return_dict=True)["input_ids"]
     assert model(ids).logits.shape == (1, 4, len(words))
-    assert any(
-        bool((tensor != weights_of(data)[name]).any()) for name, tensor in weights(tmp_path / "out").items()
-    )
+    assert any(bool((tensor != weights_of(data)[name]).any()) for name, tensor in weights(tmp_path / "out").items())
 
 
 def weights_of(data: Path) -> dict[str, Any]:
@@ -269,9 +252,7 @@ def test_a_seed_gives_the_same_model_again_and_another_seed_another(
 
 
 @quietly
-def test_adapters_are_merged_into_the_model_that_is_left(
-    train: Callable[..., int], data: Path, tmp_path: Path
-) -> None:
+def test_adapters_are_merged_into_the_model_that_is_left(train: Callable[..., int], data: Path, tmp_path: Path) -> None:
     changed = {"lora_rank": 2, "beta": 0.1, "minibatches": 2, "micro_batch_size": 2}
     assert train(config(tmp_path / "out", data, steps=2, params=changed)) == 0
     last = progress(tmp_path / "out")[-1]
@@ -297,9 +278,7 @@ def test_sigterm_within_a_step_leaves_the_model_as_it_was_after_the_step_before(
 
     assert train(config(tmp_path / "out", data), ends) == 0
     assert [report.get("step") for report in progress(tmp_path / "out")] == [None, 0]
-    assert all(
-        bool((tensor == weights_of(data)[name]).all()) for name, tensor in weights(tmp_path / "out").items()
-    )
+    assert all(bool((tensor == weights_of(data)[name]).all()) for name, tensor in weights(tmp_path / "out").items())
 
 
 @quietly
@@ -321,10 +300,7 @@ def test_a_training_in_which_all_answers_earn_the_same_gives_up_and_says_so(
     monkeypatch.setattr(grpo, "UNMOVED", 2)
     assert train(config(tmp_path / "out", data, steps=10_000), lambda *_: 0.0) == 1
     failed = progress(tmp_path / "out")[-1]
-    assert failed == {
-        "failed": "no learning signal: all 16 answers of the first 2 steps earned 0",
-        "retry": False,
-    }
+    assert failed == {"failed": "no learning signal: all 16 answers of the first 2 steps earned 0", "retry": False}
     assert not (tmp_path / "out" / "model").exists()
 
 
@@ -386,10 +362,7 @@ def test_sigterm_at_any_moment_leaves_a_model_that_loads(
 @pytest.mark.slow
 @pytest.mark.timeout(2 * PATIENCE)
 def test_as_a_program_it_writes_nowhere_but_to_out_and_to_its_folder_for_temporary_files(
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    start: Callable[..., subprocess.Popen[bytes]],
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     for name, variable in (("home", "HOME"), ("scratch", "TMPDIR")):
         (tmp_path / name).mkdir()

@@ -31,11 +31,7 @@ class Ticks(gym.Env[NDArray[np.float64], Any]):
     """
 
     def __init__(
-        self,
-        length: int = 2,
-        terminates: bool = True,
-        action_space: gym.Space[Any] | None = None,
-        pay: float = 1.0,
+        self, length: int = 2, terminates: bool = True, action_space: gym.Space[Any] | None = None, pay: float = 1.0
     ) -> None:
         self.length, self.terminates, self.pay = length, terminates, pay
         self.observation_space = gym.spaces.Box(-100, 100, (1,), np.float64)
@@ -129,18 +125,14 @@ def test_gae_gives_the_numbers_worked_out_by_hand() -> None:
 
 def test_gae_with_lambda_one_is_the_discounted_return_minus_the_value() -> None:
     batch = batch_of([[1, 1, 1]], [[5, 6, 7]], [[6, 7, 99]], [[0, 0, 1]], [[0, 0, 1]])
-    assert ppo.gae(batch, batch.rewards, gamma=0.5, gae_lambda=1.0).T.tolist() == [
-        [1.75 - 5, 1.5 - 6, 1.0 - 7]
-    ]
+    assert ppo.gae(batch, batch.rewards, gamma=0.5, gae_lambda=1.0).T.tolist() == [[1.75 - 5, 1.5 - 6, 1.0 - 7]]
 
 
 @pytest.mark.parametrize("terminates", [True, False])
 def test_a_rollout_holds_real_steps_only_and_values_a_cut_off_one_where_it_ended(terminates: bool) -> None:
     lanes = ppo.start({"id": "Ticks-v0", "kwargs": {"terminates": terminates}}, num_envs=2, seed=0)
     agent = ppo.build(lanes, ppo.Params())
-    agent.critic = nn.Sequential(
-        nn.Linear(1, 1)
-    )  # a critic that values an observation at the number it shows
+    agent.critic = nn.Sequential(nn.Linear(1, 1))  # a critic that values an observation at the number it shows
     nn.init.ones_(agent.critic[0].weight)  # type: ignore[arg-type]
     nn.init.zeros_(agent.critic[0].bias)  # type: ignore[arg-type]
     budget = _program.Budget(60, 0)
@@ -166,9 +158,7 @@ def test_the_critic_learns_that_a_cut_off_life_goes_on_and_a_terminated_one_does
 ) -> None:
     # At a discount of 1/2, two steps of 1 are worth 1.5 and the last of them 1; a life without end is worth 2.
     params = {"gamma": 0.5, "learning_rate": 3e-3, "num_steps": 16, "hidden": 16}
-    agent = train(
-        config(tmp_path, "Endless-v0", steps=8000, params=params, kwargs={"terminates": terminates})
-    )
+    agent = train(config(tmp_path, "Endless-v0", steps=8000, params=params, kwargs={"terminates": terminates}))
     values = agent.value(torch.tensor([[0.0], [1.0]])).tolist()
     assert values == pytest.approx([first, second], abs=0.1)
 
@@ -247,9 +237,7 @@ def test_rewards_are_learnt_on_the_scale_of_the_returns_if_so_configured(tmp_pat
 
 def test_a_checkpoint_holds_tensors_numbers_and_strings_and_gives_the_same_agent_back(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    agent = train(
-        config(out, "Pendulum-v1", steps=500, params={"num_steps": 16, "normalize_observations": True})
-    )
+    agent = train(config(out, "Pendulum-v1", steps=500, params={"num_steps": 16, "normalize_observations": True}))
     saved = torch.load(out / "policy.pt", weights_only=True)
     assert {type(value) for value in saved.values()} <= {torch.Tensor, int, float, bool, str}
     assert saved["step"] == 496  # whole steps of 8 environments only
@@ -356,10 +344,7 @@ def test_sigterm_saves_and_exits_cleanly_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("params", "reason"),
     [
-        (
-            {"learning_rat": 1e-3},
-            "unknown parameter 'learning_rat'; known are learning_rate, num_envs, num_steps",
-        ),
+        ({"learning_rat": 1e-3}, "unknown parameter 'learning_rat'; known are learning_rate, num_envs, num_steps"),
         ({"num_envs": 0}, "num_envs must be finite and from 1 to inf, got 0"),
         ({"num_envs": 4.5}, "num_envs must be of type int, got 4.5"),
         ({"epochs": True}, "epochs must be of type int, got True"),
@@ -387,10 +372,7 @@ def test_a_parameter_it_cannot_use_is_refused_with_the_reason(
     ("more", "reason"),
     [
         ({"id": "Labelled-v0"}, "observations are Dict"),
-        (
-            {"id": "Ticks-v0", "kwargs": {"action_space": gym.spaces.MultiBinary(3)}},
-            "actions are MultiBinary(3)",
-        ),
+        ({"id": "Ticks-v0", "kwargs": {"action_space": gym.spaces.MultiBinary(3)}}, "actions are MultiBinary(3)"),
         ({"resume": "/somewhere/policy.pt"}, "resume is '/somewhere/policy.pt'"),
     ],
 )
@@ -417,18 +399,11 @@ def test_an_unlearnable_step_size_fails_instead_of_training_on_nan(tmp_path: Pat
 class Player:
     """The judge's end of the act protocol, spoken over the pipes of a real process."""
 
-    def __init__(
-        self, place: Path, out: Path, seen: dict[str, Any], taken: dict[str, Any], **hello: Any
-    ) -> None:
+    def __init__(self, place: Path, out: Path, seen: dict[str, Any], taken: dict[str, Any], **hello: Any) -> None:
         self.process = program(place, {"out": str(out)}, "act")
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.to, self.back, self.taken, self.lanes = (
-            self.process.stdin,
-            self.process.stdout,
-            taken,
-            hello["lanes"],
-        )
+        self.to, self.back, self.taken, self.lanes = (self.process.stdin, self.process.stdout, taken, hello["lanes"])
         line = {"protocol": 2, "observation": [seen], "action": [taken], **hello}
         self.to.write(json.dumps(line).encode() + b"\n")
         self.to.flush()
@@ -468,9 +443,7 @@ def test_a_good_configuration_masters_cartpole_as_judged_over_pipes(tmp_path: Pa
     envs = [gym.make("CartPole-v1") for _ in range(lanes)]
     observations = np.stack([env.reset(seed=900 + lane)[0] for lane, env in enumerate(envs)])
     active, returns = np.ones(lanes, np.uint8), np.zeros(lanes)
-    with Player(
-        tmp_path, tmp_path / "out", seen, taken, lanes=lanes, deterministic=[True] * lanes, seed=0
-    ) as player:
+    with Player(tmp_path, tmp_path / "out", seen, taken, lanes=lanes, deterministic=[True] * lanes, seed=0) as player:
         while active.any():
             actions = player.ask(observations, active)
             if returns.max() == 0:
@@ -485,9 +458,7 @@ def test_a_good_configuration_masters_cartpole_as_judged_over_pipes(tmp_path: Pa
     assert returns.mean() > 400
 
 
-def test_act_clips_box_actions_samples_by_its_seed_and_reads_frames_that_come_in_pieces(
-    tmp_path: Path,
-) -> None:
+def test_act_clips_box_actions_samples_by_its_seed_and_reads_frames_that_come_in_pieces(tmp_path: Path) -> None:
     agent = agent_for(6, 2, discrete=False, normalize_observations=True)
     agent.low.fill_(-0.1)
     agent.high.fill_(0.1)
@@ -504,9 +475,7 @@ def test_act_clips_box_actions_samples_by_its_seed_and_reads_frames_that_come_in
             assert player.end() == (0, b"")
         answers.append(np.stack(asked))
     first, again, other = answers
-    assert (
-        np.abs(first).max() == 0.1
-    )  # the double 0.1 itself, not the float nearest to it, which lies outside
+    assert np.abs(first).max() == 0.1  # the double 0.1 itself, not the float nearest to it, which lies outside
     assert first.tolist() == again.tolist()
     assert first.tolist() != other.tolist()
     assert first[0].tolist() != first[1].tolist()

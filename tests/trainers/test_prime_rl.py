@@ -155,10 +155,7 @@ def test_a_key_of_an_older_version_is_refused_with_the_key_of_today(key: str) ->
         ("orchestrator.sampling.top_p = 0.9", "orchestrator.train.sampling, which has temperature"),
         ("orchestrator.advantage.length_weighted_mean = true", "orchestrator.algo"),
         ("[[orchestrator.env]]\nid = 'gsm8k'", "orchestrator.train.source, which is the engine's"),
-        (
-            "trainer.loss.geo_mask_high = 1.0",
-            "trainer.loss.dppo_mask_high, whose numbers mean something else",
-        ),
+        ("trainer.loss.geo_mask_high = 1.0", "trainer.loss.dppo_mask_high, whose numbers mean something else"),
     ],
 )
 def test_what_is_below_an_old_key_is_known_too(text: str, today: str) -> None:
@@ -251,9 +248,7 @@ def test_the_engine_s_file_names_everything_that_is_not_for_tuning(run: Run, tmp
     assert (table["output_dir"], table["run"]["name"], table["max_steps"]) == (str(run.home), "run", 4)
     assert table["model"]["name"] == str(tmp_path / "data/base")
     assert table["weight_broadcast"] == {"type": "filesystem"}
-    assert table["trainer"]["model"]["conversion_dir"].startswith(str(run.home)), (
-        "the base model is read-only"
-    )
+    assert table["trainer"]["model"]["conversion_dir"].startswith(str(run.home)), "the base model is read-only"
     assert table["deployment"] == {"gpus_per_node": 2, "num_infer_gpus": 1, "num_train_gpus": 1}
     ports = table["inference"]["server"]["port"], table["inference"]["backend_port"]
     assert ports == (8000, 8001) and table["rollout_transport"]["port"] == 8002
@@ -278,9 +273,7 @@ def test_without_a_budget_of_steps_prime_rl_is_told_of_none(run: Run) -> None:
     assert "max_steps" not in run.overlay("")
 
 
-def test_prime_rl_finds_its_own_python_first_and_none_of_ours(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prime_rl_finds_its_own_python_first_and_none_of_ours(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH"):
         monkeypatch.setenv(name, "/ours")
     found = run.variables()
@@ -298,13 +291,7 @@ FOUR = [(number, f"GPU-{number}{number}-ab") for number in range(4)]
 
 @pytest.mark.parametrize(
     ("stated", "chosen"),
-    [
-        (None, (0, 1)),
-        ("2,3", (2, 3)),
-        ("3, 1,0", (3, 1)),
-        ("GPU-22-ab,GPU-00-ab", (2, 0)),
-        ("GPU-3,1", (3, 1)),
-    ],
+    [(None, (0, 1)), ("2,3", (2, 3)), ("3, 1,0", (3, 1)), ("GPU-22-ab,GPU-00-ab", (2, 0)), ("GPU-3,1", (3, 1))],
 )
 def test_gpus_are_named_by_number(stated: str | None, chosen: tuple[int, int]) -> None:
     assert machine.choose_gpus(FOUR, stated) == chosen
@@ -326,9 +313,7 @@ def test_without_nvidia_smi_numbers_are_taken_as_they_are() -> None:
         ([], "GPU-1,GPU-2", "did not start: of GPU GPU-1 nvidia-smi knows no number"),
     ],
 )
-def test_gpus_that_cannot_be_named_are_refused(
-    found: list[tuple[int, str]], stated: str | None, reason: str
-) -> None:
+def test_gpus_that_cannot_be_named_are_refused(found: list[tuple[int, str]], stated: str | None, reason: str) -> None:
     with pytest.raises(Failed, match=reason):
         machine.choose_gpus(found, stated)
 
@@ -457,9 +442,7 @@ MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less tha
 def test_the_reason_is_what_the_logs_say(run: Run, log: str, line: str, reason: str, retry: bool) -> None:
     path = run.folder / "logs/latest" / log
     path.parent.mkdir(parents=True)
-    (run.folder / "logs/latest/trainer.log").write_text(
-        "12:00:00    INFO fine\n".replace("12:00:00    INFO ", "")
-    )
+    (run.folder / "logs/latest/trainer.log").write_text("12:00:00    INFO fine\n".replace("12:00:00    INFO ", ""))
     path.write_text(f"Traceback (most recent call last):\n\x1b[31m{line}\x1b[0m\nended\n")
     failure = reasons.why(run, "unknown")
     assert (str(failure).startswith(reason), failure.retry) == (True, retry), failure
@@ -470,9 +453,7 @@ def test_the_component_that_the_launcher_blames_is_heard_first(run: Run) -> None
     (logs / "envs/train").mkdir(parents=True)
     (logs / "trainer.log").write_text("ConnectionError: the server has gone\n")
     (logs / "envs/train/train.log").write_text("RuntimeError: no such file\n")
-    (run.home / "rl.log").write_text(
-        "12:00:00   ERROR Error: Train env server train failed with exit code 1\n"
-    )
+    (run.home / "rl.log").write_text("12:00:00   ERROR Error: Train env server train failed with exit code 1\n")
     said = "Train env server train failed with exit code 1; envs/train.log: RuntimeError: no such file"
     assert str(reasons.why(run, "ended by itself")) == f"ended by itself; {said}"
 
@@ -484,16 +465,11 @@ def test_what_a_refused_configuration_is_told_comes_in_one_line() -> None:
     assert reasons.complaint("") == "it says nothing"
 
 
-@pytest.mark.parametrize(
-    ("rewards", "same"), [([0] * 8, 0.0), ([1] * 9, 1.0), ([0] * 7 + [1], None), ([0] * 7, None)]
-)
+@pytest.mark.parametrize(("rewards", "same"), [([0] * 8, 0.0), ([1] * 9, 1.0), ([0] * 7 + [1], None), ([0] * 7, None)])
 def test_answers_that_all_score_the_same_are_seen(run: Run, rewards: list[float], same: float | None) -> None:
     folder = run.folder / "rollouts/step_3/train/all"
     folder.mkdir(parents=True)
-    lines = [
-        json.dumps({"traces": [{"rewards": {"correct": {"score": score, "weight": 1.0}}}]})
-        for score in rewards
-    ]
+    lines = [json.dumps({"traces": [{"rewards": {"correct": {"score": score, "weight": 1.0}}}]}) for score in rewards]
     (folder / "traces.jsonl").write_text("\n".join(lines) + "\n")
     assert same_reward(run) == same
 
@@ -530,9 +506,7 @@ def test_the_model_is_the_last_complete_broadcast_with_the_base_s_tokenizer(run:
         "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip
     assert quality_of(model / "model.safetensors") == pytest.approx(0.9)
-    assert all(path.stat().st_nlink == 1 for path in model.iterdir()), (
-        "what has two names is refused by the engine"
-    )
+    assert all(path.stat().st_nlink == 1 for path in model.iterdir()), "what has two names is refused by the engine"
     assert json.loads((run.home / "run.json").read_text()) == {"scored_step": 9, "reached_step": 11}
 
 
@@ -575,17 +549,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
         data, workspace = tmp_path / "data", tmp_path / "workspace"
         checkout = lay(tmp_path / "prime-rl", faults)
         base_model(data / "base")
-        (data / "train.jsonl").write_text(
-            "".join(json.dumps({"id": n, "answer": "1"}) + "\n" for n in range(40))
-        )
+        (data / "train.jsonl").write_text("".join(json.dumps({"id": n, "answer": "1"}) + "\n" for n in range(40)))
         workspace.mkdir()
         (workspace / "train.toml").write_text(TRAIN)
         (workspace / "taskset.py").touch()
         params = {"prime_rl": str(checkout), "prime_rl_commit": COMMIT[:8], "learning_rate": 3e-6}
         params |= {"quit_deadline": 20, "start_deadline": 60, "gpu_deadline": 2} | more.pop("params", {})
-        settings = trainer_programs.config(
-            tmp_path / "out", "", **{"steps": 3, **more}, params=params, data=str(data)
-        )
+        settings = trainer_programs.config(tmp_path / "out", "", **{"steps": 3, **more}, params=params, data=str(data))
         started.append(trainer_programs.program(prime_rl, workspace, settings, *arguments))
         return started[-1]
 
@@ -624,9 +594,7 @@ def left(tmp_path: Path) -> list[psutil.Process]:
     return running
 
 
-def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(
-    start: Start, tmp_path: Path
-) -> None:
+def test_a_training_ends_with_its_steps_and_leaves_a_model_and_no_process(start: Start, tmp_path: Path) -> None:
     assert ended(start()) == (0, b"")
     out, lines = tmp_path / "out", reported(tmp_path)
     assert lines[0] == {"ready": True}
@@ -754,6 +722,4 @@ def test_where_no_prime_rl_is_installed_a_check_is_of_the_keys_alone(start: Star
 
 def test_another_commit_than_the_pinned_one_is_refused(start: Start, tmp_path: Path) -> None:
     assert ended(start(params={"prime_rl_commit": "559b4477"}))[0] == 2
-    assert reported(tmp_path)[-1]["failed"].endswith(
-        f"is at commit {COMMIT}, and prime_rl_commit is 559b4477"
-    )
+    assert reported(tmp_path)[-1]["failed"].endswith(f"is at commit {COMMIT}, and prime_rl_commit is 559b4477")

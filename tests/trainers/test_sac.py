@@ -180,9 +180,7 @@ def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: 
     runs = {name: tmp_path / name for name in ("one", "again", "other")}
     for name, place in runs.items():
         seed = 2 if name == "other" else 1
-        started = program(
-            place, config(place / "out", seed=seed, steps=400, params={"random_steps": 250, "batch": 32})
-        )
+        started = program(place, config(place / "out", seed=seed, steps=400, params={"random_steps": 250, "batch": 32}))
         _, errors = started.communicate(timeout=60)
         assert started.returncode == 0, errors.decode()
     one, again, other = ((place / "out" / "policy.pt").read_bytes() for place in runs.values())

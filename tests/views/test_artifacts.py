@@ -79,9 +79,7 @@ def flow_run(server: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_campaign_leaves_its_final_state_and_a_resumed_one_its_own(
-    tmp_path: Path, home: Path, server: str
-) -> None:
+def test_a_campaign_leaves_its_final_state_and_a_resumed_one_its_own(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad")
     begun = nightshift("run", str(folder), "--name", "a.b_c", "--trials", "2", "--seed", "1", server=server)
     assert begun.returncode == 0, begun.stderr
@@ -227,9 +225,7 @@ def test_the_table_has_the_newest_trial_first_and_only_parameters_that_vary() ->
     assert [row["level"] for row in rows] == ["provisional", "", "provisional"]
     assert list(rows[0])[-2:] == ["seconds", "reason"]
     assert "lr" in rows[0]
-    assert [set(row) for row in table(night([2.25]))] == [
-        set(rows[0]) - {"lr", "environments", "gamma", "activation"}
-    ]
+    assert [set(row) for row in table(night([2.25]))] == [set(rows[0]) - {"lr", "environments", "gamma", "activation"}]
 
 
 def test_a_parameter_called_like_a_column_has_a_column_of_its_own() -> None:

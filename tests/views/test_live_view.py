@@ -162,9 +162,7 @@ def test_a_curve_goes_only_forward() -> None:
         (0, CurvePoint(None, 100.0, 0.0), "step"),
     ],
 )
-def test_curves_are_compared_along_what_binds(
-    tmp_path: Path, steps: int, last: CurvePoint, axis: str
-) -> None:
+def test_curves_are_compared_along_what_binds(tmp_path: Path, steps: int, last: CurvePoint, axis: str) -> None:
     environment = created(tmp_path).environment.model_copy(update={"budget_steps": steps})
     trial = UnderWay(1, Proposal({}), "training", 1.0, None, TrainingCurve("loss", (last,)), TrainingCurve())
     assert trial.axis(environment) == axis
@@ -210,17 +208,11 @@ def test_the_time_left_includes_the_runs_of_the_certificate(tmp_path: Path) -> N
     spec = {"trials": 9, "hours": 1.0, "rule": "certify", "replicates": 1}
     plain = campaign_progress({**spec, "rule": "greedy"}, environment, history, 80.0, 5.0, 2e9)
     found = campaign_progress(spec, environment, history, 80.0, 5.0, 2e9)
-    assert plain.ends is not None and found.ends == plain.ends + 4 * 19.0, (
-        "two runs of each where nothing is random"
-    )
+    assert plain.ends is not None and found.ends == plain.ends + 4 * 19.0, "two runs of each where nothing is random"
     assert found.share < plain.share
     searched = campaign_progress({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9)
-    begun = campaign_progress(
-        {**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 1, 4, 4.0)
-    )
-    last = campaign_progress(
-        {**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 4, 4, 4.0)
-    )
+    begun = campaign_progress({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 1, 4, 4.0))
+    last = campaign_progress({**spec, "trials": 3}, environment, history, 80.0, 0.0, 2e9, Certifying(2, 4, 4, 4.0))
     assert (searched.ends, begun.ends, last.ends) == (2e9 + 76, 2e9 + 72, 2e9 + 15)
     assert searched.share < begun.share < last.share < 1
     assert (begun.trials, begun.asked) == (3, 3)
@@ -247,8 +239,7 @@ def test_a_fresh_run_takes_as_long_as_a_run_that_nobody_cancelled(tmp_path: Path
 def test_trials_take_the_time_of_their_proposals_too_and_less_where_they_run_at_once(tmp_path: Path) -> None:
     environment, history = created(tmp_path).environment, history_of(4)
     slow = tuple(
-        dataclasses.replace(trial, proposal=dataclasses.replace(trial.proposal, seconds=11.0))
-        for trial in history
+        dataclasses.replace(trial, proposal=dataclasses.replace(trial.proposal, seconds=11.0)) for trial in history
     )
     spec = {"trials": 9, "hours": 1.0, "rule": "greedy", "replicates": 1}
     assert campaign_progress(spec, environment, slow, 80.0, 0.0, 2e9).ends == 2e9 + 6 * 30
@@ -282,11 +273,7 @@ def test_a_trial_is_followed_from_its_proposal_to_its_verdict(tmp_path: Path) ->
     assert follower.look(time.time()).trial is None
     place = propose(ledger, 0)
     trial = follower.look(time.time()).trial
-    assert trial is not None and (trial.number, trial.phase, trial.proposal.params) == (
-        0,
-        "starting",
-        {"x": 2.5},
-    )
+    assert trial is not None and (trial.number, trial.phase, trial.proposal.params) == (0, "starting", {"x": 2.5})
     place.progress.write_text('{"ready": true}\n' + report(1.0, loss=3.0))
     trial = follower.look(place.progress.stat().st_mtime + 0.5).trial
     assert trial is not None and (trial.phase, trial.elapsed) == ("training", pytest.approx(1.5))
@@ -325,9 +312,7 @@ def test_trials_that_run_at_once_are_all_seen(tmp_path: Path) -> None:
     assert [trial.number for trial in scene.under_way] == [1, 2]
     assert [trial.curve.points[-1].value for trial in scene.under_way] == [1.0, 2.0]
     ledger.place(2).workspace.mkdir(exist_ok=True)
-    second = dataclasses.replace(
-        tried(scene.history, 2.0, params={"x": 1.0}, higher_is_better=False), number=2
-    )
+    second = dataclasses.replace(tried(scene.history, 2.0, params={"x": 1.0}, higher_is_better=False), number=2)
     settle(ledger, scene.history, second)
     scene = follower.look(time.time())
     assert ([trial.number for trial in scene.under_way], len(scene.history)) == ([1], 2)

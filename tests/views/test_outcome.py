@@ -60,10 +60,7 @@ def ended(
 
 
 def test_a_certificate_that_passed_says_how_much_and_how_sure() -> None:
-    assert (
-        outcome(PASSED)
-        == "certified: +109.3 (95 % interval +81.83..+136.8, 3 v 3 fresh runs, one-sided p = 0.0002)"
-    )
+    assert outcome(PASSED) == "certified: +109.3 (95 % interval +81.83..+136.8, 3 v 3 fresh runs, one-sided p = 0.0002)"
 
 
 def test_where_less_is_better_the_difference_has_the_metrics_own_sign_and_says_so() -> None:
@@ -79,30 +76,20 @@ def test_a_certificate_that_did_not_pass_says_why() -> None:
         "not certified, because on fresh runs the gain could be luck: p = 0.11, needed 0.05 or less"
     )
     crashed = certified(2, [190, None, 182], [84, 70, 95])
-    assert (
-        outcome(crashed)
-        == "not certified, because 1 of 3 fresh runs of the champion crashed: exited with status 3"
-    )
+    assert outcome(crashed) == "not certified, because 1 of 3 fresh runs of the champion crashed: exited with status 3"
 
 
 def test_where_nothing_is_drawn_at_random_no_interval_is_claimed() -> None:
-    assert (
-        outcome(certified(2, [3.0, 3.0], [1.0, 1.0]))
-        == "certified: +2 (2 v 2 fresh runs, without any spread)"
-    )
+    assert outcome(certified(2, [3.0, 3.0], [1.0, 1.0])) == "certified: +2 (2 v 2 fresh runs, without any spread)"
 
 
 def test_the_headline_has_the_numbers_of_fresh_runs_and_never_the_lucky_score() -> None:
-    assert headline(up(), "n", [PASSED]) == (
-        "n: trial 2 certified: 192.3 against the baseline's 83 on fresh runs"
-    )
+    assert headline(up(), "n", [PASSED]) == ("n: trial 2 certified: 192.3 against the baseline's 83 on fresh runs")
     assert headline(up(), "n", [FAILED]) == (
         "n: trial 2 not certified, the baseline ships: 101.3 against the baseline's 83 on fresh runs"
     )
     crashed = certified(2, [None, None], [84, 70])
-    assert headline(up(), "n", [crashed]).startswith(
-        "n: trial 2 not certified, the baseline ships: 2 of 2 fresh"
-    )
+    assert headline(up(), "n", [crashed]).startswith("n: trial 2 not certified, the baseline ships: 2 of 2 fresh")
 
 
 def test_before_a_certificate_no_number_is_called_proven() -> None:
@@ -189,9 +176,7 @@ def test_an_estimate_has_the_sign_of_the_metric(tmp_path: Path) -> None:
     assert 0.9 < found["champion"]["estimate"]["level"] < 2.1
 
 
-def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is_better(
-    tmp_path: Path,
-) -> None:
+def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is_better(tmp_path: Path) -> None:
     guards = {"speed": (Guard(margin=5.0), 10.0, 11.0)}
     proof = certified(2, [0.2, 0.21, 0.19], [1.2, 1.0, 1.1], higher_is_better=False, guards=guards)
     history: History = (tried((), 2.0, 2.2, 2.1, higher_is_better=False),)
@@ -201,13 +186,7 @@ def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is
     found = document(ended(tmp_path, history, proof, elsewhere))
     shown = found["certificate"]
 
-    assert (shown["look"], shown["alpha"], shown["trial"], shown["passed"], shown["runs"]) == (
-        1,
-        0.05,
-        2,
-        True,
-        3,
-    )
+    assert (shown["look"], shown["alpha"], shown["trial"], shown["passed"], shown["runs"]) == (1, 0.05, 2, True, 3)
     assert shown["gain"] == pytest.approx(0.9) and 0 < shown["low"] < 0.9 < shown["high"]
     assert shown["champion"] == {"mean": pytest.approx(0.2), "values": [0.2, 0.21, 0.19]}
     assert shown["baseline"]["mean"] == pytest.approx(1.1)
@@ -317,9 +296,7 @@ def test_what_was_cancelled_is_said_in_a_line(due: int, spared: int, kept: int, 
 
 def test_a_cancelled_trial_and_one_that_was_run_again_say_so_in_their_lines() -> None:
     history = up()
-    history += (
-        tried(history, None, kind="cancelled", due=Due(0.4, "31 at 40% of its budget"), reported=31.0),
-    )
+    history += (tried(history, None, kind="cancelled", due=Due(0.4, "31 at 40% of its budget"), reported=31.0),)
     again = [(4, 210.0), (2, 190.0), (4, 205.0)]
     history += (tried(history, 230.0, kind="keep", level="confirmed", reruns=again),)
     shown = [terminal.trial_line(trial, history).plain for trial in history]
@@ -337,12 +314,7 @@ def test_the_table_has_levels_and_the_number_of_runs_where_there_are_several(tmp
     text = printed(partial(tables.campaign_table, found), 120)
     rows = [line.split() for line in text.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
 
-    assert [row[1:3] for row in rows] == [
-        ["+", "keep"],
-        ["-", "discard"],
-        ["+", "certified"],
-        ["-", "discard"],
-    ]
+    assert [row[1:3] for row in rows] == [["+", "keep"], ["-", "discard"], ["+", "certified"], ["-", "discard"]]
     assert "runs" in text
     single = document(ended(tmp_path, (tried((), 5.0),), name="m"))
     assert "runs" not in printed(partial(tables.campaign_table, single), 120)
@@ -364,9 +336,7 @@ def test_the_page_of_a_certificate_has_every_fresh_run_the_test_and_the_guards()
     proof = certified(2, [190, 205, 182], [84, 70, 95], guards=guards)
     text = certificate_page.page("n", (FAILED, proof), (certified(2, [5.0, 5.1], [4.0, 4.1], on="windy"),))
 
-    assert text.startswith(
-        f"## n: trial 2 {outcome(proof)}\n\nWhat this means: trial 2 ships; {caution(proof)}."
-    )
+    assert text.startswith(f"## n: trial 2 {outcome(proof)}\n\nWhat this means: trial 2 ships; {caution(proof)}.")
     for fresh in proof.runs:
         assert f"| {fresh.arm} | {fresh.run.seed} | {fresh.score.value:g} |" in text
     assert "Means: 192.3 for trial 2, 83 for the baseline: a difference of **+109.3**" in text

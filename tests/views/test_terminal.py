@@ -37,9 +37,7 @@ def decided(history: History, score: float | None, params: Params, higher_is_bet
 
 
 def rising(by: float, until: float = 10.0) -> TrainingCurve:
-    return TrainingCurve(
-        "loss", tuple(CurvePoint(at / 2, 100.0 * at, by * at) for at in range(1, int(until * 2) + 1))
-    )
+    return TrainingCurve("loss", tuple(CurvePoint(at / 2, 100.0 * at, by * at) for at in range(1, int(until * 2) + 1)))
 
 
 @pytest.fixture
@@ -56,10 +54,7 @@ def under_way(**given: Any) -> UnderWay:
 
 
 def scene(
-    environment: Environment,
-    trial: UnderWay | None,
-    history: History | None = None,
-    others: tuple[UnderWay, ...] = (),
+    environment: Environment, trial: UnderWay | None, history: History | None = None, others: tuple[UnderWay, ...] = ()
 ) -> LiveModel:
     trials = (*([trial] if trial else []), *others)
     history = (decided((), 5.0, PARAMS, higher_is_better=False),) if history is None else history
@@ -69,14 +64,10 @@ def scene(
 
 
 def lines(model: LiveModel | str, width: int = 100, height: int = 30) -> list[str]:
-    return [
-        line.rstrip() for line in printed(live_view(model, width, height), width, screen=True).splitlines()
-    ]
+    return [line.rstrip() for line in printed(live_view(model, width, height), width, screen=True).splitlines()]
 
 
-def test_a_picture_says_what_is_tried_and_why_and_how_it_stands_against_the_champion(
-    environment: Environment,
-) -> None:
+def test_a_picture_says_what_is_tried_and_why_and_how_it_stands_against_the_champion(environment: Environment) -> None:
     shown = "\n".join(lines(scene(environment, under_way())))
     for words in (
         "trial 4    training  6.1 s of 10 s", "why      a random draw",
@@ -95,10 +86,7 @@ def test_a_picture_says_which_run_of_a_trial_it_is(environment: Environment) -> 
 
 @pytest.mark.parametrize("width", WIDTHS)
 def test_trials_beside_the_first_have_a_line_each(environment: Environment, width: int) -> None:
-    more = (
-        under_way(number=5, elapsed=5.0),
-        under_way(number=6, phase="starting", elapsed=0.0, curve=TrainingCurve()),
-    )
+    more = (under_way(number=5, elapsed=5.0), under_way(number=6, phase="starting", elapsed=0.0, curve=TrainingCurve()))
     shown = lines(scene(environment, under_way(), others=more), width)
     assert max(map(cell_len, shown)) <= width
     five, six = (next(line for line in shown if line.startswith(f" trial {number}")) for number in (5, 6))
@@ -143,10 +131,7 @@ def test_curves_are_compared_at_equal_steps_where_steps_bind(environment: Enviro
     by_steps = environment.model_copy(update={"budget_steps": 2000})
     slow = TrainingCurve(
         "loss",
-        tuple(
-            CurvePoint(point.elapsed and point.elapsed / 2, point.step, point.value)
-            for point in rising(1.0).points
-        ),
+        tuple(CurvePoint(point.elapsed and point.elapsed / 2, point.step, point.value) for point in rising(1.0).points),
     )
     shown = "\n".join(lines(scene(by_steps, under_way(champion_curve=slow))))
     assert "1,200 of 2,000 steps" in shown and "at step 1,200" in shown and "had 12 there" in shown
@@ -162,11 +147,7 @@ def test_curves_are_compared_at_equal_steps_where_steps_bind(environment: Enviro
             "curve": TrainingCurve(EVIL, rising(1e30).points),
             "champion_curve": TrainingCurve(EVIL, rising(-1e30).points),
         },
-        {
-            "proposal": Proposal(
-                {f"parameter_{n}": "日本" * n for n in range(40)}, edit="+a\n-b\n", rationale=EVIL * 40
-            )
-        },
+        {"proposal": Proposal({f"parameter_{n}": "日本" * n for n in range(40)}, edit="+a\n-b\n", rationale=EVIL * 40)},
         {"curve": TrainingCurve("loss", (CurvePoint(None, 5.0, 1.0),)), "step": None},
     ],
 )
@@ -232,9 +213,7 @@ def test_each_verdict_has_its_sign_its_reason_and_what_was_changed() -> None:
     assert shown[1].startswith(
         " +    1  keep             9  better than trial 0: 9 against 5 (+4)  learning_rate 2e-05"
     )
-    assert shown[2].startswith(
-        " x    2  crash            -  exited with status 3  learning_rate 0.0016 → 2e-05"
-    )
+    assert shown[2].startswith(" x    2  crash            -  exited with status 3  learning_rate 0.0016 → 2e-05")
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -245,10 +224,7 @@ def test_a_decided_trial_is_one_line_on_a_screen_and_whole_in_a_file(width: int)
     (cut,) = printed(line, width, screen=True).splitlines()
     assert cell_len(cut) <= width
     if width >= 80:
-        assert (
-            " -    1  discard     -137.6  not better than trial 0: -137.6 against 71.21 (-208.8)"
-            in line.plain
-        )
+        assert " -    1  discard     -137.6  not better than trial 0: -137.6 against 71.21 (-208.8)" in line.plain
         assert "not better than trial 0" in cut
     assert printed(line, width).splitlines() == [line.plain] and line.plain.endswith("0.99 → 0.98")
 
@@ -315,9 +291,7 @@ def test_a_long_table_shows_what_was_kept_and_the_last_trials() -> None:
         trial["verdict"] = "discard"
     found["trials"][50]["verdict"] = "keep"
     text = printed(partial(tables.campaign_table, found), 100)
-    numbers = [
-        int(line.split()[0]) for line in text.splitlines() if line.split()[:1] and line.split()[0].isdigit()
-    ]
+    numbers = [int(line.split()[0]) for line in text.splitlines() if line.split()[:1] and line.split()[0].isdigit()]
     assert numbers[:2] == [0, 50] and numbers[2:22] == list(range(280, 300))
     assert "278 that were not kept are left out: nightshift status n-1 --last 300" in text
     every = printed(partial(tables.campaign_table, found, last=300), 100)
@@ -367,17 +341,9 @@ def test_an_address_of_a_tracking_server_needs_no_command(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("width", WIDTHS[1:])
 def test_the_list_of_campaigns_fits(width: int) -> None:
-    row = {
-        "campaign": "lunar_lander-12",
-        "environment": "lunar_lander",
-        "state": "interrupted",
-        "trials": 300,
-    }
+    row = {"campaign": "lunar_lander-12", "environment": "lunar_lander", "state": "interrupted", "trials": 300}
     text = printed(
-        partial(
-            tables.campaigns_table,
-            [{**row, "baseline": {"score": -81.0}, "champion": None, "created": 2e9}] * 3,
-        ),
+        partial(tables.campaigns_table, [{**row, "baseline": {"score": -81.0}, "champion": None, "created": 2e9}] * 3),
         width,
         screen=True,
     )
@@ -386,10 +352,7 @@ def test_the_list_of_campaigns_fits(width: int) -> None:
 
 
 def test_an_empty_list_says_how_to_begin() -> None:
-    assert (
-        printed(partial(tables.campaigns_table, []))
-        == "no campaign yet; to begin one: nightshift run cartpole\n"
-    )
+    assert printed(partial(tables.campaigns_table, [])) == "no campaign yet; to begin one: nightshift run cartpole\n"
 
 
 def test_an_encoding_without_our_signs_gets_ascii(

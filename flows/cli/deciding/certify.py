@@ -25,9 +25,7 @@ def certify(name: str, on: str | None, runs: int | None, server: str | None, as_
     """
     ledger = Ledger.open(name)
     if life.is_running(ledger):
-        raise Refused(
-            f"campaign {name!r} is running ({life.describe(ledger)}): it ends with a certificate of its own"
-        )
+        raise Refused(f"campaign {name!r} is running ({life.describe(ledger)}): it ends with a certificate of its own")
     if runs is not None and not 2 <= runs <= 100:
         raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
     elsewhere = [_lasting(reference) for reference in on.split(",") if reference] if on else []

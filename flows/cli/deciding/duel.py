@@ -112,9 +112,7 @@ def duel(
 ) -> int:  # fmt: skip
     """Run both arms and say which is better; 0 when they could be compared, else 1."""
     if runs is not None and runs < FEWEST:
-        raise Refused(
-            f"--runs {runs}: give at least {FEWEST} runs of each arm, since one does not show its noise"
-        )
+        raise Refused(f"--runs {runs}: give at least {FEWEST} runs of each arm, since one does not show its noise")
     sides = (duel_sides.parse(a), duel_sides.parse(b))
     from flows.server.connect import settle_in
 

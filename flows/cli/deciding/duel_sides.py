@@ -73,9 +73,7 @@ def _trial(ledger: Ledger, which: str) -> Trial:
             return champion
         raise Refused(f"campaign {name!r} has no champion, for no trial has a score: name {name}/baseline")
     if not which.isdigit():
-        raise Refused(
-            f"{name}/{which}: give {name}/champion, {name}/baseline, or the number of a trial: {name}/0"
-        )
+        raise Refused(f"{name}/{which}: give {name}/champion, {name}/baseline, or the number of a trial: {name}/0")
     trials = {trial.number: trial for trial in history}
     if int(which) not in trials:
         some = f"it has {min(trials)} to {max(trials)}" if trials else "it has none yet"
@@ -83,9 +81,7 @@ def _trial(ledger: Ledger, which: str) -> Trial:
     return trials[int(which)]
 
 
-def environment_of(
-    sides: Sequence[Side], on: str | None, settings: list[str]
-) -> tuple[Environment, Path | None]:
+def environment_of(sides: Sequence[Side], on: str | None, settings: list[str]) -> tuple[Environment, Path | None]:
     """The environment of a duel, and its baseline program if a campaign has frozen that.
 
     Raises:

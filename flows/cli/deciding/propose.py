@@ -18,9 +18,7 @@ from tasks.system.redact import clean
 from tasks.trial import best
 
 
-def propose(
-    campaign: str, params: str, diff: Path | None, base: int | None, rationale: str, as_json: bool
-) -> int:
+def propose(campaign: str, params: str, diff: Path | None, base: int | None, rationale: str, as_json: bool) -> int:
     """Put a proposal into a campaign's inbox; the command's exit code.
 
     Args:

@@ -14,8 +14,7 @@ def certify(
     campaign: str | None = None,
     *,
     on: Annotated[
-        str | None,
-        Parameter("--on", help="Other environments, separated by commas, to test for transfer."),
+        str | None, Parameter("--on", help="Other environments, separated by commas, to test for transfer.")
     ] = None,
     runs: Annotated[int | None, Parameter("--runs", help="Fresh runs of each arm.")] = None,
     server: Server = None,
@@ -36,12 +35,9 @@ def duel(
     b: str,
     /,
     *,
-    on: Annotated[
-        str | None, Parameter("--on", help="The environment. Default: that of the named campaign.")
-    ] = None,
+    on: Annotated[str | None, Parameter("--on", help="The environment. Default: that of the named campaign.")] = None,
     runs: Annotated[
-        int | None,
-        Parameter("--runs", help="Fresh runs of each arm. Default: 5, or 2 in a deterministic environment."),
+        int | None, Parameter("--runs", help="Fresh runs of each arm. Default: 5, or 2 in a deterministic environment.")
     ] = None,
     set_: Settings = None,
     seed: Seed = None,

@@ -64,9 +64,7 @@ def isolation() -> Check:
     if not shutil.which("bwrap"):
         remedy = "install bubblewrap: `apt install bubblewrap`"
     elif "failed to execute" in probed[0].why:
-        remedy = (
-            f"make the interpreter readable for every user: `chmod -R o+rX {sys.prefix} {sys.base_prefix}`"
-        )
+        remedy = f"make the interpreter readable for every user: `chmod -R o+rX {sys.prefix} {sys.base_prefix}`"
     else:
         remedy = "allow bwrap to create user namespaces, which a container or AppArmor may forbid"
     if level == "none":
@@ -90,9 +88,7 @@ def limits() -> Check:
 def machine() -> Check:
     """Memory and cores."""
     memory, cores = psutil.virtual_memory(), len(os.sched_getaffinity(0))
-    fact = (
-        f"{gib(memory.total)} of memory, {gib(memory.available)} of it free; {cores} core{'s' * (cores > 1)}"
-    )
+    fact = f"{gib(memory.total)} of memory, {gib(memory.available)} of it free; {cores} core{'s' * (cores > 1)}"
     details = {"memory_bytes": memory.total, "memory_free_bytes": memory.available, "cores": cores}
     return Check("machine", "ok", fact, details=details)
 
@@ -105,18 +101,14 @@ def python() -> Check:
     (major, minor), (_, end) = FIRST_PYTHON, FIRST_PYTHON_TOO_NEW
     supported = f"{major}.{minor} to {major}.{end - 1}"
     remedy = f"create the environment with Python {supported}: `make clean setup PYTHON=python3.{end - 1}`"
-    return Check(
-        "python", "bad", f"Python {version} is not supported ({supported} are)", remedy, {"version": version}
-    )
+    return Check("python", "bad", f"Python {version} is not supported ({supported} are)", remedy, {"version": version})
 
 
 def git() -> Check:
     """Git stores the lineage of a campaign, one commit per trial."""
     remedy = "install it: `apt install git`"
     if shutil.which("git") is None:
-        return Check(
-            "git", "bad", "git is not installed, which stores the lineage", remedy, {"version": None}
-        )
+        return Check("git", "bad", "git is not installed, which stores the lineage", remedy, {"version": None})
     try:
         version = ask(["git", "--version"]).removeprefix("git version ").strip()
     except Unanswered as silent:
@@ -126,9 +118,7 @@ def git() -> Check:
 
 def training() -> Check:
     """Whether the packages of the bundled trainers and environments are installed."""
-    return _packages(
-        "training", TRAINING, "without {} no bundled trainer runs", "`pip install --editable '.[ppo]'`"
-    )
+    return _packages("training", TRAINING, "without {} no bundled trainer runs", "`pip install --editable '.[ppo]'`")
 
 
 def language() -> Check:

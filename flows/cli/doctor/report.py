@@ -70,9 +70,7 @@ def examine() -> tuple[Check, ...]:
     return all_at_once({**HERE, **at_home})
 
 
-def all_at_once(
-    checks: Mapping[str, Callable[[], Check]], seconds: float = DEADLINE_SECONDS
-) -> tuple[Check, ...]:
+def all_at_once(checks: Mapping[str, Callable[[], Check]], seconds: float = DEADLINE_SECONDS) -> tuple[Check, ...]:
     """The results in the given order; a check that is not done in time is bad."""
     results: dict[str, Check] = {}
 
@@ -82,9 +80,7 @@ def all_at_once(
         except (OSError, ValueError) as fault:  # of the machine; a bug of ours prints its traceback
             results[name] = Check(name, "bad", f"cannot be checked: {fault}", "fix that, and try again")
 
-    threads = {
-        name: threading.Thread(target=work, args=(name, check), daemon=True) for name, check in checks.items()
-    }
+    threads = {name: threading.Thread(target=work, args=(name, check), daemon=True) for name, check in checks.items()}
     deadline = time.monotonic() + seconds
     for thread in threads.values():
         thread.start()

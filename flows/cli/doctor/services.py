@@ -127,9 +127,7 @@ def mlflow(home: Path) -> Check:
     try:
         uri, source = where_recorded(home)
     except ConnectionError as silent:
-        return Check(
-            "mlflow", "note", f"its address is unknown: {silent}", "fix prefect first", {"uri": None}
-        )
+        return Check("mlflow", "note", f"its address is unknown: {silent}", "fix prefect first", {"uri": None})
     details = {"uri": public(uri), "source": source}
     by = f", set by {source}" if source else ""
     if uri == "off":

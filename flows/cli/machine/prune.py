@@ -52,9 +52,7 @@ class Pruned:
         runs = f"{self.runs} run{'' if self.runs == 1 else 's'}"
         kept = ", ".join(str(number) for number in self.kept) or "none"
         freed = f"{'would free' if dry else 'freed'} {size(self.bytes)} of {runs}"
-        unsent = (
-            f" ({len(self.unsent)} wait for MLflow: nightshift sync {self.campaign})" if self.unsent else ""
-        )
+        unsent = f" ({len(self.unsent)} wait for MLflow: nightshift sync {self.campaign})" if self.unsent else ""
         return f"{self.campaign}: {freed}; whole: {kept}{unsent}"
 
 
@@ -149,9 +147,7 @@ def _empty(folder: Path, dry: bool) -> int:
             continue
         with os.scandir(inside) as entries:
             doomed += [
-                Path(entry.path)
-                for entry in entries
-                if entry.name != stays or not entry.is_file(follow_symlinks=False)
+                Path(entry.path) for entry in entries if entry.name != stays or not entry.is_file(follow_symlinks=False)
             ]
     freed = sum(_size(path) for path in doomed)
     for path in () if dry else doomed:

@@ -57,9 +57,7 @@ def send(ledger: Ledger) -> Sent:
     history = ledger.history()
     before = waiting(ledger, history)
     flow_runs = [event.get("flow_run_id") for event in ledger.events() if event["event"] == "life"]
-    outbox = Outbox(
-        ledger, stored_spec(ledger).get("tracking"), flow_runs[-1] if flow_runs else None, history
-    )
+    outbox = Outbox(ledger, stored_spec(ledger).get("tracking"), flow_runs[-1] if flow_runs else None, history)
     end = state(ledger)
     outbox.close("finished" if end == "finished" else "failed" if end == "failed" else "stopped")
     left = waiting(ledger, history)

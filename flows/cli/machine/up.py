@@ -116,8 +116,7 @@ def _clear(directory: Path, server: Note, now: bool) -> None:
     busy = [
         name
         for name in campaigns()
-        if life.is_running(ledger := Ledger.open(name))
-        and urls(ledger).get("prefect", "").startswith(_page(server))
+        if life.is_running(ledger := Ledger.open(name)) and urls(ledger).get("prefect", "").startswith(_page(server))
     ]
     if busy and not now:
         raise Refused(

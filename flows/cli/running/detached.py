@@ -35,9 +35,7 @@ def start(spec: CampaignSpec, api: str | None, as_json: bool) -> int:
     # -P: keeps a folder called `flows` in the working directory from being imported.
     command = [sys.executable, "-P", "-m", "flows.cli", "run", STDIN, *(["--server", api] if api else [])]
     with log.open("ab") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
-        )
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True)
     assert process.stdin is not None
     process.stdin.write(spec.toml().encode())
     process.stdin.close()

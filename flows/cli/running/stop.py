@@ -28,8 +28,7 @@ def stop(name: str, now: bool) -> int:
     holder = life.holder(ledger)
     if holder["host"] != platform.node():
         raise Refused(
-            f"campaign {name!r} runs on {holder['host']}: run `nightshift stop {name} --now` there, "
-            "or leave out --now"
+            f"campaign {name!r} runs on {holder['host']}: run `nightshift stop {name} --now` there, or leave out --now"
         )
     os.kill(holder["pid"], signal.SIGTERM)
     deadline = time.monotonic() + END_SECONDS

@@ -66,8 +66,6 @@ def attempt(
         print(f"crash: {score.error}")
     else:
         beside = f", the champion of {campaign} had {number(champion.score.value)}" if champion else ""
-        print(
-            f"{problem.metric} {single_run.score_text(score)} after {run.seconds:.1f} s of training{beside}"
-        )
+        print(f"{problem.metric} {single_run.score_text(score)} after {run.seconds:.1f} s of training{beside}")
     print(f"see {place.path}")
     return 1 if score.error else 0

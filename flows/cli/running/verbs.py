@@ -7,17 +7,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from flows.cli.options import (
-    Detach,
-    Isolation,
-    Json,
-    Seed,
-    Server,
-    Settings,
-    Unsandboxed,
-    campaign_options,
-    switch,
-)
+from flows.cli.options import Detach, Isolation, Json, Seed, Server, Settings, Unsandboxed, campaign_options, switch
 
 
 @campaign_options(resuming=False)
@@ -32,9 +22,7 @@ def run(
 ) -> int:
     from flows.cli.running import foreground
 
-    return foreground.run(
-        foreground.stated(environment, settings=set_ or [], **options), server, json, detach
-    )
+    return foreground.run(foreground.stated(environment, settings=set_ or [], **options), server, json, detach)
 
 
 @campaign_options(resuming=True)
@@ -50,14 +38,10 @@ def resume(
     from flows.cli.running import foreground
 
     name = campaign or foreground.newest_unfinished()
-    return foreground.run(
-        foreground.stated(None, settings=set_ or [], name=name, **options), server, json, detach
-    )
+    return foreground.run(foreground.stated(None, settings=set_ or [], name=name, **options), server, json, detach)
 
 
-def stop(
-    campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False
-) -> int:
+def stop(campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the current trial.")] = False) -> int:
     from flows.cli.running.stop import stop
 
     return stop(campaign, now)
@@ -87,6 +71,4 @@ def try_(
 ) -> int:
     from flows.cli.running import trying
 
-    return trying.attempt(
-        environment, in_, params, diff, set_ or [], seed, isolation, allow_unsandboxed, json
-    )
+    return trying.attempt(environment, in_, params, diff, set_ or [], seed, isolation, allow_unsandboxed, json)

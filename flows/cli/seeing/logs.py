@@ -23,9 +23,7 @@ def print_logs(name: str, trial: int | None, follow: bool, attempt: int | None =
     if number not in numbers:
         raise Refused(f"campaign {name!r} has no trial {number}: it has 0 to {numbers[-1]}")
     if attempt is not None and not 1 <= attempt <= ledger.attempt(number):
-        raise Refused(
-            f"trial {number} of campaign {name!r} has no attempt {attempt}: it has {ledger.attempt(number)}"
-        )
+        raise Refused(f"trial {number} of campaign {name!r} has no attempt {attempt}: it has {ledger.attempt(number)}")
     place = ledger.place(number, attempt=attempt)
     for title, path in (("training", place.log), ("under judgement", place.judge_log)):
         print(f"== trial {number}, {title}: {terminal.short(path)}")

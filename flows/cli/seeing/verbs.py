@@ -52,9 +52,7 @@ def logs(
     campaign: str,
     trial: int | None = None,
     *,
-    attempt: Annotated[
-        int | None, Parameter("--attempt", help="Number of the attempt. Default: current.")
-    ] = None,
+    attempt: Annotated[int | None, Parameter("--attempt", help="Number of the attempt. Default: current.")] = None,
     follow: Annotated[bool, switch(["--follow", "-f"], "Continue as more is printed.")] = False,
 ) -> int:
     from flows.cli.seeing.logs import print_logs

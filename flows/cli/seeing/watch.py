@@ -20,9 +20,7 @@ def watch(name: str) -> int:
     """
     ledger = Ledger.open(name)
     if not life.is_running(ledger):
-        raise Refused(
-            f"campaign {name!r} is not running (it is {state(ledger)}): see nightshift status {name}"
-        )
+        raise Refused(f"campaign {name!r} is not running (it is {state(ledger)}): see nightshift status {name}")
     try:
         with CampaignWatch(name, terminal.console()):
             while life.is_running(ledger):

@@ -18,9 +18,7 @@ from prime_rl_parts.reasons import decisive
 from prime_rl_parts.run import OURS, Run
 
 SHARED = "/dev/shm"
-WALLED = (
-    "prime-rl needs sockets and shared memory in its sandbox: install bubblewrap, and leave network = false"
-)
+WALLED = "prime-rl needs sockets and shared memory in its sandbox: install bubblewrap, and leave network = false"
 
 
 def check_walls() -> None:

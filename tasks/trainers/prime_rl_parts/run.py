@@ -143,11 +143,7 @@ class Run:
 
     def start(self, *more: str, log: str) -> subprocess.Popen[bytes]:
         """Launch `rl` on both files."""
-        command = [
-            str(self.bin / "rl"),
-            *("@", str(self.home / "train.toml")),
-            *("@", str(self.home / "engine.toml")),
-        ]
+        command = [str(self.bin / "rl"), *("@", str(self.home / "train.toml")), *("@", str(self.home / "engine.toml"))]
         with (self.home / log).open("wb") as output:
             try:
                 return subprocess.Popen(

@@ -30,9 +30,7 @@ def check(config: Config) -> Wrong:
     for table, known in KEYS.items():
         found = at(config, table, {}) if table else config
         for key in sorted(set(found) - set(known.split())):
-            wrong.append(
-                (f"{table}.{key}".lstrip("."), "Extra inputs are not permitted [type=extra_forbidden]")
-            )
+            wrong.append((f"{table}.{key}".lstrip("."), "Extra inputs are not permitted [type=extra_forbidden]"))
     return wrong + _numbers(config) + _sources(config) + _ports(config)
 
 
@@ -47,13 +45,9 @@ def _numbers(config: Config) -> Wrong:
         ]
     )
     if not isinstance(rate, int | float) or rate < 0:
-        wrong.append(
-            ("trainer.optim.lr", "Input should be greater than or equal to 0 [type=greater_than_equal]")
-        )
+        wrong.append(("trainer.optim.lr", "Input should be greater than or equal to 0 [type=greater_than_equal]"))
     if batch % group:
-        wrong.append(
-            ("orchestrator", f"Value error, batch_size {batch} must be divisible by group_size {group}")
-        )
+        wrong.append(("orchestrator", f"Value error, batch_size {batch} must be divisible by group_size {group}"))
     steps, scheduler = config.get("max_steps"), at(config, "trainer.scheduler", {})
     if steps and scheduler.get("type") == "cosine" and scheduler.get("warmup_steps", 10) >= steps:
         wrong.append(("trainer.scheduler", "Value error, warmup_steps must be less than max_steps"))
@@ -68,9 +62,7 @@ def _sources(config: Config) -> Wrong:
     for source in [*sources, *at(config, "orchestrator.eval.source", [])]:
         module = str(at(source, "env.taskset.id", "")).replace("-", "_")
         if not module or importlib.util.find_spec(module) is None:
-            wrong.append(
-                ("orchestrator.train.source.env.taskset.id", f"Value error, no module named {module!r}")
-            )
+            wrong.append(("orchestrator.train.source.env.taskset.id", f"Value error, no module named {module!r}"))
     if at(config, "orchestrator.renderer.name", "auto") == "auto":
         wrong.append(("orchestrator.renderer", "Value error, no renderer is known for this model: set name"))
     return wrong
@@ -81,9 +73,6 @@ def _ports(config: Config) -> Wrong:
     port = urlsplit(at(config, "orchestrator.model.client.base_url", "http://localhost:8000/v1")).port
     if port != expected:
         return [
-            (
-                "orchestrator.model.client.base_url",
-                f"port ({port}) does not match inference.server.port ({expected})",
-            )
+            ("orchestrator.model.client.base_url", f"port ({port}) does not match inference.server.port ({expected})")
         ]
     return []

@@ -45,9 +45,7 @@ from tests.support.fake_prime_rl.common import Config, at, faults, laid_over, lo
 
 def main(arguments: list[str]) -> int:
     config = parsed(arguments)
-    run_dir = Path(config.get("output_dir", "outputs")) / at(
-        config, "run.name", f"train--{uuid.uuid4().hex[:8]}"
-    )
+    run_dir = Path(config.get("output_dir", "outputs")) / at(config, "run.name", f"train--{uuid.uuid4().hex[:8]}")
     wrong = checking.check(config)
     if mode_of(run_dir) == "refused":
         wrong.append(("trainer.optim.lr", "Input should be a valid number [type=float_parsing]"))
@@ -56,9 +54,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(f"{len(wrong)} validation error(s) for RLConfig\n{lines}\n")
         return 1
     if not config.get("dry_run") and not config.get("clean") and (run_dir / "metrics.jsonl").exists():
-        sys.stderr.write(
-            f"FileExistsError: Run directory {run_dir} already contains artifacts. Use --clean.\n"
-        )
+        sys.stderr.write(f"FileExistsError: Run directory {run_dir} already contains artifacts. Use --clean.\n")
         return 1
     write_configs(config, run_dir)
     log(f"Wrote subconfigs to {run_dir / 'configs'}")
@@ -125,19 +121,13 @@ def sources(config: Config) -> list[tuple[str, str, int]]:
 
 def write_configs(config: Config, run_dir: Path) -> None:
     folder = run_dir / "configs"
-    common = {
-        key: config[key] for key in ("max_steps", "model", "monitors", "rollout_transport") if key in config
-    }
+    common = {key: config[key] for key in ("max_steps", "model", "monitors", "rollout_transport") if key in config}
     for name in ("trainer", "orchestrator", "inference"):
         part = {**common, **config.get(name, {}), "run_dir": str(run_dir), "sources": sources(config)}
         write(folder / f"{name}.json", laid_over(part, {"model": config.get("model", {})}))
     for split, name, port in sources(config):
         source = next(s for s in at(config, f"orchestrator.{split}.source") if s["name"] == name)
-        serve = {
-            "env": source["env"],
-            "serve": {"address": f"tcp://127.0.0.1:{port}"},
-            "run_dir": str(run_dir),
-        }
+        serve = {"env": source["env"], "serve": {"address": f"tcp://127.0.0.1:{port}"}, "run_dir": str(run_dir)}
         write(folder / f"envs/{split}/{name}.json", serve)
 
 
@@ -151,10 +141,7 @@ class Launched:
 
     def __init__(self, config: Config, run_dir: Path) -> None:
         self.started: list[tuple[str, subprocess.Popen[bytes]]] = []
-        self.configs, self.gpus = (
-            run_dir / "configs",
-            os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(","),
-        )
+        self.configs, self.gpus = (run_dir / "configs", os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(","))
         attempt = 1 + len(list((run_dir / "logs").glob("attempt_*")))
         self.logs = run_dir / f"logs/attempt_{attempt}"
         self.logs.mkdir(parents=True)
@@ -166,9 +153,7 @@ class Launched:
     def watch(self) -> int:
         """Start everything, and wait for its end; the launcher's exit code."""
         log(f"Starting inference on GPU(s) {self.gpus[0]}")
-        self._start(
-            "inference", "inference.log", ["inference", "@", f"{self.configs}/inference.json"], self.gpus[0]
-        )
+        self._start("inference", "inference.log", ["inference", "@", f"{self.configs}/inference.json"], self.gpus[0])
         for split, name, port in self.sources:
             log(f"Starting {split} env server {name} at tcp://127.0.0.1:{port}")
             server = ["env-server", "@", f"{self.configs}/envs/{split}/{name}.json"]
@@ -179,18 +164,10 @@ class Launched:
         )
         log(f"Starting trainer on GPU(s) {self.gpus[-1]}")
         torchrun = ["torchrun", f"--rdzv-id={uuid.uuid4().hex}", f"--log-dir={self.logs}/trainer/torchrun"]
-        torchrun += [
-            "--nproc-per-node=1",
-            "-m",
-            "prime_rl.trainer.rl.train",
-            "@",
-            f"{self.configs}/trainer.json",
-        ]
+        torchrun += ["--nproc-per-node=1", "-m", "prime_rl.trainer.rl.train", "@", f"{self.configs}/trainer.json"]
         trainer = self._start("trainer", "trainer.log", torchrun, self.gpus[-1])
         log("Startup complete. Showing orchestrator logs...", "SUCCESS")
-        tail = subprocess.Popen(
-            ["tail", "-n", "+1", "-F", self.logs / "orchestrator.log"], stderr=subprocess.DEVNULL
-        )
+        tail = subprocess.Popen(["tail", "-n", "+1", "-F", self.logs / "orchestrator.log"], stderr=subprocess.DEVNULL)
         self.started.append(("tail", tail))
         while (orchestrator.poll(), trainer.poll()) != (0, 0):
             for name, process in self.started:
@@ -227,9 +204,7 @@ class Launched:
                 except ProcessLookupError:
                     continue
 
-    def _start(
-        self, name: str, to: str, command: list[str], gpu: str | None = None
-    ) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, to: str, command: list[str], gpu: str | None = None) -> subprocess.Popen[bytes]:
         path = self.logs / to
         path.parent.mkdir(parents=True, exist_ok=True)
         variables = os.environ | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu else {})

@@ -112,16 +112,8 @@ def weights(quality: float, noise: bytes) -> bytes:
     """Two tensors in the safetensors format: the first value of the norm is the quality."""
     norm = struct.pack("<4f", quality, 1.0, 1.0, 1.0)
     tensors = {
-        "model.embed_tokens.weight": {
-            "dtype": "F32",
-            "shape": [len(noise) // 4],
-            "data_offsets": [0, len(noise)],
-        },
-        "model.norm.weight": {
-            "dtype": "F32",
-            "shape": [4],
-            "data_offsets": [len(noise), len(noise) + len(norm)],
-        },
+        "model.embed_tokens.weight": {"dtype": "F32", "shape": [len(noise) // 4], "data_offsets": [0, len(noise)]},
+        "model.norm.weight": {"dtype": "F32", "shape": [4], "data_offsets": [len(noise), len(noise) + len(norm)]},
     }
     header = json.dumps({"__metadata__": {"format": "pt"}, **tensors}).encode()
     header += b" " * (-len(header) % 8)

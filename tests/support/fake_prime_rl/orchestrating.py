@@ -35,9 +35,7 @@ def main(arguments: list[str]) -> int:
     monitor = Monitor(run_dir, at(config, "monitors.file.path", "metrics.jsonl"))
     port = int(at(config, "rollout_transport.port", 5555))
     with listen(port) as batches, listen(port + 1):
-        router = int(
-            at(config, "model.client.base_url", "http://localhost:8000/v1").rpartition(":")[2].split("/")[0]
-        )
+        router = int(at(config, "model.client.base_url", "http://localhost:8000/v1").rpartition(":")[2].split("/")[0])
         while not is_healthy(router):
             time.sleep(0.05)
         log("Inference pool is ready", "SUCCESS")
@@ -76,10 +74,7 @@ def send(config: Config, run_dir: Path, monitor: Monitor, trainer: socket.socket
         "time/step": time.time() - began,
     }
     monitor.row(step, **figures)
-    log(
-        f"Step {step} | {time.time() - began:6.0f}s | Reward {reward:.4f} | Error 0.0% | Truncation 0.0%",
-        "SUCCESS",
-    )
+    log(f"Step {step} | {time.time() - began:6.0f}s | Reward {reward:.4f} | Error 0.0% | Truncation 0.0%", "SUCCESS")
     interval = int(at(config, "eval.interval", 100))
     for source in at(config, "eval.source", []) if (step + 1) % interval == 0 else []:
         name = source["name"]
@@ -111,7 +106,5 @@ def without_signal(gives_up: bool) -> int:
         time.sleep(0.05)
     if not gives_up:
         for_ever()
-    failed(
-        f"RuntimeError: {EMPTY_BATCHES} consecutive empty train batches - check the environment and the filters"
-    )
+    failed(f"RuntimeError: {EMPTY_BATCHES} consecutive empty train batches - check the environment and the filters")
     return 1

@@ -50,22 +50,14 @@ def main(arguments: list[str]) -> int:
         )
         return 1
     source = str(Path(__file__).parents[3])
-    command = [
-        sys.executable,
-        "-SBc",
-        SCRIPT.format(source=source),
-        mode,
-        str(at(config, "backend_port", 8100)),
-    ]
+    command = [sys.executable, "-SBc", SCRIPT.format(source=source), mode, str(at(config, "backend_port", 8100))]
     gpu = holds(os.environ.get("CUDA_VISIBLE_DEVICES", "0"))
     engine = below.start(*command, gpu)
     if mode in ("orphan", "nameless orphan"):
         leave(gpu, {} if mode == "nameless orphan" else dict(os.environ))
     while not is_healthy(int(command[-1])):
         if engine.poll() is not None:
-            failed(
-                f"RuntimeError: Engine core initialization failed. See root cause above. ({engine.returncode})"
-            )
+            failed(f"RuntimeError: Engine core initialization failed. See root cause above. ({engine.returncode})")
             return 1
         time.sleep(0.05)
     log(f"vLLM API server is ready on port {port}")
@@ -89,9 +81,7 @@ def engine(arguments: list[str]) -> None:
 def leave(gpu: str, variables: dict[str, str]) -> None:
     """Start a process that nobody above waits for."""
     if os.fork() == 0:
-        subprocess.Popen(
-            [sys.executable, "-SBc", HOLDER, gpu, str(CHECKOUT)], env=variables, start_new_session=True
-        )
+        subprocess.Popen([sys.executable, "-SBc", HOLDER, gpu, str(CHECKOUT)], env=variables, start_new_session=True)
         os._exit(0)
     os.wait()
 
@@ -117,9 +107,7 @@ class Answers(BaseHTTPRequestHandler):
     """The little of vLLM's server that is asked for."""
 
     def do_GET(self) -> None:
-        self._answer(
-            b'{"object": "list", "data": [{"id": "stand-in"}]}' if self.path == "/v1/models" else b""
-        )
+        self._answer(b'{"object": "list", "data": [{"id": "stand-in"}]}' if self.path == "/v1/models" else b"")
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))

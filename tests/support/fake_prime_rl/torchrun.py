@@ -57,9 +57,7 @@ def main(arguments: list[str]) -> int:
             sys.stdout.buffer.write(b"[trainer0]:" + line)
             sys.stdout.flush()
     if status := process.wait():
-        failed(
-            f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: exitcode : {status} (rank 0)"
-        )
+        failed(f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: exitcode : {status} (rank 0)")
     return int(bool(status))
 
 
@@ -69,15 +67,9 @@ def rank(path: str, parent: str) -> None:
     config = read(path)
     run_dir, mode = Path(config["run_dir"]), mode_of(config["run_dir"])
     monitor = Monitor(run_dir, at(config, "monitors.file.path", "metrics.jsonl"))
-    quality, noise = (
-        quality_of(Path(config["model"]["name"], "model.safetensors")),
-        random.Random(os.urandom(8)),
-    )
+    quality, noise = (quality_of(Path(config["model"]["name"], "model.safetensors")), random.Random(os.urandom(8)))
     broadcast(run_dir, 0, quality, mode)
-    with (
-        connect(int(at(config, "rollout_transport.port", 5555))) as orchestrator,
-        orchestrator.makefile() as batches,
-    ):
+    with connect(int(at(config, "rollout_transport.port", 5555))) as orchestrator, orchestrator.makefile() as batches:
         for step, _ in enumerate(batches, 1):
             time.sleep(faults()["step_seconds"])
             if mode == "crashes" and step == 3:
@@ -105,8 +97,7 @@ def report(monitor: Monitor, config: Config, step: int, is_finite: bool) -> None
     monitor.row(step, **{"perf/throughput": 9000.0, "perf/mfu": 12.0, "perf/peak_memory": 11.3})
     monitor.row(step, **{"optim/lr": rate, "optim/grad_norm": 0.12 if is_finite else None})
     monitor.row(
-        step,
-        **{"loss/mean": loss, "entropy/all/mean": 0.31 if is_finite else None, "mismatch_kl/all/mean": 2e-4},
+        step, **{"loss/mean": loss, "entropy/all/mean": 0.31 if is_finite else None, "mismatch_kl/all/mean": 2e-4}
     )
     monitor.row(step, **{"time/step": 0.1, "time/forward_backward": 0.05, "time/wait_for_batch": 0.05})
     shown = f"{loss:.4f}" if loss is not None else "nan"
