@@ -146,4 +146,4 @@ def wait_for_the_server(ledger: Ledger) -> None:
 def _flow_runs(ledger: Ledger) -> list[str]:
     """The flow run of each process of the campaign, in order."""
     lives = (event for event in ledger.events() if event["event"] == "life")
-    return [life["flow_run_id"] for life in lives if life.get("flow_run_id")]
+    return [event["flow_run_id"] for event in lives if event.get("flow_run_id")]
