@@ -53,7 +53,7 @@ from rich.table import Table
 from benchmarks import lives
 from benchmarks.lives import Life, Server
 from benchmarks.sameness import is_equal, is_equal_but, is_in_order, said
-from tasks.machine import file_locks
+from tasks.machine import slot_locks
 from tasks.machine.slots import Slots
 from tasks.store.ledger import Ledger
 from tasks.system.daemon import free_port
@@ -272,12 +272,12 @@ def slots_held(home: Path) -> int:
     for name in (lock for part in slots.parts for lock in part.locks):
         if not (slots.folder / f"{name}.lock").exists():  # nobody ever had it
             continue
-        lock = file_locks.take(slots.folder / f"{name}.lock")
-        fence = file_locks.open_fence(slots.folder / f"{name}.fence")
-        held += lock is None or not file_locks.put_up(fence)
+        lock = slot_locks.take(slots.folder / f"{name}.lock")
+        fence = slot_locks.open_fence(slots.folder / f"{name}.fence")
+        held += lock is None or not slot_locks.put_up(fence)
         os.close(fence)
         if lock is not None:
-            file_locks.release(lock)
+            slot_locks.release(lock)
     return held
 
 

@@ -32,7 +32,7 @@ from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.decide import weigh
 from tasks.deciding.certificate import RUNS, Certificate, Fresh, alpha_of, conclude, order, runs_of, unpromising
-from tasks.deciding.standing import standing
+from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
 from tasks.rules import Rule
 from tasks.trial import TWENTIETHS, Due, History, Proposal, Rerun, Run, Trial, Verdict, best
@@ -168,7 +168,7 @@ class Campaign:
         for arm, _ in order(runs, self.world.order):
             one = self.known[champion.number] if arm == "champion" else self.world.baseline
             fresh.append(Fresh(arm, *self._run(one, "report")))
-        level = standing(self.history)
+        level = champion_estimate(self.history)
         return conclude(1, alpha_of(1, "one"), champion.number, "simulated", fresh, {}, sd=level.sd if level else 0.0)
 
 

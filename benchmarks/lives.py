@@ -23,7 +23,7 @@ from typing import Any
 import httpx
 import psutil
 
-from flows.server import connect
+from flows.server import server_process
 from tasks.sandbox import supervisor
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
@@ -184,7 +184,7 @@ def begin(arguments: list[str], log: Path) -> Life:
 
 def load(home: Path, mlflow: bool) -> None:
     """Load here what every life needs, so that a fork of this process has it; MLflow only where it is used."""
-    connect.settle_in(home)
+    server_process.settle_in(home)
     if mlflow:
         importlib.import_module("mlflow")
     import optuna  # noqa: F401
@@ -192,7 +192,7 @@ def load(home: Path, mlflow: bool) -> None:
 
     import tasks.plots.progress  # noqa: F401
 
-    connect.settle_in = lambda home: None  # it has, and would refuse to do it once more
+    server_process.settle_in = lambda home: None  # it has, and would refuse to do it once more
 
 
 def fork(arguments: list[str], log: Path) -> Life:

@@ -38,7 +38,7 @@ from rich.table import Table
 from benchmarks.problems import NOISE, SPACE, rugged
 from environments.score import Score
 from environments.space import Float, Int
-from flows.server import connect
+from flows.server import server_process
 from flows.views.status import document
 from tasks.deciding.values import Again, JudgedTrial
 from tasks.sandbox import outputs
@@ -96,11 +96,11 @@ def measure(folder: Path, trials: int, more: int) -> dict[str, Figures]:
     for name in FOREIGN:
         os.environ.pop(name, None)
     os.environ["NIGHTSHIFT_HOME"] = str(folder / "home")
-    connect.settle_in(folder / "home")
+    server_process.settle_in(folder / "home")
     problem = write_environment(folder / "made-up")
     ledgers = {count: make(problem, f"of-{count}", count) for count in (SMALL, trials)}
     figures: dict[str, Figures] = {}
-    with connect.prefect_server(None, folder / "home") as url:
+    with server_process.prefect_server(None, folder / "home") as url:
         for count, (ledger, made) in ledgers.items():
             resumed(ledger, count + 1, url)
             figures[str(count)] = made | resumed(ledger, count + 1 + more, url) | read(ledger)

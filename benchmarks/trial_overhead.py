@@ -36,7 +36,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from flows.server import connect
+from flows.server import server_process
 from flows.views.follow import CampaignWatch
 from tasks.sandbox.child_environment import child_environment
 
@@ -116,10 +116,10 @@ def measure(trials: int) -> Figures:
         for name in FOREIGN:
             os.environ.pop(name, None)
         os.environ["NIGHTSHIFT_HOME"] = str(home)
-        connect.settle_in(home)
+        server_process.settle_in(home)
         bare = partial(run_bare, problem, child_environment(str(home), "bare"))
         alone = {"bare_pair_ms/before": spread([bare() for _ in range(20)])}
-        with connect.prefect_server(None, home) as url:
+        with server_process.prefect_server(None, home) as url:
             (stopwatch := Stopwatch(bare)).attach()
             run = partial(run_campaign, stopwatch, url, str(problem))
             run("warm-up", None, 8)
@@ -147,8 +147,8 @@ def run_campaign(watch: Stopwatch, url: str, problem: str, name: str, to: str | 
     watch.laps = []
     with CampaignWatch(name, Console(quiet=True)):
         end = campaign(problem, name, rule="greedy", trials=trials, tracking=to, seed=0, return_state=True)
-    connect.drain(url)
-    connect.wait_for_rows(url, str(end.state_details.flow_run_id))
+    server_process.drain(url)
+    server_process.wait_for_rows(url, str(end.state_details.flow_run_id))
     if not end.is_completed() or len(watch.laps) != trials + 1:
         raise RuntimeError(f"{name}: timed {len(watch.laps)} of {trials + 1} trials; {end!r}")
     return summary(watch.laps[1:])

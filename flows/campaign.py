@@ -1,7 +1,7 @@
 """The campaign: propose, train, evaluate, decide, record, until a stopping criterion applies; then certify the
 champion.
 
-Every step is a task whose result is a file in the campaign's directory (tasks/checkpoint.py). So this function can be
+Every step is a task whose result is a file in the campaign's directory (tasks/cache_key.py). So this function can be
 killed at any moment and called again: finished steps are read from their files, unfinished ones are done again. The
 only memory is `history`.
 """
@@ -25,7 +25,7 @@ from flows.spec.options import form
 from flows.views.artifacts import Artifacts
 from tasks.proposing.brief import RemainingBudget
 from tasks.record import reconcile
-from tasks.store.life import Life
+from tasks.store.campaign_lock import Life
 from tasks.tracking.outbox import Outbox
 
 LOOK_SECONDS = 2.0
@@ -71,10 +71,10 @@ def campaign(
         slots = spec.slots(ledger.environment)
         finished = finish_pending(spec, ledger, slots, reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
-        with Artifacts(ledger, run.id) as showcase:
-            showcase.show(finished)
+        with Artifacts(ledger, run.id) as artifacts:
+            artifacts.show(finished)
             chunk, full = chaining.begun(len(finished)), chaining.full(len(finished))
-            state = CampaignState(spec, ledger, outbox, slots, finished[:chunk], showcase.show)
+            state = CampaignState(spec, ledger, outbox, slots, finished[:chunk], artifacts.show)
             for number, proposal in undone(state, finished):
                 state.trial(number, proposal)
             with WorkerPool(spec.parallel) as pool:
@@ -88,7 +88,7 @@ def campaign(
                         pool.start(state.trial, *coming)
             if coming.state == "finished":
                 coming = coming if run_certificate.at_the_end(state.runner) else stopping.ASKED
-                showcase.show(state.history)
+                artifacts.show(state.history)
         outbox.close(coming.state)  # with the certificate and the final picture
         ledger.event("end", state=coming.state, reason=coming.reason)
     wait_for_the_server(ledger)

@@ -21,12 +21,12 @@ from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from flows.views.artifacts import Artifacts
-from flows.views.status import ended, stored_spec
+from flows.views.status import stored_spec
 from tasks.recipes import preparing
 from tasks.record import reconcile
 from tasks.sandbox import outputs
-from tasks.store.ledger import Ledger, freeze
-from tasks.store.life import Life
+from tasks.store.campaign_lock import Life
+from tasks.store.ledger import Ledger, ended, freeze
 from tasks.tracking.outbox import Outbox
 
 On = Annotated[list[str], Field(description="Other environments to certify in; none: the campaign's own.")]
@@ -47,11 +47,11 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
         history = finish_pending(spec, ledger, spec.slots(ledger.environment), reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         outcomes = []
-        with Artifacts(ledger, run.id) as showcase:
+        with Artifacts(ledger, run.id) as artifacts:
             for runner in runners(ledger, on):
                 ensure_prepared(ledger, spec.launch, runner.elsewhere)
                 certificate = run_certificate.certify(runner, runs or spec.certificate_runs(runner.environment) or 3)
-                showcase.show(history)
+                artifacts.show(history)
                 if certificate is None or not run_certificate.also_ablate(runner, certificate):
                     outcomes.append("asked to stop")
                     break

@@ -19,8 +19,8 @@ from flows.views.artifacts import Artifacts
 from flows.views.status import stored_spec
 from tasks.record import reconcile
 from tasks.store import attempts
+from tasks.store.campaign_lock import Life
 from tasks.store.ledger import Ledger, machine
-from tasks.store.life import Life
 from tasks.tracking.outbox import Outbox
 from tasks.trial import History, is_from
 
@@ -42,13 +42,13 @@ def rerun(name: str, trial: Number) -> State[str]:
         slots = spec.slots(ledger.environment)
         history = finish_pending(spec, ledger, slots, finished)
         outbox = Outbox(ledger, spec.tracking, run.id, history)
-        with Artifacts(ledger, run.id) as showcase:
-            showcase.show(history)
+        with Artifacts(ledger, run.id) as artifacts:
+            artifacts.show(history)
             end = _end(spec, ledger, history, life.spent)
             if end.state == "finished":
                 certified = run_certificate.at_the_end(Runner(spec, ledger, history, slots))
                 end = end if certified else stopping.ASKED
-                showcase.show(history)
+                artifacts.show(history)
         outbox.close(end.state)
         ledger.event("end", state=end.state, reason=end.reason)
     message = f"{name}: trial {trial} again; {end.reason}"

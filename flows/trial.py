@@ -23,7 +23,7 @@ from flows.engine.deployment_run import NOT_SHARED
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import stored_spec
-from tasks.checkpoint import history_digest
+from tasks.cache_key import history_digest
 from tasks.recipes import output, preparing
 from tasks.sandbox.confinement import listed
 from tasks.sandbox.isolation import check_given

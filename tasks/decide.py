@@ -12,11 +12,11 @@ from collections.abc import Mapping
 
 from environments import Environment
 from environments.metric_guards import Guard
-from tasks.checkpoint import At, stored
+from tasks.cache_key import At, stored
 from tasks.deciding.certificate import guard_noise
+from tasks.deciding.champion_estimate import champion_estimate, goodness, reference
 from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
-from tasks.deciding.standing import goodness, reference, standing
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
 from tasks.trial import History, Trial, Verdict, best, measured
@@ -98,7 +98,7 @@ def _simpler(
     seen: dict[str, float | int | None],
 ) -> Wanted:  # fmt: skip
     discard = Verdict("discard", weighed.words, None, seen)
-    if not is_simpler(history, tried.proposal, champion) or (level := standing(history)) is None:
+    if not is_simpler(history, tried.proposal, champion) or (level := champion_estimate(history)) is None:
         return discard
     known = goodness(history, champion.number)
     fresh = tuple(rerun.score.goodness for rerun in tried.again(champion.number))

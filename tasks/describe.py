@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tasks.deciding.certificate import Certificate, shipped
-from tasks.deciding.standing import standing
+from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.trial import History, Trial, Value, baseline, best, measured
 
@@ -90,7 +90,7 @@ def mean_of(history: History, trial: int) -> float | None:
 
 def level_of(history: History) -> float | None:
     """The champion's estimated mean, in the metric's own sign; None without a score, or beyond any number."""
-    champion, estimate = best(history), standing(history)
+    champion, estimate = best(history), champion_estimate(history)
     if champion is None or estimate is None or not math.isfinite(estimate.level):
         return None
     return estimate.level if champion.score.higher_is_better else -estimate.level

@@ -17,7 +17,7 @@ from environments import FILE, Environment, judge_name
 from environments.judges import Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
-from tasks.checkpoint import At, stored
+from tasks.cache_key import At, stored
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import VisiblePaths

@@ -7,7 +7,7 @@ from typing import Any
 
 from environments import plugins
 from environments.plugins import Refused
-from tasks.checkpoint import At, stored
+from tasks.cache_key import At, stored
 from tasks.editing.edits import EditFailed
 from tasks.proposers import Proposer
 from tasks.proposers.random_search import RandomSearch

@@ -11,7 +11,7 @@ from prefect.cache_policies import NO_CACHE
 
 import environments
 from environments import Environment, judge_name
-from tasks.checkpoint import At, run_name
+from tasks.cache_key import At, run_name
 from tasks.deciding.certificate import level
 from tasks.deciding.comparable import is_elsewhere
 from tasks.store import lineage, workspace

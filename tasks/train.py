@@ -18,8 +18,8 @@ from typing import Literal
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
+from tasks.cache_key import At, stored
 from tasks.cancellers import Canceller
-from tasks.checkpoint import At, stored
 from tasks.deciding.comparable import comparable
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls

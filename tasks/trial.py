@@ -151,7 +151,7 @@ class Rerun:
 
 @dataclass(frozen=True)
 class UntrainedControl:
-    """What a trial's program scores without training (tasks/untrained.py)."""
+    """What a trial's program scores without training (tasks/untrained_control.py)."""
 
     score: Score
     """Score of the trial's own program; missing if it left nothing to judge."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.checkpoint import history_digest, whole
+from tasks.cache_key import history_digest, whole
 from tasks.decide import weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.machine.slots import Slots

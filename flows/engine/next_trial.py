@@ -21,15 +21,15 @@ from flows.engine.campaign_state import CampaignState
 from flows.engine.stopping import NOTHING_LEFT, Stop
 from flows.engine.worker_pool import WorkerPool
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.checkpoint import kept, whole
+from tasks.cache_key import kept, whole
 from tasks.propose import Nothing, load, propose
 from tasks.proposing.brief import Brief, Pending, RejectedProposal, RemainingBudget
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.store import inbox
 from tasks.store.approval import Parked
+from tasks.store.campaign_lock import Life
 from tasks.store.earlier_campaigns import lessons
 from tasks.store.ledger import Ledger
-from tasks.store.life import Life
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
 from tasks.trial import NOTHING_BOUGHT, History, Proposal, tried

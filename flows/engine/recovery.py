@@ -23,7 +23,7 @@ from prefect.settings import PREFECT_API_URL
 from prefect.states import Crashed, Running
 
 from environments.plugins import Refused
-from tasks.store import life
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.clock import clock
@@ -58,7 +58,7 @@ def crash_the_dead(ledger: Ledger, own: str | None) -> None:
 
 def wait_for_the_other(ledger: Ledger, own: str | None) -> None:
     """Wait until no other process of the same flow run holds the campaign."""
-    while own and life.is_running(ledger) and _flow_runs(ledger)[-1:] == [own]:
+    while own and campaign_lock.is_running(ledger) and _flow_runs(ledger)[-1:] == [own]:
         interrupt.wait(LOOK_SECONDS)
 
 

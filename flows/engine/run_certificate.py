@@ -13,7 +13,7 @@ from flows.engine.worker_pool import run_in_parallel
 from tasks.deciding import holdout_uses
 from tasks.deciding.ablation import Ablation, Removed, parts
 from tasks.deciding.certificate import Arm, Certificate, Fresh, alpha_of, conclude, guard_noise, order, unpromising
-from tasks.deciding.standing import standing
+from tasks.deciding.champion_estimate import champion_estimate
 from tasks.record import rewrite
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
@@ -133,7 +133,7 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
     fresh = [run for run in done if run is not None]
     if len(fresh) < len(done):
         return None
-    level = standing(runner.history)
+    level = champion_estimate(runner.history)
     # The noise in other environments is unknown.
     noise = {} if is_elsewhere else guard_noise(environment.guards, runner.history)
     certificate = conclude(
@@ -152,7 +152,7 @@ def _asked_to_stop(ledger: Ledger) -> bool:
 
 def ablate(runner: Runner, certificate: Certificate) -> Ablation | None:
     """Run a certified champion without each of its changes, once; None if somebody asked to stop."""
-    champion, level, ledger = best(runner.history), standing(runner.history), runner.ledger
+    champion, level, ledger = best(runner.history), champion_estimate(runner.history), runner.ledger
     assert champion is not None and level is not None, "it was certified"
     removed = []
     for number, (change, proposal) in enumerate(parts(champion, runner.history[0]), 1):

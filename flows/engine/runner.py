@@ -11,7 +11,7 @@ from environments.score import Score
 from flows.engine.launching import run_elsewhere
 from flows.engine.worker_pool import run_in_parallel
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.checkpoint import At, history_digest, is_kept, kept, whole
+from tasks.cache_key import At, history_digest, is_kept, kept, whole
 from tasks.decide import Untrained, Wanted, decide
 from tasks.deciding.certificate import Arm, Fresh
 from tasks.deciding.run_checks import believed
@@ -24,7 +24,7 @@ from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.train import train
 from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict
-from tasks.untrained import untrained
+from tasks.untrained_control import untrained
 
 SPARED = 10
 """One in this many early stops is not carried out, as a check of the pruner."""

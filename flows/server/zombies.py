@@ -17,9 +17,8 @@ from typing import Any
 import psutil
 
 from flows.server.api import Api
-from flows.views.status import ended
-from tasks.store.ledger import Ledger, campaigns
-from tasks.store.life import is_running
+from tasks.store.campaign_lock import is_running
+from tasks.store.ledger import Ledger, campaigns, ended
 
 UNDER_WAY = ("RUNNING", "CANCELLING")
 BEGIN_SECONDS = 300.0

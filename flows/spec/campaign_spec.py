@@ -281,7 +281,7 @@ def besides_training(environment: Environment, history: History) -> float:
     """The longest time in seconds that a run took besides training."""
     longest = []
     for trial in history:
-        if "untrained" in trial.verdict.evidence:  # it holds a second start and judgement (tasks/untrained.py)
+        if "untrained" in trial.verdict.evidence:  # it holds a second start and judgement (tasks/untrained_control.py)
             continue
         runs = [*trial.runs, *(rerun.run for rerun in trial.reruns)]
         # After a resume, less wall time may have been measured than training took.

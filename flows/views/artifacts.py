@@ -1,7 +1,7 @@
 """progress.png, and the artifacts of a campaign's Prefect run, kept up to date while it runs.
 
     with Artifacts(ledger, flow_run_id) as artifacts:
-        showcase.show(history)   # after every trial; returns at once
+        artifacts.show(history)   # after every trial; returns at once
 
 One thread draws and sends, always the newest history, so the campaign never waits for it; the end waits until the
 last history is sent. Faults never end a campaign: they become events in the ledger. The picture is a data URL inside

@@ -23,7 +23,7 @@ from flows.views.live_model import Certifying, LiveModel, UnderWay, campaign_pro
 from flows.views.live_view import begins_line, certificate_line, live_view
 from flows.views.status import stored_spec, urls
 from flows.views.terminal import before_line, clean, is_screen, put, trial_line
-from tasks.store import approval, life, workspace
+from tasks.store import approval, campaign_lock, workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.trial import History, best
@@ -140,7 +140,7 @@ class Follower:
         under_way = tuple(self._under_way(number, now) for number in begun)
         since = max((now - place.proposal.stat().st_mtime for place in begun.values()), default=0.0)
         certifying = None if under_way else self._certifying(now)
-        environment, spent = self.ledger.environment, life.spent(self.ledger)
+        environment, spent = self.ledger.environment, campaign_lock.spent(self.ledger)
         progress = campaign_progress(self._spec, environment, self.history, spent, max(since, 0.0), now, certifying)
         waiting = tuple(number for number in held if not (places[number].path / "answer.json").exists())
         return LiveModel(environment, self.history, under_way, progress, self._page, now, certifying, waiting)

@@ -11,12 +11,12 @@ from typing import Any
 from environments import plugins
 from environments.score import Score
 from tasks.deciding.certificate import Arm, Certificate, level, shipped
+from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
-from tasks.deciding.standing import standing
 from tasks.describe import caution, outcome
 from tasks.rules import Rule
-from tasks.store import approval, inbox, life
-from tasks.store.ledger import Ledger
+from tasks.store import approval, campaign_lock, inbox
+from tasks.store.ledger import Ledger, ended
 from tasks.store.provenance import fallbacks, incidents, sources
 from tasks.system.daemon import page_of
 from tasks.tracking.outbox import waiting
@@ -54,7 +54,7 @@ def document(ledger: Ledger) -> dict[str, Any]:
         "trials": [_row(trial, own, here) for trial in history],
         **_proposals(ledger, history),
         "spent": {
-            "seconds": round(life.spent(ledger), 1),
+            "seconds": round(campaign_lock.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
             # None when nothing was bought, or a price is unknown.
             "usd": bought.usd if bought.calls else None,
@@ -106,13 +106,7 @@ def certifies(rule: str) -> bool:
 
 def state(ledger: Ledger) -> str:
     """running, finished, failed, stopped, or interrupted (its last life was cut off)."""
-    return "running" if life.is_running(ledger) else str(ended(ledger).get("state", "interrupted"))
-
-
-def ended(ledger: Ledger) -> dict[str, Any]:
-    """The event that ended the last life; empty while it runs, or if it was cut off."""
-    events = [event for event in ledger.events() if event["event"] in ("life", "end")]
-    return events[-1] if events and events[-1]["event"] == "end" else {}
+    return "running" if campaign_lock.is_running(ledger) else str(ended(ledger).get("state", "interrupted"))
 
 
 def urls(ledger: Ledger) -> dict[str, str]:
@@ -178,7 +172,7 @@ def _champion(history: History, own: Sequence[Certificate]) -> dict[str, Any] | 
 
 def _estimate(history: History, champion: Trial) -> dict[str, float] | None:
     """The estimate of the champion's mean, in the metric's own sign; None where it is beyond any number."""
-    estimate = standing(history)
+    estimate = champion_estimate(history)
     if estimate is None:
         return None
     sign = 1 if champion.score.higher_is_better else -1

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from flows.views.terminal import WHOLE, clean, duration, is_screen, setting
 from tasks.describe import number
-from tasks.verdicts import VERDICTS
+from tasks.verdict_styles import VERDICTS
 
 ROWS = 40
 """A longer table shows what was kept and the last trials."""

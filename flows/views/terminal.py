@@ -22,7 +22,7 @@ from rich.text import Text
 from environments.space import Value
 from tasks.describe import mean_of, number
 from tasks.trial import History, Trial, baseline, best
-from tasks.verdicts import VERDICTS
+from tasks.verdict_styles import VERDICTS
 
 ASCII = str.maketrans("▁▂▃▄▅▆▇█·→…━─╸╺●┊", "_.,-=+*#.>~=-==o|")
 STAND_INS = "nightshift-ascii"

@@ -1,7 +1,7 @@
 """Stop a run whose progress lags behind the champion's, where the remaining time is better spent on the next trial.
 
 Progress is compared at the same share of the budget. The champion's curve is one noisy run, so its level is estimated
-from all trials, like its score (tasks/deciding/champion_estimate.py); the noise comes from the first runs of the
+from all trials, like its score (tasks/deciding/level_filter.py); the noise comes from the first runs of the
 baseline. The rest of the budget goes to whichever is expected to gain more: this run, or the next trial. Where
 progress predicts little, little is stopped. A run that is ahead of the champion, or hardly behind, is never stopped.
 """
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from tasks.cancellers import Canceller, trusted
-from tasks.deciding.champion_estimate import Estimate, Observation, estimate
-from tasks.deciding.standing import reference
+from tasks.deciding.champion_estimate import reference
+from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.trial import TWENTIETHS, Curve, History, Run, best
 
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.deciding.standing import gain, reference, standing
+from tasks.deciding.champion_estimate import champion_estimate, gain, reference
 from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, corrected, pooled, welch
 from tasks.trial import History, Level, Run, Trial, measured
 
@@ -118,7 +118,7 @@ def shipped(certificates: Iterable[Certificate]) -> Certificate | None:
 
 def unpromising(history: History) -> str | None:
     """Why a certificate would very likely fail, given the search; None if it has a chance."""
-    expected, level = gain(history), standing(history)
+    expected, level = gain(history), champion_estimate(history)
     if expected is None or level is None or expected >= PROMISING * level.sd:
         return None
     return (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from tasks.formats._answer import FENCE, NoEdit, fences, lines_of
-from tasks.formats._places import Change, Line
+from tasks.formats._matching import Change, Line
 from tasks.system.redact import capped
 
 NUMBERED = re.compile(r"^@@\s*-(\d{1,9})(?:,(\d{1,9}))?\s+\+(\d{1,9})(?:,(\d{1,9}))?\s*@@(.*)$")

@@ -20,15 +20,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from tasks.formats import _hunks, _places
+from tasks.formats import _hunks, _matching
 from tasks.formats._answer import GitText, NoEdit, complete, not_editable
 from tasks.formats._hunks import FileDiff, Hunk, is_diff
-from tasks.formats._places import Replacement
+from tasks.formats._matching import Replacement
 from tasks.formats.search_replace import nearest, put, several
 
 __all__ = ["is_diff", "read"]
 
-READINGS = (_places.exact, _places.trailing, _places.gapped, _places.shifted)
+READINGS = (_matching.exact, _matching.trailing, _matching.gapped, _matching.shifted)
 """The ways to find a hunk's place: the first with any match decides."""
 FUNCTION = re.compile(r"[A-Za-z_$]")
 """The beginning of a line that git repeats in the heading of the hunk below."""
@@ -75,7 +75,7 @@ def _applied(name: str, parts: Sequence[FileDiff], before: str | None) -> str:
     for hunk in hunks:
         new = [line.text for line in hunk.change if line.kind == "+"]
         complete(new, (before or "").split("\n"), _where(hunk, name))
-    if not before and not any(_places.old(hunk.change) for hunk in hunks):
+    if not before and not any(_matching.old(hunk.change) for hunk in hunks):
         lines = tuple(line.text for hunk in hunks for line in hunk.change)
         return str(GitText(lines, all(hunk.new_ended for hunk in hunks)))
     if before is None:
@@ -100,7 +100,7 @@ def _where(hunk: Hunk, name: str) -> str:
 
 
 def _found(text: GitText, hunk: Hunk, where: str) -> list[Replacement]:
-    wanted = _places.old(hunk.change)
+    wanted = _matching.old(hunk.change)
     if not any(line.strip() for line in wanted) and len(text.lines) > len(wanted):
         raise NoEdit(f"{where} has no line of the file to be found by: add some before and after the change")
     for reading in READINGS:

@@ -17,9 +17,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tasks.formats import _places
+from tasks.formats import _matching
 from tasks.formats._answer import FENCE, GitText, NoEdit, complete, lines_of, named
-from tasks.formats._places import Replacement
+from tasks.formats._matching import Replacement
 from tasks.system.redact import capped, clean, quote
 
 OPEN = re.compile(r"^(<{5,})[ \t]*SEARCH\b:?(.*)$")
@@ -27,7 +27,7 @@ CLOSE = re.compile(r"^(>{5,})[ \t]*REPLACE\b")
 SHOWN_PLACES = 8
 SHOWN_LINES, SHOWN_CHARACTERS = 12, 160
 """Of a file, in a reason; characters of each line."""
-READINGS = (_places.exact, _places.trailing, _places.shifted)
+READINGS = (_matching.exact, _matching.trailing, _matching.shifted)
 """The ways to find a block's place: the first with any match decides."""
 
 
@@ -120,7 +120,7 @@ def _applied(before: str | None, block: Block, where: str) -> str:
     if block.search == block.replace:
         raise NoEdit(f"{where}: SEARCH and REPLACE are the same")
     text = GitText.of(before)
-    change = _places.change_of(block.search, block.replace)
+    change = _matching.change_of(block.search, block.replace)
     for reading in READINGS:
         places = reading(text, change)
         if len(places) == 1:
@@ -150,7 +150,7 @@ def nearest(text: GitText, wanted: Sequence[str]) -> str:
     """For a reason: the lines of the file that are most like lines it does not have."""
     if not text.lines:
         return ": the file is empty"
-    at = _places.closest(text.lines, wanted)
+    at = _matching.closest(text.lines, wanted)
     if at is None:
         first = next((line for line in wanted if line.strip()), "")
         return f", and no line of it is like {capped(first.strip(), 100)!r}"

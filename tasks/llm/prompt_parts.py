@@ -12,7 +12,7 @@ import re
 from types import SimpleNamespace
 
 from environments.space import Choice, Int, Parameter, Space
-from tasks.deciding.standing import standing
+from tasks.deciding.champion_estimate import champion_estimate
 from tasks.describe import number
 from tasks.llm.quotes import WIDTH, listed, one_line
 from tasks.llm.trials import changed_lines, changes, changes_of, in_words, rounded, score_of, size_of
@@ -30,7 +30,7 @@ REFUSED, REJECTED, EARLIER = 8, 10, 30
 def told(brief: Brief) -> SimpleNamespace:
     """A brief as the parts of a prompt, by name; a part without content is an empty text."""
     own, history = brief.problem, brief.history
-    program_md, level = scrub_text(own.program_md).strip(), standing(history)
+    program_md, level = scrub_text(own.program_md).strip(), champion_estimate(history)
     more = f"\n[{len(program_md) - PROGRAM_MD} more characters left out]" if len(program_md) > PROGRAM_MD else ""
     noise = ""
     if level is not None and math.isfinite(level.sd):

@@ -2,6 +2,7 @@
 
 Source: nvidia-smi(1), and `nvidia-smi --help-query-gpu` and `--help-query-compute-apps` for the fields. One line per
 GPU or process, memory in MiB, and in brackets why a field has no value. Warnings may stand between the lines.
+Which GPUs are free is decided in tasks/machine/slots.py.
 """
 
 from __future__ import annotations

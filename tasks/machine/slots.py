@@ -2,7 +2,7 @@
 
 A slot is a group of GPUs, or a part of the CPU, shared by all campaigns and commands. Processes that a killed engine
 left in it are ended before the next training begins; processes that are not Nightshift's are never touched. The locks
-are in tasks/machine/file_locks.py.
+are in tasks/machine/slot_locks.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from tasks.machine import file_locks, gpus
+from tasks.machine import gpus, slot_locks
 from tasks.machine.gpus import Gpu
 from tasks.system import interrupt, orphans
 from tasks.system.clock import clock
@@ -65,7 +65,7 @@ class Slots:
     groups: tuple[tuple[Gpu, ...], ...] = ()
     cpu_slots: int | None = None
     """Number of CPU slots, where there are no groups; None: the number of usable cores."""
-    folder: Path = field(default_factory=file_locks.folder)
+    folder: Path = field(default_factory=slot_locks.folder)
     """Folder of the locks, one for the whole machine."""
     patience: float = PATIENCE_SECONDS
 
@@ -87,7 +87,7 @@ class Slots:
             SlotHeld: a process that is not Nightshift's uses a slot, and no other is free.
             KeyboardInterrupt: this process was asked to end.
         """
-        file_locks.prepare(self.folder)
+        slot_locks.prepare(self.folder)
 
         def tell(words: str) -> None:
             nonlocal waiting
@@ -97,7 +97,7 @@ class Slots:
 
         with ExitStack() as held:
             with ExitStack() as turn:
-                while (queue := file_locks.take(self._queue)) is None:
+                while (queue := slot_locks.take(self._queue)) is None:
                     tell("; ".join(self._holder(part, part.locks[0]) for part in self.parts))
                     interrupt.wait(POLL_SECONDS)
                 turn.callback(os.close, queue)
@@ -131,24 +131,24 @@ class Slots:
         """Take all locks of a part, or say why that is not possible; they go to `mine`."""
         locks, fences = [], []
         for name in part.locks:
-            if (lock := file_locks.take(self._lock(name))) is None:
+            if (lock := slot_locks.take(self._lock(name))) is None:
                 return Hindrance(self._holder(part, name))
-            mine.callback(file_locks.release, lock)
+            mine.callback(slot_locks.release, lock)
             locks.append(lock)
         for name in part.locks:
-            fence = file_locks.open_fence(self.folder / f"{name}.fence")
+            fence = slot_locks.open_fence(self.folder / f"{name}.fence")
             mine.callback(os.close, fence)
-            if not file_locks.put_up(fence):
+            if not slot_locks.put_up(fence):
                 return _cleared(part, fence)
             fences.append(fence)
         if hindrance := _computing(part):
             return hindrance
         for lock in locks:
-            file_locks.note(lock)
+            slot_locks.note(lock)
         return Slot(part.name, part.gpus, tuple(fences))
 
     def _holder(self, part: Part, name: str) -> str:
-        return f"{part.name} is held by {file_locks.describe(self._lock(name))}"
+        return f"{part.name} is held by {slot_locks.describe(self._lock(name))}"
 
     def _lock(self, name: str) -> Path:
         return self.folder / f"{name}.lock"

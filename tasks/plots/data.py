@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.deciding.standing import standing
+from tasks.deciding.champion_estimate import champion_estimate
 from tasks.trial import History, Trial, measured
 
 POINTS = 250
@@ -46,7 +46,7 @@ def plotted(history: History) -> tuple[PlottedTrial, ...]:
 
 
 def estimates(history: History) -> NDArray[np.float64]:
-    """The champion estimate over time (tasks/deciding/standing.py), in the metric's own sign; empty without scores.
+    """The champion estimate over time (tasks/deciding/champion_estimate.py), in the metric's own sign.
 
     Shape (points, 3): place of the trial after which it was made, estimate, standard deviation between training runs.
     """
@@ -54,7 +54,7 @@ def estimates(history: History) -> NDArray[np.float64]:
     stride = max(math.ceil(len(history) / POINTS), 1)
     rows = []
     for settle in sorted({*range(0, len(history), stride), *range(len(history))[-1:]}):
-        if estimate := standing(history[: settle + 1]):
+        if estimate := champion_estimate(history[: settle + 1]):
             rows.append((settle, sign * estimate.level, estimate.sd))
     points = np.array(rows, dtype=np.float64).reshape(-1, 3)
     return points[np.isfinite(points).all(1)]

@@ -25,7 +25,7 @@ from tasks.plots.certificate_column import WIDTH_TAKEN, draw_column
 from tasks.plots.data import PlottedTrial, Window, estimates, plotted, visible
 from tasks.plots.text import FONT, GREY, INK, Boxes, free_box, printable, text_at
 from tasks.trial import History, baseline, best
-from tasks.verdicts import BLUE, FAINT, VERDICTS
+from tasks.verdict_styles import BLUE, FAINT, VERDICTS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

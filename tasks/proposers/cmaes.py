@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from tasks.proposers._axes import Axis, Point
-from tasks.proposers._numeric import ASKS, Numeric, Observations
+from tasks.proposers._numeric import Numeric
+from tasks.proposing.axes import Axis, Point
 from tasks.proposing.brief import Brief
+from tasks.proposing.observations import ASKS, Observations
 from tasks.trial import Trial
 
 SPREAD = 0.25

@@ -23,10 +23,11 @@ import numpy as np
 import torch
 from optuna.samplers import GPSampler
 
-from tasks.proposers._axes import Point
-from tasks.proposers._numeric import Numeric, Observations
-from tasks.proposers._optuna import ask, study
+from tasks.proposers._numeric import Numeric
+from tasks.proposing.axes import Point
 from tasks.proposing.brief import Brief
+from tasks.proposing.observations import Observations
+from tasks.proposing.optuna_study import ask, study
 from tasks.trial import Trial
 
 

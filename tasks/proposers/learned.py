@@ -22,10 +22,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tasks.deciding.standing import goodness, standing
-from tasks.proposers._axes import Axis, Point, params_of, point_of, varied
-from tasks.proposers._numeric import ASKS, Numeric, Observations
+from tasks.deciding.champion_estimate import champion_estimate, goodness
+from tasks.proposers._numeric import Numeric
+from tasks.proposing.axes import Axis, Point, params_of, point_of, varied
 from tasks.proposing.brief import Brief, Suggestion
+from tasks.proposing.observations import ASKS, Observations
 from tasks.trial import History, Trial, best
 
 RECENT = 3  # trials that the state holds
@@ -108,7 +109,7 @@ def rewards(history: History) -> tuple[float, ...]:
         effects.append(trial.score.goodness - level if scored and level is not None else None)
         if trial.verdict.kind == "keep":
             level = statistics.fmean(goodness(history, trial.number))
-    estimate = standing(history)
+    estimate = champion_estimate(history)
     sizes = [abs(effect) for effect in effects if effect]
     # Where hardly any noise was seen, an effect is large or small beside the campaign's others.
     scale = max(SQUASH * estimate.sd if estimate else 0.0, statistics.median(sizes or [1.0]))

@@ -19,9 +19,10 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tasks.proposers._axes import Point
-from tasks.proposers._numeric import Numeric, Observations
+from tasks.proposers._numeric import Numeric
+from tasks.proposing.axes import Point
 from tasks.proposing.brief import Brief
+from tasks.proposing.observations import Observations
 from tasks.trial import Trial
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Tpe(Numeric):
     title = "TPE"
 
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
-        from tasks.proposers._optuna import ask  # not before it is needed: it loads Optuna
+        from tasks.proposing.optuna_study import ask  # not before it is needed: it loads Optuna
 
         return ask(study_of(seen, brief.seed), seen.axes)
 
@@ -43,7 +44,7 @@ def study_of(seen: Observations, seed: int) -> Study:
     """The observations as a study of Optuna's; at least one trial has a score."""
     from optuna.samplers import TPESampler
 
-    from tasks.proposers._optuna import study
+    from tasks.proposing.optuna_study import study
 
     worst = min(seen.scored, key=lambda trial: trial.score.goodness).score
     outcomes = [_outcome(trial, worst.value) for trial, _ in seen.decided]

@@ -1,6 +1,6 @@
 """Search liberally, certify strictly: keep every trial that is expected to be better, and prove the result at the end.
 
-A score is compared with the champion's estimated mean (tasks/deciding/champion_estimate.py), not with its own score,
+A score is compared with the champion's estimated mean (tasks/deciding/level_filter.py), not with its own score,
 which was kept for being high. A wrong keep costs little: the estimate corrects itself, and the certificate decides.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from tasks.deciding.standing import standing
+from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
 from tasks.trial import History, best
@@ -23,7 +23,7 @@ class Certify(Rule):
     """Also keep a trial that is as good as the champion: another run to tell them apart would not pay."""
 
     def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
-        champion, level = best(history), standing(history)
+        champion, level = best(history), champion_estimate(history)
         assert champion is not None and level is not None and tried.score.value is not None
         idea = level.idea(tried.score.goodness, len(tried.score.values))
         sign = 1 if tried.score.higher_is_better else -1

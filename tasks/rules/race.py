@@ -10,7 +10,7 @@ import math
 
 from pydantic import Field, model_validator
 
-from tasks.deciding.standing import goodness, standing
+from tasks.deciding.champion_estimate import champion_estimate, goodness
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
 from tasks.trial import History, best
@@ -35,7 +35,7 @@ class Race(Rule):
         return 2 * self.most
 
     def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
-        champion, level = best(history), standing(history)
+        champion, level = best(history), champion_estimate(history)
         assert champion is not None and level is not None and tried.score.value is not None
         sign = 1 if tried.score.higher_is_better else -1
         evidence: dict[str, float | int | None] = {"level": sign * level.level, "run_sd": level.sd}

@@ -25,7 +25,7 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from environments.judges import Use
-from tasks.checkpoint import At, is_kept
+from tasks.cache_key import At, is_kept
 from tasks.system import interrupt
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic

@@ -3,7 +3,7 @@
     runs/<campaign>/
         campaign.json     identity and fixed settings; written once, as the last step of the creation
         environment/      the frozen environment                 program/   the frozen baseline program
-        trials/0007/      see tasks/store/workspace.py           results/   task results (tasks/checkpoint.py)
+        trials/0007/      see tasks/store/workspace.py           results/   task results (tasks/cache_key.py)
         trials/0007-run-2/   its second training seed; 0007-again-1-of-0003/: a rerun of trial 3 for it
         attempts.json     {"7": 2}: trial 7 was run again, in trials/0007.2/ (tasks/store/attempts.py)
         calibration.json  earlier runs of the baseline, if there are any
@@ -39,7 +39,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
-from tasks.checkpoint import At, spec_digest
+from tasks.cache_key import At, spec_digest
 from tasks.deciding.ablation import Ablation
 from tasks.deciding.certificate import Certificate, Looks
 from tasks.recipes import preparing
@@ -101,7 +101,7 @@ class Campaign(Settings):
     judge_key: str = ""
     """Secret from which the judge's draws are derived, so that no program can compute them. Empty in old campaigns."""
     digest: str
-    """Digest of everything that changes a score (tasks.checkpoint.spec_digest), at the start."""
+    """Digest of everything that changes a score (tasks.cache_key.spec_digest), at the start."""
     isolation: str
     """Isolation level at the start (tasks/sandbox/confinement.py); each run records its own."""
     version: str
@@ -281,6 +281,12 @@ class Ledger:
         for line in path.read_text().splitlines() if path.is_file() else ():
             with suppress(ValueError):
                 yield json.loads(line)
+
+
+def ended(ledger: Ledger) -> dict[str, Any]:
+    """The event that ended the last process of a campaign; empty while it runs, or if it was killed."""
+    events = [event for event in ledger.events() if event["event"] in ("life", "end")]
+    return events[-1] if events and events[-1]["event"] == "end" else {}
 
 
 def _make_room(path: Path) -> None:

@@ -6,7 +6,7 @@ trials/0007/
     out/            the program's output: progress.jsonl and its checkpoint
     log.txt         its printed output in training; judge.txt: under judgement
     judged/         result.json: the result of an evaluation command
-    untrained/      the untrained control of a would-be champion (tasks/untrained.py)
+    untrained/      the untrained control of a would-be champion (tasks/untrained_control.py)
     diff.patch      its difference from the baseline
     trial.json      the decided trial; its presence makes the trial finished
 """

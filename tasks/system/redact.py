@@ -186,7 +186,7 @@ def _values() -> Iterator[tuple[str, str]]:
         for match in URL_PASSWORD.finditer(value):
             yield name, match[2]
             yield name, urllib.parse.unquote(match[2])
-    path = home_path() / ".prefect/auth"  # the user:password of our own server (flows/server/connect.py)
+    path = home_path() / ".prefect/auth"  # the user:password of our own server (flows/server/server_process.py)
     login = path.read_text() if path.is_file() else ""
     yield "PREFECT_API_AUTH_STRING", login
     yield "PREFECT_API_AUTH_STRING", login.strip().partition(":")[2]

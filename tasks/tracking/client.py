@@ -38,13 +38,14 @@ from tasks.tracking.trial_run import (
     milliseconds,
     shown,
     trial_key,
+    trial_run_name,
     trial_scalars,
     trial_tags,
     trial_times,
 )
 from tasks.tracking.views import nights_view, trials_view
 from tasks.trial import History, Trial, best
-from tasks.verdicts import VERDICTS
+from tasks.verdict_styles import VERDICTS
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -267,8 +268,9 @@ class Mlflow(Tracker):
                 self._champions.pop(campaign.campaign_id, None)
                 run = None
             if run is None:
-                name = f"{campaign.campaign}-{trial.number:04d}"
-                return client.create_run(experiment, trial_times(campaign, trial)[0], tags, name)
+                return client.create_run(
+                    experiment, trial_times(campaign, trial)[0], tags, trial_run_name(campaign, trial)
+                )
         client.log_batch(run.info.run_id, tags=_run_tags(tags))
         for stale in {"level", "lineage.commit", "due"} & (run.data.tags.keys() - tags.keys()):
             client.delete_tag(run.info.run_id, stale)

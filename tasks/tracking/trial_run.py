@@ -105,6 +105,10 @@ def trial_key(campaign: CampaignRecord, trial: Trial) -> str:
     return f"{campaign.campaign_id}/{trial.number:04d}/{trial.attempt}"
 
 
+def trial_run_name(campaign: CampaignRecord, trial: Trial) -> str:
+    return f"{campaign.campaign}-{trial.number:04d}"
+
+
 def _origin(campaign: CampaignRecord) -> dict[str, str]:
     """Tags that a client must set, or the UI shows a dash."""
     try:

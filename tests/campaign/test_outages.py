@@ -28,8 +28,8 @@ from flows.engine import recovery, stopping
 from tasks.record import reconcile, settle
 from tasks.store import approval, workspace
 from tasks.store.approval import ApprovalRequest
+from tasks.store.campaign_lock import Life
 from tasks.store.ledger import Ledger
-from tasks.store.life import Life
 from tasks.system.files import write_atomic
 from tasks.tracking.outbox import Outbox
 from tasks.trial import History, Proposal
@@ -61,7 +61,7 @@ def shelf(monkeypatch: pytest.MonkeyPatch) -> Shelf:
     found = Shelf()
     found.down = True
     monkeypatch.setattr("tasks.tracking.outbox.locate", lambda *_: found)
-    monkeypatch.setattr("flows.server.connect.settle_in", lambda _: None)
+    monkeypatch.setattr("flows.server.server_process.settle_in", lambda _: None)
     return found
 
 

@@ -20,7 +20,7 @@ from environments.plugins import Refused
 from flows.cli.running import flow_run
 from flows.engine import recovery
 from flows.engine.recovery import DEATHS, assert_alive, check_progress
-from flows.server import automations, connect, zombies
+from flows.server import automations, server_process, zombies
 from flows.server import postgres as database
 from flows.server.api import Api
 from tasks.system.daemon import Daemon, Note, identity
@@ -37,7 +37,7 @@ def test_prefect_takes_every_automation_of_the_file_and_each_has_a_period() -> N
     assert set(found) == {"nightshift-silent", "nightshift-not-begun", "nightshift-resume", "nightshift-give-up"}
     silent = found[automations.SILENT].trigger.model_dump(mode="json")
     assert set(silent["after"]) == {"prefect.flow-run.Running", "prefect.flow-run.heartbeat"}
-    beat = float(connect.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
+    beat = float(server_process.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"])
     assert silent["within"] >= 3 * beat, "one heartbeat may be lost"
 
 
@@ -49,7 +49,7 @@ def test_every_campaign_of_the_catalogue_is_resumed_and_says_how_often_it_lives(
     assert nights and all("autoresume" in one["tags"] for one in nights)
     for one in nights:
         beat = one["work_pool"]["job_variables"]["env"]["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
-        assert beat == connect.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
+        assert beat == server_process.QUIET["PREFECT_FLOWS_HEARTBEAT_FREQUENCY"]
 
 
 def test_automations_are_made_once_and_what_a_person_switches_off_stays_off(server: str) -> None:
@@ -181,7 +181,7 @@ def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels
 def test_a_second_process_of_a_run_waits_for_the_first(tmp_path: Path) -> None:
     from threading import Thread
 
-    from tasks.store.life import Life
+    from tasks.store.campaign_lock import Life
 
     ledger = created(tmp_path)
     with Life(ledger, flow_run_id="mine"):
@@ -246,7 +246,7 @@ def test_the_compose_file_has_a_server_that_waits_for_its_database() -> None:
     settings = services["server"]["environment"]
     assert settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"].startswith(database.SCHEME)
     leases = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
-    assert {**connect.PRODUCTION, leases: connect.QUIET[leases]}.items() <= settings.items()
+    assert {**server_process.PRODUCTION, leases: server_process.QUIET[leases]}.items() <= settings.items()
 
 
 def test_what_interrupted_a_campaign_that_had_not_begun_says_so(home: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from environments.plugins import Refused
 from flows.cli.machine.prune import free, prune, size
 from flows.views.status import document
 from tasks.record import reconcile, settle
+from tasks.store.campaign_lock import Life
 from tasks.store.ledger import CERTIFICATE, Ledger
-from tasks.store.life import Life
 from tasks.store.workspace import TrialDir
 from tasks.system.files import write_atomic
 from tasks.tracking.outbox import Outbox

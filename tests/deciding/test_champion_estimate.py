@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from tasks.deciding.champion_estimate import EffectEstimate, Estimate, Observation, estimate, first
-from tasks.deciding.standing import goodness, reference, standing
+from tasks.deciding.champion_estimate import champion_estimate, goodness, reference
+from tasks.deciding.level_filter import EffectEstimate, Estimate, Observation, estimate, first
 from tasks.trial import History
 from tests.support.histories import scored, tried
 
@@ -134,14 +134,14 @@ def campaign(sign: float) -> History:
 
 
 def test_a_metric_to_minimise_is_followed_by_its_goodness() -> None:
-    larger, smaller = standing(campaign(1.0)), standing(campaign(-1.0))
+    larger, smaller = champion_estimate(campaign(1.0)), champion_estimate(campaign(-1.0))
     assert larger is not None and smaller is not None
     assert (larger.level, larger.error, larger.sd) == (smaller.level, smaller.error, smaller.sd)
     assert goodness(campaign(-1.0), 0) == goodness(campaign(1.0), 0) == BASELINE
 
 
 def test_a_history_is_followed_as_its_results_are() -> None:
-    found = standing(campaign(1.0))
+    found = champion_estimate(campaign(1.0))
     told = [
         Observation("left", 60.0), Observation("kept", 112.0), Observation("same", 104.0), Observation("left", (90.0 + 101.0) / 2, 2),
         Observation("kept", 131.0),
@@ -152,12 +152,12 @@ def test_a_history_is_followed_as_its_results_are() -> None:
 
 
 def test_before_there_is_a_score_nothing_is_known() -> None:
-    assert standing(()) is None and reference(()) is None
+    assert champion_estimate(()) is None and reference(()) is None
     crashed: History = (tried((), None),)
-    assert standing(crashed) is None
+    assert champion_estimate(crashed) is None
     later = (*crashed, tried(crashed, 80.0))
     assert reference(later) is later[1], "the first with a score, where the baseline has none"
-    found = standing(later)
+    found = champion_estimate(later)
     assert found is not None and found.level == 80.0
 
 

@@ -21,8 +21,8 @@ from flows.rerun import check
 from flows.views.status import document
 from flows.views.tables import campaign_table
 from tasks.decide import decide, weigh
+from tasks.deciding.champion_estimate import champion_estimate, reference
 from tasks.deciding.comparable import STRAYS, comparable, compared
-from tasks.deciding.standing import reference, standing
 from tasks.deciding.values import Again, JudgedTrial
 from tasks.record import reconcile, settle
 from tasks.rules import Rule
@@ -112,7 +112,7 @@ def test_once_they_are_measured_nothing_is_asked_again() -> None:
     assert best(history) == history[-1], "260 beats the 231 of here"
     assert [score.value for score in measured(history, 0)] == [205.0, 200.0, 195.0]
     assert [score.value for score in measured(history, 1)] == [231.0]
-    first, level = reference(history), standing(history)
+    first, level = reference(history), champion_estimate(history)
     assert first is not None and first.score.value == 200.0
     assert level is not None and level.level > 200
 
@@ -186,7 +186,7 @@ def test_a_crash_on_another_machine_asks_for_nothing() -> None:
     crashed = replace(came(history, 0.0), score=scored(None))
     verdict = weigh(history, PLAIN, Certify(), crashed)
     assert isinstance(verdict, Verdict) and verdict.kind == "crash"
-    level = standing(decided(history, crashed, Certify()))
+    level = champion_estimate(decided(history, crashed, Certify()))
     assert level is not None and level.level > 100, "and where the campaign stands is still what is known of it"
 
 

@@ -14,8 +14,8 @@ from environments import Environment, plugins
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.decide import SIMPLER_KEEPS, Untrained, Wanted, weigh
+from tasks.deciding.champion_estimate import champion_estimate, goodness
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row, size
-from tasks.deciding.standing import goodness, standing
 from tasks.deciding.values import Again, JudgedTrial
 from tasks.rules import Rule
 from tasks.rules.certify import Certify
@@ -220,7 +220,7 @@ def test_certify_does_not_follow_what_is_only_as_good_as_luck() -> None:
 def test_certify_says_its_numbers_in_the_metrics_own_sign(up: bool) -> None:
     sign, history = (1 if up else -1), begun(up)
     found = verdict_of(weigh(history, undemanding(), Certify(), of(history, sign * 300.0, up=up)))
-    known = standing(history)
+    known = champion_estimate(history)
     assert known is not None
     assert found.evidence["level"] == pytest.approx(sign * known.level)
     assert found.evidence["run_sd"] == pytest.approx(known.sd)
@@ -368,7 +368,7 @@ def test_simpler_is_less_in_one_way_and_more_in_none(proposed: dict[str, Any], f
 def test_what_is_simpler_and_hardly_worse_is_kept_and_the_bar_stays(rule: Rule) -> None:
     """The champion's runs are 120, 118 and 122; half a standard deviation between runs below that is the limit."""
     history = grown()
-    level = standing(history)
+    level = champion_estimate(history)
     assert level is not None
     limit = 120.0 - 0.5 * level.sd
     assert 110 < limit < 117
@@ -376,7 +376,7 @@ def test_what_is_simpler_and_hardly_worse_is_kept_and_the_bar_stays(rule: Rule) 
     assert found.kind == "keep" and found.simpler, found
     assert found.reason.startswith("simpler, and within 0.5 run sd of trial 1")
     left = Verdict("discard", "as a test says")
-    kept, discarded = (standing((*history, decided(history, one, verdict))) for verdict in (found, left))
+    kept, discarded = (champion_estimate((*history, decided(history, one, verdict))) for verdict in (found, left))
     assert kept is not None and kept == discarded, "the level is followed as if it had not been kept"
 
     below, _ = in_the_end(rule, history, simpler(history, limit - 0.1), limit - 0.1, 120.0)

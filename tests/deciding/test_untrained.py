@@ -17,7 +17,7 @@ from tasks.rules.greedy import Greedy
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, UntrainedControl, Verdict, VerdictKind
-from tasks.untrained import untrained
+from tasks.untrained_control import untrained
 from tests.support.toy import SANDBOX, quadratic
 
 RUN = Run("trials/0001", 1, 1.0, "finished")
@@ -139,7 +139,7 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     assert run.status == "finished", run.error
     assert judge_run("test/control", environment, SANDBOX, place, run, seed=8).value == 0.0
 
-    from tasks.checkpoint import At
+    from tasks.cache_key import At
 
     at = At("test", "d", 1)
     control = untrained.fn(at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, slot=NOWHERE)

@@ -15,7 +15,7 @@ import pytest
 
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.checkpoint import At, history_digest, key, spec_digest
+from tasks.cache_key import At, history_digest, key, spec_digest
 from tasks.decide import decide
 from tasks.evaluate import evaluate
 from tasks.propose import propose

@@ -21,7 +21,7 @@ from flows.engine.deployment_run import CannotLaunch, key
 from flows.engine.launching import run_elsewhere
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.checkpoint import At, history_digest, is_kept
+from tasks.cache_key import At, history_digest, is_kept
 from tasks.store import launch_files
 from tasks.store.launch_files import Launches, LaunchRequest, NotShared
 from tasks.store.ledger import Ledger

@@ -34,8 +34,8 @@ from tasks.evaluate import judge_run
 from tasks.machine.slots import Slots
 from tasks.record import reconcile, settle
 from tasks.store import attempts, lineage, workspace
+from tasks.store.campaign_lock import lock_path
 from tasks.store.ledger import CERTIFICATE, Ledger
-from tasks.store.life import lock_path
 from tasks.system.files import write_atomic
 from tasks.tracking.outbox import Outbox
 from tasks.train import run_program

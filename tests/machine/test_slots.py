@@ -23,7 +23,7 @@ from environments import Environment
 from environments.limits import Limits
 from environments.plugins import Refused
 from flows.cli.doctor.gpus import slots as doctors_slots
-from tasks.machine import file_locks
+from tasks.machine import slot_locks
 from tasks.machine.gpus import Gpu, visible
 from tasks.machine.slot_layout import Layout, here, saved_layout
 from tasks.machine.slots import SlotHeld, Slots
@@ -187,14 +187,14 @@ def test_who_waits_can_be_asked_to_end(one: Slots) -> None:
 
 def test_a_lock_that_somebody_removed_is_not_held_twice(one: Slots) -> None:
     path = one.folder / "some.lock"
-    file_locks.prepare(one.folder)
-    old = file_locks.take(path)
+    slot_locks.prepare(one.folder)
+    old = slot_locks.take(path)
     path.unlink()
-    new = file_locks.take(path)
+    new = slot_locks.take(path)
     assert old is not None and new is not None
-    assert file_locks.take(path) is None
+    assert slot_locks.take(path) is None
     os.close(old)
-    assert file_locks.take(path) is None
+    assert slot_locks.take(path) is None
     os.close(new)
 
 
@@ -253,12 +253,12 @@ def test_a_program_whose_engine_is_killed_is_gone_before_the_slot_is_used_again(
 
 
 def test_a_note_that_says_nonsense_is_no_holder(one: Slots) -> None:
-    file_locks.prepare(one.folder)
+    slot_locks.prepare(one.folder)
     for text in ("", "no JSON", "[]", '{"pid": "x", "started": 1}'):
         (one.folder / "cpu.lock").write_text(text)
-        assert file_locks.noted(one.folder / "cpu.lock") is None
+        assert slot_locks.noted(one.folder / "cpu.lock") is None
     (one.folder / "cpu.lock").write_text(json.dumps({"pid": os.getpid(), "started": "another boot 1"}))
-    assert file_locks.describe(one.folder / "cpu.lock") == "a process that has not said which"
+    assert slot_locks.describe(one.folder / "cpu.lock") == "a process that has not said which"
 
 
 def test_a_link_in_the_place_of_the_folder_or_a_file_in_that_of_a_fence_is_refused(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_link_in_the_place_of_the_folder_or_a_file_in_that_of_a_fence_is_refus
         pass
     (tmp_path / "a.fence").touch()
     with pytest.raises(Refused, match=r"fence|lock"):
-        file_locks.open_fence(tmp_path / "a.fence")
+        slot_locks.open_fence(tmp_path / "a.fence")
 
 
 def test_the_doctor_tells_who_holds_a_slot_and_what_is_left_in_one(
@@ -280,7 +280,7 @@ def test_the_doctor_tells_who_holds_a_slot_and_what_is_left_in_one(
         check = doctors_slots(tmp_path)
         assert (check.state, check.fact) == ("ok", f"cpu-0 is held by process {os.getpid()} (this one)")
     assert doctors_slots(tmp_path).fact == "none is held"
-    fence = file_locks.open_fence(one.folder / f"{one.parts[0].locks[0]}.fence")
+    fence = slot_locks.open_fence(one.folder / f"{one.parts[0].locks[0]}.fence")
     with subprocess.Popen(["sleep", "600"], pass_fds=(fence,)) as left:
         os.close(fence)
         check = doctors_slots(tmp_path)

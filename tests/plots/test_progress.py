@@ -23,7 +23,7 @@ from tasks.describe import changes, headline, level_of, number
 from tasks.plots.data import POINTS, estimates, plotted, visible
 from tasks.plots.progress import HEIGHT, WIDTH, draw, png
 from tasks.trial import History, Params, best
-from tasks.verdicts import VERDICTS
+from tasks.verdict_styles import VERDICTS
 from tests.support.histories import certified, search, tried
 from tests.support.outcomes import Outcome, night, trial_of
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from environments.space import Choice, Float, Int, Space
-from tasks.proposers._axes import varied
 from tasks.proposers.learned import CRASH, Encoding, Learned, Policy, SearchState, Step, campaigns, rewards
+from tasks.proposing.axes import varied
 from tasks.proposing.brief import Brief, Refusal, RemainingBudget
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Verdict

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from environments import plugins
 from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
-from tasks.proposers import Proposer, _axes, gp
+from tasks.proposers import Proposer, gp
 from tasks.proposers._numeric import Numeric
 from tasks.proposers.cmaes import Cmaes
 from tasks.proposers.gp import Gp
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
+from tasks.proposing import axes
 from tasks.proposing.brief import Brief, Refusal
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal
@@ -214,7 +215,7 @@ axes_of_numbers = st.dictionaries(
 @given(space=axes_of_numbers, seed=st.integers(0, 99))
 def test_a_number_is_found_again_at_its_fraction_of_the_scale(space: Space, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    for axis in _axes.varied(space):
+    for axis in axes.varied(space):
         number = axis.number(space[axis.name].sample(rng))
         assert 0 <= axis.fraction(number) <= 1
         assert axis.at(axis.fraction(number)) == pytest.approx(number)

@@ -21,11 +21,12 @@ from scipy.stats import qmc
 
 import environments
 from environments.space import Choice, Float, Int, Space
-from tasks.proposers import _optuna, tpe
-from tasks.proposers._numeric import Observations
+from tasks.proposers import tpe
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposers.tpe import Tpe
+from tasks.proposing import optuna_study
 from tasks.proposing.brief import Brief
+from tasks.proposing.observations import Observations
 from tasks.sandbox.progress import Progress
 from tasks.store import workspace
 from tasks.store.seeds import derive
@@ -220,7 +221,7 @@ def test_where_nothing_varies_there_is_nothing_to_try(space: Space) -> None:
 
 
 def test_when_tpe_insists_on_what_was_tried_another_point_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_optuna, "ASKS", 0)
+    monkeypatch.setattr(optuna_study, "ASKS", 0)
     two = (*started(SWITCHES), _second())
     suggestion = Tpe(startup=1).propose(Brief(SWITCHES, two, {}, seed=0))
     assert suggestion and suggestion.rationale.startswith("a random point: TPE on 2 scored trials")

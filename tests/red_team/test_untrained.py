@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import environments
-from tasks.checkpoint import At
+from tasks.cache_key import At
 from tasks.decide import Untrained, weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
@@ -19,7 +19,7 @@ from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
 from tasks.trial import Proposal, Trial, Verdict
-from tasks.untrained import untrained
+from tasks.untrained_control import untrained
 from tests.support.toy import SANDBOX
 
 PRELUDE = """\

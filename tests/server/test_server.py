@@ -22,8 +22,8 @@ import psutil
 import pytest
 
 from environments.plugins import Refused
-from flows.server import connect
-from flows.server.connect import FIRST_PORT, prefect_server, stated_server
+from flows.server import server_process
+from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
 from tasks.system.daemon import Daemon, Note, free_port, identity
 
 NOWHERE = "http://127.0.0.1:9/api"
@@ -35,7 +35,7 @@ OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
 def settled(own_server: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose server keeps its data there; what `settle_in` does in a process of its own."""
     home, directory = own_server, own_server / ".prefect"
-    for name, value in {**connect.QUIET, "PREFECT_HOME": str(directory)}.items():
+    for name, value in {**server_process.QUIET, "PREFECT_HOME": str(directory)}.items():
         monkeypatch.setenv(name, value)
     return home
 
@@ -162,24 +162,24 @@ def test_who_names_our_own_server_need_not_say_who_he_is(
 ) -> None:
     note = Note(gate, foreign.pid, 1.0, identity(foreign.pid), auth=True)
     Daemon(settled / ".prefect", "server").write(note)
-    connect.auth_file(settled).write_text("me:secret\n")
+    server_process.auth_file(settled).write_text("me:secret\n")
     assert stated_server(gate, settled) == gate
 
 
 def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
-    drawn = connect.make_auth(settled)
+    drawn = server_process.make_auth(settled)
     assert re.fullmatch(r"nightshift:[\w-]{20,}", drawn)
-    assert connect.make_auth(settled) == drawn
-    connect.auth_file(settled).write_text("")  # as a full disk may leave it: an empty one would let everybody in
-    assert len(connect.make_auth(settled)) > 20
-    assert connect.auth_file(settled).stat().st_mode & 0o777 == 0o600
+    assert server_process.make_auth(settled) == drawn
+    server_process.auth_file(settled).write_text("")  # as a full disk may leave it: an empty one would let everybody in
+    assert len(server_process.make_auth(settled)) > 20
+    assert server_process.auth_file(settled).stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize("stays", [True, False])
 def test_a_server_that_stays_is_not_stopped_by_its_last_user(settled: Path, stays: bool) -> None:
     server = Daemon(settled / ".prefect", "server")
     server.launch(["sleep", "60"], os.environ, NOWHERE, stays=stays).returncode = 0
-    connect.stop_unused(settled / ".prefect")
+    server_process.stop_unused(settled / ".prefect")
     assert (server.living() is not None) == stays
     assert server.end() == stays
 
@@ -200,13 +200,13 @@ def processes(home: Path) -> list[psutil.Process]:
 def is_gone(url: str, family: list[psutil.Process], home: Path) -> bool:
     """Whether nothing of a server is left."""
     _, alive = psutil.wait_procs(family, timeout=5)
-    return not (alive or connect.answers(url) or (home / ".prefect/server.json").exists())
+    return not (alive or server_process.answers(url) or (home / ".prefect/server.json").exists())
 
 
 OWNER = """\
 import time
 from pathlib import Path
-from flows.server.connect import prefect_server, settle_in
+from flows.server.server_process import prefect_server, settle_in
 from tasks.system.home import home
 settle_in(home())
 with prefect_server(None, home()) as url:
@@ -248,7 +248,7 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
         assert second.enter_context(prefect_server(None, settled)) == url
         assert noted(settled) == survivor, "adopted, not started again"
         first.close()
-        assert connect.answers(url), "somebody still uses it"
+        assert server_process.answers(url), "somebody still uses it"
     assert is_gone(url, family, settled)
     assert foreign.poll() is None
 
@@ -292,7 +292,7 @@ def test_two_homes_that_start_at_once_get_a_server_each(tmp_path: Path) -> None:
 
 def test_prefects_home_is_ours_and_no_profile_is_read(tmp_path: Path) -> None:
     code = (
-        "from pathlib import Path; from flows.server.connect import settle_in\n"
+        "from pathlib import Path; from flows.server.server_process import settle_in\n"
         f"settle_in(Path({str(tmp_path)!r}))\n"
         "import os; print(os.environ['PREFECT_HOME'], os.environ.get('PREFECT_PROFILE'))"
     )
@@ -307,4 +307,4 @@ def test_who_settles_in_too_late_is_told_so(home: Path) -> None:
     import prefect  # noqa: F401
 
     with pytest.raises(RuntimeError, match=r"settle_in\(\) before its first import"):
-        connect.settle_in(home)
+        server_process.settle_in(home)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from environments.space import LARGEST_INT, Choice, Float, Int, Space
-from tasks.proposers import _axes
+from tasks.proposing import axes as _axes
 from tasks.proposing.brief import Suggestion
 from tasks.trial import History, Params, Trial, Verdict
 from tests.support.histories import decided

@@ -19,7 +19,7 @@ from flows.views.live_model import CampaignProgress, Certifying, LiveModel, Unde
 from flows.views.live_view import live_view, moment, spark
 from tasks.describe import UNPROVEN
 from tasks.trial import History, Params, Proposal, Trial
-from tasks.verdicts import VERDICTS
+from tasks.verdict_styles import VERDICTS
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.terminals import printed

@@ -43,7 +43,7 @@ def calibrate(
         raise Refused(f"--runs {runs}: a spread needs at least {FEWEST} runs")
     if gain is not None and not 0 < gain < math.inf:
         raise Refused(f"--gain {gain:g}: give the least gain that is worth finding, above 0")
-    from flows.server.connect import settle_in
+    from flows.server.server_process import settle_in
 
     settle_in(home())
     session = prepare(environment, runs, settings, seed, isolation)

@@ -10,9 +10,9 @@ from flows.certify import certify as certify_flow
 from flows.certify import check_fits, runners
 from flows.cli.running.flow_run import run_and_show
 from flows.engine import run_certificate
-from flows.server import connect
+from flows.server import server_process
 from flows.spec.environment import checked_environment
-from tasks.store import life
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
 
@@ -24,8 +24,10 @@ def certify(name: str, on: str | None, runs: int | None, server: str | None, as_
         Refused: the campaign is running, or there is nothing to certify.
     """
     ledger = Ledger.open(name)
-    if life.is_running(ledger):
-        raise Refused(f"campaign {name!r} is running ({life.describe(ledger)}): it ends with a certificate of its own")
+    if campaign_lock.is_running(ledger):
+        raise Refused(
+            f"campaign {name!r} is running ({campaign_lock.describe(ledger)}): it ends with a certificate of its own"
+        )
     if runs is not None and not 2 <= runs <= 100:
         raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
     elsewhere = [_lasting(reference) for reference in on.split(",") if reference] if on else []
@@ -37,7 +39,7 @@ def certify(name: str, on: str | None, runs: int | None, server: str | None, as_
     for runner in runners(ledger, elsewhere):
         if reason := run_certificate.nothing_to_certify(runner):
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
-    api = connect.stated_server(server, home())
+    api = server_process.stated_server(server, home())
     parameters = {"name": name, "on": elsewhere, "runs": runs}
     return run_and_show(certify_flow, parameters, api, as_json, f"nightshift certify {name}")
 

@@ -114,7 +114,7 @@ def duel(
     if runs is not None and runs < FEWEST:
         raise Refused(f"--runs {runs}: give at least {FEWEST} runs of each arm, since one does not show its noise")
     sides = (duel_sides.parse(a), duel_sides.parse(b))
-    from flows.server.connect import settle_in
+    from flows.server.server_process import settle_in
 
     settle_in(home())
     ready = prepare(sides, on, runs, settings, seed, isolation, allow_unsandboxed)

@@ -10,7 +10,7 @@ from flows.cli.arguments import parse_params, read_diff
 from flows.views import terminal
 from tasks.editing.edits import EditFailed, patched
 from tasks.proposing.validation import originals
-from tasks.store import approval, inbox, life
+from tasks.store import approval, campaign_lock, inbox
 from tasks.store.approval import ApprovalAnswer, Parked
 from tasks.store.inbox import InboxProposal
 from tasks.store.ledger import Ledger
@@ -41,7 +41,7 @@ def propose(campaign: str, params: str, diff: Path | None, base: int | None, rat
     if as_json:
         terminal.print_json({"campaign": campaign, "inbox": name, "params": complete})
     else:
-        when = "next" if life.is_running(ledger) else "first when the campaign is resumed"
+        when = "next" if campaign_lock.is_running(ledger) else "first when the campaign is resumed"
         print(f"{campaign}: proposal {name} is in the inbox; it is tried {when}")
     return 0
 
@@ -62,7 +62,7 @@ def say(campaign: str, number: int | None, approved: bool, comment: str, as_json
         raise Refused(f"trial {trial} of {campaign} was answered a moment ago: see nightshift status")
     ledger.event("answer", trial=trial, approved=approved, by="terminal", comment=comment)
     word = "approved" if approved else "rejected"
-    later = "" if life.is_running(ledger) or not approved else "; it runs first when the campaign is resumed"
+    later = "" if campaign_lock.is_running(ledger) or not approved else "; it runs first when the campaign is resumed"
     if as_json:
         terminal.print_json({"campaign": campaign, "trial": trial, "answer": word})
     else:

@@ -21,7 +21,7 @@ def certify(
     json: Json = False,
 ) -> int:
     from flows.cli.seeing.status import newest
-    from flows.server.connect import settle_in
+    from flows.server.server_process import settle_in
     from tasks.system.home import home
 
     settle_in(home())

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from flows.cli.doctor.machine import Check, gib
-from tasks.machine import file_locks
+from tasks.machine import slot_locks
 from tasks.machine.gpus import COMMAND, GIB, Gpu, GpuProcess, ask_gpus, ask_holders, can_be_asked, known
 from tasks.machine.slots import cpu_prefix
 from tasks.system import orphans
@@ -48,17 +48,17 @@ def slots(home: Path) -> Check:
     facts: list[str] = []
     remedies: list[str] = []
     details: list[dict[str, object]] = []
-    for lock in sorted(file_locks.folder().glob("*.lock")):
+    for lock in sorted(slot_locks.folder().glob("*.lock")):
         prefix = cpu_prefix(home)
         if not lock.stem.startswith((prefix, "gpu-")):
             continue
         name = lock.stem.replace(prefix, "cpu-")
-        held = file_locks.is_held(lock)
+        held = slot_locks.is_held(lock)
         left = [] if held else _left(lock.with_suffix(".fence"))
-        holder = file_locks.noted(lock) if held else None
+        holder = slot_locks.noted(lock) if held else None
         details.append({"name": name, "held_by": holder and holder.pid, "left": left})
         if held:
-            facts.append(f"{name} is held by {file_locks.describe(lock)}")
+            facts.append(f"{name} is held by {slot_locks.describe(lock)}")
         elif left:
             facts.append(f"{name} is free, but still used by {', '.join(map(_called, left))}")
             remedies.append("the next training ends processes of earlier trials; end the others yourself")
@@ -70,7 +70,7 @@ def _left(fence: Path) -> list[int]:
     """Processes that have the fence of a free lock open."""
     if not fence.exists():
         return []
-    descriptor = file_locks.open_fence(fence)
+    descriptor = slot_locks.open_fence(fence)
     try:
         return [process.pid for process in orphans.having_open(descriptor)]
     finally:

@@ -1,7 +1,7 @@
 """Checks of Prefect and MLflow: where a campaign would find them, and whether they answer.
 
-The rules are those of flows/server/connect.py and tasks/tracking/client.py, followed without importing Prefect or
-MLflow, which takes seconds. Users, passwords and queries of addresses are never shown.
+The rules are those of flows/server/server_process.py and tasks/tracking/client.py, followed without importing Prefect
+or MLflow, which takes seconds. Users, passwords and queries of addresses are never shown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psutil
 from environments.plugins import Refused
 from flows.cli.doctor.machine import Check
 from flows.cli.machine.up import MLFLOW_PORT
-from flows.server import connect
+from flows.server import server_process
 from tasks.system.commands import command_of
 from tasks.system.daemon import answers, free_port, page_of
 from tasks.tracking.client import SCHEMES
@@ -26,7 +26,7 @@ from tasks.tracking.connection import Unreachable, probe_database, probe_server,
 ASK_SECONDS = 3.0
 BLOCK = "/block_types/slug/nightshift-tracking/block_documents/name/nightshift"
 """Path of the saved block of blocks/tracking.py in Prefect's API. The answer holds no secrets."""
-SERVICES = (("server", "Prefect", connect.FIRST_PORT), ("mlflow", "MLflow", MLFLOW_PORT))
+SERVICES = (("server", "Prefect", server_process.FIRST_PORT), ("mlflow", "MLflow", MLFLOW_PORT))
 DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
@@ -117,7 +117,7 @@ def _version_in(answer: httpx.Response | None) -> str | None:
 def _get(url: str, path: str, home: Path) -> httpx.Response | None:
     """A server's answer; None without one. The reason is not shown: it may hold the address."""
     try:
-        return httpx.get(f"{url}{path}", auth=connect.credentials(url, home), timeout=ASK_SECONDS)
+        return httpx.get(f"{url}{path}", auth=server_process.credentials(url, home), timeout=ASK_SECONDS)
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):
         return None
 

@@ -17,9 +17,9 @@ from typing import Literal
 
 from environments.plugins import Refused
 from flows.views import terminal
-from tasks.store import life
+from tasks.store import campaign_lock
+from tasks.store.campaign_lock import left_alone
 from tasks.store.ledger import Ledger, campaigns
-from tasks.store.life import left_alone
 from tasks.store.workspace import TrialDir, settled
 from tasks.system import file_trees
 from tasks.system.home import home
@@ -66,7 +66,7 @@ def prune(name: str | None, keep: Keep, dry: bool, as_json: bool) -> int:
         Refused: the campaign is running.
     """
     ledgers = [Ledger.open(campaign) for campaign in ([name] if name else campaigns())]
-    idle = [ledger for ledger in ledgers if name or not life.is_running(ledger)]
+    idle = [ledger for ledger in ledgers if name or not campaign_lock.is_running(ledger)]
     results = [free(ledger, keep, dry) for ledger in idle]
     if as_json:
         terminal.print_json([asdict(pruned) for pruned in results])

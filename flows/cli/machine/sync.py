@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 
 from environments.plugins import Refused
-from flows.server import connect
+from flows.server import server_process
 from flows.views import terminal
 from flows.views.status import state, stored_spec
-from tasks.store import life
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns
 from tasks.system.home import home
 from tasks.tracking.outbox import Outbox, waiting
@@ -39,11 +39,11 @@ def sync(name: str | None, as_json: bool) -> int:
     Raises:
         Refused: the campaign is running.
     """
-    connect.settle_in(home())
-    if name is not None and life.is_running(Ledger.open(name)):
+    server_process.settle_in(home())
+    if name is not None and campaign_lock.is_running(Ledger.open(name)):
         raise Refused(f"campaign {name!r} is running: it sends its records itself, after its next trial")
     ledgers = [Ledger.open(campaign) for campaign in ([name] if name else campaigns())]
-    idle = [ledger for ledger in ledgers if not life.is_running(ledger)]
+    idle = [ledger for ledger in ledgers if not campaign_lock.is_running(ledger)]
     results = [send(ledger) for ledger in idle if waiting(ledger, ledger.history())]
     if as_json:
         terminal.print_json([asdict(result) for result in results])

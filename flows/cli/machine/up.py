@@ -22,11 +22,11 @@ from rich.console import Console
 
 from environments.plugins import Refused
 from flows.cli.running.stop import stop
-from flows.server import automations, connect, postgres, zombies
+from flows.server import automations, postgres, server_process, zombies
 from flows.server.api import Api
 from flows.views.status import urls
 from flows.views.terminal import binaries, short
-from tasks.store import life
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns
 from tasks.system.daemon import HOST, START_SECONDS, Daemon, Note, address, answers, serve
 from tasks.system.home import home
@@ -56,10 +56,10 @@ def up(auth: bool, database: str | None = None) -> int:
     Raises:
         Refused: something did not start, or the running server has another kind of login or database than asked for.
     """
-    connect.settle_in(home())
+    server_process.settle_in(home())
     directory, console = home() / ".prefect", Console(highlight=False, soft_wrap=True)
     database = postgres.stated(database)  # refused before anything starts
-    with connect.exclusively(directory / "up.lock"), console.status("starting ..."):
+    with server_process.exclusively(directory / "up.lock"), console.status("starting ..."):
         before = _living(directory)
         for name in TITLES:
             Daemon(directory, name).trim()
@@ -95,16 +95,16 @@ def down(now: bool) -> int:
     """
     directory = home() / ".prefect"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with connect.exclusively(directory / "up.lock"):
-        server = connect.daemon(directory).living()
+    with server_process.exclusively(directory / "up.lock"):
+        server = server_process.daemon(directory).living()
         # A worker may still train for a server that has died.
         if in_use := server if server and server.stays else Daemon(directory, "worker").living():
             _clear(directory, in_use, now)
         ended = [name for name in ("worker", "mlflow") if Daemon(directory, name).end()]
-        with connect.exclusively(directory / "start.lock"):
+        with server_process.exclusively(directory / "start.lock"):
             # A command that has come meanwhile keeps the server, and ends it when it leaves.
-            connect.daemon(directory).keep(False)
-            ended += ["server"] * connect.stop_unused(directory)
+            server_process.daemon(directory).keep(False)
+            ended += ["server"] * server_process.stop_unused(directory)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
     if "worker" in ended:
         print("scheduled campaigns do not start until `nightshift up` runs again")
@@ -116,7 +116,8 @@ def _clear(directory: Path, server: Note, now: bool) -> None:
     busy = [
         name
         for name in campaigns()
-        if life.is_running(ledger := Ledger.open(name)) and urls(ledger).get("prefect", "").startswith(_page(server))
+        if campaign_lock.is_running(ledger := Ledger.open(name))
+        and urls(ledger).get("prefect", "").startswith(_page(server))
     ]
     if busy and not now:
         raise Refused(
@@ -134,20 +135,20 @@ def _clear(directory: Path, server: Note, now: bool) -> None:
 
 
 def _is_used(directory: Path) -> bool:
-    with connect.exclusively(directory / "start.lock"):
-        return connect.in_use(directory)
+    with server_process.exclusively(directory / "start.lock"):
+        return server_process.in_use(directory)
 
 
 def _server(directory: Path, auth: bool, database: str | None) -> Note:
     """The server, which stays from now on: started, or taken over from the campaign that started it."""
-    server = connect.daemon(directory)
-    with connect.exclusively(directory / "start.lock"):
+    server = server_process.daemon(directory)
+    with server_process.exclusively(directory / "start.lock"):
         if server.living():
-            connect.stop_unused(directory)
-        alive = connect.healthy(directory)
+            server_process.stop_unused(directory)
+        alive = server_process.healthy(directory)
         if alive is None:
-            login = connect.make_auth(directory.parent) if auth else None
-            connect.start(directory, auth=login, stays=True, database=database)
+            login = server_process.make_auth(directory.parent) if auth else None
+            server_process.start(directory, auth=login, stays=True, database=database)
         elif bool(alive.database) != bool(database):
             raise Refused(
                 f"the Prefect server at {_page(alive)} {'uses' if alive.database else 'does not use'} PostgreSQL: "
@@ -176,7 +177,7 @@ def _recover(server: Note) -> tuple[list[str], list[str]]:
     Raises:
         Refused: the server did not take the automations.
     """
-    login = connect.credentials(server.url, home())
+    login = server_process.credentials(server.url, home())
     try:
         automations.put(server.url, login)
         return zombies.sweep(server.url, login), zombies.resume_forgotten(server.url, login)
@@ -188,7 +189,7 @@ def _start_mlflow(directory: Path) -> None:
     """The MLflow UI on the home's own database, which is made first if it is missing."""
     mlflow, database = Daemon(directory, "mlflow"), directory.parent / "mlflow.db"
     note = mlflow.living()
-    if note and answers(note.url, connect.PATIENCE_SECONDS):
+    if note and answers(note.url, server_process.PATIENCE_SECONDS):
         return
     mlflow.end()
     _make_database(database)
@@ -232,7 +233,7 @@ def _start_worker(directory: Path, server: Note) -> None:
         sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process",
         "--name", platform.node(), "--limit", "1", "--install-policy", "never",
     ]  # fmt: skip
-    login = connect.auth_string(server.url, home())
+    login = server_process.auth_string(server.url, home())
     environment = {
         **{name: value for name, value in os.environ.items() if name != postgres.VARIABLE},
         "PREFECT_API_URL": server.url,
@@ -255,7 +256,7 @@ def _start_worker(directory: Path, server: Note) -> None:
 def _has_heartbeat(server: Note, since: float) -> bool:
     """Whether the server has heard from the worker of this machine since then (Unix time, in seconds)."""
     try:
-        with Api(server.url, connect.credentials(server.url, home()), patience=0) as api:
+        with Api(server.url, server_process.credentials(server.url, home()), patience=0) as api:
             workers = api.ask("POST", f"/work_pools/{POOL}/workers/filter", {})
     except httpx.HTTPError:  # the server is still busy, or there is no such pool yet
         return False
@@ -280,7 +281,7 @@ def _page(server: Note) -> str:
 
 def _print_next_steps(server: Note, console: Console) -> None:
     here = binaries()
-    private = shlex.quote(short(connect.auth_file(home())))
+    private = shlex.quote(short(server_process.auth_file(home())))
     export = f"export PREFECT_API_URL={server.url}"
     steps = {"open": f"{_page(server)}/v2/deployments", "end": f"{here}nightshift down"}
     if server.auth:

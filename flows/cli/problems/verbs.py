@@ -43,7 +43,7 @@ def env_new(folder: Path) -> int:
 def env_validate(environment: str, *, set_: Settings = None, json: Json = False) -> int:
     """Check ENVIRONMENT without running it: its file, space, judge, trainer and command lines."""
     from flows.cli.set_option import overrides_only
-    from flows.server.connect import settle_in
+    from flows.server.server_process import settle_in
     from flows.views import terminal
     from tasks.system.home import home
 
@@ -79,7 +79,7 @@ def env_validate(environment: str, *, set_: Settings = None, json: Json = False)
 def env_prepare(environment: str, *, set_: Settings = None, json: Json = False) -> int:
     """Make what ENVIRONMENT needs once, such as questions and a base model. Campaigns do this themselves."""
     from flows.cli.set_option import overrides_only
-    from flows.server.connect import settle_in
+    from flows.server.server_process import settle_in
     from tasks.system.home import home
 
     settle_in(home())

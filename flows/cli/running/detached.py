@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.views import terminal
-from tasks.store import life
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
 
@@ -59,7 +59,7 @@ def _is_run_by(name: str, pid: int) -> bool:
     if not Ledger.exists(name):
         return False
     ledger = Ledger.open(name)
-    return life.is_running(ledger) and life.holder(ledger).get("pid") == pid
+    return campaign_lock.is_running(ledger) and campaign_lock.holder(ledger).get("pid") == pid
 
 
 def _report_failure(name: str, log: Path, size_before: int) -> None:

@@ -11,12 +11,11 @@ from rich.console import Console
 
 from flows.cli.seeing.status import print_status
 from flows.engine.chaining import goes_on
-from flows.server import connect
+from flows.server import server_process
 from flows.views import terminal
 from flows.views.follow import CampaignWatch
-from flows.views.status import ended
 from tasks.sandbox.program import CannotStart
-from tasks.store.ledger import Ledger
+from tasks.store.ledger import Ledger, ended
 from tasks.system.home import home
 
 LEDGER = "the ledger has everything"
@@ -37,7 +36,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
     name = parameters["name"]
     console = terminal.console(as_json)
     try:
-        with CampaignWatch(name, console), connect.prefect_server(api, home()) as url:
+        with CampaignWatch(name, console), server_process.prefect_server(api, home()) as url:
             console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
             while run_flow(flow, parameters, url, console):
                 console.print("goes on in another flow run", style="dim")
@@ -70,7 +69,7 @@ def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) 
             raise ConnectionError(str(unreached)) from unreached
         raise
     finally:
-        connect.drain(url)
+        server_process.drain(url)
     if ending is None:
         console.print(f"the Prefect server is gone, its pages lack the end; {LEDGER}", style="yellow")
         return False
@@ -78,10 +77,10 @@ def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) 
         ending.result()  # raises what ended the flow, which is not a campaign that failed
     if goes_on(ending):  # its rows are stored before those of the next run, which are waited for
         return True
-    restarted = connect.was_started_anew(url, home(), began)
-    seconds = LOST_ROWS_SECONDS if restarted else connect.ROWS_SECONDS
-    run, login = str(ending.state_details.flow_run_id), connect.credentials(url, home())
-    if not connect.wait_for_rows(url, run, login, seconds):
+    restarted = server_process.was_started_anew(url, home(), began)
+    seconds = LOST_ROWS_SECONDS if restarted else server_process.ROWS_SECONDS
+    run, login = str(ending.state_details.flow_run_id), server_process.credentials(url, home())
+    if not server_process.wait_for_rows(url, run, login, seconds):
         why = "died, was restarted, and lacks some task runs" if restarted else "lacks some task runs"
         console.print(f"the Prefect server {why}; {LEDGER}", style="yellow")
     return False

@@ -14,11 +14,11 @@ from flows.cli.running import detached
 from flows.cli.running.flow_run import run_and_show
 from flows.cli.seeing.status import print_status
 from flows.cli.set_option import parse_settings
-from flows.server import connect
+from flows.server import server_process
 from flows.spec.options import AdvancedOptions
 from flows.views import terminal
 from flows.views.status import document, state, stored_spec
-from tasks.store import life
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns, free_name
 from tasks.system.home import home
 from tasks.tracking.client import locate
@@ -46,7 +46,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         stated: Parameters of the flow, over those that the campaign was started with.
         detach: Leave it to a process of its own, and return once that has begun.
     """
-    connect.settle_in(home())
+    server_process.settle_in(home())
     from flows.spec.campaign_spec import CampaignSpec
 
     name = stated.get("name")
@@ -62,10 +62,10 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
         is_complete = status["state"] == "finished" and not status["waiting_to_record"]
         if is_complete and not stated["advanced"] and stated.keys() <= {"name", "environment", "advanced"}:
             return print_status(ledger, as_json)
-        if life.is_running(ledger):
-            raise Refused(f"campaign {spec.name!r} is already running ({life.describe(ledger)})")
-    api = connect.stated_server(server, home())
-    with connect.used(api, home()) if api else contextlib.nullcontext():
+        if campaign_lock.is_running(ledger):
+            raise Refused(f"campaign {spec.name!r} is already running ({campaign_lock.describe(ledger)})")
+    api = server_process.stated_server(server, home())
+    with server_process.used(api, home()) if api else contextlib.nullcontext():
         locate(spec.tracking, home())
     if not name:
         spec = spec.model_copy(update={"name": free_name(Path(spec.environment).name)})

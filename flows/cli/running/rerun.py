@@ -6,8 +6,8 @@ from environments.plugins import Refused
 from flows.cli.running.flow_run import run_and_show
 from flows.rerun import check
 from flows.rerun import rerun as rerun_flow
-from flows.server import connect
-from tasks.store import life
+from flows.server import server_process
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
 
@@ -19,12 +19,13 @@ def rerun(name: str, number: int, server: str | None, as_json: bool) -> int:
         Refused: the campaign is running, or the trial cannot be run again.
     """
     ledger = Ledger.open(name)
-    if life.is_running(ledger):
+    if campaign_lock.is_running(ledger):
         raise Refused(
-            f"campaign {name!r} is running ({life.describe(ledger)}): wait for its end, or `nightshift stop {name}`"
+            f"campaign {name!r} is running ({campaign_lock.describe(ledger)}): wait for its end, or "
+            f"`nightshift stop {name}`"
         )
     check(ledger, ledger.history(), number)
     ledger.verify()
-    api = connect.stated_server(server, home())
+    api = server_process.stated_server(server, home())
     parameters = {"name": name, "trial": number}
     return run_and_show(rerun_flow, parameters, api, as_json, f"nightshift rerun {name} {number}")

@@ -9,7 +9,7 @@ import time
 
 from environments.plugins import Refused
 from flows.views.status import state
-from tasks.store import life
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 
 END_SECONDS = 60.0
@@ -19,20 +19,20 @@ END_SECONDS = 60.0
 def stop(name: str, now: bool) -> int:
     """Stop a campaign after the current trial; with `now`, interrupt it and wait for its end."""
     ledger = Ledger.open(name)
-    if not life.is_running(ledger):
+    if not campaign_lock.is_running(ledger):
         raise Refused(f"campaign {name!r} is not running (it is {state(ledger)})")
     if not now:
         (ledger.path / "stop").touch()
         print(f"{name} stops after the current trial")
         return 0
-    holder = life.holder(ledger)
+    holder = campaign_lock.holder(ledger)
     if holder["host"] != platform.node():
         raise Refused(
             f"campaign {name!r} runs on {holder['host']}: run `nightshift stop {name} --now` there, or leave out --now"
         )
     os.kill(holder["pid"], signal.SIGTERM)
     deadline = time.monotonic() + END_SECONDS
-    while life.is_running(ledger):
+    while campaign_lock.is_running(ledger):
         if time.monotonic() > deadline:
             raise Refused(f"process {holder['pid']} still runs {name!r} {END_SECONDS:.0f} s after SIGTERM")
         time.sleep(0.1)

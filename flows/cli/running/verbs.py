@@ -48,7 +48,7 @@ def stop(campaign: str, *, now: Annotated[bool, switch("--now", "Interrupt the c
 
 
 def rerun(campaign: str, trial: int, *, server: Server = None, json: Json = False) -> int:
-    from flows.server.connect import settle_in
+    from flows.server.server_process import settle_in
     from tasks.system.home import home
 
     settle_in(home())
@@ -69,6 +69,6 @@ def try_(
     allow_unsandboxed: Unsandboxed = False,
     json: Json = False,
 ) -> int:
-    from flows.cli.running import trying
+    from flows.cli.running import try_once
 
-    return trying.attempt(environment, in_, params, diff, set_ or [], seed, isolation, allow_unsandboxed, json)
+    return try_once.attempt(environment, in_, params, diff, set_ or [], seed, isolation, allow_unsandboxed, json)

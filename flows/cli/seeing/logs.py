@@ -8,7 +8,7 @@ from pathlib import Path
 
 from environments.plugins import Refused
 from flows.views import terminal
-from tasks.store import life
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.redact import clean
 
@@ -28,7 +28,7 @@ def print_logs(name: str, trial: int | None, follow: bool, attempt: int | None =
     for title, path in (("training", place.log), ("under judgement", place.judge_log)):
         print(f"== trial {number}, {title}: {terminal.short(path)}")
         offset = _print_from(path, 0, whole=not follow)
-        while follow and not place.trial.is_file() and life.is_running(ledger):
+        while follow and not place.trial.is_file() and campaign_lock.is_running(ledger):
             time.sleep(0.2)
             offset = _print_from(path, offset, whole=False)
             if path == place.log and place.judge_log.is_file():

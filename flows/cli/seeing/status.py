@@ -11,7 +11,7 @@ from tasks.system.home import home
 
 def print_csv(ledger: Ledger, last: int | None = None) -> None:
     """Print a campaign's trials as CSV."""
-    from tasks.store.history import load_history
+    from flows.views.dataframe import load_history
 
     trials = load_history(ledger.campaign.name)
     print((trials.tail(last) if last else trials).to_csv(index=False), end="")

@@ -9,7 +9,7 @@ from flows.cli.seeing.status import print_status
 from flows.views import terminal
 from flows.views.follow import CampaignWatch
 from flows.views.status import state
-from tasks.store import life
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 
 
@@ -19,11 +19,11 @@ def watch(name: str) -> int:
     Ctrl-C ends the watching, not the campaign.
     """
     ledger = Ledger.open(name)
-    if not life.is_running(ledger):
+    if not campaign_lock.is_running(ledger):
         raise Refused(f"campaign {name!r} is not running (it is {state(ledger)}): see nightshift status {name}")
     try:
         with CampaignWatch(name, terminal.console()):
-            while life.is_running(ledger):
+            while campaign_lock.is_running(ledger):
                 time.sleep(0.2)
     except KeyboardInterrupt:
         print(f"\n{name} goes on; nightshift watch {name} shows it again")

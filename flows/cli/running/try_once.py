@@ -31,7 +31,7 @@ def attempt(
     values = parse_params(params, "--params")
     edit = read_diff(diff, "--diff") if diff else None
     ledger = Ledger.open(campaign) if campaign else None
-    from flows.server.connect import settle_in
+    from flows.server.server_process import settle_in
 
     settle_in(home())
     from flows.spec.environment import checked_environment

@@ -14,8 +14,8 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 
 from environments.space import Float, Int
-from tasks.proposers._axes import Axis, Point
-from tasks.proposers._numeric import ASKS, Observations
+from tasks.proposing.axes import Axis, Point
+from tasks.proposing.observations import ASKS, Observations
 
 
 def study(

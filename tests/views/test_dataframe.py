@@ -11,9 +11,9 @@ import pytest
 
 from environments.plugins import Refused
 from flows.cli.seeing.verbs import status
+from flows.views.dataframe import load_history
 from tasks.record import COLUMNS, reconcile
 from tasks.store import workspace
-from tasks.store.history import load_history
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import History

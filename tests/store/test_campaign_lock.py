@@ -19,16 +19,16 @@ from pathlib import Path
 import pytest
 
 from environments.plugins import Refused
-from tasks.store import life
+from tasks.store import campaign_lock
+from tasks.store.campaign_lock import Life
 from tasks.store.ledger import Ledger
-from tasks.store.life import Life
 from tasks.system import orphans
 from tests.support.ledgers import created
 
 HOLD = """\
 import subprocess, sys, time
 from tasks.store.ledger import Ledger
-from tasks.store.life import Life
+from tasks.store.campaign_lock import Life
 from tasks.system.orphans import MARKER
 with Life(Ledger.open("n")) as life:
     if "orphan" in sys.argv:
@@ -58,44 +58,44 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def test_a_campaign_runs_while_it_is_held(ledger: Ledger) -> None:
-    assert not life.is_running(ledger)
+    assert not campaign_lock.is_running(ledger)
     with Life(ledger):
-        assert life.is_running(ledger)
-    assert not life.is_running(ledger)
+        assert campaign_lock.is_running(ledger)
+    assert not campaign_lock.is_running(ledger)
 
 
 def test_a_second_life_is_refused_and_told_who_holds_it(ledger: Ledger) -> None:
     with held_elsewhere() as process:
-        assert life.is_running(ledger)
+        assert campaign_lock.is_running(ledger)
         why = rf"campaign 'n' is already running \(process {process.pid} on .+ since \d\d:\d\d:\d\d\)"
         with pytest.raises(Refused, match=why), Life(ledger):
             pass
         assert process.poll() is None
-        assert life.holder(ledger)["pid"] == process.pid
+        assert campaign_lock.holder(ledger)["pid"] == process.pid
 
 
 def test_a_life_that_was_refused_leaves_no_trace(ledger: Ledger) -> None:
     with Life(ledger):
-        before = life.lock_path(ledger).read_text(), list(ledger.events())
+        before = campaign_lock.lock_path(ledger).read_text(), list(ledger.events())
         with pytest.raises(Refused), Life(ledger):
             pass
-        assert life.is_running(ledger)
-        assert life.holder(ledger)["pid"] == os.getpid()
+        assert campaign_lock.is_running(ledger)
+        assert campaign_lock.holder(ledger)["pid"] == os.getpid()
         assert list(ledger.events()) == before[1]
 
 
 def test_a_killed_life_leaves_the_lock_free_its_time_behind_and_its_processes_to_the_next(ledger: Ledger) -> None:
     campaign_id = ledger.campaign.campaign_id
     with held_elsewhere("orphan") as process:
-        time.sleep(life.BEAT_SECONDS + 0.3)
+        time.sleep(campaign_lock.BEAT_SECONDS + 0.3)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert not life.is_running(ledger)
-    assert life.holder(ledger)["pid"] == process.pid
-    assert life.BEAT_SECONDS <= life.spent(ledger) < 30
+    assert not campaign_lock.is_running(ledger)
+    assert campaign_lock.holder(ledger)["pid"] == process.pid
+    assert campaign_lock.BEAT_SECONDS <= campaign_lock.spent(ledger) < 30
     assert len(orphans.marked(campaign_id)) == 1
     with Life(ledger) as next_life:
-        assert next_life.spent >= life.BEAT_SECONDS
+        assert next_life.spent >= campaign_lock.BEAT_SECONDS
         assert orphans.marked(campaign_id) == []
     assert [(e["event"], e.get("killed")) for e in ledger.events()] == [
         ("life", None), ("life", None), ("orphans", ["sleep 300"]),
@@ -103,13 +103,13 @@ def test_a_killed_life_leaves_the_lock_free_its_time_behind_and_its_processes_to
 
 
 def test_the_hours_of_all_lives_add_up(ledger: Ledger) -> None:
-    assert life.spent(ledger) == 0.0
+    assert campaign_lock.spent(ledger) == 0.0
     for _ in range(2):
         with Life(ledger):
             time.sleep(0.1)
-    assert 0.2 <= life.spent(ledger) < 5
+    assert 0.2 <= campaign_lock.spent(ledger) < 5
     second = [event["spent_before"] for event in ledger.events()][1]
-    assert 0.1 <= second < life.spent(ledger)
+    assert 0.1 <= second < campaign_lock.spent(ledger)
 
 
 def test_the_time_between_two_lives_is_not_spent(ledger: Ledger) -> None:
@@ -118,19 +118,19 @@ def test_the_time_between_two_lives_is_not_spent(ledger: Ledger) -> None:
     time.sleep(0.9)
     with Life(ledger):
         pass
-    assert life.spent(ledger) < 0.9
+    assert campaign_lock.spent(ledger) < 0.9
 
 
 def test_a_campaign_that_was_copied_has_spent_what_it_had(ledger: Ledger, home: Path) -> None:
     """A copy is as old as its copying; that must not look like a life that went on until then."""
     with Life(ledger):
         pass
-    before = life.spent(ledger)
+    before = campaign_lock.spent(ledger)
     moved = ledger.path.with_name("moved")
     shutil.copytree(ledger.path, moved, copy_function=shutil.copy)
     later = time.time() + 7 * 86_400
     os.utime(moved / "lock", (later, later))
-    assert life.spent(Ledger(moved, ledger.campaign)) == before < 60
+    assert campaign_lock.spent(Ledger(moved, ledger.campaign)) == before < 60
 
 
 def test_a_life_says_who_when_and_what_it_was_told(ledger: Ledger) -> None:
@@ -157,30 +157,30 @@ def test_a_wish_to_stop_is_for_one_life_only(ledger: Ledger) -> None:
 def test_who_looks_whether_a_campaign_runs_does_not_keep_it_from_starting(ledger: Ledger) -> None:
     with Life(ledger):
         pass
-    with life.lock_path(ledger).open("r") as looker:
+    with campaign_lock.lock_path(ledger).open("r") as looker:
         fcntl.flock(looker, fcntl.LOCK_SH)
         threading.Timer(0.05, lambda: fcntl.flock(looker, fcntl.LOCK_UN)).start()
         with Life(ledger):
-            assert life.is_running(ledger)
+            assert campaign_lock.is_running(ledger)
 
 
 def test_a_lock_that_was_never_taken_names_nobody(ledger: Ledger) -> None:
-    assert life.holder(ledger) == {}
-    assert life.describe(ledger) == "process ? on ? since ?"
-    assert not life.is_running(ledger)
-    assert not life.lock_path(ledger).exists(), "looking makes nothing"
+    assert campaign_lock.holder(ledger) == {}
+    assert campaign_lock.describe(ledger) == "process ? on ? since ?"
+    assert not campaign_lock.is_running(ledger)
+    assert not campaign_lock.lock_path(ledger).exists(), "looking makes nothing"
 
 
 def test_a_lock_that_is_no_json_is_taken_all_the_same(ledger: Ledger) -> None:
-    life.lock_path(ledger).write_text("half a li")
-    assert life.spent(ledger) == 0.0
+    campaign_lock.lock_path(ledger).write_text("half a li")
+    assert campaign_lock.spent(ledger) == 0.0
     with Life(ledger):
-        assert life.holder(ledger)["pid"] == os.getpid()
+        assert campaign_lock.holder(ledger)["pid"] == os.getpid()
 
 
 def test_what_a_life_notes_is_one_json_line_at_any_moment(ledger: Ledger) -> None:
     with Life(ledger):
-        time.sleep(life.BEAT_SECONDS + 0.2)
-        text = life.lock_path(ledger).read_text()
+        time.sleep(campaign_lock.BEAT_SECONDS + 0.2)
+        text = campaign_lock.lock_path(ledger).read_text()
     assert re.fullmatch(r"\{.*\} *\n", text)
-    assert json.loads(text)["spent"] >= life.BEAT_SECONDS
+    assert json.loads(text)["spent"] >= campaign_lock.BEAT_SECONDS

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from environments import Environment
 from environments.score import Score
-from tasks.checkpoint import At, stored
+from tasks.cache_key import At, stored
 from tasks.evaluate import judge_run
 from tasks.sandbox.isolation import Isolation
 from tasks.store import workspace
