@@ -19,6 +19,7 @@ from tasks.store.ledger import Ledger
 from tasks.store.workspace import PROPOSAL, TrialDir
 from tasks.system.files import write_atomic
 from tasks.trial import Proposal
+from tests.support.ledgers import created
 from tests.support.toy import GREEDY, nightshift, quadratic, start, status
 
 
@@ -37,6 +38,13 @@ def test_a_proposal_waits_until_it_is_answered_and_the_first_answer_stands(tmp_p
     assert not approval.answer(place, ApprovalAnswer(True, "prefect"))
     (one,) = approval.parked(tmp_path)
     assert (one.state, one.words) == ("rejected", "rejected by a person: too bold")
+
+
+def test_the_status_lists_what_waits_and_not_what_was_answered(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    waiting(ledger.trials, 3)
+    approval.answer(waiting(ledger.trials, 4), ApprovalAnswer(True, "terminal"))
+    assert [one["trial"] for one in document(ledger)["waiting"]] == [3]
 
 
 def test_two_that_answer_at_once_do_not_both_win(tmp_path: Path) -> None:

@@ -160,6 +160,7 @@ def test_a_command_that_cannot_be_executed_is_a_crash_in_training_and_under_judg
 def test_nothing_of_the_engines_environment_reaches_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
     monkeypatch.setenv("PREFECT_API_URL", "http://canary.invalid")
+    monkeypatch.setenv("HOME", str(tmp_path / "canary"))
     train(tmp_path, SAVE + "import os\nprint(sorted(os.environ))\nprint(dict(os.environ))")
     log = (tmp_path / "trial/log.txt").read_text()
     assert "canary" not in log
