@@ -92,7 +92,9 @@ def test_a_smaller_loss_is_better() -> None:
     found = compare(a, b)
     assert found is not None and found.gain == pytest.approx(-9.05)
     words = in_words(found, a, b)
-    told = re.match(r"B is better by 9.05 \(95 % interval (\S+?)\.\.(\S+), 2 v 2 fresh runs, p = \S+ two-sided\)", words)
+    told = re.match(
+        r"B is better by 9.05 \(95 % interval (\S+?)\.\.(\S+), 2 v 2 fresh runs, p = \S+ two-sided\)", words
+    )
     assert told is not None
     assert 0 < float(told[1]) < 9.05 < float(told[2]), "an interval of what B is better by"
 
