@@ -14,7 +14,7 @@ ALONE := env -u PREFECT_API_URL -u PREFECT_API_KEY -u PREFECT_API_AUTH_STRING -u
 
 # Tests mostly wait for processes, so three files run at a time, whatever the number of cores. Their order is kept: sorted
 # by number of tests, the files of whole campaigns, which have few, would come last and alone.
-SIDE_BY_SIDE := -n 3 --dist loadgroup --no-loadscope-reorder
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder
 
 export PYTHON TORCH_INDEX
 

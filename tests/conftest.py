@@ -35,28 +35,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 LONGEST_FIRST = (
     "campaign/", "judges/test_text_judge", "cli/test_cli", "engine/", "red_team/", "proposers/", "trainers/", "cli/",
 )  # fmt: skip
-"""Files begin in this order: a long one that begins last would run alone at the end."""
-ONE_WORKER = {
-    "litellm": ("llm/test_chat", "llm/test_account", "proposers/test_llm_proposers", "proposers/test_hybrid"),
-    "torch": ("trainers/test_ppo", "trainers/test_sac", "trainers/test_grpo", "proposers/test_numeric"),
-}
-"""Files that need the same heavy package: one worker imports it for all of them, under `--dist loadgroup`."""
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each worker whole files, for the sake of what a module makes once, and the longest first."""
-    files = {item.path: item.path.relative_to(Path(__file__).parent).as_posix() for item in items}
+    """The longest files first: a long one that begins last would run alone at the end."""
 
     def turn(item: pytest.Item) -> int:
-        ranks = (rank for rank, start in enumerate(LONGEST_FIRST) if files[item.path].startswith(start))
-        return next(ranks, len(LONGEST_FIRST))
+        file = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next((rank for rank, start in enumerate(LONGEST_FIRST) if file.startswith(start)), len(LONGEST_FIRST))
 
     items.sort(key=turn)
-    for item in items:
-        name = files[item.path].removesuffix(".py")
-        group = next((group for group, names in ONE_WORKER.items() if name in names), name)
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)
