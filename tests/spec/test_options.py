@@ -56,7 +56,7 @@ def test_the_fixed_options_are_those_that_a_campaign_stores() -> None:
 def test_what_is_listed_without_importing_is_what_is_found_by_importing() -> None:
     for folder in ("proposers", "rules", "cancellers"):
         assert options.plugins(f"tasks/{folder}") == plugins.names(f"tasks.{folder}")
-    assert environments.bundled() == options.ENVIRONMENTS
+    assert tuple(environments.bundled()) == options.ENVIRONMENTS
     assert ALL["name"].option.schema["pattern"] == f"^{NAME.pattern}$"
     assert (ALL["looks"].kind, ALL["approval"].kind) == (Looks, Mode)
 
