@@ -18,7 +18,7 @@ def decided(campaign: CampaignRecord, trial: Trial) -> int:
     return milliseconds(started + trial.wall_seconds)
 
 
-def standing_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[MetricPoint]:
+def progress_points(campaign: CampaignRecord, trial: Trial, history: History) -> list[MetricPoint]:
     """The best score after `trial` was decided: one point of a curve over trial numbers."""
     champion = best(tuple(other for other in history if other.settle <= trial.settle))
     moment = decided(campaign, trial)
@@ -44,21 +44,21 @@ def summary_points(campaign: CampaignRecord, history: History) -> list[MetricPoi
     }
     if first and champion and first.score.value is not None:
         values["gain"] = float(f"{champion.score.goodness - first.score.goodness:.9g}")
-    start = standing_points(campaign, first, history) if first else []
+    start = progress_points(campaign, first, history) if first else []
     return [*start, *(found for key, value in values.items() for found in point(key, value, moment))]
 
 
-def standing_tags(
+def campaign_tags(
     campaign: CampaignRecord, history: History, certificates: Sequence[Certificate], state: str = "running"
 ) -> dict[str, str]:
     """The campaign's note, champion and certification, as tags."""
     champion = best(history)
     number = {"champion": str(champion.number)} if champion else {}
-    note = standing_note(campaign, history, certificates, state)
+    note = campaign_note(campaign, history, certificates, state)
     return {"mlflow.note.content": note, **number, **certificate_tags(campaign, certificates)}
 
 
-def standing_note(
+def campaign_note(
     campaign: CampaignRecord, history: History, certificates: Sequence[Certificate], state: str = "running"
 ) -> str:
     """The note in Markdown, of which MLflow shows five lines: certificate and best score first, then costs."""

@@ -22,7 +22,7 @@ from tasks.store import safe_read
 from tasks.store.workspace import TrialDir
 from tasks.system.redact import without_passwords
 from tasks.tracking import registry
-from tasks.tracking.campaign_run import decided, standing_points, standing_tags, summary_points
+from tasks.tracking.campaign_run import decided, progress_points, campaign_tags, summary_points
 from tasks.tracking.certificates import certificate_points, ended
 from tasks.tracking.connection import Store, Unreachable, ensure_experiment, find_run
 from tasks.tracking.interface import Ending, Tracker
@@ -119,11 +119,11 @@ class Mlflow(Tracker):
             traces.send(client.tracking_uri, experiment, run_id, campaign, trial, files.dir)
             return run_id
 
-    def log_standing(
+    def log_progress(
         self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Certificates
     ) -> None:
         with self._reach() as client:
-            self._summarise(client, campaign, history, certificates, standing_points(campaign, trial, history))
+            self._summarise(client, campaign, history, certificates, progress_points(campaign, trial, history))
             self._mark(client, campaign, history)
 
     def log_certificates(self, campaign: CampaignRecord, history: History, certificates: Certificates) -> None:
@@ -173,7 +173,7 @@ class Mlflow(Tracker):
         points: Sequence[MetricPoint], state: str = "running",
     ) -> str:  # fmt: skip
         parent = self._parent(client, campaign)
-        tags = standing_tags(campaign, history, certificates, state)
+        tags = campaign_tags(campaign, history, certificates, state)
         client.log_batch(parent, _points(points), tags=_run_tags(tags))
         return parent
 

@@ -31,7 +31,7 @@ class Tracker:
         """Record a trial's requests to language models, linked to its run; returns the run's id, empty without any."""
         return ""
 
-    def log_standing(
+    def log_progress(
         self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Sequence[Certificate]
     ) -> None:
         """Record the best score after `trial` was decided, and the summary after `history`."""

@@ -149,7 +149,7 @@ class Outbox:
 
     def _send(self, trial: Trial, certificates: Sequence[Certificate]) -> None:
         run_id = self._log(trial, certificates)
-        self.tracker.log_standing(self._campaign, trial, tuple(self._history), certificates)
+        self.tracker.log_progress(self._campaign, trial, tuple(self._history), certificates)
         place = self.ledger.place_of(trial)
         _sign(place.path / "tracked.json", place.trial, run_id)
 

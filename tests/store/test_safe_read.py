@@ -84,7 +84,7 @@ def test_no_secret_gets_into_the_store_whichever_way_it_tries(
     proposal = replace(trial.proposal, params={"note": KEY}, rationale=f"try {KEY}")
     trial = replace(trial, proposal=proposal, verdict=Verdict("keep", f"better than {KEY}", "provisional"))
     run_id = store.log_trial(campaign, trial, files)
-    store.log_standing(campaign, trial, (trial,), ())
+    store.log_progress(campaign, trial, (trial,), ())
     (files.dir / "spec.toml").write_text('tracking = "https://me:pw@host"\n')
     (files.dir / "results.tsv").write_text(f"trial\tdescription\n7\t{KEY}\n")
     (files.dir / "progress.png").write_bytes(b"\x89PNG\0")

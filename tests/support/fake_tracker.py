@@ -28,7 +28,7 @@ class Shelf(Tracker):
         self.unproved: set[int] = set()
         """How many certificates it will not have."""
         self.sent: list[int] = []
-        self.standings: list[tuple[int, int]] = []
+        self.progress: list[tuple[int, int]] = []
         """Of each sent trial its number, and how many were decided by then."""
         self.levels: list[str | None] = []
         """Of each sent trial, how far it is believed."""
@@ -55,11 +55,11 @@ class Shelf(Tracker):
         self._answer()
         return f"run-{trial.number}"
 
-    def log_standing(
+    def log_progress(
         self, campaign: CampaignRecord, trial: Trial, history: History, certificates: Sequence[Certificate]
     ) -> None:
         self._answer()
-        self.standings.append((trial.number, len(history)))
+        self.progress.append((trial.number, len(history)))
 
     def log_certificates(self, campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]) -> None:
         self._answer()

@@ -19,7 +19,7 @@ from tasks.describe import caution
 from tasks.record import COLUMNS, reconcile, rewrite, settle
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.system.files import write_atomic
-from tasks.tracking.campaign_run import standing_note, summary_points
+from tasks.tracking.campaign_run import campaign_note, summary_points
 from tasks.tracking.certificates import certificate_points, certificate_tags, words
 from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles
 from tasks.tracking.outbox import Outbox, unsent, waiting
@@ -281,7 +281,7 @@ def test_a_newer_look_adds_points_and_replaces_the_words(store: Mlflow, campaign
 
 
 def test_the_note_says_first_what_is_certified_and_how_to_take_it(campaign: CampaignRecord) -> None:
-    lines = standing_note(campaign, NIGHT, [certificate(environment=campaign.environment)]).splitlines()
+    lines = campaign_note(campaign, NIGHT, [certificate(environment=campaign.environment)]).splitlines()
     assert lines[0].startswith("Trial 2 **certified**: +120 (95 % interval ")
     assert "3 v 3 fresh runs, one-sided p = " in lines[0]
     assert "; estimates that pass a test are on average slightly too high: expect +" in lines[0]
@@ -293,7 +293,7 @@ def test_the_note_says_first_what_is_certified_and_how_to_take_it(campaign: Camp
 
 def test_a_champion_that_came_after_the_certificate_is_not_taken_for_certified(campaign: CampaignRecord) -> None:
     history = history_of(*NIGHT, make_trial(value=360.0))
-    note = standing_note(campaign, history, [certificate(environment=campaign.environment)])
+    note = campaign_note(campaign, history, [certificate(environment=campaign.environment)])
     assert note.startswith("Trial 2 **certified**: ")
     assert "**Champion: trial 3**" in note
     assert "Provisional: not tested on fresh runs" in note
@@ -322,7 +322,7 @@ def test_what_a_program_says_of_its_crash_fetches_nothing_from_elsewhere(campaig
     one = replace(
         certificate((None,) * 3, environment=campaign.environment), reason="crashed: ![x](http://a.example)\x1b[2J"
     )
-    assert r"because crashed: \![x](http://a.example); the baseline ships." in standing_note(campaign, NIGHT, [one])
+    assert r"because crashed: \![x](http://a.example); the baseline ships." in campaign_note(campaign, NIGHT, [one])
 
 
 def test_a_guarded_metric_that_fell_is_why_nothing_is_certified(campaign: CampaignRecord) -> None:
@@ -341,7 +341,7 @@ def test_what_carries_over_stands_beside_and_certifies_nothing(campaign: Campaig
     assert {"transfer/moon: far/p", "transfer/moon: far/low"} <= found.keys()
     assert not any(key.startswith("certificate/") for key in found)
     assert certificate_tags(campaign, [one]) == {}
-    assert standing_note(campaign, NIGHT, [one]).startswith("On moon: far: certified: +120 (95 % interval")
+    assert campaign_note(campaign, NIGHT, [one]).startswith("On moon: far: certified: +120 (95 % interval")
 
 
 # The model registry

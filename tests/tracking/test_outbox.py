@@ -36,13 +36,13 @@ def test_each_trial_is_sent_once_in_order(ledger: Ledger) -> None:
 def test_with_each_trial_goes_how_the_campaign_stands(ledger: Ledger) -> None:
     shelf = Shelf()
     night(ledger, outbox_of(ledger, shelf), shelf)
-    assert shelf.standings == [(0, 1), (1, 2), (2, 3), (3, 4)]
+    assert shelf.progress == [(0, 1), (1, 2), (2, 3), (3, 4)]
 
 
 def test_after_an_outage_every_trial_goes_with_how_the_campaign_stands_now(ledger: Ledger) -> None:
     shelf = Shelf()
     night(ledger, outbox_of(ledger, shelf), shelf, outages=(0, 1, 2))
-    assert shelf.standings == [(0, 4), (1, 4), (2, 4), (3, 4)]
+    assert shelf.progress == [(0, 4), (1, 4), (2, 4), (3, 4)]
 
 
 def test_the_end_is_shown_with_the_whole_history_and_the_campaigns_files(ledger: Ledger) -> None:

@@ -285,7 +285,7 @@ def logged_night(store: Mlflow, campaign: CampaignRecord, folder: Path, *scores:
         trial = replace(make_trial(number, kind, value), settle=number, wall_seconds=18.0 + number)
         history += (trial,)
         store.log_trial(campaign, trial, TrialFiles(folder / "gone"))
-        store.log_standing(campaign, trial, history, ())
+        store.log_progress(campaign, trial, history, ())
     return history
 
 
@@ -314,7 +314,7 @@ def test_the_champions_mark_moves_with_the_champion(store: Mlflow, campaign: Cam
     history = logged_night(store, campaign, tmp_path, 100.0, 90.0, 150.0, None)
     assert marked(store, campaign) == ["2"]
     another_life = Mlflow(store.uri, tmp_path)
-    another_life.log_standing(campaign, history[0], history, ())
+    another_life.log_progress(campaign, history[0], history, ())
     assert marked(store, campaign) == ["2"]
 
 
@@ -322,7 +322,7 @@ def test_a_mark_that_a_kill_left_behind_is_taken_away(store: Mlflow, campaign: C
     history = logged_night(store, campaign, tmp_path, 100.0, 150.0)
     stale = next(run for run in runs_of(store, campaign) if run.data.tags["trial"] == "0")
     client_of(store).set_tag(stale.info.run_id, "champion", "*")
-    Mlflow(store.uri, tmp_path).log_standing(campaign, history[1], history, ())
+    Mlflow(store.uri, tmp_path).log_progress(campaign, history[1], history, ())
     assert marked(store, campaign) == ["1"]
 
 
@@ -332,7 +332,7 @@ def test_a_champion_that_waits_to_be_sent_is_marked_when_it_comes(
     first, second = (replace(make_trial(n, "keep", 100.0 + n), settle=n) for n in range(2))
     for trial, expected in [(first, []), (second, ["1"])]:
         store.log_trial(campaign, trial, TrialFiles(tmp_path / "gone"))
-        store.log_standing(campaign, trial, (first, second), ())
+        store.log_progress(campaign, trial, (first, second), ())
         assert marked(store, campaign) == expected
 
 
@@ -342,7 +342,7 @@ def test_a_champions_run_that_was_made_anew_is_marked_again(
     (trial,) = logged_night(store, campaign, tmp_path, 100.0)
     other = replace(trial, score=replace(trial.score, value=101.0))
     store.log_trial(campaign, other, TrialFiles(tmp_path / "gone"))
-    store.log_standing(campaign, other, (other,), ())
+    store.log_progress(campaign, other, (other,), ())
     assert marked(store, campaign) == ["0"]
 
 
@@ -395,8 +395,8 @@ def test_a_run_deleted_in_the_user_interface_is_made_anew(
     (trial,) = logged_night(store, campaign, tmp_path, 100.0)
     client_of(store).delete_run(store.open_campaign(campaign))
     with pytest.raises(RecordRejected):
-        store.log_standing(campaign, trial, (trial,), ())
-    store.log_standing(campaign, trial, (trial,), ())
+        store.log_progress(campaign, trial, (trial,), ())
+    store.log_progress(campaign, trial, (trial,), ())
     assert len(runs_of(store, campaign, "campaign")) == 1
 
 
@@ -416,8 +416,8 @@ def test_a_locked_database_is_given_up_soon_and_used_when_free(store: Mlflow, ca
     with closing(sqlite3.connect(store.uri.removeprefix("sqlite:///"), isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(Unreachable, match="database is locked"):
-            store.log_standing(campaign, trial, (trial,), ())
-    store.log_standing(campaign, trial, (trial,), ())
+            store.log_progress(campaign, trial, (trial,), ())
+    store.log_progress(campaign, trial, (trial,), ())
 
 
 # Where to look

@@ -12,7 +12,7 @@ import pytest
 
 from environments.score import Score
 from tasks.tracking import trial_run
-from tasks.tracking.campaign_run import standing_note, standing_points, summary_points
+from tasks.tracking.campaign_run import campaign_note, progress_points, summary_points
 from tasks.tracking.trial_run import CampaignRecord, curves, log_tail, metric_key, trial_note, trial_scalars
 from tasks.tracking.views import RunsPage, nights_view, trials_view
 from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind, best
@@ -124,7 +124,7 @@ def night(*scores: float | None, params: tuple[Params, ...] = (), higher_is_bett
 
 def test_the_best_so_far_is_what_it_was_when_the_trial_was_decided() -> None:
     history = night(100.0, None, 150.0, 120.0)
-    points = {trial.number: standing_points(NIGHT, trial, history) for trial in history}
+    points = {trial.number: progress_points(NIGHT, trial, history) for trial in history}
     assert points[0] == [
         ("champion/score", 100.0, 1_700_000_036_000, 0),
         ("baseline/score", 100.0, 1_700_000_036_000, 0),
@@ -161,7 +161,7 @@ def test_without_a_baseline_to_compare_with_there_is_no_gain(scores: tuple[float
 
 
 def test_the_note_says_first_who_won_by_how_much_and_what_that_is_worth() -> None:
-    note = standing_note(
+    note = campaign_note(
         NIGHT,
         night(100.0, None, 150.0, params=({"lr": 1e-3, "a|b": "x"},) * 2 + ({"lr": 3e-4, "a|b": "y"},)),
         (),
@@ -189,7 +189,7 @@ def test_the_note_says_first_who_won_by_how_much_and_what_that_is_worth() -> Non
     ],
 )
 def test_the_note_says_when_nothing_was_won(scores: tuple[float | None, ...], beginning: str) -> None:
-    assert standing_note(NIGHT, night(*scores), ()).startswith(beginning)
+    assert campaign_note(NIGHT, night(*scores), ()).startswith(beginning)
 
 
 def test_the_log_of_a_crash_is_quoted_as_it_is() -> None:
