@@ -48,7 +48,7 @@ def summary_points(campaign: CampaignRecord, history: History) -> list[MetricPoi
     return [*start, *(found for key, value in values.items() for found in point(key, value, moment))]
 
 
-def campaign_tags(
+def state_tags(
     campaign: CampaignRecord, history: History, certificates: Sequence[Certificate], state: str = "running"
 ) -> dict[str, str]:
     """The campaign's note, champion and certification, as tags."""

@@ -22,7 +22,7 @@ from tasks.store import safe_read
 from tasks.store.workspace import TrialDir
 from tasks.system.redact import without_passwords
 from tasks.tracking import registry
-from tasks.tracking.campaign_run import decided, progress_points, campaign_tags, summary_points
+from tasks.tracking.campaign_run import decided, progress_points, state_tags, summary_points
 from tasks.tracking.certificates import certificate_points, ended
 from tasks.tracking.connection import Store, Unreachable, ensure_experiment, find_run
 from tasks.tracking.interface import Ending, Tracker
@@ -173,7 +173,7 @@ class Mlflow(Tracker):
         points: Sequence[MetricPoint], state: str = "running",
     ) -> str:  # fmt: skip
         parent = self._parent(client, campaign)
-        tags = campaign_tags(campaign, history, certificates, state)
+        tags = state_tags(campaign, history, certificates, state)
         client.log_batch(parent, _points(points), tags=_run_tags(tags))
         return parent
 
