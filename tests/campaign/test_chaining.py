@@ -22,7 +22,7 @@ from flows.engine import chaining
 from tasks.store.ledger import Ledger, Settings
 from tests.support.toy import GREEDY, environment, nightshift, quadratic, status
 
-SMALL = "import flows.engine.chaining\nflows.chaining.CHUNK = 3\n"
+SMALL = "import flows.engine.chaining\nflows.engine.chaining.CHUNK = 3\n"
 COMMAND = f"{SMALL}from flows.cli import main\nmain()\n"
 SETTINGS = Settings(overrides={}, proposer="tpe", options={}, seed=1, rule="greedy")
 
