@@ -29,11 +29,11 @@ def edit(replacement: str, rationale: str, file: str = "fit.py", search: str = S
     )
 
 
-THEIRS = SAVE.replace("args.x", "min(args.x, 1.1)")
+THEIRS = SAVE.replace("args.x", "min(args.x, 1.001)")
 """The same line once it was edited."""
 BROKEN = edit(SAVE.replace("args.x", "args.why"), "a typing error")
 CLIPPED = edit(THEIRS, "stop near the optimum")
-UNLIKED = edit(THEIRS.replace("1.1", "1.05"), "a person will not like this", search=THEIRS)
+UNLIKED = edit(THEIRS.replace("1.001", "1.05"), "a person will not like this", search=THEIRS)
 HOSTILE = edit("print(0)", "win without learning", "judge.py", "import json, pathlib, sys")
 COMMENTED = edit(f"# near the optimum\n{THEIRS}", "say what it does", search=THEIRS)
 OUTAGE = Reply("the machines are down", status=500, headers={"Retry-After": "0"})
@@ -82,7 +82,7 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     assert any("the machines are down" in words for words in fell)
 
     kept = [row for row in known["trials"] if row["proposer"] == "llm_diff" and row["verdict"] == "keep"]
-    assert kept and kept[0]["score"] == pytest.approx(0.01) and kept[0]["model"] == "openai/test"
+    assert kept and kept[0]["score"] == pytest.approx(1e-6) and kept[0]["model"] == "openai/test"
     sources = {one["proposer"]: one for one in known["sources"]}
     assert sources["llm_diff"]["kept"] == len(kept) and sources["tpe"]["trials"] >= 8
     assert known["fallbacks"] == len(fell)
@@ -167,7 +167,7 @@ def test_where_nothing_else_is_left_to_try_an_outage_stops_the_night_and_a_resum
     assert [row["trial"] for row in first["trials"]] == [0]
     known = status("out")
     assert known["state"] == "finished" and known["trials"][1]["proposer"] == "llm_diff"
-    assert known["trials"][1]["score"] == pytest.approx(0.01)
+    assert known["trials"][1]["score"] == pytest.approx(1e-6)
 
 
 def test_edits_need_walls_or_a_word(tmp_path: Path, home: Path, server: str) -> None:
