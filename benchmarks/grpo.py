@@ -123,7 +123,9 @@ def measure(rounds: int, steps: int) -> Figures:
 def prepared(program: Path, folder: Path) -> Path:
     """What training reads, as the recipe makes it."""
     (folder / "settings.json").write_text(json.dumps({"steps": WARM_UP}))
-    subprocess.run([sys.executable, str(program), str(folder)], check=True, capture_output=True, env=variables())
+    helpers = program.parent.parent / "helpers"
+    environment = variables() | {"PYTHONPATH": str(helpers)}
+    subprocess.run([sys.executable, str(program), str(folder)], check=True, stdout=subprocess.PIPE, env=environment)
     return folder / "data"
 
 

@@ -6,7 +6,9 @@ everything that distinguishes two results, and nothing that may change when a ca
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tasks.sandbox.program import CannotStart
+from tasks.task_messages import TaskMessage
 from tasks.trial import History
 
 if TYPE_CHECKING:
@@ -24,6 +27,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+CRASH = "Crash"
+"""Name of the state of a task whose program crashed or could not be judged."""
+Message = Callable[[R, Mapping[str, Any]], TaskMessage]
+"""Result and arguments of a task to its message."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +56,11 @@ class At:
         return f"launched/{run}" if self.launched else run
 
 
-def stored(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """A task whose result is a checkpoint: JSON under `key`, retried only if the machine failed."""
+def stored(name: str, message: Message[R]) -> Callable[[Callable[P, R]], Task[P, State[R]]]:
+    """A task whose result is a checkpoint: JSON under `key`, retried only if the machine failed. Call it by `kept`."""
     from prefect import task  # not at the top: reading a ledger does not need Prefect
 
-    return task(
+    checkpoint = task(
         name=name,
         task_run_name=run_name,
         persist_result=True,
@@ -64,6 +71,31 @@ def stored(name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
         retry_condition_fn=_is_infrastructure,
         log_prints=False,
     )
+    return lambda function: checkpoint(with_message(message)(function))
+
+
+def with_message(message: Message[R]) -> Callable[[Callable[P, R]], Callable[P, State[R]]]:
+    """Let a task return its result in a state with a message; a crash is a Failed state that ends no campaign.
+
+    A result that is read from its file is `Cached`, without a message.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, State[R]]:
+        @functools.wraps(function)
+        def run(*args: P.args, **kwargs: P.kwargs) -> State[R]:
+            from prefect import get_run_logger
+            from prefect.states import Completed, Failed
+
+            result = function(*args, **kwargs)
+            said = message(result, inspect.signature(function).bind(*args, **kwargs).arguments)
+            if not said.crash:
+                return Completed(message=said.words, data=result)
+            get_run_logger().error(said.crash)
+            return Failed(name=CRASH, message=said.words, data=result)
+
+        return run
+
+    return decorate
 
 
 def run_name() -> str:
@@ -83,9 +115,22 @@ def is_kept(results: Path, at: At, name: str) -> bool:
     return True
 
 
-def kept(task: Task[P, R], results: Path) -> Task[P, R]:
-    """The task with its results in the campaign's directory, so that copying the directory copies everything."""
-    return task.with_options(result_storage=results)
+def kept(task: Task[P, State[R]], results: Path) -> Callable[P, R]:
+    """Call a task with its results in the campaign's directory, so that copying the directory copies everything."""
+    return result_of(task.with_options(result_storage=results))
+
+
+def result_of(task: Task[P, State[R]]) -> Callable[P, R]:
+    """Call a task made by `with_message`, for the result that its state holds."""
+    from prefect.results import ResultRecord
+    from prefect.states import State
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        found: object = task(*args, **kwargs)
+        found = found.data if isinstance(found, State) else found  # from its file it comes without a state
+        return cast(R, found.result if isinstance(found, ResultRecord) else found)
+
+    return call
 
 
 def whole(value: T) -> T:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from environments import Environment
 from environments.metric_guards import Guard
+from tasks import task_messages
 from tasks.cache_key import At, stored
 from tasks.deciding.certificate import guard_noise
 from tasks.deciding.champion_estimate import champion_estimate, goodness, reference
@@ -38,7 +39,7 @@ class Untrained:
 Wanted = Verdict | Again | Untrained
 
 
-@stored("decide")
+@stored("decide", lambda verdict, _: task_messages.of_verdict(verdict))
 def decide(at: At, history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Verdict:
     """The verdict on a trial whose runs are complete, given everything decided before it."""
     verdict = weigh(history, environment, rule, tried)

@@ -17,6 +17,7 @@ from environments import FILE, Environment, judge_name
 from environments.judges import Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
+from tasks import task_messages
 from tasks.cache_key import At, stored
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.child_environment import NotAProgram
@@ -32,7 +33,7 @@ from tasks.train import placeholders
 from tasks.trial import Run
 
 
-@stored("evaluate")
+@stored("evaluate", lambda score, asked: task_messages.of_score(score, asked["run"]))
 def evaluate(
     at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int, use: Use,
     slot: Slot,

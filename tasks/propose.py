@@ -7,6 +7,7 @@ from typing import Any
 
 from environments import plugins
 from environments.plugins import Refused
+from tasks import task_messages
 from tasks.cache_key import At, stored
 from tasks.editing.edits import EditFailed
 from tasks.proposers import Proposer
@@ -17,6 +18,7 @@ from tasks.store import inbox, workspace
 from tasks.store.seeds import derive
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic
+from tasks.task_messages import TaskMessage
 from tasks.trial import NOTHING_BOUGHT, Proposal
 
 PROPOSERS = "tasks.proposers"
@@ -28,7 +30,13 @@ INBOX = "inbox"
 """The proposer's name of a trial that came from the inbox."""
 
 
-@stored("propose")
+def _message(proposal: Proposal | Nothing, _: object) -> TaskMessage:
+    if isinstance(proposal, Proposal):
+        return task_messages.of_proposal(proposal)
+    return task_messages.plain(f"nothing to try: {proposal.because or 'everything has been tried'}")
+
+
+@stored("propose", _message)
 def propose(at: At, checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
     """The next proposal, or why there is none. A stored proposal is never remade."""
     stored_at = checks.place.proposal

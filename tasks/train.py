@@ -18,6 +18,7 @@ from typing import Literal
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
+from tasks import task_messages
 from tasks.cache_key import At, stored
 from tasks.cancellers import Canceller
 from tasks.deciding.comparable import comparable
@@ -68,7 +69,7 @@ class Cut:
     budget_seconds: float
 
 
-@stored("train")
+@stored("train", lambda run, _: task_messages.of_run(run))
 def train(
     at: At,
     environment: Environment,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from environments import Environment
 from environments.score import Score
+from tasks import task_messages
 from tasks.cache_key import At, stored
 from tasks.evaluate import judge_run
 from tasks.sandbox.isolation import Isolation
@@ -29,7 +30,7 @@ STARTUP_SHARE = 0.1
 """Of the time of a program that never reports `ready`, whose preparations count as training."""
 
 
-@stored("untrained")
+@stored("untrained", lambda control, _: task_messages.of_control(control))
 def untrained(
     at: At,
     environment: Environment,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.cache_key import history_digest, whole
+from tasks.cache_key import history_digest, result_of, whole
 from tasks.decide import weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.machine.slots import Slots
@@ -63,7 +63,7 @@ class CampaignState:
             tried.number, at.attempt, len(runner.history), tried.proposal, tried.runs, tried.score, verdict, seconds,
             tried.reruns,
         )  # fmt: skip
-        self.history += (record(at, self.ledger, self.outbox, whole(runner.history), whole(trial)),)
+        self.history += (result_of(record)(at, self.ledger, self.outbox, whole(runner.history), whole(trial)),)
         self.show(self.history)
 
     def decided(self) -> int | None:

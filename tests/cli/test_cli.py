@@ -102,8 +102,20 @@ def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(tmp_path: P
 def test_a_detached_campaign_goes_on_without_the_terminal_and_can_be_watched(
     tmp_path: Path, home: Path, server: str
 ) -> None:
-    quad = str(quadratic(tmp_path / "quad", fit=slow(4)))
-    options = ("--proposer", "random_search", "--trials", "2", "--tracking", "off", "--detach", "--json", *GREEDY)
+    quad = str(quadratic(tmp_path / "quad", fit=slow(15)))
+    options = (
+        "--set",
+        "budget_seconds=40",
+        "--proposer",
+        "random_search",
+        "--trials",
+        "2",
+        "--tracking",
+        "off",
+        "--detach",
+        "--json",
+        *GREEDY,
+    )
     begun = nightshift("run", quad, "--name", "far", *options, server=server)
     assert begun.returncode == 0, begun.stderr
     told = document(begun.stdout)

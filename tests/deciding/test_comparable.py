@@ -206,7 +206,7 @@ def test_guards_compare_with_the_baseline_of_here() -> None:
 def test_the_verdict_is_the_same_however_often_it_is_asked_for() -> None:
     history, rule = night(), Certify()
     one, _ = asked(history, came(history, 210.0), HERE, rule)
-    assert decide.fn(None, history, PLAIN, rule, one) == weigh(history, PLAIN, rule, one)  # type: ignore[arg-type]
+    assert decide.fn.__wrapped__(None, history, PLAIN, rule, one) == weigh(history, PLAIN, rule, one)  # type: ignore[arg-type]
     seen, left = compared(history, one)
     assert left.reruns == () and [trial.number for trial in seen] == [0, 1]
     assert compared(seen, left) == (seen, left)

@@ -241,7 +241,7 @@ def test_a_proposal_once_stored_is_never_made_again(tmp_path: Path) -> None:
 
     desk = desk_of(environment, TrialDir(tmp_path / "night/trials/0001"))
     brief = brief_of(environment, started(environment), seed=3)
-    ask = propose.propose.fn
+    ask = propose.propose.fn.__wrapped__
     found = [ask(None, desk, Scripted(answers=(counts,)), Tpe(), brief) for _ in range(2)]
     assert found[0] == found[1] and len(times) == 1
 

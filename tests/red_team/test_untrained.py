@@ -106,7 +106,7 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     score = judge_run("untrained/1", environment, SANDBOX, place, run, seed=2)
     assert score.value is not None and score.value > good, score
 
-    control = untrained.fn(
+    control = untrained.fn.__wrapped__(
         At("untrained", "d", 1), environment, SANDBOX, frozen, place, proposal, run, seed=3, slot=NOWHERE
     )
     first = type(score)(baseline, higher_is_better=True)

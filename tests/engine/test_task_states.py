@@ -1,0 +1,79 @@
+"""What the row of a task says in Prefect: real tasks on a real server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tasks import task_messages
+from tasks.cache_key import CRASH, At, kept, stored
+from tasks.task_messages import TaskMessage
+from tasks.trial import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AT = At("campaign", "digest", 7)
+
+
+def message(run: Run, _: object) -> TaskMessage:
+    return task_messages.of_run(run)
+
+
+@pytest.fixture
+def rows(server: str) -> Callable[[], list[tuple[str, str, str]]]:
+    def read() -> list[tuple[str, str, str]]:
+        answer = httpx.post(f"{server}/task_runs/filter", json={"sort": "EXPECTED_START_TIME_DESC"}, timeout=30)
+        states = [run["state"] for run in answer.raise_for_status().json() if run["name"].startswith("said ")]
+        return [(state["type"], state["name"], state["message"] or "") for state in states]
+
+    return read
+
+
+def test_a_crash_is_shown_as_failed_keeps_its_result_and_is_never_run_again(
+    server: str, tmp_path: Path, rows: Callable[[], list[tuple[str, str, str]]]
+) -> None:
+    from prefect import flow
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.server.server_process import drain
+
+    ran = []
+
+    @stored("said", message)
+    def said(at: At, status: str) -> Run:
+        ran.append(status)
+        error = "exited with status 1\nValueError: no such thing" if status == "crash" else None
+        return Run("trials/0007", 1, 2.5, status, error)  # type: ignore[arg-type]
+
+    @flow(persist_result=False)
+    def campaign(status: str, folder: Path) -> str:
+        run = kept(said, folder)(AT, status)
+        assert (run.status, run.seconds) == (status, 2.5)
+        return "went on"
+
+    with temporary_settings({PREFECT_API_URL: server}):
+        for _ in range(2):
+            assert campaign("crash", tmp_path / "a") == "went on"
+        assert campaign("finished", tmp_path / "b") == "went on"
+        drain(server)
+    assert ran == ["crash", "finished"], "neither a retry nor a second call runs a crashed program again"
+    assert (tmp_path / "a" / f"{AT}/said").is_file()
+    found = wait(rows)
+    assert ("FAILED", CRASH, "crash: exited with status 1") in found
+    assert any(kind == "COMPLETED" and name == "Cached" for kind, name, _ in found)
+    assert any(kind == "COMPLETED" and "trained 2.5 s" in words for kind, _, words in found)
+
+
+def wait(rows: Callable[[], list[tuple[str, str, str]]]) -> list[tuple[str, str, str]]:
+    """Task runs reach the server as events, a moment later."""
+    import time
+
+    deadline = time.monotonic() + 60
+    while len(found := [row for row in rows() if row[0] in ("FAILED", "COMPLETED")]) < 3:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.5)
+    return found
