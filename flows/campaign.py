@@ -22,6 +22,7 @@ from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.naming import campaign_name, flow_run_name, tag
 from flows.spec.options import form
+from flows.views import run_log
 from flows.views.artifacts import Artifacts
 from tasks.proposing.brief import RemainingBudget
 from tasks.record import reconcile
@@ -73,6 +74,7 @@ def campaign(
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
         with Artifacts(ledger, run.id) as artifacts:
             artifacts.show(finished)
+            run_log.begin(ledger, finished)
             chunk, full = chaining.begun(len(finished)), chaining.full(len(finished))
             state = CampaignState(spec, ledger, outbox, slots, finished[:chunk], artifacts.show)
             for number, proposal in undone(state, finished):
@@ -89,6 +91,7 @@ def campaign(
             if coming.state == "finished":
                 coming = coming if run_certificate.at_the_end(state.runner) else stopping.ASKED
                 artifacts.show(state.history)
+            run_log.end(ledger, state.history, coming.reason)
         outbox.close(coming.state)  # with the certificate and the final picture
         ledger.event("end", state=coming.state, reason=coming.reason)
     wait_for_the_server(ledger)

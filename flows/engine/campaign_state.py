@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
+from flows.views import run_log
 from tasks.cache_key import history_digest, result_of, whole
 from tasks.decide import weigh
 from tasks.deciding.values import JudgedTrial
@@ -58,13 +59,15 @@ class CampaignState:
             tried = runner.more(tried, wanted)
 
     def _record(self, runner: Runner, tried: JudgedTrial, verdict: Verdict, seconds: float) -> None:
-        at = self.ledger.at(tried.number)
+        at, is_new = self.ledger.at(tried.number), workspace.finished(self.ledger.place(tried.number)) is None
         trial = Trial(
             tried.number, at.attempt, len(runner.history), tried.proposal, tried.runs, tried.score, verdict, seconds,
             tried.reruns,
         )  # fmt: skip
         self.history += (result_of(record)(at, self.ledger, self.outbox, whole(runner.history), whole(trial)),)
         self.show(self.history)
+        if is_new:
+            run_log.decided(self.history)
 
     def decided(self) -> int | None:
         """The trial that an earlier process decided and did not record; None if there is none.

@@ -80,6 +80,12 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(tmp_path: Path, hom
     assert names == sorted(
         f"{task} quad {n}" for n in range(4) for task in ("propose", "train", "evaluate", "decide", "record")
     )
+    assert all(row["state"]["message"] for row in rows(server, life["flow_run_id"])), "every row says how it ended"
+    chosen = {"logs": {"flow_run_id": {"any_": [life["flow_run_id"]]}}, "sort": "TIMESTAMP_ASC"}
+    log = [line["message"] for line in httpx.post(f"{server}/logs/filter", json=chosen, timeout=30).json()]
+    assert not [line for line in log if line.startswith("Finished in state Completed()")]
+    assert [line for line in log if "keep" in line and "2.25" in line], "the log has the terminal's line of a trial"
+    assert "all 3 trials done" in log[-2] + log[-1]
 
 
 @pytest.mark.slow
