@@ -1,0 +1,210 @@
+"""Wishes: what an environment asks for beyond its own folder, a sentence each, before any of its code runs.
+
+An environment from somebody else may list paths of this machine, use the network, or bring code that runs outside the
+sandbox. Whoever runs it says yes to these sentences once (flows/spec/trust.py). So they are exact: paths are real, with
+links and `..` resolved, and no character can hide or reorder a part of them. An environment that reads only its own
+folder, with the default limits and no network, wishes nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import environments
+from environments import FILE, Environment, judge_name
+from environments.limits import Limits
+from environments.plugins import Refused
+from environments.space import Value
+from tasks.recipes import execution
+from tasks.sandbox import usage
+from tasks.sandbox.confinement import outside
+from tasks.store import workspace
+from tasks.system.secret_places import is_hidden_at_home, secret_place
+
+MOST, LONGEST = 24, 300
+"""Wishes of one environment, and characters of one wish: nobody reads more before saying yes."""
+LIMITS = ("processes", "file_gb", "out_gb", "out_files", "scratch_gb", "output_mb")
+PLUGINS = "gymnasium.envs"
+"""Entry points by which an installed package registers its environments with gymnasium."""
+
+Wishes = tuple[str, ...]
+
+
+def of(environment: Environment) -> Wishes:
+    """What an environment asks for beyond its own folder; its files were checked (`Environment.check_files`).
+
+    Raises:
+        Refused: it asks for a place with keys or passwords, or for more than anybody reads.
+    """
+    source = f"{shown(str(environment.folder))}/{FILE}"
+    found = dict.fromkeys((*_paths(environment), *_network(environment), *_code(environment), *_limits(environment)))
+    return _readable(source, tuple(found))
+
+
+def of_spec(asked: Mapping[str, Any], path: Path) -> Wishes:
+    """What a spec.toml asks for that confines trials less, sends records elsewhere, or starts an agent.
+
+    Raises:
+        Refused: as in `of`, or the environment cannot be read.
+    """
+    advanced = asked.get("advanced", {})
+    advanced = advanced if isinstance(advanced, dict) else {}
+    found = []
+    if advanced.get("isolation", "auto") == "none":
+        found.append("trials run without a sandbox, as you")
+    if advanced.get("allow_unsandboxed"):
+        found.append("edited programs run even without a sandbox, as you")
+    if asked.get("tracking", "off") != "off":
+        found.append(f"records are written to {shown(str(asked['tracking']))}")
+    if asked.get("proposer") == "agent":
+        found.append("a coding agent runs outside the sandbox, as you")
+    if reaching := _reaching(advanced.get("options", {})):
+        found.append(f"the proposer has {shown(json.dumps(reaching, default=str))}")
+    found += _overridden(str(asked.get("environment", "")), advanced.get("overrides", {}))
+    return _readable(shown(str(path)), tuple(found))
+
+
+def shown(text: str) -> str:
+    """A text in which every character is seen: others than letters, digits and signs that go from left to right are
+    escaped, and so is the backslash. Different texts stay different."""
+    return "".join(char if _is_plain(char) else char.encode("unicode_escape").decode() for char in text)
+
+
+def _is_plain(char: str) -> bool:
+    if char.isascii():
+        return char.isprintable() and char != "\\"
+    return unicodedata.category(char) in ("Ll", "Lu", "Lt", "Lo", "Nd") and unicodedata.bidirectional(char) == "L"
+
+
+def _readable(source: str, found: Wishes) -> Wishes:
+    """The wishes, if a person can read them. Raises Refused."""
+    if len(found) > MOST:
+        fact = f"asks for {len(found)} things beyond its folder, and nobody reads more than {MOST}"
+        raise Refused(f"{source}: {fact}: name folders in place of the files in them")
+    for wish in found:
+        if len(wish) > LONGEST:
+            fact = f"asks for something that takes {len(wish)} characters to say ({wish[:80]}...)"
+            raise Refused(f"{source}: {fact}, and nobody reads more than {LONGEST}: use shorter paths")
+    return found
+
+
+def _paths(environment: Environment) -> Iterator[str]:
+    """Paths of this machine that it reads, and files that links in its folder lead to."""
+    folder, recipe = environment.folder.resolve(), environment.prepare
+    judging = {str(path) for path in outside(environment)} - {*environment.readable}
+    for path in outside(environment):
+        yield _reads("judging" if str(path) in judging else "training", path, folder)
+    for path in execution.paths_in(recipe.settings) if recipe else ():
+        yield _reads("its recipe", path, folder)
+    files = [*environment.content().values(), *(path for path, _ in workspace.baseline_files(environment))]
+    for file in dict.fromkeys(files):
+        if file.is_relative_to(environment.folder) and not file.resolve().is_relative_to(folder):
+            name = shown(str(file.relative_to(environment.folder)))
+            yield f"{_reads('it', file, folder)}, by the link {name}"
+
+
+def _reads(who: str, path: Path, folder: Path) -> str:
+    """The wish to read a path, by its real name. Raises Refused: it holds keys."""
+    path = Path(os.path.realpath(path))  # unlike resolve(), it takes links in a circle
+    if secret := secret_place(path):
+        fact = f"{who} would read {shown(str(path))}, and {shown(secret)} is where keys and passwords are kept"
+        raise Refused(
+            f"{shown(str(folder))}/{FILE}: {fact}: keep what is to be read in a folder of its own, and list that"
+        )
+    hidden = ", in a hidden folder of your home: programs keep keys in such" if is_hidden_at_home(path) else ""
+    return f"{who} reads {shown(str(path))}{hidden}"
+
+
+def _network(environment: Environment) -> Iterator[str]:
+    if environment.network:
+        yield "training uses the network"
+    if environment.judge.online:
+        yield "judging uses the network"
+    if environment.prepare and environment.prepare.network:
+        yield "its recipe uses the network, and reads and fills your Hugging Face cache"
+
+
+def _code(environment: Environment) -> Iterator[str]:
+    """Code that runs besides training and judging, and what the engine itself does for it."""
+    if recipe := environment.prepare:
+        most = f"for {recipe.seconds:g} s and {recipe.disk_gb:g} GiB at most"
+        yield f"its recipe {shown(recipe.program)} runs before the first training, in the sandbox, {most}"
+    yield from BY_JUDGE[judge_name(environment.judge)](environment.judge)
+
+
+def _control(judge: Any) -> Iterator[str]:
+    module = judge.id.rpartition(":")[0]
+    if module and not _is_of_gymnasium(module):
+        yield f"the Python module {shown(module)} runs in the engine, outside the sandbox, as you"
+    for section, kwargs in (("", judge.kwargs), *((name, source.kwargs) for name, source in judge.sources.items())):
+        for key, value in _reaching_texts(kwargs):
+            where = f"{section}.{key}" if section else key
+            yield f"{shown(judge.id)} gets {shown(where)} = {shown(repr(value))} in the engine, outside the sandbox"
+
+
+def _text(judge: Any) -> Iterator[str]:
+    yield f"{shown(judge.taskset)} runs beside the engine, outside the sandbox, as you"
+    if judge.backend == "openai":
+        key = judge.endpoint.key_variable
+        sent = f", with the value of your variable {shown(key)}" if key else ""
+        yield f"judging asks {shown(judge.endpoint.base_url)}{sent}"
+
+
+def _command(_: Any) -> Iterator[str]:
+    yield from ()
+
+
+BY_JUDGE: Mapping[str, Callable[[Any], Iterator[str]]] = {"command": _command, "control": _control, "text": _text}
+"""Of each judge, what the engine runs or sends for it outside the sandbox."""
+
+
+def _is_of_gymnasium(module: str) -> bool:
+    """Whether a module belongs to gymnasium, or to an installed package that gymnasium itself imports."""
+    top = module.partition(".")[0]
+    registered = (entry.module.partition(".")[0] for entry in metadata.entry_points(group=PLUGINS))
+    return top in ("gymnasium", *registered)
+
+
+def _reaching_texts(value: object, key: str = "") -> Iterator[tuple[str, str]]:
+    """Texts in keyword arguments that may name a path or a module, with their keys."""
+    if isinstance(value, Mapping):
+        for name, below in value.items():
+            yield from _reaching_texts(below, f"{key}.{name}" if key else str(name))
+    elif isinstance(value, list | tuple):
+        for below in value:
+            yield from _reaching_texts(below, key)
+    elif isinstance(value, str) and any(sign in value for sign in "/\\:"):
+        yield key, value
+
+
+def _limits(environment: Environment) -> Iterator[str]:
+    usual = Limits()
+    if usage.allowed(environment.limits) > usage.allowed(usual):
+        yield f"the limit memory_gb is {environment.limits.memory_gb:g}, more than three quarters of the machine's"
+    for name in LIMITS:
+        asked, default = getattr(environment.limits, name), getattr(usual, name)
+        if asked > default:
+            yield f"the limit {name} is {asked:g}, where {default:g} is usual"
+
+
+def _reaching(options: object) -> dict[str, object]:
+    """The options of a proposer that name a command, an address or a variable."""
+    names = ("command", "environment", "base_url", "key_variable")
+    return {name: options[name] for name in names if name in options} if isinstance(options, Mapping) else {}
+
+
+def _overridden(reference: str, overrides: object) -> Wishes:
+    """What keys of a spec add to a bundled environment; another environment is asked about with them anyway."""
+    if not isinstance(overrides, dict) or reference not in environments.bundled():
+        return ()
+    keys: dict[str, Value] = overrides
+    changed, usual = environments.named(reference, keys), environments.named(reference)
+    changed.check_files()
+    changed_wishes, known = of(changed), of(usual)
+    return tuple(wish for wish in changed_wishes if wish not in known)
