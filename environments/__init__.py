@@ -24,6 +24,7 @@ A table [variants.NAME] with dotted keys is the same folder under another name, 
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -197,7 +198,7 @@ class Environment(BaseModel):
             _check_name(source, key, path)
         # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`).
         for key, path in ((key, path) for key, path in listed if not Path(path).is_absolute()):
-            target = (self.folder / path).resolve()
+            target = Path(os.path.realpath(self.folder / path))  # unlike resolve(), it takes links in a circle
             if not target.exists():
                 raise Refused(f"{source}: {key}: {str(self.folder / path)!r} does not exist")
             if not target.is_relative_to(here):
@@ -205,7 +206,7 @@ class Environment(BaseModel):
                 remedy = f"give it as an absolute path, {str(target)!r}"
                 raise Refused(f"{source}: {key}: {path!r} leads out of the environment's folder: {remedy}")
         for path in self.readable:
-            target = (self.folder / path).resolve()
+            target = Path(os.path.realpath(self.folder / path))
             if here.is_relative_to(target):
                 raise Refused(
                     f"{source}: readable: {path!r} holds the whole environment, and with it what its judge asks: list "

@@ -61,13 +61,10 @@ def agree(subject: Path, asked: Wishes) -> None:
 
 def refusal(subject: Path, asked: Wishes) -> Refused:
     """What is asked for, and how to say yes."""
-    if subject.is_dir():
-        how = f"--trust, here or with `nightshift env validate {shlex.quote(shown(str(subject)))}` and the same --set"
-    else:
-        how = "--trust"
+    validate = f" (for a deployment: `nightshift env validate {shlex.quote(shown(str(subject)))} --trust`)"
     return Refused(
         f"{shown(str(subject))} asks for more than an environment has by itself: {'; '.join(asked)}. Nothing was "
-        f"started. Look through it, and if you agree, say so once: {how}"
+        f"started. Look through it, and if you agree, say so once with --trust{validate if subject.is_dir() else ''}"
     )
 
 

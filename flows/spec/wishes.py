@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import os
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ def of(environment: Environment) -> Wishes:
         Refused: it asks for a place with keys or passwords, or for more than anybody reads.
     """
     source = f"{shown(str(environment.folder))}/{FILE}"
-    found = dict.fromkeys((*_paths(environment), *_network(environment), *_code(environment), *_limits(environment)))
-    return _readable(source, tuple(found))
+    return _readable(
+        source, chain(_network(environment), _code(environment), _limits(environment), _paths(environment))
+    )
 
 
 def of_spec(asked: Mapping[str, Any], path: Path) -> Wishes:
@@ -67,7 +69,7 @@ def of_spec(asked: Mapping[str, Any], path: Path) -> Wishes:
     if reaching := _reaching(advanced.get("options", {})):
         found.append(f"the proposer has {shown(json.dumps(reaching, default=str))}")
     found += _overridden(str(asked.get("environment", "")), advanced.get("overrides", {}))
-    return _readable(shown(str(path)), tuple(found))
+    return _readable(shown(str(path)), found)
 
 
 def shown(text: str) -> str:
@@ -82,43 +84,45 @@ def _is_plain(char: str) -> bool:
     return unicodedata.category(char) in ("Ll", "Lu", "Lt", "Lo", "Nd") and unicodedata.bidirectional(char) == "L"
 
 
-def _readable(source: str, found: Wishes) -> Wishes:
-    """The wishes, if a person can read them. Raises Refused."""
-    if len(found) > MOST:
-        fact = f"asks for {len(found)} things beyond its folder, and nobody reads more than {MOST}"
-        raise Refused(f"{source}: {fact}: name folders in place of the files in them")
-    for wish in found:
+def _readable(source: str, wishes: Iterable[str]) -> Wishes:
+    """The wishes, each once, if a person can read them. Raises Refused."""
+    found: dict[str, None] = {}
+    for wish in wishes:
+        found[wish] = None
+        if len(found) > MOST:
+            fact = f"asks for more than {MOST} things beyond its folder, which nobody reads"
+            raise Refused(f"{source}: {fact}: name folders in place of the files in them")
         if len(wish) > LONGEST:
             fact = f"asks for something that takes {len(wish)} characters to say ({wish[:80]}...)"
             raise Refused(f"{source}: {fact}, and nobody reads more than {LONGEST}: use shorter paths")
-    return found
+    return tuple(found)
 
 
 def _paths(environment: Environment) -> Iterator[str]:
     """Paths of this machine that it reads, and files that links in its folder lead to."""
     folder, recipe = environment.folder.resolve(), environment.prepare
-    judging = {str(path) for path in outside(environment)} - {*environment.readable}
     for path in outside(environment):
-        yield _reads("judging" if str(path) in judging else "training", path, folder)
+        who = "training and judging read" if str(path) in environment.readable else "judging reads"
+        yield _reads(who, path, folder)
     for path in execution.paths_in(recipe.settings) if recipe else ():
-        yield _reads("its recipe", path, folder)
+        yield _reads("its recipe reads", path, folder)
     files = [*environment.content().values(), *(path for path, _ in workspace.baseline_files(environment))]
     for file in dict.fromkeys(files):
         if file.is_relative_to(environment.folder) and not file.resolve().is_relative_to(folder):
             name = shown(str(file.relative_to(environment.folder)))
-            yield f"{_reads('it', file, folder)}, by the link {name}"
+            yield f"{_reads('it reads', file, folder)}, by the link {name}"
 
 
 def _reads(who: str, path: Path, folder: Path) -> str:
     """The wish to read a path, by its real name. Raises Refused: it holds keys."""
     path = Path(os.path.realpath(path))  # unlike resolve(), it takes links in a circle
     if secret := secret_place(path):
-        fact = f"{who} would read {shown(str(path))}, and {shown(secret)} is where keys and passwords are kept"
+        fact = f"{who} {shown(str(path))}, and {shown(secret)} is where keys and passwords are kept"
         raise Refused(
             f"{shown(str(folder))}/{FILE}: {fact}: keep what is to be read in a folder of its own, and list that"
         )
     hidden = ", in a hidden folder of your home: programs keep keys in such" if is_hidden_at_home(path) else ""
-    return f"{who} reads {shown(str(path))}{hidden}"
+    return f"{who} {shown(str(path))}{hidden}"
 
 
 def _network(environment: Environment) -> Iterator[str]:

@@ -65,7 +65,7 @@ def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
     if level == "none":
         return
     for path in readable:
-        given = path.resolve()
+        given = Path(os.path.realpath(path))
         if home.resolve().is_relative_to(given) or given.is_relative_to(home.resolve()):
             fact = f"one of {path} and {home} contains the other, and programs may not read other trials"
             raise Refused(f"readable: {fact}: keep them apart")

@@ -20,7 +20,7 @@ IMPORT = re.compile(
 PLACEHOLDER = re.compile(r"(?<!\{)\{(\w+)\}")
 MOST_BYTES = 2**20
 """Of a program's file that is looked through."""
-TEXTS = ("title", "metric", "prepare.settings")
+TEXTS = ("title", "metric", "prepare.settings", "text.vllm_args")
 """Keys whose values are texts even if they look like numbers."""
 
 
