@@ -47,6 +47,9 @@ VARIANTS = "variants"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
 """Folders inside an environment that are not part of its content, and are not copied when it is frozen."""
 
+MOST_READABLE = 100
+"""Paths that an environment may list."""
+
 
 class Environment(BaseModel):
     """A problem: metric, direction, budget, search space, baseline program and configuration, frozen judge."""
@@ -194,6 +197,9 @@ class Environment(BaseModel):
         source, here = self.folder / FILE, self.folder.resolve()
         listed = [("readable", path) for path in self.readable]
         listed += [(f"[{judge_name(self.judge)}] readable", path) for path in self.judge.reads]
+        if len(listed) > MOST_READABLE:
+            fact = f"{len(listed)} paths are listed, at most {MOST_READABLE} are taken"
+            raise Refused(f"{source}: readable: {fact}: name folders in place of the files in them")
         for key, path in listed:
             _check_name(source, key, path)
         # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`).

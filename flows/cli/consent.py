@@ -14,6 +14,7 @@ import environments
 from environments.space import Value
 from flows.spec import trust, wishes
 from flows.spec.wishes import Wishes, shown
+from tasks.system.home import home
 
 
 def ask_about(reference: str, overrides: Mapping[str, Value], yes: bool) -> None:
@@ -29,7 +30,9 @@ def ask_about(reference: str, overrides: Mapping[str, Value], yes: bool) -> None
 
 
 def ask_about_spec(asked: Mapping[str, Any], path: Path, yes: bool) -> None:
-    """The same for a spec.toml, which may come with somebody's environment."""
+    """The same for a spec.toml, which may come with somebody's environment; that of a campaign was asked about."""
+    if path.resolve().is_relative_to(home().resolve()):
+        return
     wanted = wishes.of_spec(asked, path)
     if path.is_file():
         _settle(path, wanted, yes)
