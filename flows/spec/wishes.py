@@ -18,19 +18,21 @@ from pathlib import Path
 from typing import Any
 
 import environments
-from environments import FILE, Environment, judge_name
+from environments import FILE, Environment, judge_name, plugins
 from environments.limits import Limits
 from environments.plugins import Refused
 from environments.space import Value
+from tasks.proposers import Proposer
 from tasks.recipes import execution
 from tasks.sandbox import usage
 from tasks.sandbox.confinement import outside
 from tasks.store import workspace
 from tasks.system.secret_places import is_hidden_at_home, secret_place
 
-MOST, LONGEST = 24, 300
+MOST, LONGEST = 24, 600
 """Wishes of one environment, and characters of one wish: nobody reads more before saying yes."""
 LIMITS = ("processes", "file_gb", "out_gb", "out_files", "scratch_gb", "output_mb")
+PROPOSERS = "tasks.proposers"
 PLUGINS = "gymnasium.envs"
 """Entry points by which an installed package registers its environments with gymnasium."""
 
@@ -64,10 +66,14 @@ def of_spec(asked: Mapping[str, Any], path: Path) -> Wishes:
         found.append("edited programs run even without a sandbox, as you")
     if asked.get("tracking", "off") != "off":
         found.append(f"records are written to {shown(str(asked['tracking']))}")
-    if asked.get("proposer") == "agent":
-        found.append("a coding agent runs outside the sandbox, as you")
-    if reaching := _reaching(advanced.get("options", {})):
-        found.append(f"the proposer has {shown(json.dumps(reaching, default=str))}")
+    if _asks(proposer := str(asked.get("proposer", ""))):
+        what = (
+            "a coding agent runs outside the sandbox, as you"
+            if proposer == "agent"
+            else "a language model or an agent is asked"
+        )
+        options = json.dumps(advanced.get("options", {}), ensure_ascii=False, default=str)
+        found.append(f"{what}: proposer {proposer} with the options {shown(options)}")
     found += _overridden(str(asked.get("environment", "")), advanced.get("overrides", {}))
     return _readable(shown(str(path)), found)
 
@@ -197,10 +203,11 @@ def _limits(environment: Environment) -> Iterator[str]:
             yield f"the limit {name} is {asked:g}, where {default:g} is usual"
 
 
-def _reaching(options: object) -> dict[str, object]:
-    """The options of a proposer that name a command, an address or a variable."""
-    names = ("command", "environment", "base_url", "key_variable")
-    return {name: options[name] for name in names if name in options} if isinstance(options, Mapping) else {}
+def _asks(proposer: str) -> bool:
+    """Whether a proposer asks a model or an agent, whose command, address and key its options may name."""
+    if proposer not in plugins.names(PROPOSERS):
+        return False  # refused later, with the near miss
+    return plugins.load(PROPOSERS, proposer, Proposer).asks  # type: ignore[type-abstract]
 
 
 def _overridden(reference: str, overrides: object) -> Wishes:
