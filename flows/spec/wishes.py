@@ -67,11 +67,8 @@ def of_spec(asked: Mapping[str, Any], path: Path) -> Wishes:
     if asked.get("tracking", "off") != "off":
         found.append(f"records are written to {shown(str(asked['tracking']))}")
     if _asks(proposer := str(asked.get("proposer", ""))):
-        what = (
-            "a coding agent runs outside the sandbox, as you"
-            if proposer == "agent"
-            else "a language model or an agent is asked"
-        )
+        agent = "a coding agent runs outside the sandbox, as you"
+        what = agent if proposer == "agent" else "a language model or an agent is asked"
         options = json.dumps(advanced.get("options", {}), ensure_ascii=False, default=str)
         found.append(f"{what}: proposer {proposer} with the options {shown(options)}")
     found += _overridden(str(asked.get("environment", "")), advanced.get("overrides", {}))
@@ -212,7 +209,7 @@ def _asks(proposer: str) -> bool:
 
 def _overridden(reference: str, overrides: object) -> Wishes:
     """What keys of a spec add to a bundled environment; another environment is asked about with them anyway."""
-    if not isinstance(overrides, dict) or reference not in environments.bundled():
+    if not overrides or not isinstance(overrides, dict) or not environments.is_bundled(environments.find(reference)):
         return ()
     keys: dict[str, Value] = overrides
     changed, usual = environments.named(reference, keys), environments.named(reference)

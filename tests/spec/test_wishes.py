@@ -263,6 +263,11 @@ def test_a_spec_that_comes_with_an_environment_is_asked_about(spec: str, words: 
     assert words is None or any(words in wish for wish in asked)
 
 
+def test_a_bundled_environment_is_known_by_its_path_as_well() -> None:
+    asked = {"environment": str(environments.find("cartpole")), "advanced": {"overrides": {"network": True}}}
+    assert wishes.of_spec(asked, Path("/srv/stranger/spec.toml")) == ("training uses the network",)
+
+
 def test_no_spec_says_yes_by_itself() -> None:
     for more in ({"trust": True}, {"advanced": {"trust": True}}):
         with pytest.raises(Refused, match="trust: unknown key"):
