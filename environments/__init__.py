@@ -24,6 +24,7 @@ A table [variants.NAME] with dotted keys is the same folder under another name, 
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -32,7 +33,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from environments import plugins
+from environments import plugins, toml_file
 from environments.judges import Judge
 from environments.limits import Limits
 from environments.metric_guards import Guard
@@ -45,6 +46,9 @@ FILE = "environment.toml"
 VARIANTS = "variants"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
 """Folders inside an environment that are not part of its content, and are not copied when it is frozen."""
+
+MOST_READABLE = 100
+"""Paths that an environment may list."""
 
 
 class Environment(BaseModel):
@@ -166,16 +170,8 @@ class Environment(BaseModel):
         return own | {f"{FROZEN}/{helper}.py": path for helper, path in helpers}
 
     def check(self) -> None:
-        """Check everything that can be checked before a run. Raises Refused."""
-        own = [("program", name) for name in self.program]
-        if self.prepare:
-            own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
-            list(self.prepare.helper_files(self.folder))
-        for key, path in own:
-            inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
-            if not inside or ".." in Path(path).parts or not (self.folder / path).exists():
-                raise Refused(f"{self.folder / FILE}: {key}: {path!r} is not in the environment's folder")
-        self._check_readable()
+        """Check everything that can be checked before a run, the judge's problem too. Raises Refused."""
+        self.check_files()
         try:
             self.judge.check()
         except ValueError as wrong:
@@ -184,13 +180,31 @@ class Environment(BaseModel):
         for name in self.guards if measured is not None else ():
             plugins.require(name, measured or (), "metric of the judge", f"{self.folder / FILE}: guards")
 
+    def check_files(self) -> None:
+        """Check the files and paths that it names; no code of the environment runs. Raises Refused."""
+        own = [("program", name) for name in self.program]
+        if self.prepare:
+            own += [("prepare", name) for name in (self.prepare.program, *self.prepare.files)]
+            list(self.prepare.helper_files(self.folder))
+        for key, path in own:
+            _check_name(self.folder / FILE, key, path)
+            inside = (self.folder / path).resolve().is_relative_to(self.folder.resolve())
+            if not inside or ".." in Path(path).parts or not (self.folder / path).exists():
+                raise Refused(f"{self.folder / FILE}: {key}: {path!r} is not in the environment's folder")
+        self._check_readable()
+
     def _check_readable(self) -> None:
         source, here = self.folder / FILE, self.folder.resolve()
         listed = [("readable", path) for path in self.readable]
         listed += [(f"[{judge_name(self.judge)}] readable", path) for path in self.judge.reads]
+        if len(listed) > MOST_READABLE:
+            fact = f"{len(listed)} paths are listed, at most {MOST_READABLE} are taken"
+            raise Refused(f"{source}: readable: {fact}: name folders in place of the files in them")
+        for key, path in listed:
+            _check_name(source, key, path)
         # An absolute path need only be where trials run (`tasks.sandbox.isolation.check_given`).
         for key, path in ((key, path) for key, path in listed if not Path(path).is_absolute()):
-            target = (self.folder / path).resolve()
+            target = Path(os.path.realpath(self.folder / path))  # unlike resolve(), it takes links in a circle
             if not target.exists():
                 raise Refused(f"{source}: {key}: {str(self.folder / path)!r} does not exist")
             if not target.is_relative_to(here):
@@ -198,7 +212,7 @@ class Environment(BaseModel):
                 remedy = f"give it as an absolute path, {str(target)!r}"
                 raise Refused(f"{source}: {key}: {path!r} leads out of the environment's folder: {remedy}")
         for path in self.readable:
-            target = (self.folder / path).resolve()
+            target = Path(os.path.realpath(self.folder / path))
             if here.is_relative_to(target):
                 raise Refused(
                     f"{source}: readable: {path!r} holds the whole environment, and with it what its judge asks: list "
@@ -210,9 +224,19 @@ class Environment(BaseModel):
                     raise Refused(f"{source}: readable: {path!r} shows {word!r} of the judge to the program")
 
 
+def _check_name(source: Path, key: str, path: str) -> None:
+    if "\0" in path:
+        raise Refused(f"{source}: {key}: {path!r} holds a null character: no path does")
+
+
 def judge_name(judge: Judge) -> str:
     """The plug-in's name, which is that of its file."""
     return type(judge).__module__.rpartition(".")[2]
+
+
+def is_bundled(folder: Path) -> bool:
+    """Whether the folder is that of an environment that comes with Nightshift."""
+    return folder.resolve() in {path.resolve() for path in bundled().values()}
 
 
 @cache
@@ -246,10 +270,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     overrides. Refused with one line per error: file, key, value and remedy.
     """
     source = str(folder / FILE)
-    try:
-        table = tomllib.loads((folder / FILE).read_text())
-    except ValueError as broken:  # TOMLDecodeError, UnicodeDecodeError
-        raise Refused(f"{source}: not TOML: {broken}") from broken
+    table = toml_file.read(folder / FILE)
     variants = table.pop(VARIANTS, {})
     if not isinstance(variants, dict) or not all(isinstance(keys, dict) for keys in variants.values()):
         raise Refused(f"{source}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")

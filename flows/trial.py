@@ -25,7 +25,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import stored_spec
 from tasks.cache_key import history_digest
 from tasks.recipes import output, preparing
-from tasks.sandbox.confinement import listed
+from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given
 from tasks.store.launch_files import POLL_SECONDS, VISIBLE_SECONDS, Launches, LaunchRequest, NotShared
 from tasks.store.ledger import FORMAT, Campaign, Ledger
@@ -76,7 +76,7 @@ def measure(path: Path, asked: LaunchRequest) -> None:
         elsewhere = preparing.laid(frozen, path.parent)
     problem = elsewhere or ledger.environment
     see_prepared(problem)
-    check_given(spec.isolation.level, home(), listed(problem))
+    check_given(spec.isolation.level, home(), outside(problem))
     slots = spec.slots(problem)
     runner = Runner(spec, ledger, history, slots, elsewhere, launched=True)
     if asked.step == "untrained":

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_origin
 from cyclopts import Group, Parameter
 
 from flows.spec import options
-from flows.spec.options import AdvancedOptions, CampaignOptions, Declared
+from flows.spec.options import AdvancedOptions, CampaignOptions, Declared, PersonalOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 FLAGS = {
@@ -18,6 +18,7 @@ FLAGS = {
     if each.name != "environment" and get_origin(each.kind) is not dict  # the verb's argument; given by --set
 }
 """The options of a campaign that are flags of `run` and `resume`."""
+PERSONAL = {each.name: each for each in options.declared(PersonalOptions)}
 GROUPS = {
     name: Group(name, sort_key=order)
     for order, name in enumerate((options.SEARCH, options.DECISIONS, options.LIMITS, options.EXECUTION, options.MODELS))
@@ -41,6 +42,7 @@ Settings = Annotated[
     ),
 ]
 Detach = Annotated[bool, switch("--detach", "Return once the campaign has started; it continues in the background.")]
+Trust = Annotated[bool, switch("--trust", PERSONAL["trust"].option.help)]
 Comment = Annotated[str, Parameter("--comment", help="Reason; the proposer reads it.")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
-from flows.cli.options import FLAGS, Detach, Json, Server, Settings
+from flows.cli.options import FLAGS, Detach, Json, Server, Settings, Trust
 from flows.spec.options import Declared
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/command-line.md"
@@ -17,7 +17,7 @@ def updated(page: str) -> str:
     """A page with the options of `run` and `resume` between its markers."""
     before, _, rest = page.partition(BEGIN)
     rows = [_row(each) for each in FLAGS.values()]
-    for _, option in map(get_args, (Settings, Server, Detach, Json)):
+    for _, option in map(get_args, (Settings, Trust, Server, Detach, Json)):
         rows.append(f"| `{option.name[0]}` | | | {option.help} |\n")
     return f"{before}{BEGIN}{HEAD}{''.join(rows)}{END}{rest.partition(END)[2]}"
 

@@ -36,7 +36,7 @@ from tasks.proposers import Proposer
 from tasks.proposing.validation import problem_of
 from tasks.recipes import preparing
 from tasks.rules import Rule
-from tasks.sandbox.confinement import listed
+from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
 from tasks.store import calibration
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
@@ -157,7 +157,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
             learned_from(self.advanced.learn_from, environment)
         self.loaded_canceller(environment)
         if self.launch == "here":
-            check_given(self.isolation.level, home(), listed(environment))
+            check_given(self.isolation.level, home(), outside(environment))
         self._check_time(environment, known)
         self._check_slots(environment)
         preparing.check_disk(environment, home())

@@ -7,12 +7,19 @@ from pathlib import Path
 import environments
 from environments import Environment
 from environments.space import Value
+from flows.spec import trust
 from tasks import evaluate, train
 
 
 def checked_environment(reference: str, overrides: dict[str, Value]) -> Environment:
-    """Load an environment and check everything that can be checked without running it."""
+    """Load an environment, and check everything that can be checked without training.
+
+    A Gymnasium environment is made and reset once, in this process. Refused before that if it asks for more than its
+    own folder and nobody has agreed (flows/spec/trust.py).
+    """
     environment = environments.named(reference, overrides)
+    environment.check_files()
+    trust.require(environment)
     environment.check()
     train.check(environment)
     evaluate.check(environment)

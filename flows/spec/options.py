@@ -242,6 +242,12 @@ class AdvancedOptions:
         help='Keys of environment.toml, as JSON, such as {"control.episodes": 20}.',
         fixed=True,
     )] = {}  # noqa: RUF012
+class PersonalOptions:
+    """What only a person at the command line says: no spec.toml, no form and no campaign holds it."""
+
+    trust: Annotated[bool, Option(
+        help="Agree to what the environment or the spec.toml asks for beyond its own folder. Remembered in the home.",
+    )] = False
 # fmt: on
 
 

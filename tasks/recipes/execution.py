@@ -56,7 +56,7 @@ def run(recipe: Recipe, limits: Limits, texts: Path, made: Path, runs: Path, log
     levels = (finding.level for finding in findings() if finding.works)
     # With the network, it runs as the user, who owns the cache.
     level = next(level for level in levels if not (recipe.network and confinement.owner(level) is not None))
-    given = tuple(_paths(recipe.settings))
+    given = tuple(paths_in(recipe.settings))
     check_given(level, runs, given)
     caches = shared(os.environ) if recipe.network else {}
     for cache in caches.values():
@@ -112,11 +112,11 @@ def _excess(recipe: Recipe, made: Path) -> str | None:
     return f"wrote more than {recipe.disk_gb:g} GiB: raise [prepare] disk_gb" if too_much else None
 
 
-def _paths(settings: object) -> Iterator[Path]:
+def paths_in(settings: object) -> Iterator[Path]:
     """Existing absolute paths in the settings, such as a model's."""
     if isinstance(settings, Mapping | list | tuple):
         for value in settings.values() if isinstance(settings, Mapping) else settings:
-            yield from _paths(value)
+            yield from paths_in(value)
     elif isinstance(settings, str) and settings.startswith("/") and os.path.exists(settings):  # noqa: PTH110 (any text)
         yield Path(settings)
 

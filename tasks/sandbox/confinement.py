@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from environments import Environment
+from environments import Environment, plugins
 from environments.recipe import DATA
 from tasks.sandbox import seccomp
 from tasks.sandbox.supervisor import FILTER_DESCRIPTOR, LANDLOCK_CREATE_RULESET
@@ -124,17 +124,18 @@ def owner(level: Level) -> int | None:
     return NOBODY if level == "bwrap" and os.geteuid() == 0 else None
 
 
-def listed(environment: Environment) -> tuple[Path, ...]:
-    """The paths that an environment lists as readable."""
-    return tuple(environment.folder / path for path in environment.readable)
+def outside(environment: Environment) -> tuple[Path, ...]:
+    """The paths outside of its folder that an environment gives to its program and to its judge's."""
+    ours = plugins.folder("environments.judges")
+    paths = map(Path, (*environment.readable, *environment.judge.reads))
+    return tuple(path for path in paths if path.is_absolute() and not path.is_relative_to(ours))
 
 
 def of(environment: Environment, readable: tuple[Path, ...], writable: tuple[Path, ...]) -> VisiblePaths:
     """The view of an environment's program: what is given here, and what the environment lists."""
     made = (environment.prepared / DATA,) if environment.prepared else ()
-    return VisiblePaths(
-        (*readable, *made, *listed(environment)), writable, environment.network, environment.device != "cpu"
-    )
+    listed = (environment.folder / path for path in environment.readable)
+    return VisiblePaths((*readable, *made, *listed), writable, environment.network, environment.device != "cpu")
 
 
 def _seen(view: VisiblePaths) -> list[Path]:

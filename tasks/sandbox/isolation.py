@@ -20,6 +20,7 @@ from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
 from tasks.sandbox.program import CannotStart, Program
 from tasks.system.clock import clock
+from tasks.system.secret_places import secret_place
 
 PROBE_SECONDS = 10.0
 
@@ -58,17 +59,21 @@ def choose(asked: str) -> Level:
 def check_given(level: Level, home: Path, readable: Iterable[Path]) -> None:
     """Check the paths that programs may read.
 
-    Refused when one shows the home directory, processes or devices, is missing, or unreadable for the program's user.
+    Refused when one shows the home directory, processes, devices or keys, is missing, or unreadable for the program's
+    user.
     """
     if level == "none":
         return
     for path in readable:
-        given = path.resolve()
+        given = Path(os.path.realpath(path))
         if home.resolve().is_relative_to(given) or given.is_relative_to(home.resolve()):
             fact = f"one of {path} and {home} contains the other, and programs may not read other trials"
             raise Refused(f"readable: {fact}: keep them apart")
         if given.is_relative_to("/proc") or given.is_relative_to("/dev"):
             raise Refused(f"readable: {path} shows the machine's processes or devices: list data only")
+        if secret := secret_place(given):
+            fact = f"{path} shows {secret}, where keys and passwords are kept"
+            raise Refused(f"readable: {fact}: keep what is to be read in a folder of its own")
         if not given.exists():
             raise Refused(f"readable: there is no {path} on {platform.node()}: put it there, or name where it is")
         needed = 0o5 if given.is_dir() else 0o4

@@ -284,7 +284,7 @@ def found(home: Path, name: str) -> dict[int, dict[str, Any]]:
 
 def night(folder: Path, name: str, server: str, trials: int, **more: str) -> subprocess.Popen[str]:
     options = ["--trials", str(trials), "--proposer", "random_search", "--tracking", "off", *GREEDY]
-    return start("run", str(folder), "--name", name, *options, server=server, **more)
+    return start("run", str(folder), "--name", name, "--trust", *options, server=server, **more)
 
 
 @pytest.mark.slow

@@ -47,7 +47,19 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_duel_and_anothe
 ) -> None:
     here, there = short(tmp_path / "sums", 2), short(tmp_path / "longer_sums", 3)
     ran = nightshift(
-        "run", str(here), "--trials", "1", "--name", "n", "--seed", "5", "--tracking", "off", *GREEDY, server=server
+        "run",
+        str(here),
+        "--trials",
+        "1",
+        "--name",
+        "n",
+        "--seed",
+        "5",
+        "--tracking",
+        "off",
+        "--trust",
+        *GREEDY,
+        server=server,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     ledger = Ledger.open("n")
@@ -65,7 +77,7 @@ def test_what_a_recipe_has_made_goes_with_a_trial_into_a_rerun_a_duel_and_anothe
     assert json.loads((duel / "prepared.json").read_text())["content"] == made
 
     settled(ledger, {"learning_rate": 1e-4})  # or two steps may be no better, and nothing kept
-    carried = nightshift("certify", "n", "--on", str(there), "--runs", "2", "--json", server=server)
+    carried = nightshift("certify", "n", "--on", str(there), "--trust", "--runs", "2", "--json", server=server)
     assert carried.returncode == 0, carried.stderr
     (transfer,) = json.loads(carried.stdout)["transfers"]
     assert all(value is not None for value in transfer["champion"]["values"] + transfer["baseline"]["values"])

@@ -251,7 +251,7 @@ def test_a_campaign_without_a_certificate_gets_one_later_once_and_stops_between_
 def test_fewer_than_two_runs_of_each_arm_are_refused(tmp_path: Path) -> None:
     campaign(noisy(tmp_path / "noisy"))
     with pytest.raises(Refused, match="--runs 1: give 2 to 100 runs of each arm"):
-        certify_command("night", None, 1, None, False)
+        certify_command("night", None, 1, False, None, False)
 
 
 # Elsewhere
@@ -270,7 +270,7 @@ def test_where_a_champion_cannot_be_taken_is_refused(tmp_path: Path, on: str, wo
     noisy(tmp_path / "other")
     asked = on if on in environments.bundled() else str(tmp_path / on)
     with pytest.raises(Refused) as refused:
-        certify_command("night", asked, None, None, False)
+        certify_command("night", asked, None, False, None, False)
     assert str(refused.value).startswith(words)
     assert not (ledger.path / f"certificates/on-{on}").exists()
 

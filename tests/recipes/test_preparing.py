@@ -17,6 +17,7 @@ from filelock import FileLock
 import environments
 from environments import Environment
 from environments.plugins import Refused
+from environments.space import Value
 from flows import trial
 from flows.cli.deciding import calibrate
 from flows.cli.doctor import machine
@@ -36,6 +37,7 @@ from tasks.trial import Proposal
 from tests.support.histories import certified
 from tests.support.question_pool import RECIPE, TOML, pool
 from tests.support.toy import SANDBOX, nightshift, quadratic
+from tests.support.trusting import trusted
 
 
 def make(environment: Environment, home: Path, said: list[str] | None = None) -> Path:
@@ -238,9 +240,9 @@ def test_what_the_disk_has_no_room_for_is_refused_before_it_is_begun(tmp_path: P
     with pytest.raises(Refused, match=r"1e\+06 GiB"):
         make(environment, home)
     assert not (home / preparing.FOLDER).exists()
-    spec = CampaignSpec.of(
-        environment=str(tmp_path / "pool"), name="n", advanced={"overrides": {"prepare.disk_gb": 1e6}}
-    )
+    overrides: dict[str, Value] = {"prepare.disk_gb": 1e6}
+    folder = trusted(tmp_path / "pool", overrides)
+    spec = CampaignSpec.of(environment=str(folder), name="n", advanced={"overrides": overrides})
     with pytest.raises(Refused, match="GiB"):
         spec.check()
     assert not Ledger.exists("n")
@@ -280,7 +282,7 @@ def test_a_campaign_keeps_the_helpers_that_it_began_with(
     (tmp_path / "pool/recipes/prepare.py").write_text(recipe)
     toml = tmp_path / "pool/environment.toml"
     toml.write_text(toml.read_text() + 'program = "recipes/prepare.py"\n')
-    ledger = CampaignSpec.of(environment=str(environment.folder), name="n").open()
+    ledger = CampaignSpec.of(environment=str(trusted(environment.folder)), name="n").open()
     ensure_prepared(ledger, "here")
     place = ledger.environment.prepared
     elsewhere = tmp_path / "helpers"
@@ -458,7 +460,7 @@ def test_what_somebody_changed_is_not_taken_for_what_was_made(tmp_path: Path, ho
 
 def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ(tmp_path: Path, home: Path) -> None:
     chance = RECIPE.replace("number = 0", "import os\nnumber = int.from_bytes(os.urandom(3))")
-    ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool", chance).folder), name="n").open()
+    ledger = CampaignSpec.of(environment=str(trusted(pool(tmp_path / "pool", chance).folder)), name="n").open()
     ensure_prepared(ledger, "here")
     said = [event["words"] for event in ledger.events() if event["event"] == "preparing"]
     assert "prepare.py prepares it" in said[0] and "content" in said[-1]
@@ -479,7 +481,7 @@ def test_a_campaign_does_not_go_on_with_questions_that_were_made_anew_and_differ
 
 
 def test_the_same_questions_made_anew_are_the_same(tmp_path: Path, home: Path) -> None:
-    ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool").folder), name="n").open()
+    ledger = CampaignSpec.of(environment=str(trusted(pool(tmp_path / "pool").folder)), name="n").open()
     ensure_prepared(ledger, "here")
     assert ledger.environment.prepared is not None
     remade(ledger.environment.prepared)
@@ -490,7 +492,7 @@ def test_the_same_questions_made_anew_are_the_same(tmp_path: Path, home: Path) -
 def test_a_launched_run_waits_until_what_was_made_can_be_seen_on_its_machine(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ledger = CampaignSpec.of(environment=str(pool(tmp_path / "pool").folder), name="n").open()
+    ledger = CampaignSpec.of(environment=str(trusted(pool(tmp_path / "pool").folder)), name="n").open()
     ensure_prepared(ledger, "here")
     place = ledger.environment.prepared
     assert place is not None
@@ -571,7 +573,7 @@ def test_a_certificate_says_how_often_its_questions_were_looked_at_before() -> N
 def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = str(pool(tmp_path / "pool").folder)
+    folder = str(trusted(pool(tmp_path / "pool").folder))
     assert preparation.prepare(folder, {}, as_json=False) == 0
     told = capsys.readouterr()
     assert "pool is prepared: questions 3 train" in told.out and "prepares it" in told.err
@@ -603,7 +605,7 @@ def test_the_doctor_tells_what_is_prepared_and_what_is_not_whole(tmp_path: Path,
 def test_single_runs_are_prepared_before_the_first_and_say_so(
     tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    session = calibrate.prepare(str(pool(tmp_path / "pool").folder), 3, [], None, "auto")
+    session = calibrate.prepare(str(trusted(pool(tmp_path / "pool").folder)), 3, [], None, "auto")
     assert "prepare.py prepares it" in capsys.readouterr().err
     place = session.stage.environment.prepared
     assert place is not None and output.read(place)
@@ -613,7 +615,7 @@ def test_single_runs_are_prepared_before_the_first_and_say_so(
 @pytest.mark.slow
 def test_a_try_prepares_first_and_validate_says_whether_that_is_done(tmp_path: Path, home: Path) -> None:
     folder = str(pool(tmp_path / "pool").folder)
-    before = nightshift("env", "validate", folder)
+    before = nightshift("env", "validate", folder, "--trust")
     assert f"not yet: nightshift env prepare {folder}" in before.stdout
     tried = nightshift("try", folder, "--json")
     assert tried.returncode == 0, tried.stderr

@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from environments.plugins import Refused
+from flows.cli import consent
 from flows.cli.running import single_run
 from flows.cli.running.single_run import PlannedRun
 from flows.cli.set_option import overrides_only
@@ -35,8 +36,8 @@ INTERVAL = f"{100 * CONFIDENCE:.0f} % interval"
 
 
 def calibrate(
-    environment: str, runs: int, settings: list[str], seed: int | None, isolation: str, gain: float | None,
-    as_json: bool,
+    environment: str, runs: int, settings: list[str], trust: bool, seed: int | None, isolation: str,
+    gain: float | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Run the baseline, store its runs with earlier ones, and report; 1 when a run crashed, else 0."""
     if runs < FEWEST:
@@ -46,6 +47,7 @@ def calibrate(
     from flows.server.server_process import settle_in
 
     settle_in(home())
+    consent.ask_about(environment, overrides_only(settings), trust)
     session = prepare(environment, runs, settings, seed, isolation)
     made = session.measure(quiet=as_json)
     if error := made.runs[-1].score.error:

@@ -8,6 +8,7 @@ import environments
 from environments.plugins import Refused
 from flows.certify import certify as certify_flow
 from flows.certify import check_fits, runners
+from flows.cli import consent
 from flows.cli.running.flow_run import run_and_show
 from flows.engine import run_certificate
 from flows.server import server_process
@@ -17,7 +18,7 @@ from tasks.store.ledger import Ledger
 from tasks.system.home import home
 
 
-def certify(name: str, on: str | None, runs: int | None, server: str | None, as_json: bool) -> int:
+def certify(name: str, on: str | None, runs: int | None, trust: bool, server: str | None, as_json: bool) -> int:
     """Certify a campaign's champion; the command's exit code.
 
     Raises:
@@ -33,6 +34,7 @@ def certify(name: str, on: str | None, runs: int | None, server: str | None, as_
     elsewhere = [_lasting(reference) for reference in on.split(",") if reference] if on else []
     ledger.verify()
     for reference in elsewhere:
+        consent.ask_about(reference, {}, trust)
         check_fits(ledger.environment, checked_environment(reference, {}))
     if reason := run_certificate.no_champion(ledger.history()):
         raise Refused(f"campaign {name!r} cannot be certified: {reason}")

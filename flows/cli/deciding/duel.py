@@ -15,10 +15,12 @@ from dataclasses import asdict, dataclass
 
 from environments.plugins import Refused
 from environments.score import Score
+from flows.cli import consent
 from flows.cli.deciding import duel_sides
 from flows.cli.deciding.duel_sides import Side
 from flows.cli.running import single_run
 from flows.cli.running.single_run import PlannedRun
+from flows.cli.set_option import overrides_only
 from flows.views import terminal
 from tasks.deciding.certificate import FEWEST, order
 from tasks.deciding.statistics import CONFIDENCE, Comparison, welch
@@ -107,8 +109,8 @@ class Duel:
 
 
 def duel(
-    a: str, b: str, on: str | None, runs: int | None, settings: list[str], seed: int | None, isolation: str,
-    allow_unsandboxed: bool, as_json: bool,
+    a: str, b: str, on: str | None, runs: int | None, settings: list[str], trust: bool, seed: int | None,
+    isolation: str, allow_unsandboxed: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Run both arms and say which is better; 0 when they could be compared, else 1."""
     if runs is not None and runs < FEWEST:
@@ -117,6 +119,8 @@ def duel(
     from flows.server.server_process import settle_in
 
     settle_in(home())
+    if on:
+        consent.ask_about(on, overrides_only(settings), trust)
     ready = prepare(sides, on, runs, settings, seed, isolation, allow_unsandboxed)
     if not as_json:
         for label, arm in (("A", ready.a), ("B", ready.b)):

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Unsandboxed
+from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed
 
 
 def certify(
@@ -17,6 +17,7 @@ def certify(
         str | None, Parameter("--on", help="Other environments, separated by commas, to test for transfer.")
     ] = None,
     runs: Annotated[int | None, Parameter("--runs", help="Fresh runs of each arm.")] = None,
+    trust: Trust = False,
     server: Server = None,
     json: Json = False,
 ) -> int:
@@ -27,7 +28,7 @@ def certify(
     settle_in(home())
     from flows.cli.deciding.certify import certify
 
-    return certify(campaign or newest(), on, runs, server, json)
+    return certify(campaign or newest(), on, runs, trust, server, json)
 
 
 def duel(
@@ -40,6 +41,7 @@ def duel(
         int | None, Parameter("--runs", help="Fresh runs of each arm. Default: 5, or 2 in a deterministic environment.")
     ] = None,
     set_: Settings = None,
+    trust: Trust = False,
     seed: Seed = None,
     isolation: Isolation = "auto",
     allow_unsandboxed: Unsandboxed = False,
@@ -47,7 +49,7 @@ def duel(
 ) -> int:
     from flows.cli.deciding import duel
 
-    return duel.duel(a, b, on, runs, set_ or [], seed, isolation, allow_unsandboxed, json)
+    return duel.duel(a, b, on, runs, set_ or [], trust, seed, isolation, allow_unsandboxed, json)
 
 
 def calibrate(
@@ -58,13 +60,14 @@ def calibrate(
         float | None, Parameter("--gain", help="Smallest gain worth detecting, in the metric's unit.")
     ] = None,
     set_: Settings = None,
+    trust: Trust = False,
     seed: Seed = None,
     isolation: Isolation = "auto",
     json: Json = False,
 ) -> int:
     from flows.cli.deciding import calibrate
 
-    return calibrate.calibrate(environment, runs, set_ or [], seed, isolation, gain, json)
+    return calibrate.calibrate(environment, runs, set_ or [], trust, seed, isolation, gain, json)
 
 
 def propose(

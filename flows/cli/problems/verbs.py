@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from cyclopts import App
 
-from flows.cli.options import Json, Settings
+from flows.cli.options import Json, Settings, Trust
 
 env = App(name="env", group_commands="Commands")
 
@@ -40,26 +41,35 @@ def env_new(folder: Path) -> int:
 
 
 @env.command(name="validate")
-def env_validate(environment: str, *, set_: Settings = None, json: Json = False) -> int:
-    """Check ENVIRONMENT without running it: its file, space, judge, trainer and command lines."""
+def env_validate(environment: str, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
+    """Check ENVIRONMENT without training: its file, space, judge, trainer and command lines.
+
+    A Gymnasium environment is made and reset once, outside the sandbox.
+    """
+    from flows.cli import consent
+    from flows.cli.problems.warnings import warnings
     from flows.cli.set_option import overrides_only
     from flows.server.server_process import settle_in
     from flows.views import terminal
     from tasks.system.home import home
 
     settle_in(home())
+    from flows.spec import trust as trusted
     from flows.spec.environment import checked_environment
     from tasks.recipes import output, preparing
 
-    checked = checked_environment(environment, overrides_only(set_ or []))
+    overrides = overrides_only(set_ or [])
+    consent.ask_about(environment, overrides, trust)
+    checked = checked_environment(environment, overrides)
     place = preparing.place(checked, home())
     made = output.read(place) if place else None
-    facts = {
+    facts: dict[str, Any] = {
         "environment": checked.name, "folder": str(checked.folder),
         "metric": checked.metric, "direction": checked.direction,
         "trainer": checked.trainer, "budget_seconds": checked.budget_seconds, "budget_steps": checked.budget_steps,
         "baseline": checked.defaults, "varies": list(checked.space),
         "prepared": place and {"folder": str(place), "content": made.content if made else None},
+        "asks_for": list(trusted.asked_by(checked)), "warnings": warnings(checked),
     }  # fmt: skip
     if json:
         terminal.print_json(facts)
@@ -69,15 +79,20 @@ def env_validate(environment: str, *, set_: Settings = None, json: Json = False)
     else:
         missing = f"not yet: nightshift env prepare {environment}"
         facts["prepared"] = f"{place}, content {made.content}" if made else missing
+    doubts = facts.pop("warnings")
+    facts["asks_for"] = "; ".join(facts["asks_for"]) or "nothing beyond its folder"
     for key, value in facts.items():
         print(f"{key:<16} {value}")
-    print(f"valid; next: nightshift try {environment}")
+    for doubt in doubts:
+        print(f"warning: {doubt}")
+    print(f"valid{', with warnings' if doubts else ''}; next: nightshift try {environment}")
     return 0
 
 
 @env.command(name="prepare")
-def env_prepare(environment: str, *, set_: Settings = None, json: Json = False) -> int:
+def env_prepare(environment: str, *, set_: Settings = None, trust: Trust = False, json: Json = False) -> int:
     """Make what ENVIRONMENT needs once, such as questions and a base model. Campaigns do this themselves."""
+    from flows.cli import consent
     from flows.cli.set_option import overrides_only
     from flows.server.server_process import settle_in
     from tasks.system.home import home
@@ -85,4 +100,6 @@ def env_prepare(environment: str, *, set_: Settings = None, json: Json = False) 
     settle_in(home())
     from flows.engine import preparation
 
-    return preparation.prepare(environment, overrides_only(set_ or []), json)
+    overrides = overrides_only(set_ or [])
+    consent.ask_about(environment, overrides, trust)
+    return preparation.prepare(environment, overrides, json)

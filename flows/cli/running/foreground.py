@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import tomllib
 from pathlib import Path
 from typing import Any
 
-from environments import FILE, plugins
+from environments import FILE, plugins, toml_file
 from environments.plugins import Refused
+from flows.cli import consent
 from flows.cli.running import detached
 from flows.cli.running.flow_run import run_and_show
 from flows.cli.seeing.status import print_status
@@ -26,12 +26,13 @@ from tasks.tracking.client import locate
 OVERRIDES = "overrides"
 
 
-def stated(environment: str | None, *, settings: list[str], **given: Any) -> dict[str, Any]:
+def stated(environment: str | None, *, settings: list[str], trust: bool = False, **given: Any) -> dict[str, Any]:
     """The parameters of the flow that the command line gives; those left out are absent."""
     set_ = parse_settings(settings)
     base: dict[str, Any] = {}
     if environment and environment.endswith((".toml", detached.STDIN)):
         base = _read_spec(Path(environment))
+        consent.ask_about_spec(base, Path(environment), trust)
     elif environment:
         base = {"environment": _lasting(environment)}
     flat = {key: value for key, value in {**given, **set_.stated}.items() if value is not None}
@@ -39,12 +40,13 @@ def stated(environment: str | None, *, settings: list[str], **given: Any) -> dic
     return _laid_over(base, {**flat, "advanced": advanced})
 
 
-def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool = False) -> int:
+def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool = False, trust: bool = False) -> int:
     """Start or resume a campaign and run it until it ends; the command's exit code.
 
     Args:
         stated: Parameters of the flow, over those that the campaign was started with.
         detach: Leave it to a process of its own, and return once that has begun.
+        trust: Agree to what the environment asks for. That of an existing campaign was asked about at its start.
     """
     server_process.settle_in(home())
     from flows.spec.campaign_spec import CampaignSpec
@@ -55,6 +57,8 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     if "environment" not in parameters:
         plugins.require(str(name), campaigns(), what="campaign")
     spec = CampaignSpec.of(**{"name": f"unnamed-{secrets.token_hex(8)}", **parameters})
+    if not stored:
+        consent.ask_about(spec.environment, spec.advanced.overrides, trust)
     spec.check()
     if stored:
         ledger = Ledger.open(spec.name)
@@ -103,11 +107,9 @@ def newest_unfinished() -> str:
 def _read_spec(path: Path) -> dict[str, Any]:
     """Read a spec.toml; an environment that is a path is relative to the file."""
     try:
-        spec = tomllib.loads(path.read_text())
+        spec = toml_file.read(path)
     except OSError as wrong:
         raise Refused(f"{path}: {wrong.strerror}") from wrong
-    except ValueError as wrong:  # TOMLDecodeError, UnicodeDecodeError
-        raise Refused(f"{path}: not TOML: {wrong}") from wrong
     if path.name == FILE:
         raise Refused(f"{path} is an environment, not a spec: name its folder, {path.absolute().parent}")
     if "environment" not in spec:

@@ -123,12 +123,12 @@ def stage(
             answer, or the recipe fails.
     """
     from tasks.machine.slot_layout import here
-    from tasks.sandbox.confinement import listed
+    from tasks.sandbox.confinement import outside
     from tasks.sandbox.isolation import Isolation, check_given, choose
     from tasks.train import UNSANDBOXED
 
     chosen = Isolation(choose(isolation), allow_unsandboxed)
-    check_given(chosen.level, home(), listed(environment))
+    check_given(chosen.level, home(), outside(environment))
     if edited and not chosen.may_run("an edit"):
         raise Refused(UNSANDBOXED)
     slots = here(home(), environment)

@@ -6,6 +6,7 @@ import secrets
 from pathlib import Path
 
 from environments.plugins import Refused
+from flows.cli import consent
 from flows.cli.arguments import parse_params, read_diff
 from flows.cli.running import single_run
 from flows.cli.set_option import overrides_only
@@ -19,7 +20,7 @@ from tasks.trial import Proposal, best
 
 def attempt(
     environment: str | None, campaign: str | None, params: str, diff: Path | None, settings: list[str],
-    seed: int | None, isolation: str, allow_unsandboxed: bool, as_json: bool,
+    trust: bool, seed: int | None, isolation: str, allow_unsandboxed: bool, as_json: bool,
 ) -> int:  # fmt: skip
     """Train and judge once; 0 when that gave a score, else 1.
 
@@ -43,7 +44,9 @@ def attempt(
         folder = single_run.next_in(ledger.path / "tries")
         problem, program = ledger.environment, ledger.program
     else:
-        current = checked_environment(str(environment), overrides_only(settings))
+        overrides = overrides_only(settings)
+        consent.ask_about(str(environment), overrides, trust)
+        current = checked_environment(str(environment), overrides)
         folder = single_run.next_in(home() / ".tries" / current.name)
         problem, program = single_run.frozen(current, folder), folder / "program"
     proposal = Proposal(problem.complete(values), edit, rationale="tried by hand", proposer="try")

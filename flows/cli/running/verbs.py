@@ -7,7 +7,18 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from flows.cli.options import Detach, Isolation, Json, Seed, Server, Settings, Unsandboxed, campaign_options, switch
+from flows.cli.options import (
+    Detach,
+    Isolation,
+    Json,
+    Seed,
+    Server,
+    Settings,
+    Trust,
+    Unsandboxed,
+    campaign_options,
+    switch,
+)
 
 
 @campaign_options(resuming=False)
@@ -15,6 +26,7 @@ def run(
     environment: str,
     *,
     set_: Settings = None,
+    trust: Trust = False,
     server: Server = None,
     detach: Detach = False,
     json: Json = False,
@@ -22,7 +34,8 @@ def run(
 ) -> int:
     from flows.cli.running import foreground
 
-    return foreground.run(foreground.stated(environment, settings=set_ or [], **options), server, json, detach)
+    stated = foreground.stated(environment, settings=set_ or [], trust=trust, **options)
+    return foreground.run(stated, server, json, detach, trust)
 
 
 @campaign_options(resuming=True)
@@ -64,6 +77,7 @@ def try_(
     diff: Annotated[Path | None, Parameter("--diff", help="Unified diff of the editable files.")] = None,
     in_: Annotated[str | None, Parameter("--in", help="Use this campaign's frozen environment.")] = None,
     set_: Settings = None,
+    trust: Trust = False,
     seed: Seed = None,
     isolation: Isolation = "auto",
     allow_unsandboxed: Unsandboxed = False,
@@ -71,4 +85,4 @@ def try_(
 ) -> int:
     from flows.cli.running import try_once
 
-    return try_once.attempt(environment, in_, params, diff, set_ or [], seed, isolation, allow_unsandboxed, json)
+    return try_once.attempt(environment, in_, params, diff, set_ or [], trust, seed, isolation, allow_unsandboxed, json)
