@@ -40,6 +40,7 @@ from environments.plugins import Refused
 from environments.recipe import FROZEN, Recipe
 from environments.score import METRIC
 from environments.space import Choice, Float, Space, Value, is_finite
+from environments.toml_files import read_toml
 
 FILE = "environment.toml"
 VARIANTS = "variants"
@@ -246,10 +247,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     overrides. Refused with one line per error: file, key, value and remedy.
     """
     source = str(folder / FILE)
-    try:
-        table = tomllib.loads((folder / FILE).read_text())
-    except ValueError as broken:  # TOMLDecodeError, UnicodeDecodeError
-        raise Refused(f"{source}: not TOML: {broken}") from broken
+    table = read_toml(folder / FILE)
     variants = table.pop(VARIANTS, {})
     if not isinstance(variants, dict) or not all(isinstance(keys, dict) for keys in variants.values()):
         raise Refused(f"{source}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")

@@ -129,7 +129,7 @@ def _common() -> bytes:
 
 
 def _core_limit() -> bytes:
-    """Keep the limit on core dumps, without a word: at 0, unlike 1, the machine's own handler would still be started."""
+    """Keep the limit on core dumps, without a word: at 0, unlike 1, the machine's own handler would be started."""
     kept = _jump(_EQUAL, 0, 1, 0) + _refusal(0)
     new = _statement(_LOAD, 16 + 8 * 2) + kept + _statement(_LOAD, 16 + 8 * 2 + 4) + kept  # a null pointer only asks
     code = _when(_PRLIMIT, 1, _jump(_EQUAL, RLIMIT_CORE, 0, len(new) // 8) + new)

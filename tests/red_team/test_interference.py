@@ -6,11 +6,11 @@ the system and the interpreter, which are given in the same way, and of which th
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,9 +116,9 @@ class Tried:
 
 
 @pytest.fixture(scope="module", params=WALLS)
-def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
+def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tried:
     ground = Ground.lay(tmp_path_factory.mktemp("interference"))
-    yield Tried(request.param, attack(ground, TRY, request.param))
+    return Tried(request.param, attack(ground, TRY, request.param))
 
 
 def refused(tried: Tried, *names: str) -> None:
@@ -198,7 +198,7 @@ def test_red_team_starting_the_machines_handler_of_core_dumps(tried: Tried) -> N
 
 def test_red_team_using_up_the_signals_of_the_user(tried: Tried) -> None:
     """Waiting signals and timers are counted for all processes of a user; a program has a share of its own."""
-    soft, hard = eval(str(tried.assault.attempts["queued signals"].got))
+    soft, hard = ast.literal_eval(str(tried.assault.attempts["queued signals"].got))
     assert soft == hard <= 4096
 
 

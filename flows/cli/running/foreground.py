@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from environments import FILE, plugins
 from environments.plugins import Refused
+from environments.toml_files import read_toml
 from flows.cli.running import detached
 from flows.cli.running.flow_run import run_and_show
 from flows.cli.seeing.status import print_status
@@ -103,11 +103,9 @@ def newest_unfinished() -> str:
 def _read_spec(path: Path) -> dict[str, Any]:
     """Read a spec.toml; an environment that is a path is relative to the file."""
     try:
-        spec = tomllib.loads(path.read_text())
+        spec = read_toml(path)
     except OSError as wrong:
         raise Refused(f"{path}: {wrong.strerror}") from wrong
-    except ValueError as wrong:  # TOMLDecodeError, UnicodeDecodeError
-        raise Refused(f"{path}: not TOML: {wrong}") from wrong
     if path.name == FILE:
         raise Refused(f"{path} is an environment, not a spec: name its folder, {path.absolute().parent}")
     if "environment" not in spec:
