@@ -114,7 +114,7 @@ def _too_old(run: Run, left: OutputTimes) -> str | None:
 
 def _too_many(environment: Environment, run: Run) -> str | None:
     steps, budget = run.steps or 0, environment.budget_steps
-    count = f"{steps:,}" if steps < 1e15 else f"{min(steps, LARGEST):.3g}"
+    count = f"{steps:,}" if steps < 1e15 else _shown(steps)
     if budget and steps > budget * OVERSHOOT + ROLLOUT:
         return f"reported {count} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
     rate = environment.limits.steps_per_second
@@ -129,8 +129,7 @@ def _too_many(environment: Environment, run: Run) -> str | None:
 def _too_long(run: Run, left: OutputTimes) -> str | None:
     if not run.wall_seconds or left.elapsed is None or left.elapsed <= run.wall_seconds * 1.1 + LATE_SECONDS:
         return None
-    elapsed = f"{left.elapsed:.6g}" if left.elapsed < math.inf else f"more than {LARGEST:.3g}"
-    return f"reported {elapsed} s elapsed in a run of {run.wall_seconds:g} s: report seconds since the training began"
+    return f"reported {_shown(left.elapsed)} s elapsed in a run of {run.wall_seconds:g} s: report seconds since the training began"
 
 
 def _same_checkpoint(run: Run, proposal: Proposal, other: Earlier) -> str | None:
@@ -215,4 +214,10 @@ def _number(value: object) -> float | None:
     count as infinite from LARGEST on."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
-    return float(value) if abs(value) <= LARGEST else math.copysign(math.inf, value)
+    if abs(value) > LARGEST:
+        return math.inf if value > 0 else -math.inf
+    return float(value)
+
+
+def _shown(number: float) -> str:
+    return f"{number:.6g}" if number <= LARGEST else f"more than {LARGEST:.3g}"
