@@ -129,7 +129,8 @@ def _too_many(environment: Environment, run: Run) -> str | None:
 def _too_long(run: Run, left: OutputTimes) -> str | None:
     if not run.wall_seconds or left.elapsed is None or left.elapsed <= run.wall_seconds * 1.1 + LATE_SECONDS:
         return None
-    return f"reported {_shown(left.elapsed)} s elapsed in a run of {run.wall_seconds:g} s: report seconds since the training began"
+    elapsed = _shown(left.elapsed)
+    return f"reported {elapsed} s elapsed in a run of {run.wall_seconds:g} s: report seconds since the training began"
 
 
 def _same_checkpoint(run: Run, proposal: Proposal, other: Earlier) -> str | None:
