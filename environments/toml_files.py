@@ -10,6 +10,8 @@ from typing import Any
 from environments.plugins import Refused
 
 PLACE = re.compile(r"\(at line (\d+), column \d+\)|\(at (end) of document\)")
+LONGEST = 120
+"""Characters of a line that are shown."""
 BARE = re.compile(r"\s*([\w.\"-]+)\s*=\s*([^\s\"'\[{#][^\"'#]*?)\s*(#.*)?")
 """A key and a value without quotes."""
 
@@ -32,8 +34,8 @@ def _shown(text: str, error: str) -> str:
     if place is None or not lines:
         return ""
     line = lines[min(int(place[1]), len(lines)) - 1] if place[1] else lines[-1]
-    shown = f": {line.strip()[:120]}"
-    if (bare := BARE.fullmatch(line)) is None:
+    shown = f": {line.strip()[:LONGEST]}"
+    if len(line) > LONGEST or (bare := BARE.fullmatch(line)) is None:
         return shown
     if bare[2] in ("True", "False"):
         return f"{shown}: TOML writes {bare[1]} = {bare[2].lower()}"
