@@ -6,6 +6,7 @@ that the judge does not use, and packages of our own interpreter.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import sysconfig
@@ -38,7 +39,7 @@ def saves_elsewhere(level: Level, command: str, folder: Path) -> str:
     """The same for a program that left nothing: whether its command, or Python in `folder`, names files in /tmp."""
     if level == "none":
         return ""
-    texts = [path.read_text(errors="replace") for path in sorted(folder.glob("*.py"))]
+    texts = [path.read_text(errors="replace") for path in sorted(folder.glob("*.py")) if path.is_file()]
     return f"\n({_private(level)})" if any("/tmp/" in text for text in (command, *texts)) else ""
 
 
@@ -55,10 +56,16 @@ def _module(environment: Environment, words: str) -> str | None:
     ]
     if top in sys.builtin_module_names or PathFinder.find_spec(top, places):
         return f"{top} is installed in {sys.executable}, without {name}: another version?" if name != top else None
-    return (
-        f"{top} is not installed in {sys.executable}, which is `python` to programs: "
-        f"{sys.executable} -m pip install {top}"
-    )
+    missing = f"{top} is not installed in {sys.executable}, which is `python` to programs"
+    return f"{missing}: {sys.executable} -m pip install {top}" if _imports(environment, top) else missing
+
+
+def _imports(environment: Environment, module: str) -> bool:
+    """Whether the environment's own program imports it: nobody is told to install what an edit asks for."""
+    listed = [environment.folder / name for name in environment.program]
+    files = [path for one in listed for path in (one.rglob("*.py") if one.is_dir() else [one]) if path.is_file()]
+    imported = re.compile(rf"^\s*(?:import|from)\s+(?:\w+\s*,\s*)*{module}\b", re.MULTILINE)
+    return any(imported.search(path.read_text(errors="replace")) for path in files)
 
 
 def _file(environment: Environment, words: str) -> str | None:
@@ -75,8 +82,9 @@ def _file(environment: Environment, words: str) -> str | None:
 def _is_left_out(environment: Environment, name: str) -> bool:
     """Whether the environment has this file or folder, neither listed nor used by its judge."""
     folder = environment.folder.resolve()
-    path = (folder / name).resolve()
-    if not path.exists() or not path.is_relative_to(folder) or path in (folder, folder / FILE):
+    path = Path(os.path.realpath(folder / name))
+    # A name may be too long for a file, which Path.exists() raises.
+    if not os.path.exists(path) or not path.is_relative_to(folder) or path in (folder, folder / FILE):  # noqa: PTH110
         return False
     listed = [(folder / given).resolve() for given in (*environment.program, *environment.readable)]
     asked = [(folder / word).resolve() for word in environment.judge.command().split()]

@@ -23,7 +23,7 @@ NEW_NAMESPACES = 0x7E020080
 TERMINALS_AND_OWNERS = (0x5412, 0x541C, 0x8901, 0x8902)
 """Refused requests of ioctl: simulated typing (TIOCSTI, TIOCLINUX), and a file's owner, who is signalled when it is
 ready (FIOSETOWN, SIOCSPGRP)."""
-OF_FILE_SYSTEMS = tuple(kind << 8 for kind in (*b"fXvr", 0x94, 0xF5))
+OF_FILE_SYSTEMS = tuple(kind << 8 for kind in (*b"fXvrno", 0x94, 0x97, 0xCF, 0xF5))
 """Kinds of ioctl requests that file systems answer: flags, project, version, verity of any file that can be opened."""
 FCNTL = (*range(8), 9, 11, 16, 36, 37, 38, 1027, 1028, *range(1030, 1035))
 """Granted commands of fcntl: descriptors and their flags, locks of either kind, sizes of pipes, seals, and reading who
@@ -35,8 +35,8 @@ PRCTL = (4, 62, 67)
 """Refused options of prctl. With PR_SET_DUMPABLE a program could hide its open files from its supervisor's user; with
 PR_SCHED_CORE keep others off its processor cores; with PR_SET_MEMORY_MERGE learn what others have in memory."""
 RLIMIT_CORE = 4
-DONTNEED, COLD, PAGEOUT = 4, 20, 21
-"""Advice to drop a file from memory that others use too."""
+DONTNEED, MERGEABLE, COLD, PAGEOUT = 4, 12, 20, 21
+"""Advice to drop a file from memory that others use too, and to share pages with others that hold the same."""
 
 _ALWAYS = """
 mount 165 40  umount2 166 39  pivot_root 155 41  chroot 161 51  move_mount 429 429  open_tree 428 428  fsopen 430 430
@@ -124,7 +124,8 @@ def _common() -> bytes:
     kinds = b"".join(_jump(_EQUAL, kind, 0, 1) + _refusal(errno.ENOTTY) for kind in OF_FILE_SYSTEMS)
     code += _when(_IOCTL, 1, _statement(_AND, 0xFF00) + kinds) + _when(_FCNTL, 1, _allow_only(FCNTL, errno.EINVAL))
     # Without effect: advice binds nobody, and what a trial leaves is read on the same machine.
-    code += _refuse_requests(_MADVISE, 2, (COLD, PAGEOUT), 0) + _refuse_requests(_FADVISE, 3, (DONTNEED,), 0)
+    code += _refuse_requests(_MADVISE, 2, (MERGEABLE, COLD, PAGEOUT), 0)
+    code += _refuse_requests(_FADVISE, 3, (DONTNEED,), 0)
     return code + _refuse(_OF_THE_MACHINE, 0) + _core_limit()
 
 

@@ -83,6 +83,18 @@ def test_an_honest_program_is_told_the_line_to_change(
     assert all(word in run.error for word in told), run.error
 
 
+@pytest.mark.parametrize(
+    "words", ["No module named 'evil'", "No such file or directory: 'x'", "Permission denied: '/tmp/x'"]
+)
+def test_forged_words_neither_break_the_engine_nor_sell_a_package(tmp_path: Path, words: str) -> None:
+    """A name of 400 letters is no file; and pip install is said only of what the environment itself imports."""
+    long, far = words.replace("x", "x" * 400).replace("evil", "evil" * 100), words.replace("x", "../" * 99)
+    for index, forged in enumerate((words, long, far)):
+        run = train(tmp_path / str(index), WALLS[0], f"print({forged!r})\nraise SystemExit(3)")
+        assert run.status == "crash" and "exited with status 3" in str(run.error)
+        assert "pip install" not in str(run.error) and "add it to" not in str(run.error)
+
+
 @pytest.mark.parametrize("module", ["judge", "environment", "..helper", "fit"])
 def test_nobody_is_told_to_show_the_judge_to_a_program(tmp_path: Path, module: str) -> None:
     run = train(tmp_path, WALLS[0], f"raise ImportError(\"No module named '{module}'\")")
