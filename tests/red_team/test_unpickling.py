@@ -88,6 +88,7 @@ with (args.out / "model.npy").open("wb") as file:
 """
 
 
+@pytest.mark.slow
 def test_red_team_the_bomb_goes_off_where_it_is_loaded(tmp_path: Path) -> None:
     """The control: each kind of file does harm to who loads it without care."""
     import numpy as np
