@@ -14,8 +14,8 @@ class Limits(BaseModel):
         default=None, ge=0.001, le=1e6, description="Memory, in GiB; absent: three quarters of the machine's."
     )
     processes: int = Field(default=1024, ge=8, le=4_194_304, description="Processes and threads alive at one time.")
-    file_gb: float = Field(default=16, ge=0.001, le=1e6, description="Size of one file, in GiB.")
-    out_gb: float = Field(default=16, gt=0, le=1e6, description="Size of out/, in GiB.")
+    file_gb: float = Field(default=8, ge=0.001, le=1e6, description="Size of one file, in GiB.")
+    out_gb: float = Field(default=8, gt=0, le=1e6, description="Size of out/, in GiB.")
     out_files: int = Field(default=10_000, ge=1, description="Files and folders in out/.")
     scratch_gb: float = Field(
         default=1, ge=0.001, le=1e6, description="Temporary files, and likewise shared memory, in GiB."

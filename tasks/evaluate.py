@@ -20,6 +20,7 @@ from environments.score import Score
 from tasks import task_messages
 from tasks.cache_key import At, stored
 from tasks.sandbox import confinement, outputs
+from tasks.sandbox.advice import advice, saves_elsewhere
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import Isolation
@@ -72,7 +73,11 @@ def judge_run(
                 score = judge.score(candidate, exam)
             except Misbehaved as wrong:
                 program.kill()
-                score = Score.missing(f"{wrong}\n{program.tail()}".rstrip(), environment.higher_is_better)
+                tail = program.tail()
+                remedy = advice(isolation.level, environment, tail)
+                if not remedy and judge.runs_in == "environment" and not place.result.exists():
+                    remedy = saves_elsewhere(isolation.level, judge.command(), environment.folder)
+                score = Score.missing(f"{wrong}\n{tail}".rstrip() + remedy, environment.higher_is_better)
     except NotAProgram as wrong:
         score = Score.missing(str(wrong), environment.higher_is_better)
     # In a sandbox nothing can have changed, and hashing a large checkpoint takes seconds.

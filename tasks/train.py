@@ -26,6 +26,7 @@ from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
 from tasks.machine.gpu_memory import Sampler
 from tasks.sandbox import confinement, outputs
+from tasks.sandbox.advice import advice, saves_elsewhere
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
@@ -43,15 +44,11 @@ UNSANDBOXED = (
     "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
     "machine offers, --allow-unsandboxed runs it anyway"
 )
-SHUT = (
-    "Permission denied", "PermissionError", "No such file", "Read-only file system", "name resolution",
-    "Connection refused", "unreachable", "No module named",
-)  # fmt: skip
-"""Typical messages of what a sandbox denies."""
 NAMED = 3
 """Left-over processes that a reason names; the rest are counted."""
 POLL_SECONDS = 0.05
-NO_CHECKPOINT = "left no checkpoint in out/"
+NO_CHECKPOINT = ("left no checkpoint in out/", "was stopped at the end of its")
+"""Beginnings of the reason of a run that left nothing: it ended by itself, or by the end of its budget."""
 DATA = frozenset({".cfg", ".ini", ".json", ".md", ".toml", ".txt", ".yaml", ".yml"})
 """Suffixes of settings files, which are not code."""
 CANCEL = "cancel"
@@ -209,6 +206,8 @@ class _Session:
     failure: Failure | None = None
     """Why it failed by its own report, if the engine did not have to stop it."""
     due: Due | None = None
+    is_over: bool = False
+    """Whether its budget ended before it did."""
     _looked: int = 0
 
     def __post_init__(self) -> None:
@@ -229,7 +228,7 @@ class _Session:
             try:
                 reason = self._watch(program) or self._leftovers(program)
                 self.failure = self.progress.failure
-                reason = self.failure.reason if self.failure else reason
+                reason = f"said: {self.failure.reason}" if self.failure else reason
             except (BadProgress, Stopped) as wrong:
                 reason = str(wrong)
             program.kill()
@@ -239,12 +238,23 @@ class _Session:
         if self.status == "cancelled":  # what it left no longer matters
             return
         out, limits = self.place.out, self.environment.limits
-        reason = reason or outputs.fault(out) or outputs.excess(out, limits) or self._missing_checkpoint()
+        missing = None
+        reason = reason or outputs.fault(out) or outputs.excess(out, limits) or (missing := self._missing_checkpoint())
         if reason:
-            self.error = f"{reason}\n{tail}".rstrip() + _hint(self.level, tail)
+            remedy = advice(self.level, self.environment, tail)
+            if missing and not remedy:
+                remedy = saves_elsewhere(self.level, self.environment.train_cmd, self.place.workspace)
+            self.error = f"{reason}\n{tail}".rstrip() + remedy
 
     def _watch(self, program: Program) -> str | None:
         """Let it run until it ends, its budget ends or it is cancelled; why it has not finished, or None."""
+        try:
+            return self._wait(program)
+        finally:
+            if not self.progress.ready:  # nobody knows how much of it was preparation
+                self.seconds = clock() - program.started
+
+    def _wait(self, program: Program) -> str | None:
         ready: float | None = None
         while (status := program.poll(POLL_SECONDS)) is None:
             self.progress.read()
@@ -263,10 +273,8 @@ class _Session:
                 return "cancelled"
         self.progress.read()
         if ready is None and self.progress.ready:  # it ended before the first poll
-            self.startup = 0.0
-        if ready is None:
-            self.seconds = clock() - program.started
-        else:
+            ready, self.startup = program.started, 0.0
+        if ready is not None:
             self._passed(clock() - ready)
         return program.describe(status) if status else None
 
@@ -304,7 +312,7 @@ class _Session:
             program.terminate(grace)
 
     def _stop(self, program: Program) -> str | None:
-        grace = self.environment.grace_seconds
+        grace, self.is_over = self.environment.grace_seconds, True
         if not program.terminate(grace):
             return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
         self.progress.read()
@@ -322,7 +330,15 @@ class _Session:
 
     def _missing_checkpoint(self) -> str | None:
         with os.scandir(self.place.out) as entries:
-            return None if any(entry.name != "progress.jsonl" for entry in entries) else NO_CHECKPOINT
+            if any(entry.name != "progress.jsonl" for entry in entries):
+                return None
+        itself, stopped = NO_CHECKPOINT
+        if not self.is_over:
+            return itself
+        budget, startup = self.cut.budget_seconds, self.cut.startup_seconds
+        before = "" if self.progress.ready else f" (+{startup:g} s start-up, since it never reported `ready`)"
+        remedy = "save as you go, handle SIGTERM, or raise budget_seconds"
+        return f"{stopped} {budget:g} s budget{before} without having saved: {remedy}"
 
 
 def _is_beyond_edits(environment: Environment) -> bool:
@@ -330,13 +346,3 @@ def _is_beyond_edits(environment: Environment) -> bool:
     started = [word for word in environment.train_cmd.split() if not word.startswith("-")][:2]  # python FILE
     names = {Path(word).name for word in started}
     return all(Path(name).suffix in DATA and Path(name).name not in names for name in environment.editable)
-
-
-def _hint(level: Level, tail: str) -> str:
-    """What the sandbox allows, if the log reads as though it denied something; empty otherwise."""
-    if level == "none" or not any(sign in tail for sign in SHUT):
-        return ""
-    hint = f"\n(sandbox {level}: the program reads its workspace and what `readable` lists, writes out/ and TMPDIR, "
-    hint += "and has no network without `network = true`"
-    shared = level == "landlock" and ("SemLock" in tail or "/dev/shm" in tail)
-    return hint + ("; shared memory needs bwrap)" if shared else ")")

@@ -7,7 +7,9 @@ are the program's own claims; careful cheating is caught by the judge and by fre
 from __future__ import annotations
 
 import json
+import math
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -27,8 +29,8 @@ ROLLOUT = 2**16
 LATE_SECONDS = 2.0
 """How far a program's clock may be ahead of ours over a run, in addition to a tenth of it."""
 FEWEST_SHARED = 3
-LARGEST = 1e100
-"""Larger numbers are ignored: they can neither be printed nor compared exactly."""
+LARGEST = sys.float_info.max
+"""Larger numbers can be neither printed nor compared."""
 Metrics = Mapping[str, float]
 
 
@@ -112,7 +114,7 @@ def _too_old(run: Run, left: OutputTimes) -> str | None:
 
 def _too_many(environment: Environment, run: Run) -> str | None:
     steps, budget = run.steps or 0, environment.budget_steps
-    count = f"{steps:,}" if steps < 1e15 else f"{min(steps, int(LARGEST)):.3g}"
+    count = f"{steps:,}" if steps < 1e15 else _shown(steps)
     if budget and steps > budget * OVERSHOOT + ROLLOUT:
         return f"reported {count} steps of a budget of {budget:,}: stop at budget_steps, and count single steps"
     rate = environment.limits.steps_per_second
@@ -127,10 +129,8 @@ def _too_many(environment: Environment, run: Run) -> str | None:
 def _too_long(run: Run, left: OutputTimes) -> str | None:
     if not run.wall_seconds or left.elapsed is None or left.elapsed <= run.wall_seconds * 1.1 + LATE_SECONDS:
         return None
-    return (
-        f"reported {left.elapsed:.6g} s elapsed in a run of {run.wall_seconds:g} s: "
-        "report seconds since the training began"
-    )
+    elapsed = _shown(left.elapsed)
+    return f"reported {elapsed} s elapsed in a run of {run.wall_seconds:g} s: report seconds since the training began"
 
 
 def _same_checkpoint(run: Run, proposal: Proposal, other: Earlier) -> str | None:
@@ -211,7 +211,14 @@ def _metrics(reports: Iterable[Mapping[str, object]]) -> dict[int, Metrics]:
 
 
 def _number(value: object) -> float | None:
-    """The value as a finite float; None otherwise. Python's JSON parser accepts NaN and integers of any size."""
+    """The value as a float; None if it is no number. Python's JSON parser accepts NaN and integers of any size, which
+    count as infinite from LARGEST on."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return None
-    return float(max(-LARGEST, min(value, LARGEST)))
+    if abs(value) > LARGEST:
+        return math.inf if value > 0 else -math.inf
+    return float(value)
+
+
+def _shown(number: float) -> str:
+    return f"{number:.6g}" if number <= LARGEST else f"more than {LARGEST:.3g}"

@@ -19,7 +19,7 @@ from tasks.sandbox import confinement, outputs
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import check_given, findings
-from tasks.sandbox.program import CannotStart, Program, Stopped
+from tasks.sandbox.program import SAID, CannotStart, Program, Stopped
 from tasks.system.clock import clock
 
 POLL_SECONDS = 0.05
@@ -95,7 +95,7 @@ def _watch(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
                     return reason
             if now > said + SAY_SECONDS:
                 said = now
-                last = program.tail().rpartition("\n")[2]
+                last = program.tail().rpartition("\n")[2].removeprefix(SAID)
                 say(f"{recipe.program}, {now - program.started:.0f} s: {last or 'no output yet'}")
         if status:
             return program.describe(status)

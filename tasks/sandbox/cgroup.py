@@ -72,6 +72,12 @@ class Group:
         facts = dict(line.split() for line in file.read_text().splitlines())
         return int(facts.get("oom_kill", 0)) > 0
 
+    def ran_out_of_processes(self) -> bool:
+        """Whether the kernel refused it a process or a thread; False too on a kernel that does not tell."""
+        file = self.pids / "pids.events"
+        facts = dict(line.split() for line in file.read_text().splitlines()) if file.exists() else {}
+        return int(facts.get("max", 0)) > 0
+
     def kill(self, patience: float = 10.0) -> None:
         """Kill its processes until none is left. Raises TimeoutError if some survive (they hang in the kernel)."""
         deadline = time.monotonic() + patience

@@ -97,7 +97,9 @@ def bwrap(view: VisiblePaths, *, cwd: Path, scratch_bytes: int) -> list[str]:
         linked = path.is_symlink()
         command += ["--symlink", str(path.readlink()), str(path)] if linked else _bind("--ro-bind", [path])
     command += _bind("--ro-bind", seen) + _bind("--bind", view.writable)
-    command += ["--remount-ro", "/", "--chdir", str(cwd), "--seccomp", str(FILTER_DESCRIPTOR), "--cap-drop", "ALL"]
+    # In /proc a process may raise its own standing when memory is short.
+    command += ["--remount-ro", "/proc", "--remount-ro", "/"]
+    command += ["--chdir", str(cwd), "--seccomp", str(FILTER_DESCRIPTOR), "--cap-drop", "ALL"]
     if not root:
         return [*command, "--"]
     for capability in ("CAP_SETUID", "CAP_SETGID", "CAP_SETPCAP"):  # needed to give up root

@@ -18,7 +18,7 @@ from environments.plugins import Refused
 from tasks.sandbox import seccomp
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
-from tasks.sandbox.program import CannotStart, Program
+from tasks.sandbox.program import SAID, CannotStart, Program
 from tasks.system.clock import clock
 from tasks.system.secret_places import secret_place
 
@@ -146,9 +146,9 @@ def _try(level: Level) -> str:
                 while (status := program.poll(0.05)) is None:
                     if clock() > deadline:
                         return f"a program run at it did not end within {PROBE_SECONDS:g} s"
-                tail = program.tail().strip().splitlines()
+                tail = program.tail().splitlines()
         except (CannotStart, NotAProgram) as fault:
             return str(fault)
         if status or not (out / "written").exists():
-            return tail[-1] if tail else f"a program run at it ended with status {status}"
+            return tail[-1].removeprefix(SAID) if tail else f"a program run at it ended with status {status}"
     return ""

@@ -27,6 +27,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+import psutil
+
 from environments.judges import Misbehaved
 from environments.limits import Limits
 from tasks.sandbox import cgroup, confinement, outputs, supervisor, usage
@@ -44,9 +46,12 @@ FIRST_LOOK_SECONDS = 0.1
 SUPERVISOR_SECONDS = 20.0
 """How long a supervisor may take to end everything; only processes that hang in the kernel need longer."""
 
+SAID = "| "
+"""Begins each line of a program's words where they stand among ours."""
+
 GIB, MIB = 2**30, 2**20
-DISK_RESERVE = 256 * MIB
-"""Bytes that stay free on the trial's disk."""
+DISK_RESERVE = MEMORY_RESERVE = 256 * MIB
+"""Bytes that stay free on the trial's disk, and where no control group bounds it, of the machine's memory."""
 
 
 class Stopped(Misbehaved):
@@ -245,13 +250,16 @@ class Program:
             raise Stopped(f"printed more than {self.limits.output_mb:g} MiB (limits.output_mb)")
 
     def tail(self) -> str:
-        """The last lines of its output, for the reason of a crash."""
-        return self._log.tail(12)
+        """The last lines of its output, for the reason of a crash; each marked, so that none passes for ours."""
+        return "\n".join(f"{SAID}{line}" for line in self._log.tail(12).splitlines())
 
     def describe(self, status: int) -> str:
         """An exit status in words."""
         if self._group and self._group.ran_out_of_memory():
             return f"ran out of memory: it may use {usage.allowed(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
+        if status > 0 and self._group and self._group.ran_out_of_processes():
+            most = f"{self.limits.processes} processes and threads (limits.processes)"
+            return f"exited with status {status}, refused more than {most}"
         if status >= 0:
             return f"exited with status {status}"
         name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
@@ -317,6 +325,10 @@ class Program:
         temporary = self.limits.model_copy(update={"out_gb": self.limits.scratch_gb})
         if reason := outputs.excess(self._scratch, temporary):
             raise Stopped(f"its temporary files (limits.scratch_gb): {reason}")
+        if not self._group and psutil.virtual_memory().available < MEMORY_RESERVE:  # some is hidden, as in sockets
+            raise Stopped(
+                f"ran on a machine with less than {MEMORY_RESERVE // MIB} MiB of memory left, kept for others"
+            )
         if shutil.disk_usage(self._place).free < DISK_RESERVE:
             raise Stopped(f"left less than {DISK_RESERVE // MIB} MiB free on the disk, which is kept for others")
 

@@ -16,16 +16,27 @@ from typing import Final
 
 ARCHITECTURES: Final = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine -> its column in the tables, and its AUDIT_ARCH in the kernel."""
-YOUNGEST = 451
+YOUNGEST = 450
 """The last system call that these tables know; the numbers of the x32 convention are far above it."""
 NEW_NAMESPACES = 0x7E020080
 """The flags of clone that make a namespace."""
-TIOCSTI, TIOCLINUX = 0x5412, 0x541C
-"""Simulated typing into a terminal."""
+TERMINALS_AND_OWNERS = (0x5412, 0x541C, 0x8901, 0x8902)
+"""Refused requests of ioctl: simulated typing (TIOCSTI, TIOCLINUX), and a file's owner, who is signalled when it is
+ready (FIOSETOWN, SIOCSPGRP)."""
+OF_FILE_SYSTEMS = tuple(kind << 8 for kind in (*b"fXvrno", 0x94, 0x97, 0xCF, 0xF5))
+"""Kinds of ioctl requests that file systems answer: flags, project, version, verity of any file that can be opened."""
+FCNTL = (*range(8), 9, 11, 16, 36, 37, 38, 1027, 1028, *range(1030, 1035))
+"""Granted commands of fcntl: descriptors and their flags, locks of either kind, sizes of pipes, seals, and reading who
+owns a file. All others are refused: leases and notices (another's open() waits for a lease), choosing who is signalled,
+hints to the disk."""
 UNIX, INET, INET6, NETLINK = 1, 2, 10, 16
 STREAM, SEQPACKET = 1, 5
-PR_SET_DUMPABLE = 4
-"""Refused, or a program could hide its open files from its supervisor's user."""
+PRCTL = (4, 62, 67)
+"""Refused options of prctl. With PR_SET_DUMPABLE a program could hide its open files from its supervisor's user; with
+PR_SCHED_CORE keep others off its processor cores; with PR_SET_MEMORY_MERGE learn what others have in memory."""
+RLIMIT_CORE = 4
+DONTNEED, MERGEABLE, COLD, PAGEOUT = 4, 12, 20, 21
+"""Advice to drop a file from memory that others use too, and to share pages with others that hold the same."""
 
 _ALWAYS = """
 mount 165 40  umount2 166 39  pivot_root 155 41  chroot 161 51  move_mount 429 429  open_tree 428 428  fsopen 430 430
@@ -37,12 +48,13 @@ kexec_file_load 320 294  init_module 175 105  finit_module 313 273  delete_modul
 swapon 167 224  swapoff 168 225  settimeofday 164 170  clock_settime 227 112  clock_adjtime 305 266
 adjtimex 159 171  sethostname 170 161  setdomainname 171 162  acct 163 89  quotactl 179 60  quotactl_fd 443 443
 lookup_dcookie 212 18  open_by_handle_at 304 265  name_to_handle_at 303 264  iopl 172 -  ioperm 173 -
-syslog 103 116  vhangup 153 58  fanotify_init 300 262
+syslog 103 116  vhangup 153 58  fanotify_init 300 262  inotify_init 253 -  inotify_init1 294 26
+inotify_add_watch 254 27  memfd_secret 447 447
 """
 _OTHERS_OF_THE_USER = """
 shmget 29 194  shmat 30 196  shmctl 31 195  semget 64 190  semop 65 193  semtimedop 220 192  semctl 66 191
 msgget 68 186  msgsnd 69 189  msgrcv 70 188  msgctl 71 187  mq_open 240 180  mq_unlink 241 181
-migrate_pages 256 238  move_pages 279 239  pidfd_open 434 434  inotify_add_watch 254 27
+migrate_pages 256 238  move_pages 279 239  pidfd_open 434 434
 """
 _ONLY_ITSELF = """
 prlimit64 302 261  sched_setaffinity 203 122  sched_setscheduler 144 119  sched_setparam 142 118
@@ -55,8 +67,8 @@ _SIGNALS = """
 kill 62 129  tkill 200 130  tgkill 234 131  rt_sigqueueinfo 129 138  rt_tgsigqueueinfo 297 240
 pidfd_send_signal 424 424
 """
-_OWNERS = {"fcntl 72 25": (8, 15), "ioctl 16 29": (0x8901, 0x8902)}
-"""Requests that choose which process is signalled when a file is ready: F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP."""
+_OF_THE_MACHINE = "sync 162 81  syncfs 306 267"
+"""Calls that write out what all programs of the machine have changed."""
 _TRUNCATE = "truncate 76 45"
 _MARKS = """
 chmod 90 -  fchmod 91 52  fchmodat 268 53  chown 92 -  fchown 93 55  lchown 94 -  fchownat 260 54  utime 132 -
@@ -67,7 +79,8 @@ removexattr 197 14  lremovexattr 198 15  fremovexattr 199 16
 _TOUCHES = {"utimensat 280 88  futimesat 261 -": 2, "utime 132 -  utimes 235 -": 1}
 """Which argument points to the times; null means now."""
 _CLONE, _CLONE3, _SOCKET, _SOCKETPAIR = "clone 56 220", "clone3 435 435", "socket 41 198", "socketpair 53 199"
-_IOCTL, _PRCTL = "ioctl 16 29", "prctl 157 167"
+_IOCTL, _PRCTL, _FCNTL, _MADVISE = "ioctl 16 29", "prctl 157 167", "fcntl 72 25", "madvise 28 233"
+_FADVISE, _SETRLIMIT, _PRLIMIT = "fadvise64 221 223", "setrlimit 160 164", "prlimit64 302 261"
 
 _LOAD, _AND, _EQUAL, _GREATER, _MASKED, _RETURN = 0x20, 0x54, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
@@ -91,11 +104,9 @@ def without_namespaces(network: bool, landlock: int) -> bytes:
     refused = _OTHERS_OF_THE_USER
     if landlock < 3:
         refused += _TRUNCATE
-    code = b""
     if landlock < 6:  # only the filter keeps it from signalling others, so it can signal no process at all
         refused += _SIGNALS
-        code += b"".join(_refuse_requests(table, 1, who) for table, who in _OWNERS.items())
-    code += _common() + _sockets((INET, INET6, NETLINK) if network else ()) + _refuse(refused, errno.EPERM)
+    code = _common() + _sockets((INET, INET6, NETLINK) if network else ()) + _refuse(refused, errno.EPERM)
     # Setting a file's time to now is refused: it would work where writing is not allowed.
     code += b"".join(_refuse_requests(table, times, (0,)) for table, times in _TOUCHES.items())
     # These succeed without effect: copying a file sets its mode and times, and must not fail for it.
@@ -108,8 +119,22 @@ def without_namespaces(network: bool, landlock: int) -> bytes:
 def _common() -> bytes:
     code = _refuse(_ALWAYS, errno.EPERM) + _refuse(_CLONE3, errno.ENOSYS)
     code += _when(_CLONE, 0, _jump(_MASKED, NEW_NAMESPACES, 0, 1) + _refusal(errno.EPERM))
-    code += _refuse_requests(_IOCTL, 1, (TIOCSTI, TIOCLINUX))
-    return code + _refuse_requests(_PRCTL, 0, (PR_SET_DUMPABLE,))
+    code += _refuse_requests(_PRCTL, 0, PRCTL) + _refuse_requests(_IOCTL, 1, TERMINALS_AND_OWNERS)
+    # As on a file system, and on a kernel, that do not know them: programs that use them then do without.
+    kinds = b"".join(_jump(_EQUAL, kind, 0, 1) + _refusal(errno.ENOTTY) for kind in OF_FILE_SYSTEMS)
+    code += _when(_IOCTL, 1, _statement(_AND, 0xFF00) + kinds) + _when(_FCNTL, 1, _allow_only(FCNTL, errno.EINVAL))
+    # Without effect: advice binds nobody, and what a trial leaves is read on the same machine.
+    code += _refuse_requests(_MADVISE, 2, (MERGEABLE, COLD, PAGEOUT), 0)
+    code += _refuse_requests(_FADVISE, 3, (DONTNEED,), 0)
+    return code + _refuse(_OF_THE_MACHINE, 0) + _core_limit()
+
+
+def _core_limit() -> bytes:
+    """Keep the limit on core dumps, without a word: at 0, unlike 1, the machine's own handler would be started."""
+    kept = _jump(_EQUAL, 0, 1, 0) + _refusal(0)
+    new = _statement(_LOAD, 16 + 8 * 2) + kept + _statement(_LOAD, 16 + 8 * 2 + 4) + kept  # a null pointer only asks
+    code = _when(_PRLIMIT, 1, _jump(_EQUAL, RLIMIT_CORE, 0, len(new) // 8) + new)
+    return code + _refuse_requests(_SETRLIMIT, 0, (RLIMIT_CORE,), 0)
 
 
 def _sockets(families: tuple[int, ...]) -> bytes:
@@ -120,9 +145,9 @@ def _sockets(families: tuple[int, ...]) -> bytes:
     return code
 
 
-def _allow_only(values: tuple[int, ...]) -> bytes:
+def _allow_only(values: tuple[int, ...], number: int = errno.EACCES) -> bytes:
     granted = (_jump(_EQUAL, value, 0, 1) + _statement(_RETURN, _ALLOW) for value in values)
-    return b"".join(granted) + _refusal(errno.EACCES)
+    return b"".join(granted) + _refusal(number)
 
 
 def _program(code: bytes) -> bytes:
@@ -145,9 +170,9 @@ def _refuse(table: str, number: int) -> bytes:
     return b"".join(_jump(_EQUAL, call, 0, 1) + _refusal(number) for call in _calls(table))
 
 
-def _refuse_requests(table: str, argument: int, requests: tuple[int, ...]) -> bytes:
+def _refuse_requests(table: str, argument: int, requests: tuple[int, ...], number: int = errno.EPERM) -> bytes:
     """Refuse the table's calls with one of these as their argument."""
-    refused = b"".join(_jump(_EQUAL, request, 0, 1) + _refusal(errno.EPERM) for request in requests)
+    refused = b"".join(_jump(_EQUAL, request, 0, 1) + _refusal(number) for request in requests)
     return _when(table, argument, refused)
 
 

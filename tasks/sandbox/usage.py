@@ -15,6 +15,8 @@ from tasks.sandbox.confinement import Level
 from tasks.system import orphans
 
 GIB = 2**30
+QUEUED_SIGNALS = 4096
+"""Signals and timers that wait; the user's other processes may queue more."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,10 @@ def allowed(limits: Limits) -> int:
 def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str, int]:
     """Resource limits of each process. Without a control group they bound memory and processes too: memory as address
     space, except on a GPU, where programs reserve address space without using it."""
-    bounds = {"RLIMIT_CORE": 0, "RLIMIT_FSIZE": int(limits.file_gb * GIB)}
+    # The machine's handler of core dumps runs as root; 1 is the only core limit that keeps it from being started.
+    bounds = {"RLIMIT_CORE": 1, "RLIMIT_FSIZE": int(limits.file_gb * GIB)}
+    # Counted for all processes of the user, or taken from all of the machine: a share, and none.
+    bounds |= {"RLIMIT_SIGPENDING": QUEUED_SIGNALS, "RLIMIT_RTPRIO": 0, "RLIMIT_NICE": 0}
     if not grouped and not gpu:
         bounds["RLIMIT_AS"] = allowed(limits)
     if not grouped:

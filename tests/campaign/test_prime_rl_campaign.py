@@ -169,7 +169,7 @@ def test_walls_without_sockets_are_refused_with_what_to_do_about_it(tmp_path: Pa
     run = train(tmp_path, prepared(tmp_path, folder), "landlock")
     remedy = "install bubblewrap, and leave network = false (socket: Permission denied)"
     assert run.error is not None
-    assert run.error.startswith(f"refused: prime-rl needs sockets and shared memory in its sandbox: {remedy}")
+    assert run.error.startswith(f"said: refused: prime-rl needs sockets and shared memory in its sandbox: {remedy}")
 
 
 def test_a_training_by_the_stand_in_is_a_model_that_is_judged(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_at_every_level_what_does_not_end_is_gone(tmp_path: Path, level: Level, 
     if level == "landlock":  # which keeps from prime-rl what it talks through
         reason = "refused: prime-rl needs sockets and shared memory"
     if reason:
-        assert run.status == "crash" and run.error and run.error.startswith(reason), run.error
+        assert run.status == "crash" and run.error and run.error.startswith(f"said: {reason}"), run.error
     else:
         assert (run.status, run.error) == ("finished", None)
     assert left(tmp_path) == []
@@ -219,7 +219,7 @@ def test_what_the_machine_is_at_fault_for_is_tried_again_and_no_verdict(tmp_path
         train(tmp_path, environment)
     assert str(fault.value).startswith(reason)
     run = train(tmp_path, environment.model_copy(update={"editable": ("train.toml", "taskset.py")}))
-    assert run.status == "crash" and run.error and run.error.startswith(reason)
+    assert run.status == "crash" and run.error and run.error.startswith(f"said: {reason}")
 
 
 @pytest.mark.slow

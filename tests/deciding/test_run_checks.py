@@ -130,8 +130,8 @@ def test_a_checkpoint_from_before_the_start_is_not_this_runs(
         (110_001 + 65_536, 100_000, r"reported 175,537 steps of a budget of 100,000: stop at budget_steps"),
         (50_000_000, 0, None),
         (50_000_001, 0, r"reported 50,000,001 steps in 5 s, more than 1e\+07 a second: .*raise steps_per_second"),
-        (10**400, 0, r"reported 1e\+100 steps in 5 s"),
-        (10**400, 10, r"reported 1e\+100 steps of a budget of 10:"),
+        (10**400, 0, r"reported more than 1.8e\+308 steps in 5 s"),
+        (10**400, 10, r"reported more than 1.8e\+308 steps of a budget of 10:"),
         (-5, 10, None),
     ],
 )
@@ -371,7 +371,10 @@ def test_an_old_file_in_out_is_found_out_by_its_time(environment: Environment, t
     assert "left no checkpoint of its own" in (found.error or "")
 
 
-@pytest.mark.parametrize(("elapsed", "shown"), [("5000", "5000"), ("Infinity", "1e+100"), ("1" + "0" * 400, "1e+100")])
+@pytest.mark.parametrize(
+    ("elapsed", "shown"),
+    [("5000", "5000"), ("1e300", "1e+300"), ("Infinity", "more than"), ("1" + "0" * 400, "more than")],
+)
 def test_a_reported_time_that_did_not_pass_is_found_out(
     elapsed: str, shown: str, environment: Environment, tmp_path: Path
 ) -> None:
@@ -380,7 +383,7 @@ def test_a_reported_time_that_did_not_pass_is_found_out(
     (tmp_path / run.dir / "out" / "progress.jsonl").write_text(lines)
 
     found = run_checks.believed(environment, (), Proposal({}), run, tmp_path)
-    assert f"reported {shown} s elapsed in a run of 6 s" in (found.error or "")
+    assert f"reported {shown} " in (found.error or "") and "s elapsed in a run of 6 s" in (found.error or "")
 
 
 @pytest.mark.parametrize("status", ["crash", "cancelled"])

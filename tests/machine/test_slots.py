@@ -29,7 +29,7 @@ from tasks.machine.slot_layout import Layout, here, saved_layout
 from tasks.machine.slots import SlotHeld, Slots
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
-from tasks.sandbox.program import Program
+from tasks.sandbox.program import SAID, Program
 from tasks.system import interrupt, orphans
 from tasks.system.slot import NOWHERE, VISIBLE, Slot
 from tests.support.fake_nvidia_smi import nvidia_smi, told
@@ -115,7 +115,7 @@ def run(place: Path, level: Level, code: str, slot: Slot, gpu: bool = False) -> 
     ) as program:  # fmt: skip
         while program.poll(0.02) is None:
             pass
-        return program.tail().splitlines()[-1]
+        return program.tail().splitlines()[-1].removeprefix(SAID)
 
 
 # One at a time

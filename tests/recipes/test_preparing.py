@@ -229,7 +229,7 @@ def test_a_recipe_that_fails_is_refused_with_its_last_words_and_leaves_nothing(
     with pytest.raises(Refused) as refused:
         make(environments.load(tmp_path / "pool"), home)
     assert why in str(refused.value)
-    assert ("\nno such thing" in str(refused.value)) == ("SystemExit" in recipe), "cleaned"
+    assert ("\n| no such thing" in str(refused.value)) == ("SystemExit" in recipe), "cleaned"
     assert beside(home) == []
     assert [path.suffix for path in (home / preparing.FOLDER).glob("*.log")] == [".log"]
 

@@ -18,7 +18,8 @@ import pytest
 from tests.support.red_team import WALLS
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-ATTACKS = [f"tests/red_team/test_{name}.py" for name in ("files", "network", "processes", "limits", "leftovers")]
+SUBJECTS = ("files", "network", "processes", "interference", "limits", "leftovers")
+ATTACKS = [f"tests/red_team/test_{name}.py" for name in SUBJECTS]
 USER = 4242
 """Nobody on this machine."""
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.sandbox import cgroup
+from environments.limits import Limits
+from tasks.sandbox import cgroup, program
 from tasks.sandbox.confinement import Level
 from tasks.system import file_trees
 from tests.support.red_team import TINY, WALLS, WORKING, Assault, Ground, attack
@@ -162,3 +163,24 @@ def test_red_team_printing_and_reporting_without_end(tmp_path: Path, level: Leve
     reasons = ("printed more than 1 MiB", "wrote more than 16 MiB", "left more than 0.02 GiB")
     defused(Ground.lay(tmp_path), step, 30, level, *reasons)
     assert (tmp_path / "runs/night-1/trials/0007/log.txt").stat().st_size < 2 * MIB
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_red_team_sparse_files_that_take_minutes_to_read(tmp_path: Path, level: Level) -> None:
+    """Two files of 6 GiB with nothing in them, under the default limits: their length counts, and nothing reads them."""
+    code = (
+        "for name in 'ab':\n    with open(OUT / name, 'wb') as file: os.truncate(file.fileno(), 6 * 2**30)\nmodel()\n"
+    )
+    defaults = Limits()
+    settings = {"limits.out_gb": defaults.out_gb, "limits.file_gb": defaults.file_gb}
+    run = attack(Ground.lay(tmp_path), code, level, settings=settings).run
+    assert run.status == "crash" and run.checkpoint is None
+    assert str(run.error).startswith(f"left more than {defaults.out_gb:g} GiB in out/")
+
+
+def test_red_team_memory_that_no_process_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a control group, memory behind closed descriptors and in sockets is not counted: what is left is."""
+    monkeypatch.setattr(cgroup, "find", lambda: None)
+    monkeypatch.setattr(program, "MEMORY_RESERVE", 2**60)
+    run = attack(Ground.lay(tmp_path), "model(); ready(); time.sleep(5)", WORKING[0]).run
+    assert run.status == "crash" and "of memory left, kept for others" in str(run.error)

@@ -46,12 +46,12 @@ def told(tmp_path: Path, line: dict[str, Any]) -> Progress:
 def test_the_reason_that_a_program_gives_is_that_of_its_crash_and_the_log_follows(tmp_path: Path) -> None:
     run = train(tmp_path, failing({"failed": "out of GPU memory: 2 GiB more were asked for", "retry": False}))
     assert (run.status, run.startup) == ("crash", None)
-    assert run.error == "out of GPU memory: 2 GiB more were asked for\nthe log goes on"
+    assert run.error == "said: out of GPU memory: 2 GiB more were asked for\n| the log goes on"
 
 
 def test_a_program_that_says_that_it_failed_has_failed_whatever_its_status(tmp_path: Path) -> None:
     run = train(tmp_path, failing({"failed": "no learning signal: 10 empty batches"}, status=0))
-    assert run.status == "crash" and run.error and run.error.startswith("no learning signal: 10 empty batches\n")
+    assert run.status == "crash" and run.error and run.error.startswith("said: no learning signal: 10 empty batches\n")
 
 
 def test_what_the_engine_stopped_a_program_for_comes_before_what_that_says(tmp_path: Path) -> None:
@@ -106,4 +106,4 @@ def test_a_program_that_an_edit_can_have_changed_is_not_believed(tmp_path: Path,
     program = AT_FAULT.replace("parse_args()", "parse_known_args()[0]")
     run = train(tmp_path, program, SETTINGS.replace(old, new))
     assert run.status == "crash", what
-    assert run.error and run.error.startswith("port in use: 8000 is held by process 7\nthe log goes on")
+    assert run.error and run.error.startswith("said: port in use: 8000 is held by process 7\n| the log goes on")

@@ -48,10 +48,14 @@ def test_a_program_that_ends_by_itself_and_leaves_a_model_is_finished(tmp_path: 
 @pytest.mark.parametrize(
     ("what", "program", "reason"),
     [
-        ("exits with 3", "print('no such file: data.csv')\nraise SystemExit(3)", "exited with status 3\nno such file"),
+        (
+            "exits with 3",
+            "print('no such file: data.csv')\nraise SystemExit(3)",
+            "exited with status 3\n| no such file",
+        ),
         ("is killed", "import os; os.kill(os.getpid(), 9)", "was ended by SIGKILL (out of memory?)"),
-        ("hangs", "import time; time.sleep(60)", "left no checkpoint in out/"),
-        ("ends without a checkpoint", "print('done')", "left no checkpoint in out/\ndone"),
+        ("hangs", "import time; time.sleep(60)", "was stopped at the end of its 0.5 s budget (+0.3 s start-up,"),
+        ("ends without a checkpoint", "print('done')", "left no checkpoint in out/\n| done"),
         (
             "ignores SIGTERM",
             SAVE + "import signal, time\nsignal.signal(15, signal.SIG_IGN)\ntime.sleep(60)",
@@ -107,7 +111,7 @@ def test_a_program_that_prints_a_gigabyte_is_stopped_and_its_log_stays_small(tmp
 def test_a_reason_ends_in_the_last_lines_that_the_program_printed(tmp_path: Path) -> None:
     run = train(tmp_path, "for i in range(100): print('line', i)\nraise RuntimeError('the sky fell')")
     assert run.error is not None
-    assert run.error.splitlines()[-1] == "RuntimeError: the sky fell"
+    assert run.error.splitlines()[-1] == "| RuntimeError: the sky fell"
     assert "line 99" in run.error and "line 50" not in run.error
 
 
@@ -257,7 +261,7 @@ def test_an_evaluation_that_fails_says_why_on_either_of_its_outputs(tmp_path: Pa
     environment, place = environments.load(folder), TrialDir(tmp_path / "trial")
     run = run_program("test/why", environment, SANDBOX, folder, place, Proposal({"x": 1.0}), seed=7)
     score = judge_run("test/why", environment, SANDBOX, place, run, seed=8)
-    assert score.error == "the evaluation command exited with status 3\nno such dataset"
+    assert score.error == "the evaluation command exited with status 3\n| no such dataset"
 
 
 def test_a_unit_outside_of_the_metrics_range_is_no_score(tmp_path: Path) -> None:

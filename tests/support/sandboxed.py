@@ -10,7 +10,7 @@ from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
-from tasks.sandbox.program import Program
+from tasks.sandbox.program import SAID, Program
 
 WALLS: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
 
@@ -33,7 +33,8 @@ def run(
     ) as program:  # fmt: skip
         while (status := program.poll(0.02)) is None:
             pass
-        return program.describe(status), program.tail()
+        lines = [line.removeprefix(SAID) for line in program.tail().splitlines()]
+        return program.describe(status), "\n".join(lines)
 
 
 def answers(place: Path, level: Level, code: str, **more: Any) -> Any:

@@ -1,0 +1,134 @@
+"""Advice on a program's failure: the line to change, as far as its last words tell what was missing.
+
+Its words are only read. They may be forged, so nothing is looked up for them but files of the environment's own folder
+that the judge does not use, and packages of our own interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import sysconfig
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from environments import FILE, Environment
+from tasks.sandbox import confinement, usage
+from tasks.sandbox.confinement import Level
+
+MISSING = re.compile(r"No module named '([A-Za-z_][\w.]*)'")
+DENIED = re.compile(r"(?:No such file or directory|Permission denied|Read-only file system)\W+'([^'\n]+)'")
+"""The operating system's words, with the path that Python puts behind them."""
+PROCESSES = ("Resource temporarily unavailable", "can't start new thread", "Thread creation failed", "pthread_create")
+MEMORY = ("MemoryError", "Cannot allocate memory", "bad_alloc", "can't allocate memory")
+NO_NETWORK = ("name resolution", "Network is unreachable", "No route to host", "Connection refused")
+OFFLINE = ("connect", "offline", "resolve")
+SHUT = ("Permission denied", "PermissionError", "Read-only file system", "Operation not permitted")
+
+
+def advice(level: Level, environment: Environment, words: str) -> str:
+    """What to change, in parentheses on a line of its own; empty when `words`, printed last, do not tell."""
+    found = _module(environment, words) or _file(environment, words) or _resources(environment, words)
+    if found is None and level != "none":
+        found = _sandbox(level, environment, words)
+    return f"\n({found})" if found else ""
+
+
+def saves_elsewhere(level: Level, command: str, folder: Path) -> str:
+    """The same for a program that left nothing: whether its command, or Python in `folder`, names files in /tmp."""
+    if level == "none":
+        return ""
+    texts = [path.read_text(errors="replace") for path in sorted(folder.glob("*.py")) if path.is_file()]
+    return f"\n({_private(level)})" if any("/tmp/" in text for text in (command, *texts)) else ""
+
+
+def _module(environment: Environment, words: str) -> str | None:
+    if not (names := MISSING.findall(words)):
+        return None
+    name = names[-1]
+    top = name.partition(".")[0]
+    for beside in (f"{top}.py", top):
+        if _is_left_out(environment, beside):
+            return f"{beside} lies beside {FILE}, but programs see only files that `program` lists: add it to `program`"
+    places = [
+        path for key, path in sysconfig.get_paths().items() if key in ("stdlib", "platstdlib", "purelib", "platlib")
+    ]
+    if top in sys.builtin_module_names or PathFinder.find_spec(top, places):
+        return f"{top} is installed in {sys.executable}, without {name}: another version?" if name != top else None
+    missing = f"{top} is not installed in {sys.executable}, which is `python` to programs"
+    return f"{missing}: {sys.executable} -m pip install {top}" if _imports(environment, top) else missing
+
+
+def _imports(environment: Environment, module: str) -> bool:
+    """Whether the environment's own program imports it: nobody is told to install what an edit asks for."""
+    listed = [environment.folder / name for name in environment.program]
+    files = [path for one in listed for path in (one.rglob("*.py") if one.is_dir() else [one]) if path.is_file()]
+    imported = re.compile(rf"^\s*(?:import|from)\s+(?:\w+\s*,\s*)*{module}\b", re.MULTILINE)
+    return any(imported.search(path.read_text(errors="replace")) for path in files)
+
+
+def _file(environment: Environment, words: str) -> str | None:
+    for name in DENIED.findall(words)[-1:]:
+        if name.startswith("/"):
+            return None
+        if Path(name).parts[:1] in [(path,) for path in environment.readable]:
+            return f"what `readable` lists is not in the workspace: open {{environment}}/{name}"
+        if _is_left_out(environment, name):
+            return f"{name} lies beside {FILE}, but programs see only files that are listed: add it to `program`"
+    return None
+
+
+def _is_left_out(environment: Environment, name: str) -> bool:
+    """Whether the environment has this file or folder, neither listed nor used by its judge."""
+    folder = environment.folder.resolve()
+    path = Path(os.path.realpath(folder / name))
+    # A name may be too long for a file, which Path.exists() raises.
+    if not os.path.exists(path) or not path.is_relative_to(folder) or path in (folder, folder / FILE):  # noqa: PTH110
+        return False
+    listed = [(folder / given).resolve() for given in (*environment.program, *environment.readable)]
+    asked = [(folder / word).resolve() for word in environment.judge.command().split()]
+    return not any(path.is_relative_to(one) for one in listed) and not any(one.is_relative_to(path) for one in asked)
+
+
+def _resources(environment: Environment, words: str) -> str | None:
+    limits = environment.limits
+    if any(sign in words for sign in PROCESSES):
+        return f"it may have {limits.processes} processes and threads at a time: start fewer, or raise limits.processes"
+    if any(sign in words for sign in MEMORY):
+        most = usage.allowed(limits) / usage.GIB
+        return f"it may use {most:.3g} GiB of memory: use less, or raise limits.memory_gb"
+    return None
+
+
+def _sandbox(level: Level, environment: Environment, words: str) -> str | None:
+    hub = "LocalEntryNotFound" in words or ("huggingface.co" in words and any(sign in words for sign in OFFLINE))
+    if hub and not environment.network:
+        return (
+            "programs have no network and a home of their own: add your Hugging Face cache to `readable`, and begin "
+            "the command with `env HF_HOME=... HF_HUB_OFFLINE=1`; or set network = true"
+        )
+    if any(sign in words for sign in NO_NETWORK) and not environment.network:
+        return f"sandbox {level}: programs have no network: list data in `readable`, or set network = true"
+    shut, paths = any(sign in words for sign in SHUT), DENIED.findall(words)[-1:]
+    if level == "landlock" and ("SemLock" in words or "/dev/shm" in words):
+        return "sandbox landlock: shared memory and multiprocessing's locks and queues need bubblewrap: install it"
+    if "socket" in words and shut and not paths:
+        if level == "landlock" and not environment.network:
+            return (
+                "sandbox landlock: sockets, also on this machine alone, need bubblewrap: install it; or network = true"
+            )
+        return f"sandbox {level}: with network = true there are no Unix sockets, without it no others than IP and Unix"
+    if any(path.startswith("/tmp/") and not path.startswith(f"{confinement.HOME}/") for path in paths):
+        return _private(level)
+    if shut or any(path.startswith("/") for path in paths):
+        return (
+            f"sandbox {level}: it reads its workspace and what `readable` lists, and writes {{out}} and TMPDIR; "
+            "files elsewhere are not there, or not open to it"
+        )
+    return None
+
+
+def _private(level: Level) -> str:
+    how = "its own and gone after it" if level == "bwrap" else "closed to it"
+    return f"sandbox {level}: to a program /tmp is {how}: write what is to stay to {{out}}, the rest to TMPDIR"

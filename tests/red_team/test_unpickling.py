@@ -1,0 +1,134 @@
+"""Model files of a program are bytes to the engine: nothing outside the sandbox unpickles them.
+
+Programs do load models: their trainers, and the programs that judge text, which run in the sandbox and take tensors
+and nothing else.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.toy import FIT, GREEDY, nightshift, quadratic, status
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SANDBOXED = ("tasks/trainers/", "environments/judges/_generate.py")
+"""Programs that are run in the sandbox."""
+UNPICKLING = {"pickle", "cPickle", "_pickle", "joblib", "dill", "cloudpickle", "shelve"}
+LOADING = {"load", "loads", "read_pickle", "load_model", "from_pretrained", "fromfile", "load_file"}
+LIBRARIES = {"numpy", "np", "torch", "pandas", "pd", "mlflow", "safetensors", "transformers", "keras", "yaml", "scipy"}
+"""Libraries that unpickle, or may, when they load."""
+
+
+def sources(sandboxed: bool) -> Iterator[tuple[str, ast.Module]]:
+    for package in ("flows", "tasks", "environments", "blocks"):
+        for path in sorted((CHECKOUT / package).rglob("*.py")):
+            name = path.relative_to(CHECKOUT).as_posix()
+            if name.startswith(SANDBOXED) == sandboxed:
+                yield name, ast.parse(path.read_text())
+
+
+def loads(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    """Calls of the form `owner.load(...)`: the owner's name, and the call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOADING:
+            owner = node.func.value
+            yield owner.id if isinstance(owner, ast.Name) else ast.unparse(owner), node
+
+
+def test_red_team_no_source_outside_the_sandbox_can_unpickle() -> None:
+    """Neither the modules that do, nor a `load` of a library that may."""
+    found = []
+    for name, tree in sources(sandboxed=False):
+        for node in ast.walk(tree):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            found += [f"{name} imports {module}" for module in modules if module.partition(".")[0] in UNPICKLING]
+            names = {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) else set()
+            if (
+                isinstance(node, ast.ImportFrom)
+                and (node.module or "").partition(".")[0] in LIBRARIES
+                and names & LOADING
+            ):
+                found.append(f"{name} imports {names & LOADING}")
+        found += [f"{name}: {owner}.load" for owner, _ in loads(tree) if owner.partition(".")[0] in LIBRARIES]
+    assert found == []
+
+
+def test_red_team_programs_in_the_sandbox_load_tensors_and_no_objects() -> None:
+    seen = []
+    for name, tree in sources(sandboxed=True):
+        for owner, call in loads(tree):
+            stated = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+            if owner == "torch":
+                assert stated.get("weights_only") == "True", name
+                seen.append(name)
+            assert stated.get("allow_pickle", "False") == "False", name
+            assert stated.get("trust_remote_code", "False") == "False", name
+    assert {"tasks/trainers/ppo.py", "tasks/trainers/sac.py"} <= set(seen)
+
+
+BOMBS = """
+import numpy, zipfile
+bomb = b"cos\\nmkdir\\n(V" + CANARY.encode() + b"\\ntR."
+for name in ("model.pkl", "model.pt", "model.pth", "model.joblib", "model.safetensors", "data.bin"):
+    (args.out / name).write_bytes(bomb)
+for name in ("zip.pt", "zip.ckpt", "zip.keras"):
+    with zipfile.ZipFile(args.out / name, "w") as archive:
+        for member in ("archive/data.pkl", "data.pkl"): archive.writestr(member, bomb)
+with (args.out / "model.npy").open("wb") as file:
+    numpy.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": (1,)})
+    file.write(bomb)
+"""
+
+
+@pytest.mark.slow
+def test_red_team_the_bomb_goes_off_where_it_is_loaded(tmp_path: Path) -> None:
+    """The control: each kind of file does harm to who loads it without care."""
+    import numpy as np
+    import torch
+
+    exec(BOMBS, {"CANARY": str(tmp_path / "canary"), "args": Namespace(out=tmp_path)})
+    for load in (
+        lambda: torch.load(tmp_path / "model.pt", weights_only=False),
+        lambda: np.load(tmp_path / "model.npy", allow_pickle=True),
+    ):
+        with suppress(Exception):  # a bomb is no model
+            load()
+        (tmp_path / "canary").rmdir()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_red_team_no_verb_unpickles_what_a_program_left(tmp_path: Path, home: Path) -> None:
+    """A campaign whose models are bombs: certified, compared, run again, recorded, shown, pruned. None goes off."""
+    canary = tmp_path / "canary"
+    folder = quadratic(tmp_path / "env", fit=f"CANARY = {str(canary)!r}\n{FIT}{BOMBS}")
+    options = ("--trials", "2", "--proposer", "random_search")
+    done = nightshift("run", str(folder), "--name", "bombs", *options, *GREEDY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    verbs = (
+        ("certify", "bombs"),
+        ("duel", "bombs", "bombs/baseline", "--runs", "2"),
+        ("rerun", "bombs", "1"),
+        ("try", str(folder)),
+        ("sync",),
+        ("status", "bombs", "--json"),
+        ("logs", "bombs", "1"),
+        ("list",),
+        ("env", "validate", str(folder)),
+        ("prune", "bombs"),
+        ("resume", "bombs"),
+    )
+    for verb in verbs:
+        said = nightshift(*verb)
+        assert said.returncode in (0, 1), (verb, said.stdout + said.stderr)
+        assert "Traceback" not in said.stderr, verb
+        assert not canary.exists(), verb
+    assert json.dumps(status("bombs")["trials"]).count('"score": null') == 0
