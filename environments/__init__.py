@@ -41,7 +41,6 @@ from environments.plugins import Refused
 from environments.recipe import FROZEN, Recipe
 from environments.score import METRIC
 from environments.space import Choice, Float, Space, Value, is_finite
-from environments.toml_files import read_toml
 
 FILE = "environment.toml"
 VARIANTS = "variants"
