@@ -16,8 +16,7 @@ import psutil
 
 from environments.plugins import Refused
 from flows.cli.doctor.machine import Check
-from flows.cli.machine.up import MLFLOW_PORT
-from flows.server import server_process
+from flows.server import mlflow_process, server_process
 from tasks.system.commands import command_of
 from tasks.system.daemon import answers, free_port, page_of
 from tasks.tracking.client import SCHEMES
@@ -26,7 +25,7 @@ from tasks.tracking.connection import Unreachable, probe_database, probe_server,
 ASK_SECONDS = 3.0
 BLOCK = "/block_types/slug/nightshift-tracking/block_documents/name/nightshift"
 """Path of the saved block of blocks/tracking.py in Prefect's API. The answer holds no secrets."""
-SERVICES = (("server", "Prefect", server_process.FIRST_PORT), ("mlflow", "MLflow", MLFLOW_PORT))
+SERVICES = (("server", "Prefect", server_process.FIRST_PORT), ("mlflow", "MLflow", mlflow_process.FIRST_PORT))
 DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
