@@ -16,6 +16,7 @@ LIGHT = {
     # Its job runner is eight processes that we do not use; with litellm installed it can deadlock at the start.
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # into its log, for each file that is served
 }
 
 

@@ -37,7 +37,7 @@ LOCATIONS = (
 """Columns of MLflow's tables that say where files are."""
 INDIRECT = ("runs", "models")
 """Schemes that lead to the location of a run or a model, which is then looked up again."""
-NO_FOLDER = re.compile(r"[\w-]+|(runs|models|mlflow-artifacts):/(?!/).*")
+NO_FOLDER = re.compile(r"[\w-]+|(runs|models|mlflow-artifacts):/(?!/)[^%]*")
 """Locations that name no folder: a placeholder, or one that MLflow looks up."""
 UPLOADING = ".artifact.uploading."
 """Prefix of incomplete files, which MLflow's own repository hides too."""
