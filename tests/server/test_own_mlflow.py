@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,17 +21,16 @@ import pytest
 
 from flows.server import mlflow_process
 from flows.views.own_servers import own_servers
-from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.confinement import Level
 from tasks.system.daemon import Daemon, Note
 from tasks.system.login import login_file, split_login, stored_login
 from tasks.tracking.client import Mlflow
 from tasks.tracking.trial_run import CampaignRecord
 from tests.support.mlflow_records import artifacts_of, make_files, make_trial, runs_of
-from tests.support.sandboxed import WALLS, answers
+from tests.support.sandboxed import WALLS
+from tests.support.strangers import is_nothing, of_a_trial, of_another_user
 
 CAMPAIGN = CampaignRecord("night-1", "one-id", "cartpole", "return/mean", True, None, 1_700_000_000.0, {})
-STRANGER = 4242
-"""The number of a user whom this machine does not know."""
 SECRET = f"canary-{secrets.token_hex(12)}"
 
 
@@ -149,56 +147,20 @@ def test_a_web_page_gets_nothing_even_from_a_browser_that_knows_the_login(
     assert made.status_code == status
 
 
-ATTACK = """
-import glob, json, os, sys, urllib.error, urllib.request
-URL, LOGIN_FILE, PID = sys.argv[1:] if len(sys.argv) > 3 else TARGETS
-def tried(function):
-    try:
-        return function()
-    except urllib.error.HTTPError as refused:
-        return refused.code
-    except OSError as refused:
-        return type(refused).__name__
-def ask(path, body=None, **headers):
-    request = urllib.request.Request(URL + path, body, {"Content-Type": "application/json", **headers})
-    return urllib.request.urlopen(request, timeout=20).status
-def words(pattern):
-    return [path for path in glob.glob(pattern) if b"nightshift:" in (tried(lambda: open(path, "rb").read()) or b"")]
-tried(lambda: ask("/"))  # has everything imported
-def environ():
-    return open(f"/proc/{PID}/environ", "rb").read().decode()
-"""
-TRY = """
-print(json.dumps({
-    "page": tried(lambda: ask("/")),
-    "health": tried(lambda: ask("/health")),
-    "search": tried(lambda: ask("/api/2.0/mlflow/experiments/search", b'{"max_results": 5}')),
-    "create": tried(lambda: ask("/api/2.0/mlflow/experiments/create", b'{"name": "x", "artifact_location": "/etc"}')),
-    "as its page": tried(lambda: ask("/version", Origin=URL, Host="localhost:" + URL.rpartition(":")[2])),
-    "guess": tried(lambda: ask("/version", Authorization="Basic bmlnaHRzaGlmdDo=")),
-    "file": tried(lambda: open(LOGIN_FILE).read()),
-    "environ": tried(environ),
-}))
-"""
-NOTHING = dict.fromkeys(("page", "health", "search", "create", "as its page", "guess"), 401)
+STRANGERS = (*PATHS[:-1], "POST /api/2.0/mlflow/experiments/create")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_of_this_machine_gets_nothing(served: Served) -> None:
-    become = f"os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})\n"
-    command = [sys.executable, "-I", "-c", ATTACK + become + TRY, served.url, str(login_file(served.home))]
-    done = subprocess.run([*command, str(served.note.pid)], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == NOTHING | {"file": "PermissionError", "environ": "PermissionError"}
+    got = of_another_user(served.note, served.home, STRANGERS)
+    assert is_nothing(got, STRANGERS), got
     assert served.login[1].encode() not in Path(f"/proc/{served.note.pid}/cmdline").read_bytes()
 
 
 @pytest.mark.parametrize("level", WALLS)
 def test_a_trial_with_a_network_gets_nothing(served: Served, tmp_path: Path, level: Level) -> None:
-    targets = (served.url, str(login_file(served.home)), str(served.note.pid))
-    code = f"TARGETS = {targets!r}\n" + ATTACK + TRY
-    told = answers(tmp_path, level, code, view=VisiblePaths((), (), network=True))
-    assert {told.pop("file"), told.pop("environ")} <= {"PermissionError", "FileNotFoundError"}
-    assert told == NOTHING
+    got = of_a_trial(served.note, served.home, STRANGERS, tmp_path, level)
+    assert is_nothing(got, STRANGERS), got
 
 
 # Our own commands get in by themselves

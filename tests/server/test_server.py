@@ -27,6 +27,8 @@ from flows.server.api import Api
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
 from tasks.system.daemon import Daemon, Note, free_port, identity
 from tasks.system.login import login_file, make_login
+from tests.support.sandboxed import WALLS
+from tests.support.strangers import is_nothing, of_a_trial, of_another_user
 
 NOWHERE = "http://127.0.0.1:9/api"
 OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
@@ -290,6 +292,22 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
         assert server_process.answers(url), "somebody still uses it"
     assert is_gone(url, family, settled)
     assert foreign.poll() is None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_and_a_trial_with_a_network_get_nothing_of_our_own_server(settled: Path, tmp_path: Path) -> None:
+    paths = ("/api/admin/version", "/api/version", "POST /api/block_documents/filter", "POST /api/flow_runs/filter")
+    with prefect_server(None, settled):
+        note = server_process.daemon(settled / ".prefect").living()
+        assert note is not None and note.auth
+        got = [of_another_user(note, settled, paths)]
+        for level in WALLS:
+            place = tmp_path / level
+            place.mkdir()
+            got.append(of_a_trial(note, settled, paths, place, level))
+        assert [each for each in got if not is_nothing(each, paths)] == []
+        assert make_login(settled).encode() not in Path(f"/proc/{note.pid}/cmdline").read_bytes()
 
 
 @pytest.mark.slow
