@@ -190,6 +190,8 @@ def _shared(directory: Path) -> Iterator[str]:
     with (directory / "users.lock").open("a") as users:
         with exclusively(directory / "start.lock"):
             note = healthy(directory)
+            if note and not note.auth and stop_unused(directory):  # an earlier version left it
+                note = None
             url = note.url if note else start(directory, auth=make_login(directory.parent))
             fcntl.flock(users, fcntl.LOCK_SH)
         try:

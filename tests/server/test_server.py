@@ -294,6 +294,23 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
     assert foreign.poll() is None
 
 
+def test_a_server_without_a_login_that_an_earlier_version_left_is_replaced(
+    server: str, settled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = Daemon(settled / ".prefect", "server")
+    process = left.launch(["sleep", "60"], os.environ, server)
+    asked: list[str | None] = []
+
+    def start(_: Path, *, auth: str | None) -> str:
+        asked.append(auth)
+        return NOWHERE
+
+    monkeypatch.setattr(server_process, "start", start)
+    with prefect_server(None, settled) as url:
+        assert (url, asked) == (NOWHERE, [make_login(settled)])
+    assert process.wait(timeout=5) == -signal.SIGTERM
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_another_user_and_a_trial_with_a_network_get_nothing_of_our_own_server(settled: Path, tmp_path: Path) -> None:
@@ -320,6 +337,7 @@ def test_whoever_starts_our_own_server_stops_it_where_nobody_else_uses_it(settle
     with prefect_server(None, settled) as url:
         family = processes(settled)
         assert noted(settled)["url"] == url
+        assert noted(settled)["auth"]
     assert is_gone(url, family, settled)
 
 

@@ -55,6 +55,8 @@ def up(auth: bool, database: str | None = None) -> int:
     database = postgres.stated(database)  # refused before anything starts
     with server_process.exclusively(directory / "up.lock"), console.status("starting ..."):
         before = _living(directory)
+        if (server := before["server"]) and (server.stays or server_process.in_use(directory)):
+            _check(server, auth, database)  # before MLflow is started anew with or without a login
         for name in TITLES:
             Daemon(directory, name).trim()
         with ThreadPoolExecutor() as side:  # each takes ten seconds and more, mostly for imports
@@ -143,26 +145,31 @@ def _server(directory: Path, auth: bool, database: str | None) -> Note:
         if alive is None:
             login = make_login(directory.parent) if auth else None
             server_process.start(directory, auth=login, stays=True, database=database)
-        elif bool(alive.database) != bool(database):
-            raise Refused(
-                f"the Prefect server at {_page(alive)} {'uses' if alive.database else 'does not use'} PostgreSQL: "
-                f"`nightshift down` ends it; runs are not moved from one database to the other"
-            )
-        elif alive.auth and not auth:
-            raise Refused(
-                f"the Prefect server at {_page(alive)} asks for a login: `nightshift down` ends it, "
-                f"and `nightshift up --no-auth` starts one that does not"
-            )
-        elif auth and not alive.auth:
-            raise Refused(
-                f"the Prefect server at {_page(alive)} asks for no login (started with --no-auth, or by an earlier "
-                f"version): `nightshift down`, then `nightshift up` replaces it; `nightshift up --no-auth` keeps it"
-            )
-        elif not alive.stays:
+        else:
+            _check(alive, auth, database)
             server.keep()
         note = server.living()
     assert note is not None, "it has just answered"
     return note
+
+
+def _check(alive: Note, auth: bool, database: str | None) -> None:
+    """Refuse a running server that has another kind of login or database than asked for."""
+    if bool(alive.database) != bool(database):
+        raise Refused(
+            f"the Prefect server at {_page(alive)} {'uses' if alive.database else 'does not use'} PostgreSQL: "
+            f"`nightshift down` ends it; runs are not moved from one database to the other"
+        )
+    if alive.auth and not auth:
+        raise Refused(
+            f"the Prefect server at {_page(alive)} asks for a login: `nightshift down` ends it, "
+            f"and `nightshift up --no-auth` starts one that does not"
+        )
+    if auth and not alive.auth:
+        raise Refused(
+            f"the Prefect server at {_page(alive)} asks for no login (started with --no-auth, or by an earlier "
+            f"version): `nightshift down`, then `nightshift up` replaces it; `nightshift up --no-auth` keeps it"
+        )
 
 
 def _recover(server: Note) -> tuple[list[str], list[str]]:
