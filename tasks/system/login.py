@@ -5,6 +5,7 @@ It is stored in a private file, which our own commands read. No campaign's file 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from pathlib import Path
@@ -16,15 +17,17 @@ def login_file(home: Path) -> Path:
 
 
 def make_login(home: Path) -> str:
-    """The login, drawn at the first call."""
+    """The login, drawn at the first call; of several at once, one draws it."""
     path = login_file(home)
-    if not stored_login(home):
-        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        private = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(private, "w") as file:
-            file.write(f"nightshift:{secrets.token_urlsafe(18)}\n")
-        temporary.replace(path)  # atomic: an empty password would admit everyone
-    return stored_login(home)
+    with path.with_name(f"{path.name}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stored_login(home):
+            temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+            private = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(private, "w") as file:
+                file.write(f"nightshift:{secrets.token_urlsafe(18)}\n")
+            temporary.replace(path)  # atomic: an empty password would admit everyone
+        return stored_login(home)
 
 
 def stored_login(home: Path) -> str:

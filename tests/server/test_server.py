@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -177,6 +178,20 @@ def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
     login_file(settled).write_text("")  # as a full disk may leave it: an empty one would let everybody in
     assert len(make_login(settled)) > 20
     assert login_file(settled).stat().st_mode & 0o777 == 0o600
+
+
+def test_who_asks_at_once_gets_one_login(settled: Path) -> None:
+    together = threading.Barrier(8)
+
+    def make(_: int) -> str:
+        together.wait()
+        return make_login(settled)
+
+    for _ in range(20):
+        login_file(settled).unlink(missing_ok=True)
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(make, range(8))) == {make_login(settled)}
+    assert {path.name for path in (settled / ".prefect").glob("auth*")} == {"auth", "auth.lock"}
 
 
 @pytest.mark.parametrize("stays", [True, False])
