@@ -1,4 +1,4 @@
-"""Our own MLflow server, behind the guard: its login is asked for every path, and its files lie in one folder.
+"""Our own MLflow server: its login is asked for every path, and its files lie in one folder.
 
 MLflow's own login app needs packages that its distribution leaves out, and serves any folder that its user names.
 
@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-from flows.server.guard import Guard
+from flows.server.request_check import RequestCheck
 from tasks.system.daemon import HOST
 from tasks.system.login import stored_login
 
@@ -48,7 +48,7 @@ def main(home: Path, port: int, auth: bool) -> None:
 
     # Its lifespan looks for containers of its assistant.
     uvicorn.run(
-        Guard(app, port, login=login, is_page=is_page), host=HOST, port=port, lifespan="off", log_level="warning"
+        RequestCheck(app, port, login=login, is_page=is_page), host=HOST, port=port, lifespan="off", log_level="warning"
     )
 
 

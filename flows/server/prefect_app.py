@@ -1,4 +1,4 @@
-"""Our own Prefect server, behind the guard. It asks for the login itself, so that its pages can ask the user.
+"""Our own Prefect server. It asks for the login itself, so that its pages can ask the user.
 
 python -m flows.server.prefect_app PORT
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from flows.server.guard import Guard
+from flows.server.request_check import RequestCheck
 from tasks.system.daemon import HOST
 
 
@@ -23,7 +23,7 @@ def main(port: int) -> None:
 
     server = get_current_settings().server
     uvicorn.run(
-        Guard(create_app(final=True), port, login=None, is_page=is_page),
+        RequestCheck(create_app(final=True), port, login=None, is_page=is_page),
         host=HOST,
         port=port,
         timeout_keep_alive=server.api.keepalive_timeout,

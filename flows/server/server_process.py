@@ -22,7 +22,7 @@ import httpx
 
 from environments.plugins import Refused
 from flows.server.api import Api
-from flows.server.guard import HOSTS
+from flows.server.request_check import HOSTS
 from tasks.system.daemon import Daemon, Note, address, answers, running_at, serve
 from tasks.system.login import make_login, split_login, stored_login
 

@@ -339,6 +339,12 @@ def test_another_user_and_a_trial_with_a_network_get_nothing_of_our_own_server(s
             place.mkdir()
             got.append(of_a_trial(note, settled, paths, place, level))
         assert [each for each in got if not is_nothing(each, paths)] == []
+        # A client of ours that has the address alone finds the login.
+        code = "import pathlib, sys; from tasks.tracking.client import locate; locate(None, pathlib.Path(sys.argv[1]))"
+        found = subprocess.run(
+            [sys.executable, "-c", code, str(settled)], env={**os.environ, "PREFECT_API_URL": note.url}, check=False
+        )
+        assert found.returncode == 0
         assert make_login(settled).encode() not in Path(f"/proc/{note.pid}/cmdline").read_bytes()
 
 

@@ -14,15 +14,15 @@ from typing import Any
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 """Names of this machine, one of which a request must carry."""
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
-Refusal = tuple[int, str]
-"""HTTP status and reason."""
+AsgiMessage = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage], Awaitable[None]]
+Application = Callable[[AsgiMessage, Receive, Send], Awaitable[None]]
+StatusAndReason = tuple[int, str]
+"""Of an HTTP answer that refuses a request."""
 
 
-class Guard:
+class RequestCheck:
     """An ASGI application in front of another one."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Guard:
         self._credentials = base64.b64encode(login.encode()) if login is not None else None
         self._is_page = is_page
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiMessage, receive: Receive, send: Send) -> None:
         refusal = None if scope["type"] == "lifespan" else self._refusal(scope)
         if refusal is None:
             await self._application(scope, receive, send)
@@ -48,7 +48,7 @@ class Guard:
         else:
             await _answer(send, *refusal)
 
-    def _refusal(self, scope: Message) -> Refusal | None:
+    def _refusal(self, scope: AsgiMessage) -> StatusAndReason | None:
         headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             headers.setdefault(name, []).append(value)
@@ -60,7 +60,7 @@ class Guard:
             return 401, "this server asks for a login: `nightshift status` and `nightshift up` say where it is"
         return None
 
-    def _is_own_or_link(self, scope: Message, headers: dict[bytes, list[bytes]]) -> bool:
+    def _is_own_or_link(self, scope: AsgiMessage, headers: dict[bytes, list[bytes]]) -> bool:
         """Whether no other site's page sent it; browsers say so, other programs send none of these headers."""
         if origins := headers.get(b"origin"):
             return len(origins) == 1 and origins[0] in self._origins

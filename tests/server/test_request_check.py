@@ -1,4 +1,4 @@
-"""The guard in front of our own servers: whose requests it lets through."""
+"""The check of requests in front of our own servers: whose requests it lets through."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from flows.server import mlflow_app, prefect_app
-from flows.server.guard import Guard, Message
+from flows.server.request_check import AsgiMessage, RequestCheck
 
 PORT = 5000
 LOGIN = "nightshift:correct horse"
@@ -23,25 +23,29 @@ def basic(login: str, scheme: str = "Basic") -> dict[str, str]:
 def ask(
     headers: dict[str, str] | list[tuple[str, str]], *, login: str | None = None, path: str = "/", method: str = "GET",
     kind: str = "http",
-) -> list[Message]:  # fmt: skip
+) -> list[AsgiMessage]:  # fmt: skip
     """What comes back of a request; of one that is let through only `let through`."""
-    sent: list[Message] = []
+    sent: list[AsgiMessage] = []
 
-    async def application(scope: Message, receive: Any, send: Any) -> None:
+    async def application(scope: AsgiMessage, receive: Any, send: Any) -> None:
         await send({"type": "let through"})
 
-    async def send(message: Message) -> None:
+    async def send(message: AsgiMessage) -> None:
         sent.append(message)
 
-    async def receive() -> Message:
+    async def receive() -> AsgiMessage:
         return {"type": "http.request"}
 
     pairs = headers.items() if isinstance(headers, dict) else headers
-    scope: Message = {"type": kind, "path": path, "headers": [(name.encode(), text.encode()) for name, text in pairs]}
+    scope: AsgiMessage = {
+        "type": kind,
+        "path": path,
+        "headers": [(name.encode(), text.encode()) for name, text in pairs],
+    }
     if kind == "http":
         scope["method"] = method
-    guard = Guard(application, PORT, login=login, is_page=mlflow_app.is_page)
-    asyncio.run(guard(scope, receive, send))
+    check = RequestCheck(application, PORT, login=login, is_page=mlflow_app.is_page)
+    asyncio.run(check(scope, receive, send))
     return sent
 
 
