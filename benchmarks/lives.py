@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import random
+import secrets
 import signal
 import subprocess
 import sys
@@ -97,11 +98,14 @@ class Server:
     @classmethod
     def start(cls, folder: Path, port: int) -> Server:
         folder.mkdir(exist_ok=True)
+        # Its clients are this process and its children.
+        known = os.environ.setdefault("PREFECT_API_AUTH_STRING", f"nightshift:{secrets.token_urlsafe(18)}")
+        login = {"PREFECT_SERVER_API_AUTH_STRING": known}
         with (folder / "server.log").open("ab") as log:
-            command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
+            command = [sys.executable, "-m", "flows.server.prefect_app", str(port)]
             process = subprocess.Popen(
                 command,
-                env={**os.environ, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},
+                env={**os.environ, **login, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

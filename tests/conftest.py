@@ -91,7 +91,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Ite
     shutil.copy(empty_prefect, folder)
     port = servers.free_port()
     url = f"http://127.0.0.1:{port}/api"
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    command = [sys.executable, "-m", "flows.server.prefect_app", str(port)]
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
             command,

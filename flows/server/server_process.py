@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import subprocess
 import sys
 import threading
@@ -23,7 +22,9 @@ import httpx
 
 from environments.plugins import Refused
 from flows.server.api import Api
-from tasks.system.daemon import HOST, Daemon, Note, address, answers, serve
+from flows.server.request_check import HOSTS
+from tasks.system.daemon import Daemon, Note, address, answers, running_at, serve
+from tasks.system.login import make_login, split_login, stored_login
 
 FIRST_PORT = 4200
 PATIENCE_SECONDS = 20.0
@@ -113,38 +114,19 @@ def used(url: str, home: Path) -> Iterator[None]:
 
 def _own(url: str, home: Path) -> Note | None:
     """The note of our own running server, if `url` is its address."""
-    note = daemon(home / ".prefect").living()
-    return note if note and url.replace("//localhost:", f"//{HOST}:") == note.url else None
+    return running_at(url, home, "server")
 
 
 def auth_string(url: str, home: Path) -> str | None:
     """The `user:password` for a server: of our own from its file, else PREFECT_API_AUTH_STRING."""
     if note := _own(url, home):
-        return auth_file(home).read_text().strip() if note.auth else None
+        return stored_login(home) if note.auth else None
     return os.environ.get("PREFECT_API_AUTH_STRING")
-
-
-def auth_file(home: Path) -> Path:
-    """The private file with the `user:password` of our own server."""
-    return home / ".prefect/auth"
-
-
-def make_auth(home: Path) -> str:
-    """The `user:password` of our own server, generated once and then kept."""
-    path = auth_file(home)
-    if not path.exists() or not path.read_text().strip():
-        temporary = path.with_name(f"auth.{secrets.token_hex(4)}")
-        private = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(private, "w") as file:
-            file.write(f"nightshift:{secrets.token_urlsafe(18)}\n")
-        temporary.replace(path)  # atomic: an empty password would admit everyone
-    return path.read_text().strip()
 
 
 def credentials(url: str, home: Path) -> tuple[str, str] | None:
     """User and password for a server; None without."""
-    user, _, password = (auth_string(url, home) or "").partition(":")
-    return (user, password) if user else None
+    return split_login(auth_string(url, home))
 
 
 def drain(url: str) -> None:
@@ -208,7 +190,9 @@ def _shared(directory: Path) -> Iterator[str]:
     with (directory / "users.lock").open("a") as users:
         with exclusively(directory / "start.lock"):
             note = healthy(directory)
-            url = note.url if note else start(directory)
+            if note and not note.auth and stop_unused(directory):  # an earlier version left it
+                note = None
+            url = note.url if note else start(directory, auth=make_login(directory.parent))
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
             with _guarded(directory):
@@ -252,7 +236,7 @@ def healthy(directory: Path) -> Note | None:
     return note
 
 
-def start(directory: Path, *, auth: str | None = None, stays: bool = False, database: str | None = None) -> str:
+def start(directory: Path, *, auth: str | None, stays: bool = False, database: str | None = None) -> str:
     """Start our own server and wait until it answers; its address. Refused if it does not start.
 
     A server that died is started on its old port if that is free: its runs and open pages use that address.
@@ -266,9 +250,9 @@ def start(directory: Path, *, auth: str | None = None, stays: bool = False, data
 
     def launch(port: int) -> subprocess.Popen[bytes]:
         url = address(port, "/api")
-        command = [sys.executable, "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
+        command = [sys.executable, "-m", "flows.server.prefect_app", str(port)]
         stored_in = "postgresql" if database else ""
-        environment = _environment(url, auth, database)
+        environment = _environment(port, auth, database)
         return server.launch(command, environment, url, auth=auth is not None, stays=stays, database=stored_in)
 
     return serve(server, (dead and httpx.URL(dead.url).port) or FIRST_PORT, launch, "/api")
@@ -308,15 +292,16 @@ def revive(directory: Path) -> None:
             return
         if note.database:  # its address is not stored
             raise Refused("its data are in PostgreSQL: run `nightshift up --database URL`")
-        auth = auth_file(directory.parent).read_text().strip() if note.auth else None
-        start(directory, auth=auth, stays=note.stays)
+        start(directory, auth=make_login(directory.parent) if note.auth else None, stays=note.stays)
 
 
-def _environment(url: str, auth: str | None, database: str | None) -> dict[str, str]:
+def _environment(port: int, auth: str | None, database: str | None) -> dict[str, str]:
     """The environment variables of our own server; variables about another server are left out."""
-    foreign = ("PREFECT_API", "PREFECT_SERVER_API_AUTH", "PREFECT_SERVER_DATABASE_CONNECTION_URL")
+    login_and_origins = ("PREFECT_SERVER_API_AUTH", "PREFECT_SERVER_API_CORS", "PREFECT_SERVER_CORS")
+    foreign = ("PREFECT_API", *login_and_origins, "PREFECT_SERVER_DATABASE_CONNECTION_URL")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    environment["PREFECT_SERVER_UI_API_URL"] = url  # by default its pages ask port 4200
+    environment["PREFECT_SERVER_UI_API_URL"] = address(port, "/api")  # by default its pages ask port 4200
+    environment["PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS"] = ",".join(f"http://{host}:{port}" for host in HOSTS)
     environment["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "WARNING"  # into its log
     if auth is not None:
         environment["PREFECT_SERVER_API_AUTH_STRING"] = auth

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.views import tables
+from flows.views.own_servers import OwnServer, login_steps
 from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
 from tasks.describe import UNPROVEN, number
 
@@ -144,6 +145,7 @@ def what_next(document: Document, path: Path, console: Console) -> None:
         "its changes": f"git -C {shlex.quote(directory + '/lineage.git')} diff baseline champion",
         "prefect": urls.get("prefect", "") if document["state"] == "running" else "",
         **_mlflow(urls, here),
+        **login_steps([OwnServer(**server) for server in document["servers"]]),
     }
     if document["state"] in ("stopped", "interrupted"):
         steps["go on"] = f"{here}nightshift resume {name}"

@@ -10,6 +10,7 @@ from typing import Any
 
 from environments import plugins
 from environments.score import Score
+from flows.views.own_servers import own_servers
 from tasks.deciding.certificate import Arm, Certificate, level, shipped
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
@@ -63,6 +64,7 @@ def document(ledger: Ledger) -> dict[str, Any]:
         },
         "waiting_to_record": waiting(ledger, history),
         "urls": urls(ledger),
+        "servers": [asdict(server) for server in own_servers(ledger.path.parent)],
     }
 
 

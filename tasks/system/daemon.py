@@ -24,6 +24,7 @@ import psutil
 from environments.plugins import Refused
 from tasks.system.commands import identity
 from tasks.system.files import write_atomic
+from tasks.system.login import split_login
 
 HOST = "127.0.0.1"
 START_SECONDS = 120.0
@@ -157,17 +158,26 @@ def page_of(home: Path, name: str) -> str | None:
     return note.url if note else None
 
 
-def serve(daemon: Daemon, first_port: int, launch: Callable[[int], subprocess.Popen[bytes]], path: str = "") -> str:
+def running_at(url: str, home: Path, name: str) -> Note | None:
+    """The record of one of a home's programs, if it runs at this address."""
+    note = Daemon(home / ".prefect", name).living()
+    return note if note and url.replace("//localhost:", f"//{HOST}:") == note.url else None
+
+
+def serve(
+    daemon: Daemon, first_port: int, launch: Callable[[int], subprocess.Popen[bytes]], path: str = "",
+    login: str | None = None,
+) -> str:  # fmt: skip
     """Start a server on the first free port and wait until it answers; its address. Refused when it does not come up.
 
-    If another program takes the port meanwhile, the next port is tried.
+    If another program takes the port meanwhile, the next port is tried; that program does not see the login.
     """
     for _ in range(START_ATTEMPTS):
         port = free_port(first_port)
         url = address(port, path)
         process = launch(port)
         try:
-            comes_up = _comes_up(process, port, url)
+            comes_up = _comes_up(process, port, url, login)
         except BaseException:  # interrupted: nothing would end it later
             daemon.end()
             raise
@@ -187,10 +197,10 @@ def address(port: int, path: str = "") -> str:
     return f"http://{HOST}:{port}{path}"
 
 
-def answers(url: str, seconds: float = 5.0) -> bool:
+def answers(url: str, seconds: float = 5.0, login: str | None = None) -> bool:
     """Whether a server's health check succeeds within `seconds`."""
     try:
-        return httpx.get(f"{url}/health", timeout=seconds).status_code == 200
+        return httpx.get(f"{url}/health", auth=split_login(login), timeout=seconds).status_code == 200
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):
         return False
 
@@ -203,11 +213,11 @@ def free_port(first: int) -> int:
     raise Refused(f"no free port in {first}..{first + 99} on {HOST}: end the programs that listen there")
 
 
-def _comes_up(process: subprocess.Popen[bytes], port: int, url: str) -> bool:
+def _comes_up(process: subprocess.Popen[bytes], port: int, url: str, login: str | None) -> bool:
     """Wait for the server's own answer; False if it ended, or START_SECONDS have passed."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
-        if answers(url, seconds=1.0) and _listens(process.pid, port):
+        if _listens(process.pid, port) and answers(url, 1.0, login):
             return True
         time.sleep(0.2)
     return False

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from tasks.system.home import home_path
+from tasks.system.login import stored_login
 
 SECRET_WORDS = frozenset(
     ("KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "AUTH")
@@ -186,10 +187,9 @@ def _values() -> Iterator[tuple[str, str]]:
         for match in URL_PASSWORD.finditer(value):
             yield name, match[2]
             yield name, urllib.parse.unquote(match[2])
-    path = home_path() / ".prefect/auth"  # the user:password of our own server (flows/server/server_process.py)
-    login = path.read_text() if path.is_file() else ""
+    login = stored_login(home_path())
     yield "PREFECT_API_AUTH_STRING", login
-    yield "PREFECT_API_AUTH_STRING", login.strip().partition(":")[2]
+    yield "PREFECT_API_AUTH_STRING", login.partition(":")[2]
     yield from tuple(_remembered)
 
 

@@ -14,12 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from environments.plugins import Refused
 from tasks.deciding.certificate import Certificate
 from tasks.store import safe_read
 from tasks.store.workspace import TrialDir
+from tasks.system.daemon import running_at
+from tasks.system.login import stored_login
 from tasks.system.redact import without_passwords
 from tasks.tracking import registry
 from tasks.tracking.campaign_run import decided, progress_points, state_tags, summary_points
@@ -284,7 +286,7 @@ def locate(stated: str | None, home: Path) -> Tracker:
     """
     if stated:
         return _tracker(stated, home)
-    if saved := _saved_block():
+    if saved := _saved_block(home):
         return _tracker(saved[0], home, saved[1])
     default = f"sqlite:///{home.absolute() / 'mlflow.db'}"
     return _tracker(os.environ.get("MLFLOW_TRACKING_URI") or default, home)
@@ -307,7 +309,7 @@ def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> 
     return Mlflow(uri.rstrip("/"), home, secrets)
 
 
-def _saved_block() -> tuple[str, dict[str, str]] | None:
+def _saved_block(home: Path) -> tuple[str, dict[str, str]] | None:
     """Address and credentials in the Tracking Block; None without a Prefect server or Block."""
     api = os.environ.get("PREFECT_API_URL")
     if not api:
@@ -315,13 +317,16 @@ def _saved_block() -> tuple[str, dict[str, str]] | None:
     import httpx
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
     from blocks.tracking import Tracking
 
+    settings: dict[Any, Any] = {PREFECT_API_URL: api}
+    if (ours := running_at(api.rstrip("/"), home, "server")) and ours.auth:
+        settings[PREFECT_API_AUTH_STRING] = stored_login(home)
     try:
         # Prefect may have been imported before the address was set, and would start its own server.
-        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+        with temporary_settings(settings), get_client(sync_client=True) as client:
             saved = client.read_block_document_by_name("nightshift", Tracking.get_block_type_slug())
     except ObjectNotFound:
         return None

@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from tasks.system.daemon import running_at
+from tasks.system.login import split_login, stored_login
+
 if TYPE_CHECKING:
     from filelock import BaseFileLock
     from mlflow import MlflowClient
@@ -68,12 +71,13 @@ class Store:
     def reach(self) -> Iterator[MlflowClient]:
         """The client of a store that answers; Unreachable for whatever mlflow raises, here or in the body."""
         self._probe()
-        prepare_mlflow(self._secrets)
+        prepare_mlflow()
         from mlflow.exceptions import MlflowException
         from sqlalchemy.exc import SQLAlchemyError
 
         try:
-            yield self._open()
+            with _logged_in(self._secrets or own_login(self.uri, self.home)):
+                yield self._open()
         except MlflowException as error:
             status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
             kind = RecordRejected if 400 <= status < 500 and status not in TEMPORARY else Unreachable
@@ -150,12 +154,14 @@ def build_database(path: Path) -> None:
     """Make a fresh MLflow store at `path` unless there is one. Call it under the lock."""
     if path.exists() and path.stat().st_size:
         return
-    from mlflow import MlflowClient
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     for leftover in path.parent.glob(f"{path.name}.*.new*"):
         leftover.unlink()
     fresh = path.with_name(f"{path.name}.{uuid.uuid4().hex}.new")
-    MlflowClient(f"sqlite:///{fresh}")
+    # By default the files of MLflow's first experiment would lie in the working directory.
+    artifacts = (path.parent.absolute() / "artifacts").as_uri()
+    SqlAlchemyStore(f"sqlite:///{fresh}", artifacts)  # type: ignore[no-untyped-call]
     fresh.replace(path)
 
 
@@ -183,14 +189,36 @@ def find_run(client: MlflowClient, experiment: str, key: str) -> Run | None:
     return found[0] if found else None
 
 
-def prepare_mlflow(secrets: Mapping[str, str]) -> None:
+def own_login(uri: str, home: Path) -> dict[str, str]:
+    """The login of our own MLflow server, if it runs at this address and asks for one; else empty."""
+    note = running_at(uri, home, "mlflow")
+    login = split_login(stored_login(home)) if note and note.auth else None
+    return dict(zip(CREDENTIALS, login, strict=False)) if login else {}
+
+
+@contextmanager
+def _logged_in(secrets: Mapping[str, str]) -> Iterator[None]:
+    """Have mlflow use this login, and no other, within the block: the next store may be somebody else's."""
+    before = {name: os.environ[name] for name in CREDENTIALS if name in os.environ}
+    try:
+        if secrets:
+            _set_credentials(secrets)
+        yield
+    finally:
+        if secrets:
+            _set_credentials(before)
+
+
+def _set_credentials(secrets: Mapping[str, str]) -> None:
+    for name in CREDENTIALS:
+        os.environ.pop(name, None)
+    os.environ.update(secrets)
+
+
+def prepare_mlflow() -> None:
     """Set what mlflow reads from the environment, which programs of trials never see; the user's own settings win."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)
-    if secrets:
-        for name in CREDENTIALS:
-            os.environ.pop(name, None)
-        os.environ.update(secrets)
     # It prints a traceback for each error that it also raises.
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 

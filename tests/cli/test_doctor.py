@@ -13,6 +13,7 @@ import threading
 import time
 import tomllib
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from blocks.tracking import Tracking
 from flows.cli.doctor import machine, report, services
 from flows.cli.doctor.gpus import gpus, judged
 from flows.cli.doctor.machine import Check
+from flows.views.own_servers import NO_LOGIN
 from tasks.machine.gpus import GIB, MIB, Gpu, GpuProcess, known, parse_gpus, parse_processes
 from tasks.sandbox.isolation import Finding
 from tasks.system.commands import Unanswered, ask, command_of
@@ -369,9 +371,13 @@ def test_a_port_is_free_ours_or_held_by_a_program_that_is_named(home: Path, monk
         assert f"(pid {os.getpid()})" in held.fact and "`nightshift up` would start Prefect on" in held.remedy
         (home / ".prefect").mkdir(parents=True)
         url = f"http://127.0.0.1:{port}/api"
-        Daemon(home / ".prefect", "server").write(Note(url, os.getpid(), time.time(), identity(os.getpid())))
+        note = Note(url, os.getpid(), time.time(), identity(os.getpid()), auth=True)
+        Daemon(home / ".prefect", "server").write(note)
+        ours, where = services.ports(home), f"Prefect of this home runs at http://127.0.0.1:{port}"
+        assert (ours.state, ours.fact) == ("ok", f"{where} and asks for a login")
+        Daemon(home / ".prefect", "server").write(replace(note, auth=False))
         ours = services.ports(home)
-        assert (ours.state, ours.fact) == ("ok", f"Prefect of this home runs at http://127.0.0.1:{port}")
+        assert (ours.state, ours.fact) == ("note", f"{where} and {NO_LOGIN}") and "nightshift up" in ours.remedy
     (home / ".prefect/server.json").unlink()
     free = services.ports(home)
     assert (free.state, free.fact) == ("ok", f"{port} is free for Prefect")

@@ -17,6 +17,8 @@ import httpx
 import psutil
 import pytest
 
+from environments.plugins import Refused
+from flows.cli.machine import up
 from flows.views.status import urls
 from tasks.system.daemon import Daemon, Note, identity, page_of
 from tests.support.ledgers import created
@@ -116,6 +118,16 @@ def test_mlflows_own_database_is_shown_by_up_and_where_it_is_served_by_its_addre
     assert urls(ledger) == {"mlflow_url": "http://127.0.0.1:5000/#/b"}
 
 
+def test_a_server_that_an_earlier_version_left_without_a_login_is_not_taken_over(
+    server: str, directory: Path, foreign: subprocess.Popen[bytes]
+) -> None:
+    left = Note(server, foreign.pid, time.time(), identity(foreign.pid), stays=True)
+    Daemon(directory, "server").write(left)
+    with pytest.raises(Refused, match="`nightshift down`, then `nightshift up` replaces it"):
+        up._server(directory, True, None)
+    assert up._server(directory, False, None) == left and foreign.poll() is None
+
+
 def notes(directory: Path) -> dict[str, Note | None]:
     return {name: Daemon(directory, name).living() for name in NAMES}
 
@@ -154,8 +166,8 @@ def test_up_stays_is_mended_is_used_and_goes_down(
     before = notes(directory)
     server, mlflow, worker = (before[name] for name in NAMES)
     assert server and mlflow and worker
-    assert httpx.get(mlflow.url).is_success and page_of(home, "mlflow") == mlflow.url
-    assert httpx.post(f"{server.url}/flow_runs/filter", json={}).status_code == 401
+    assert httpx.get(mlflow.url, auth=running).is_success and page_of(home, "mlflow") == mlflow.url
+    assert httpx.get(mlflow.url).status_code == httpx.post(f"{server.url}/flow_runs/filter", json={}).status_code == 401
     assert [pool["name"] for pool in ask(server, "/work_pools/filter", running)] == ["trainers"]
 
     os.kill(worker.pid, signal.SIGKILL)
@@ -165,7 +177,7 @@ def test_up_stays_is_mended_is_used_and_goes_down(
         ("Prefect", "running since"), ("MLflow", "running since"), ("worker", "started"),
     ]  # fmt: skip
     assert notes(directory) == before | {"worker": Daemon(directory, "worker").living()}
-    assert (other := nightshift("up", "--no-auth")).returncode == 2 and "asks for a password" in other.stderr
+    assert (other := nightshift("up", "--no-auth")).returncode == 2 and "asks for a login" in other.stderr
 
     quick, long = str(quadratic(tmp_path / "quad")), str(quadratic(tmp_path / "long", fit=slow(60)))
     done = nightshift("run", quick, "--name", "one", "--trials", "1", "--proposer", "random_search")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,12 @@ import pytest
 
 from environments.plugins import Refused
 from flows.server import server_process
+from flows.server.api import Api
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
 from tasks.system.daemon import Daemon, Note, free_port, identity
+from tasks.system.login import login_file, make_login
+from tests.support.sandboxed import WALLS
+from tests.support.strangers import is_nothing, of_a_trial, of_another_user
 
 NOWHERE = "http://127.0.0.1:9/api"
 OURS = f"http://127.0.0.1:{FIRST_PORT}/api"
@@ -162,17 +167,31 @@ def test_who_names_our_own_server_need_not_say_who_he_is(
 ) -> None:
     note = Note(gate, foreign.pid, 1.0, identity(foreign.pid), auth=True)
     Daemon(settled / ".prefect", "server").write(note)
-    server_process.auth_file(settled).write_text("me:secret\n")
+    login_file(settled).write_text("me:secret\n")
     assert stated_server(gate, settled) == gate
 
 
 def test_the_password_is_private_and_drawn_once(settled: Path) -> None:
-    drawn = server_process.make_auth(settled)
+    drawn = make_login(settled)
     assert re.fullmatch(r"nightshift:[\w-]{20,}", drawn)
-    assert server_process.make_auth(settled) == drawn
-    server_process.auth_file(settled).write_text("")  # as a full disk may leave it: an empty one would let everybody in
-    assert len(server_process.make_auth(settled)) > 20
-    assert server_process.auth_file(settled).stat().st_mode & 0o777 == 0o600
+    assert make_login(settled) == drawn
+    login_file(settled).write_text("")  # as a full disk may leave it: an empty one would let everybody in
+    assert len(make_login(settled)) > 20
+    assert login_file(settled).stat().st_mode & 0o777 == 0o600
+
+
+def test_who_asks_at_once_gets_one_login(settled: Path) -> None:
+    together = threading.Barrier(8)
+
+    def make(_: int) -> str:
+        together.wait()
+        return make_login(settled)
+
+    for _ in range(20):
+        login_file(settled).unlink(missing_ok=True)
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(make, range(8))) == {make_login(settled)}
+    assert {path.name for path in (settled / ".prefect").glob("auth*")} == {"auth", "auth.lock"}
 
 
 @pytest.mark.parametrize("stays", [True, False])
@@ -226,6 +245,40 @@ def owner_of_a_server() -> Iterator[tuple[subprocess.Popen[str], str]]:
         owner.kill()
 
 
+def asks_for_the_login(url: str, home: Path) -> None:
+    """Fail where our own Prefect server tells another user, or a web page, anything but that it is there."""
+    page, login = url.removesuffix("/api"), make_login(home)
+    port = page.rpartition(":")[2]
+    user, _, password = login.partition(":")
+    with httpx.Client(timeout=60, trust_env=False) as client:
+        for path in ("/admin/version", "/admin/settings", "/block_documents/filter", "/flow_runs/filter", "/version"):
+            for auth in (None, (user, ""), (user, "wrong")):
+                for method in ("GET", "POST"):
+                    answer = client.request(method, f"{url}{path}", auth=auth)
+                    assert answer.status_code == 401 and answer.json() == {"exception_message": "Unauthorized"}
+        known = (user, password)
+        for headers, status in (
+            ({"Host": "evil.example"}, 421),
+            ({"Host": f"evil.example:{port}"}, 421),
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Origin": "http://127.0.0.1:5000"}, 403),
+            ({"Sec-Fetch-Site": "same-site"}, 403),
+        ):
+            for place in ("/api/admin/version", "/api/health", "/api/ready", "/ui-settings", "/", "/v2/"):
+                answer = client.get(f"{page}{place}", auth=known, headers=headers)
+                assert answer.status_code == status and "access-control-allow-origin" not in answer.headers
+        opened = client.get(f"{url}/admin/version", auth=known, headers={"Origin": f"http://localhost:{port}"})
+        assert opened.headers["access-control-allow-origin"] == f"http://localhost:{port}"
+        assert (client.get(f"{url}/health").json(), client.get(f"{url}/ready").json()) == (True, {"message": "OK"})
+        told = client.get(f"{page}/ui-settings").json()
+        assert (told["api_url"], told["auth"]) == (url, "BASIC") and password not in json.dumps(told)
+        assert client.get(f"{page}/v2/", headers={"Accept": "text/html"}).is_success
+    asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    key = {"Sec-WebSocket-Key": base64.b64encode(bytes(16)).decode()}
+    for more in ({"Host": "evil.example"}, {"Origin": "http://evil.example"}):
+        assert httpx.get(f"{url}/events/out", headers={**asked, **key, **more}).status_code == 403
+
+
 def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_its_last_user(
     settled: Path, foreign: subprocess.Popen[bytes]
 ) -> None:
@@ -243,14 +296,56 @@ def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_
     survivor, family = noted(settled), processes(settled)
     assert survivor["url"] == url and survivor["pid"] != foreign.pid
 
+    asks_for_the_login(url, settled)
     with contextlib.ExitStack() as first, contextlib.ExitStack() as second:
         assert first.enter_context(prefect_server(None, settled)) == url
         assert second.enter_context(prefect_server(None, settled)) == url
         assert noted(settled) == survivor, "adopted, not started again"
+        with Api(url, server_process.credentials(url, settled)) as api:
+            assert api.ask("POST", "/flow_runs/count", {}) == 0
         first.close()
         assert server_process.answers(url), "somebody still uses it"
     assert is_gone(url, family, settled)
     assert foreign.poll() is None
+
+
+def test_a_server_without_a_login_that_an_earlier_version_left_is_replaced(
+    server: str, settled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = Daemon(settled / ".prefect", "server")
+    process = left.launch(["sleep", "60"], os.environ, server)
+    asked: list[str | None] = []
+
+    def start(_: Path, *, auth: str | None) -> str:
+        asked.append(auth)
+        return NOWHERE
+
+    monkeypatch.setattr(server_process, "start", start)
+    with prefect_server(None, settled) as url:
+        assert (url, asked) == (NOWHERE, [make_login(settled)])
+    assert process.wait(timeout=5) == -signal.SIGTERM
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_and_a_trial_with_a_network_get_nothing_of_our_own_server(settled: Path, tmp_path: Path) -> None:
+    paths = ("/api/admin/version", "/api/version", "POST /api/block_documents/filter", "POST /api/flow_runs/filter")
+    with prefect_server(None, settled):
+        note = server_process.daemon(settled / ".prefect").living()
+        assert note is not None and note.auth
+        got = [of_another_user(note, settled, paths)]
+        for level in WALLS:
+            place = tmp_path / level
+            place.mkdir()
+            got.append(of_a_trial(note, settled, paths, place, level))
+        assert [each for each in got if not is_nothing(each, paths)] == []
+        # A client of ours that has the address alone finds the login.
+        code = "import pathlib, sys; from tasks.tracking.client import locate; locate(None, pathlib.Path(sys.argv[1]))"
+        found = subprocess.run(
+            [sys.executable, "-c", code, str(settled)], env={**os.environ, "PREFECT_API_URL": note.url}, check=False
+        )
+        assert found.returncode == 0
+        assert make_login(settled).encode() not in Path(f"/proc/{note.pid}/cmdline").read_bytes()
 
 
 @pytest.mark.slow
@@ -263,6 +358,7 @@ def test_whoever_starts_our_own_server_stops_it_where_nobody_else_uses_it(settle
     with prefect_server(None, settled) as url:
         family = processes(settled)
         assert noted(settled)["url"] == url
+        assert noted(settled)["auth"]
     assert is_gone(url, family, settled)
 
 

@@ -16,27 +16,29 @@ import psutil
 
 from environments.plugins import Refused
 from flows.cli.doctor.machine import Check
-from flows.cli.machine.up import MLFLOW_PORT
-from flows.server import server_process
+from flows.server import mlflow_process, server_process
+from flows.views.own_servers import NO_LOGIN
 from tasks.system.commands import command_of
-from tasks.system.daemon import answers, free_port, page_of
+from tasks.system.daemon import Daemon, answers, free_port, page_of
 from tasks.tracking.client import SCHEMES
 from tasks.tracking.connection import Unreachable, probe_database, probe_server, without_credentials
 
 ASK_SECONDS = 3.0
 BLOCK = "/block_types/slug/nightshift-tracking/block_documents/name/nightshift"
 """Path of the saved block of blocks/tracking.py in Prefect's API. The answer holds no secrets."""
-SERVICES = (("server", "Prefect", server_process.FIRST_PORT), ("mlflow", "MLflow", MLFLOW_PORT))
+SERVICES = (("server", "Prefect", server_process.FIRST_PORT), ("mlflow", "MLflow", mlflow_process.FIRST_PORT))
 DATABASE_PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433}
 
 
 def ports(home: Path) -> Check:
     """The ports of `nightshift up`: free, used by its own servers, or by another program."""
-    facts, details, elsewhere = [], [], []
+    facts, details, elsewhere, open_to_all = [], [], [], False
     for name, what, port in SERVICES:
-        url, holder = page_of(home, name), None
-        if url is not None:
-            facts.append(f"{what} of this home runs at {url.removesuffix('/api')}")
+        note, holder = Daemon(home / ".prefect", name).living(), None
+        if note is not None:
+            open_to_all = open_to_all or not note.auth
+            facts.append(f"{what} of this home runs at {note.url.removesuffix('/api')}")
+            facts[-1] += " and asks for a login" if note.auth else f" and {NO_LOGIN}"
         else:
             try:
                 next_free = free_port(port)
@@ -48,9 +50,12 @@ def ports(home: Path) -> Check:
                 holder = listener(port)
                 facts.append(f"{port} is held by {holder}")
                 elsewhere.append(f"{what} on {next_free}")
-        details.append({"service": name, "port": port, "held_by": holder, "url": url})
+        url, login = (note.url, note.auth) if note else (None, None)
+        details.append({"service": name, "port": port, "held_by": holder, "url": url, "login": login})
     remedy = f"nothing to do: `nightshift up` would start {' and '.join(elsewhere)}" if elsewhere else ""
-    return Check("ports", "note" if elsewhere else "ok", "; ".join(facts), remedy, {"ports": details})
+    if open_to_all:
+        remedy = "`nightshift down`, then `nightshift up` starts servers that ask for one"
+    return Check("ports", "note" if remedy else "ok", "; ".join(facts), remedy, {"ports": details})
 
 
 def listener(port: int) -> str:

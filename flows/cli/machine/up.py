@@ -10,8 +10,6 @@ import contextlib
 import datetime
 import os
 import platform
-import shlex
-import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -22,23 +20,19 @@ from rich.console import Console
 
 from environments.plugins import Refused
 from flows.cli.running.stop import stop
-from flows.server import automations, postgres, server_process, zombies
+from flows.server import automations, mlflow_process, postgres, server_process, zombies
 from flows.server.api import Api
+from flows.views.own_servers import NO_LOGIN, login_steps, own_servers
 from flows.views.status import urls
-from flows.views.terminal import binaries, short
+from flows.views.terminal import binaries
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns
-from tasks.system.daemon import HOST, START_SECONDS, Daemon, Note, address, answers, serve
+from tasks.system.daemon import START_SECONDS, Daemon, Note
 from tasks.system.home import home
+from tasks.system.login import make_login
 
 POOL = "trainers"
 """The work pool of every deployment in prefect.yaml."""
-MLFLOW_PORT = 5000
-LIGHT = {
-    # Its job runner is eight processes that we do not use; with litellm installed it can deadlock at the start.
-    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-}
 CLEAR_SECONDS = 60.0
 """How long an interrupted command may take to leave the server."""
 TITLES = {"server": "Prefect", "mlflow": "MLflow", "worker": "worker"}
@@ -61,10 +55,12 @@ def up(auth: bool, database: str | None = None) -> int:
     database = postgres.stated(database)  # refused before anything starts
     with server_process.exclusively(directory / "up.lock"), console.status("starting ..."):
         before = _living(directory)
+        if (server := before["server"]) and (server.stays or server_process.in_use(directory)):
+            _check(server, auth, database)  # before MLflow is started anew with or without a login
         for name in TITLES:
             Daemon(directory, name).trim()
         with ThreadPoolExecutor() as side:  # each takes ten seconds and more, mostly for imports
-            mlflow = side.submit(_start_mlflow, directory)
+            mlflow = side.submit(mlflow_process.start, home(), auth)
             server = _server(directory, auth, database)
             crashed, resumed = _recover(server)
             _start_worker(directory, server)
@@ -76,7 +72,7 @@ def up(auth: bool, database: str | None = None) -> int:
             raise Refused(f"{title} ended right after its start; see {directory / name}.log")
         where = f"of the pool {POOL}" if name == "worker" else _page(note)
         how = f"running since {_moment(note)}" if earlier and earlier.pid == note.pid else "started"
-        how += ", asks for no password" if name == "server" and not note.auth else ""
+        how += "" if note.auth or name == "worker" else f", {NO_LOGIN}"
         how += ", on PostgreSQL" if note.database else ""
         console.print(f"  {title:<8} {where:<28} [dim]{how}[/]")
     for name in crashed:
@@ -147,28 +143,33 @@ def _server(directory: Path, auth: bool, database: str | None) -> Note:
             server_process.stop_unused(directory)
         alive = server_process.healthy(directory)
         if alive is None:
-            login = server_process.make_auth(directory.parent) if auth else None
+            login = make_login(directory.parent) if auth else None
             server_process.start(directory, auth=login, stays=True, database=database)
-        elif bool(alive.database) != bool(database):
-            raise Refused(
-                f"the Prefect server at {_page(alive)} {'uses' if alive.database else 'does not use'} PostgreSQL: "
-                f"`nightshift down` ends it; runs are not moved from one database to the other"
-            )
-        elif alive.auth and not auth:
-            raise Refused(
-                f"the Prefect server at {_page(alive)} asks for a password: `nightshift down` ends it, "
-                f"and `nightshift up --no-auth` starts one that does not"
-            )
-        elif not alive.stays and auth:
-            raise Refused(
-                f"a campaign runs on a Prefect server of its own, without a password, at {_page(alive)}: wait "
-                f"for its end (`nightshift list`), or keep that server with `nightshift up --no-auth`"
-            )
-        elif not alive.stays:
+        else:
+            _check(alive, auth, database)
             server.keep()
         note = server.living()
     assert note is not None, "it has just answered"
     return note
+
+
+def _check(alive: Note, auth: bool, database: str | None) -> None:
+    """Refuse a running server that has another kind of login or database than asked for."""
+    if bool(alive.database) != bool(database):
+        raise Refused(
+            f"the Prefect server at {_page(alive)} {'uses' if alive.database else 'does not use'} PostgreSQL: "
+            f"`nightshift down` ends it; runs are not moved from one database to the other"
+        )
+    if alive.auth and not auth:
+        raise Refused(
+            f"the Prefect server at {_page(alive)} asks for a login: `nightshift down` ends it, "
+            f"and `nightshift up --no-auth` starts one that does not"
+        )
+    if auth and not alive.auth:
+        raise Refused(
+            f"the Prefect server at {_page(alive)} asks for no login (started with --no-auth, or by an earlier "
+            f"version): `nightshift down`, then `nightshift up` replaces it; `nightshift up --no-auth` keeps it"
+        )
 
 
 def _recover(server: Note) -> tuple[list[str], list[str]]:
@@ -183,42 +184,6 @@ def _recover(server: Note) -> tuple[list[str], list[str]]:
         return zombies.sweep(server.url, login), zombies.resume_forgotten(server.url, login)
     except httpx.HTTPError as why:
         raise Refused(f"the Prefect server at {_page(server)} does not take automations.yaml: {why}") from why
-
-
-def _start_mlflow(directory: Path) -> None:
-    """The MLflow UI on the home's own database, which is made first if it is missing."""
-    mlflow, database = Daemon(directory, "mlflow"), directory.parent / "mlflow.db"
-    note = mlflow.living()
-    if note and answers(note.url, server_process.PATIENCE_SECONDS):
-        return
-    mlflow.end()
-    _make_database(database)
-    from tasks.tracking.connection import SETTINGS
-
-    # Variables about another MLflow server are not for this one.
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("MLFLOW_")}
-    environment = {**inherited, **SETTINGS, **LIGHT}
-    artifacts = (directory.parent / "artifacts").as_uri()
-
-    def launch(port: int) -> subprocess.Popen[bytes]:
-        command = [
-            sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1",
-            "--backend-store-uri", f"sqlite:///{database}", "--default-artifact-root", artifacts,
-        ]  # fmt: skip
-        return mlflow.launch(command, environment, address(port), stays=True)
-
-    serve(mlflow, MLFLOW_PORT, launch)
-
-
-def _make_database(database: Path) -> None:
-    """Build a fresh MLflow database before any server opens it, alone and under its lock."""
-    if database.exists() and database.stat().st_size:
-        return
-    from tasks.tracking.connection import Store, build_database, prepare_mlflow
-
-    prepare_mlflow({})
-    with Store(f"sqlite:///{database}", database.parent, {}).lock(seconds=60):
-        build_database(database)
 
 
 def _start_worker(directory: Path, server: Note) -> None:
@@ -281,12 +246,12 @@ def _page(server: Note) -> str:
 
 def _print_next_steps(server: Note, console: Console) -> None:
     here = binaries()
-    private = shlex.quote(short(server_process.auth_file(home())))
-    export = f"export PREFECT_API_URL={server.url}"
-    steps = {"open": f"{_page(server)}/v2/deployments", "end": f"{here}nightshift down"}
-    if server.auth:
-        export += f' PREFECT_API_AUTH_STRING="$(cat {private})"'
-        steps = {"password": f"cat {private}  (the page asks for that line, once)", **steps}
+    steps = {
+        **login_steps(own_servers(home())),
+        "deploy": f"{here}prefect --no-prompt deploy --all",
+        "open": f"{_page(server)}/v2/deployments",
+        "end": f"{here}nightshift down",
+    }
     console.print("\nwhat next")
-    for label, text in {"deploy": export, "": f"{here}prefect --no-prompt deploy --all", **steps}.items():
-        console.print(f"  {label:<8} {text}", markup=False)
+    for label, text in steps.items():
+        console.print(f"  {label:<12} {text}", markup=False)

@@ -11,7 +11,7 @@ from flows.cli.options import Json, switch
 
 def up(
     *,
-    auth: Annotated[bool, switch("--auth", "Protect the Prefect server with a password.", "--no-auth")] = True,
+    auth: Annotated[bool, switch("--auth", "Have Prefect and MLflow ask for a login.", "--no-auth")] = True,
     database: Annotated[
         str | None,
         Parameter("--database", help="PostgreSQL for the server's data, postgresql+asyncpg://... Default: a file."),

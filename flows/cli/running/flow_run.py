@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,6 +15,8 @@ from flows.engine.chaining import goes_on
 from flows.server import server_process
 from flows.views import terminal
 from flows.views.follow import CampaignWatch
+from flows.views.own_servers import own_servers
+from flows.views.terminal import short
 from tasks.sandbox.program import CannotStart
 from tasks.store.ledger import Ledger, ended
 from tasks.system.home import home
@@ -37,7 +40,7 @@ def run_and_show(flow: Any, parameters: dict[str, Any], api: str | None, as_json
     console = terminal.console(as_json)
     try:
         with CampaignWatch(name, console), server_process.prefect_server(api, home()) as url:
-            console.print(f"Prefect: {url.removesuffix('/api')}", style="dim")
+            console.print(f"Prefect: {url.removesuffix('/api')}{_login(url)}", style="dim")
             while run_flow(flow, parameters, url, console):
                 console.print("goes on in another flow run", style="dim")
     except KeyboardInterrupt:
@@ -84,6 +87,12 @@ def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) 
         why = "died, was restarted, and lacks some task runs" if restarted else "lacks some task runs"
         console.print(f"the Prefect server {why}; {LEDGER}", style="yellow")
     return False
+
+
+def _login(url: str) -> str:
+    """How to log in at our own server's pages."""
+    ours = (server.login for server in own_servers(home()) if server.url == url and server.login)
+    return "".join(f" (it asks once for the line of {short(Path(file))})" for file in ours)
 
 
 def _ended_since(name: str, moment: float) -> bool:
