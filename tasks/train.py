@@ -30,6 +30,7 @@ from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
+from tasks.sandbox.reader import Unreadable, read
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
@@ -114,7 +115,11 @@ def _check_calls(environment: Environment) -> None:
         return
     files = workspace.baseline_files(environment)
     python = {name: path.read_text("utf-8", "replace") for path, name in files if name.endswith(".py")}
-    for call in missing_calls(python, environment.required_calls):
+    try:
+        missing = read(missing_calls, python, [*environment.required_calls])
+    except Unreadable as wrong:
+        raise Refused(f"{environment.folder / FILE}: program: {wrong.about('its source')}") from wrong
+    for call in missing:
         raise Refused(
             f"{environment.folder / FILE}: required_calls: {call!r} is not called by the program itself "
             f"({', '.join(python) or 'no Python file'}): correct the name or remove it"

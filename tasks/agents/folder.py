@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tasks.editing.edits import FILE_LIMIT, git_environment, is_place
+from tasks.editing.patches import FILE_LIMIT, git_environment, is_place
 from tasks.llm.prompt_parts import start
 from tasks.proposing.brief import Brief
 from tasks.proposing.duplicates import categories

@@ -183,7 +183,7 @@ WARMER = PROGRAM.replace("total = 0", "total = 5", 1)
         (hunk("     total = 0", "-        total += each", "+        total += 7", head="@@ -7,3 +7,3 @@"), PROGRAM.replace("+= each", "+= 7", 1)),
         (hunk("     total = 0", "-        total += each", "+        total += 7", head="@@ -8,3 +8,3 @@"), None),
         (hunk("-        total += each", "+        total += 7", head="@@ -9,1 +9,1 @@"), PROGRAM.replace("+= each", "+= 7", 1)),
-        (hunk("-        total += each", "+        total += 7", head="@@ -9,2 +9,1 @@"), None),
+        (hunk("-        total += each", "+        total += 7", head="@@ -9,2 +9,0 @@"), None),
         (hunk("-        total += each", "+        total += 7", head="@@ -10,1 +10,1 @@"), None),
         (hunk("-        total += each", "+        total += 7", "@@ -4,1 +4,1 @@", "-rate = 0.1", "+rate = 0.2", head="@@ -9,1 +9,1 @@"), None),
         (hunk("-        total += each", "+        total += 7", head="@@ ... @@ def warm(step):"), PROGRAM.replace("+= each", "+= 7", 1)),
