@@ -51,6 +51,7 @@ SHUT = (
 NAMED = 3
 """Left-over processes that a reason names; the rest are counted."""
 POLL_SECONDS = 0.05
+RAISED = "raised an exception"
 NO_CHECKPOINT = "left no checkpoint in out/"
 DATA = frozenset({".cfg", ".ini", ".json", ".md", ".toml", ".txt", ".yaml", ".yml"})
 """Suffixes of settings files, which are not code."""
@@ -67,6 +68,8 @@ class Cut:
 
     startup_seconds: float
     budget_seconds: float
+    smoke: bool = False
+    """Whether it is to show that the program works: one that has raised is a crash, even before it has ended."""
 
 
 @stored("train")
@@ -309,13 +312,34 @@ class _Session:
 
     def _stop(self, program: Program) -> str | None:
         grace = self.environment.grace_seconds
+        raised = self.cut.smoke and program.has_raised()
+        if raised and not self._lives_on(program, grace):
+            status = program.poll(0)
+            return f"{RAISED}: {program.describe(status)}" if status else RAISED if status is None else None
         if not program.terminate(grace):
             return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
         self.progress.read()
         status = program.poll(0)
+        if status in (-signal.SIGTERM, 143) and self.cut.smoke and not raised and program.has_raised():
+            return RAISED  # at that moment: SIGTERM ended what the exception was about to end
         if status in (0, -signal.SIGTERM, 143):  # 143 is a shell's status when SIGTERM ended its child
             return None
         return f"failed while stopping: {program.describe(status or 0)}"
+
+    def _lives_on(self, program: Program, seconds: float) -> bool:
+        """Whether a program that has printed a traceback goes on: it reports or prints more, and does not end.
+
+        An interpreter may take long to end after an exception, for its threads and its libraries. SIGTERM would hide
+        the exception, so it has to wait.
+        """
+        deadline, reports, printed = clock() + seconds, self.progress.count, program.printed
+        while clock() < deadline:
+            if program.poll(POLL_SECONDS) is not None:
+                return False
+            self.progress.read()
+            if self.progress.count > reports:
+                return True
+        return program.printed > printed
 
     def _leftovers(self, program: Program) -> str | None:
         if left := program.left_over():

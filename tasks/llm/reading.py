@@ -71,6 +71,20 @@ def plain(text: str) -> Any:
         return None
 
 
+def document(text: str) -> Any:
+    """The text as JSON.
+
+    Raises:
+        Misread: it is none, or has more levels or entries than it may.
+    """
+    try:
+        return _small(json.loads(text))
+    except Misread:
+        raise
+    except (ValueError, RecursionError) as wrong:
+        raise Misread(f"no JSON: {str(wrong)[:200]}") from wrong
+
+
 def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str]:
     """The headers of an answer that changes a program by name, PARAMS as JSON, and the answer with them emptied.
 
@@ -107,7 +121,7 @@ def _small(document: Any) -> Any:
     level = [document]
     for _ in range(DEPTH):
         if any(isinstance(part, dict | list) and len(part) > ENTRIES for part in level):
-            raise Misread(f"the JSON of the answer has more than {ENTRIES} entries in one place")
+            raise Misread(f"the JSON has more than {ENTRIES} entries in one place")
         level = [
             inner
             for part in level
@@ -116,7 +130,7 @@ def _small(document: Any) -> Any:
         ]
         if not level:
             return document
-    raise Misread(f"the JSON of the answer is nested more than {DEPTH} levels deep")
+    raise Misread(f"the JSON is nested more than {DEPTH} levels deep")
 
 
 def _braces(text: str, place: int, line_end: int) -> tuple[str, int]:

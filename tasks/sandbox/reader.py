@@ -26,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from tasks.sandbox import seccomp
 from tasks.sandbox.child_environment import passed_on
@@ -83,10 +83,9 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
     answer, end = _ask(name, question) or _ask(name, question) or ({}, {"fault": "was being read when that was killed"})
     if "fault" in end:
         raise CannotStart(f"foreign text {end['fault']}")
-    told = end or answer
+    told: dict[str, Any] = end or answer
     if "made" in told:
-        made: T = told["made"]
-        return made
+        return cast(T, told["made"])
     raise Unreadable(told.get("refused") or told["limit"], stated="refused" in told)
 
 
@@ -155,7 +154,7 @@ def _begin() -> tuple[int, subprocess.Popen[bytes], socket.socket]:
                 [sys.executable, "-I", "-S", "-B", "-c", BEGIN, str(ROOT), marshal.dumps(plan).hex()],
                 cwd="/",
                 env={**passed_on(), "PATH": os.defpath},
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,

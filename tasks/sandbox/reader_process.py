@@ -1,8 +1,9 @@
-"""The processes that read foreign text for `reader.read`, with limits, one after another from the same clean start.
+"""The processes that read foreign text for `reader.read`, with limits, each from the same clean start.
 
     main(PLAN)   # {"engine": 123, "landlock": ..., "filter": ..., ...}, marshalled, in hex
 
-It is run by `python -I -S`, and so are the functions' modules: they import nothing but the standard library. It receives, on its standard input, a socket for every call and the name of a function, loads the function's module, and
+It is run by `python -I -S`, and so are the functions' modules: they import nothing but the standard library. It
+receives, on its standard input, a socket for every call and the name of a function, loads the function's module, and
 forks: a guard, and below it the reader, which limits and confines itself, reads the values from the socket, and answers
 there. Nothing foreign is ever read in the process that forks, so no text can spoil another's reading. A guard ends its
 reader when that takes too long or when nobody waits for it any more, and says how it ended. All of them end with the
