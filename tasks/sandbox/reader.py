@@ -135,6 +135,7 @@ def _give(name: str, connection: socket.socket) -> None:
     with _lock:
         for _ in range(2):
             if _begun is None or _begun[0] != os.getpid() or _begun[1].poll() is not None:
+                _end()
                 _begun = _begin()
             try:
                 socket.send_fds(_begun[2], [name.encode()], [connection.fileno()])
@@ -188,8 +189,9 @@ def _forget() -> None:
 def _end() -> None:
     """End the process that forks; the readers end with it."""
     global _begun
-    if _begun is not None and _begun[0] == os.getpid():
+    if _begun is not None:
         _begun[2].close()
-        _begun[1].kill()
-        _begun[1].wait()
+        if _begun[0] == os.getpid():
+            _begun[1].kill()
+            _begun[1].wait()
     _begun = None
