@@ -55,7 +55,7 @@ def test_a_value_comes_back_as_it_was_given() -> None:
         (readings.hoards, "512 MiB of memory"),
         (readings.crashes, "crashes its parser (SIGSEGV)"),
         (readings.says_much, "makes a result of more than"),
-        (readings.spins, "3 s of processor time"),
+        pytest.param(readings.spins, "3 s of processor time", marks=pytest.mark.slow),
     ],
 )
 def test_a_limit_that_is_met_is_the_reason(function: Callable[[], object], why: str) -> None:
