@@ -24,6 +24,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -124,9 +125,20 @@ def _done(step: Callable[[], T], deadline: float) -> T:
                 raise CannotStart("the process that reads foreign text does not answer") from None
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """The process that forks one for each call."""
+
+    by: int
+    """The pid of its engine: a fork of that must not use it."""
+    process: subprocess.Popen[bytes]
+    calls: socket.socket
+    folder: str
+    """Where readers have their own folders."""
+
+
 _lock = threading.Lock()
-_begun: tuple[int, subprocess.Popen[bytes], socket.socket] | None = None
-"""The process that forks one for each call; with the pid that has begun it, since a fork of that must not use it."""
+_begun: _Begun | None = None
 
 
 def _give(name: str, connection: socket.socket) -> None:
@@ -134,21 +146,22 @@ def _give(name: str, connection: socket.socket) -> None:
     global _begun
     with _lock:
         for _ in range(2):
-            if _begun is None or _begun[0] != os.getpid() or _begun[1].poll() is not None:
+            if _begun is None or _begun.by != os.getpid() or _begun.process.poll() is not None:
                 _end()
                 _begun = _begin()
             try:
-                socket.send_fds(_begun[2], [name.encode()], [connection.fileno()])
+                socket.send_fds(_begun.calls, [name.encode()], [connection.fileno()])
                 return
             except ConnectionError:
                 _end()
     raise CannotStart("the process that reads foreign text ends at once")
 
 
-def _begin() -> tuple[int, subprocess.Popen[bytes], socket.socket]:
+def _begin() -> _Begun:
+    folder = tempfile.mkdtemp(prefix="nightshift-read-")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     git = shutil.which("git") or ""
-    plan = {"engine": os.getpid(), "git": git, "temporary": tempfile.gettempdir(), **_walls(git)}
+    plan = {"engine": os.getpid(), "git": git, "folder": folder, **_walls(git)}
     with theirs:
         try:
             process = subprocess.Popen(
@@ -162,8 +175,9 @@ def _begin() -> tuple[int, subprocess.Popen[bytes], socket.socket]:
             )
         except OSError as fault:
             ours.close()
+            shutil.rmtree(folder)
             raise CannotStart(f"cannot start the process that reads foreign text: {fault}") from fault
-    return os.getpid(), process, ours
+    return _Begun(os.getpid(), process, ours, folder)
 
 
 def _walls(git: str) -> dict[str, Any]:
@@ -190,8 +204,9 @@ def _end() -> None:
     """End the process that forks; the readers end with it."""
     global _begun
     if _begun is not None:
-        _begun[2].close()
-        if _begun[0] == os.getpid():
-            _begun[1].kill()
-            _begun[1].wait()
+        _begun.calls.close()
+        if _begun.by == os.getpid():
+            _begun.process.kill()
+            _begun.process.wait()
+            shutil.rmtree(_begun.folder, ignore_errors=True)
     _begun = None

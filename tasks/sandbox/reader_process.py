@@ -58,10 +58,11 @@ def main(stated: str) -> None:
         try:
             name, descriptors, _, _ = socket.recv_fds(calls, 1024, 1)
         except TimeoutError:
-            if os.getppid() != plan["engine"]:
-                return
-            continue
+            if os.getppid() == plan["engine"]:
+                continue
+            descriptors = []
         if not descriptors:
+            shutil.rmtree(plan["folder"], ignore_errors=True)
             return
         module, _, function = name.decode().partition(":")
         loaded = importlib.import_module(module)  # once; a guard has it from the start
@@ -80,7 +81,7 @@ def main(stated: str) -> None:
 def _guard(connection: socket.socket, function: Any, plan: dict[str, Any]) -> None:
     """Fork the reader, wait for its end, and write that behind its answer."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    scratch = tempfile.mkdtemp(prefix="nightshift-read-", dir=plan["temporary"])
+    scratch = tempfile.mkdtemp(dir=plan["folder"])
     ended, alive = os.pipe()  # closed by the reader's end
     guard = os.getpid()
     if not (reader := os.fork()):
