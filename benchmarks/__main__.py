@@ -35,6 +35,7 @@ BENCHMARKS = {
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
     "prime_rl_configs": Benchmark("1 min", "--draws 1"),
     "proposers": Benchmark("1 h", "--proposers tpe --problems bump rugged --trials 3 --repetitions 2"),
+    "reading": Benchmark("10 s", "--rounds 1"),
     "sandbox": Benchmark("1 min", "--rounds 5"),
     "size": Benchmark("10 min", "--trials 30 --more 1"),
     "start": Benchmark("10 s", "--rounds 1"),

@@ -38,7 +38,7 @@ from benchmarks.defects import (
     several,
     whole,
 )
-from tasks.editing.edits import GIT, git_environment
+from tasks.editing.patches import GIT, git_environment
 from tasks.formats import Form, NoEdit, changed
 
 EDITABLE = (NAME, "net.py")

@@ -32,6 +32,7 @@ from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
+from tasks.sandbox.reader import Unreadable, read
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
@@ -47,6 +48,7 @@ UNSANDBOXED = (
 NAMED = 3
 """Left-over processes that a reason names; the rest are counted."""
 POLL_SECONDS = 0.05
+RAISED = "raised an exception"
 NO_CHECKPOINT = ("left no checkpoint in out/", "was stopped at the end of its")
 """Beginnings of the reason of a run that left nothing: it ended by itself, or by the end of its budget."""
 DATA = frozenset({".cfg", ".ini", ".json", ".md", ".toml", ".txt", ".yaml", ".yml"})
@@ -64,6 +66,8 @@ class Cut:
 
     startup_seconds: float
     budget_seconds: float
+    smoke: bool = False
+    """Whether it is to show that the program works: one that has raised is a crash, even before it has ended."""
 
 
 @stored("train", lambda run, _: task_messages.of_run(run))
@@ -112,7 +116,11 @@ def _check_calls(environment: Environment) -> None:
         return
     files = workspace.baseline_files(environment)
     python = {name: path.read_text("utf-8", "replace") for path, name in files if name.endswith(".py")}
-    for call in missing_calls(python, environment.required_calls):
+    try:
+        missing = read(missing_calls, python, [*environment.required_calls])
+    except Unreadable as wrong:
+        raise Refused(f"{environment.folder / FILE}: program: {wrong.about('its source')}") from wrong
+    for call in missing:
         raise Refused(
             f"{environment.folder / FILE}: required_calls: {call!r} is not called by the program itself "
             f"({', '.join(python) or 'no Python file'}): correct the name or remove it"
@@ -313,13 +321,34 @@ class _Session:
 
     def _stop(self, program: Program) -> str | None:
         grace, self.is_over = self.environment.grace_seconds, True
+        raised = self.cut.smoke and program.has_raised()
+        if raised and not self._lives_on(program, grace):
+            status = program.poll(0)
+            return f"{RAISED}: {program.describe(status)}" if status else RAISED if status is None else None
         if not program.terminate(grace):
             return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
         self.progress.read()
         status = program.poll(0)
+        if status in (-signal.SIGTERM, 143) and self.cut.smoke and not raised and program.has_raised():
+            return RAISED  # at that moment: SIGTERM ended what the exception was about to end
         if status in (0, -signal.SIGTERM, 143):  # 143 is a shell's status when SIGTERM ended its child
             return None
         return f"failed while stopping: {program.describe(status or 0)}"
+
+    def _lives_on(self, program: Program, seconds: float) -> bool:
+        """Whether a program that has printed a traceback goes on: it reports or prints more, and does not end.
+
+        An interpreter may take long to end after an exception, for its threads and its libraries. SIGTERM would hide
+        the exception, so it has to wait.
+        """
+        deadline, reports, printed = clock() + seconds, self.progress.count, program.printed
+        while clock() < deadline:
+            if program.poll(POLL_SECONDS) is not None:
+                return False
+            self.progress.read()
+            if self.progress.count > reports:
+                return True
+        return program.printed > printed
 
     def _leftovers(self, program: Program) -> str | None:
         if left := program.left_over():

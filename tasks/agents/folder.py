@@ -20,10 +20,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tasks.editing.edits import FILE_LIMIT, git_environment, is_place
+from tasks.editing.patches import FILE_LIMIT, git_environment, is_place
+from tasks.llm import reading
 from tasks.llm.prompt_parts import start
 from tasks.proposing.brief import Brief
 from tasks.proposing.duplicates import categories
+from tasks.sandbox.reader import Unreadable, read
 from tasks.system.redact import Scrubber, capped, clean
 from tasks.trial import Params, Proposal, Trial, Value, best
 
@@ -211,9 +213,9 @@ def _params(folder: Path, before: bytes) -> Params:
     """The values of params.json; those before when it is not there any more."""
     content = _content(folder, PARAMS)
     try:
-        document = json.loads(before if content is None else content)
-    except (ValueError, RecursionError) as wrong:
-        raise Spoiled(f"it left {PARAMS} no JSON: {capped(str(wrong), WIDTH)}") from wrong
+        document = read(reading.document, (before if content is None else content).decode())
+    except (ValueError, Unreadable) as wrong:
+        raise Spoiled(f"it left {PARAMS} {capped(str(wrong), WIDTH)}") from wrong
     if not isinstance(document, dict):
         raise Spoiled(f"{PARAMS} must hold one value for each parameter, by name")
     for name, value in document.items():

@@ -1,13 +1,11 @@
-"""Reading a program's Python files: their text, their syntax trees, dotted names."""
+"""Reading Python: syntax trees and dotted names."""
 
 from __future__ import annotations
 
 import ast
+import hashlib
 import threading
 import warnings
-from pathlib import Path
-
-import environments
 
 _WARNING_FILTERS = threading.Lock()
 """Warning filters are global to the process, so only one thread may change them at a time."""
@@ -15,12 +13,6 @@ _WARNING_FILTERS = threading.Lock()
 
 class NotPython(ValueError):
     """A file that Python would not compile; the message names the file, the reason and the place."""
-
-
-def sources(folder: Path) -> dict[str, str]:
-    """The Python files of a program, by their paths in it."""
-    python = [path for path in environments.files(folder) if path.suffix == ".py"]
-    return {path.relative_to(folder).as_posix(): path.read_text("utf-8", "replace") for path in python}
 
 
 def parse(name: str, source: str) -> ast.Module:
@@ -53,3 +45,36 @@ def dotted(node: ast.AST) -> str:
     if isinstance(node, ast.Name):
         parts.append(node.id)
     return ".".join(reversed(parts))
+
+
+def meaning_of(source: str) -> str:
+    """A digest of a file without comments, docstrings and formatting.
+
+    Raises:
+        NotPython: it does not compile.
+    """
+    return hashlib.sha256(_dumped(parse("", source)).encode(errors="surrogatepass")).hexdigest()
+
+
+def _dumped(tree: ast.AST) -> str:
+    """A tree as text, node before children; statements that do nothing are left out. Twice as fast as ast.dump."""
+    words: list[str] = []
+    left: list[object] = [tree]
+    while left:
+        thing = left.pop()
+        if isinstance(thing, ast.AST):
+            words.append(type(thing).__name__)
+            left += [getattr(thing, name, None) for name in thing._fields]
+        elif isinstance(thing, list):
+            kept = [part for part in thing if not _does_nothing(part)]
+            words.append(f"[{len(kept)}")
+            left += kept
+        else:
+            words.append(hex(thing) if type(thing) is int else repr(thing))  # repr refuses 5000 digits
+    return "\n".join(words)
+
+
+def _does_nothing(part: object) -> bool:
+    """Whether it is a docstring, a text in place of a comment, `...` or `pass`."""
+    is_constant = isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)
+    return is_constant or isinstance(part, ast.Pass)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from tasks.editing.edits import is_place
+from tasks.editing.patches import is_place
 from tasks.formats import diff, search_replace, whole_file
 from tasks.formats._answer import NoEdit, fences
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
+from tasks.editing.patches import is_cut_off
 from tasks.formats._answer import FENCE, NoEdit, fences, lines_of
 from tasks.formats._matching import Change, Line
 from tasks.system.redact import capped
@@ -146,7 +147,9 @@ def _add(reader: Reader, head: int, first: int) -> None:
     begin = BEGIN.match(stated)
     hunk = _hunk(head + 1, body, (numbers[5] if numbers else begin[1] if begin else "").strip())
     if numbers:
-        hunk = _trusted(hunk, body, *(int(numbers[which] or 1) for which in (1, 2, 3, 4)))
+        start, olds, _, news = (int(numbers[which] or 1) for which in (1, 2, 3, 4))
+        _check_whole(hunk, olds, news, is_last=not any(line.strip() for line in reader.lines[reader.at :]))
+        hunk = _trusted(hunk, body, start, olds, news)
     if any(line.kind != " " for line in hunk.change):
         its = reader.found[-1]
         reader.found[-1] = replace(its, hunks=(*its.hunks, hunk))
@@ -181,7 +184,19 @@ def _hunk(line: int, body: Sequence[str], heading: str) -> Hunk:
     return Hunk(line, change, heading=heading, old_ended=ended["-"], new_ended=ended["+"])
 
 
-def _trusted(hunk: Hunk, body: Sequence[str], start: int, olds: int, new_start: int, news: int) -> Hunk:
+def _check_whole(hunk: Hunk, olds: int, news: int, is_last: bool) -> None:
+    """Refuse a hunk that is cut off. Behind one in a fence stands the fence's end, so that it is not the last."""
+    found = sum(line.kind != "+" for line in hunk.change), sum(line.kind != "-" for line in hunk.change)
+    changed = [line.kind for line in hunk.change if line.kind != " " or line.text.strip()]
+    if is_cut_off((olds, news), found, changed[-1:] == ["-"], is_last):
+        raise NoEdit(
+            f"the hunk in line {hunk.line} of the answer has {found[0]} old and {found[1]} new lines, and its head "
+            f"says {olds} and {news}: it may be cut off. Write all of it between ```diff and ```, and `@@ ... @@` "
+            "without numbers"
+        )
+
+
+def _trusted(hunk: Hunk, body: Sequence[str], start: int, olds: int, news: int) -> Hunk:
     """The hunk with its line number, if it is one to believe: both counts are right, or too large by one line."""
     blank = len(body) - sum(line.startswith("\\") for line in body) - len(hunk.change)
     old = sum(line.kind != "+" for line in hunk.change)

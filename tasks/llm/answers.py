@@ -1,7 +1,7 @@
-"""Parsing of a model's answer: lenient in form, strict in content.
+"""A model's answer: lenient in form, strict in content.
 
 Fences, prose around an answer, thoughts before it and numbers written as texts are accepted. Anything uncertain is
-refused, with every fault.
+refused, with every fault. Its text is taken apart by a confined process (tasks/sandbox/reader.py): here are the values.
 """
 
 from __future__ import annotations
@@ -9,29 +9,26 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from environments.space import Choice, Parameter, Space, Value
+from tasks import formats
+from tasks.formats import NoEdit
+from tasks.llm import reading
 from tasks.llm.quotes import one_line
+from tasks.llm.reading import Misread
+from tasks.sandbox.reader import Unreadable, read
 from tasks.trial import Params
 
 RATIONALE, CATEGORY = 1_000, 40
 """Characters that are kept of each."""
-STARTS = 50
-"""Opening braces that are tried for the beginning of an object."""
-THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
-FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
-HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
-IN_FENCE = re.compile(r"\s*(?:```(?:json)?\s*)?(?=\{)")
-FENCE_END = re.compile(r"\s*```[ \t]*(?:\n|\Z)")
-NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
+NAME = 60
+"""Characters of a parameter's name that are compared with those that there are, and shown."""
 
-
-class Misread(ValueError):
-    """An answer that cannot be used. The message names every fault."""
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -46,24 +43,19 @@ class ParsedAnswer:
     """Its part of the answer."""
 
 
-def without_thoughts(text: str) -> str:
-    """The answer without the thoughts before it."""
-    return THOUGHT.sub("", text).strip()
-
-
 def ideas(text: str, space: Space, fixed: Params) -> tuple[list[ParsedAnswer], list[str]]:
     """The proposals of a JSON answer, and what is wrong with those that are none.
 
     Raises:
         Misread: there is no JSON object in the answer.
     """
-    document = _document(without_thoughts(text))
+    document = _parts(reading.proposals, text)
     entries = document.get("proposals", document) if isinstance(document, dict) else document
     found, faults = [], []
     for number, entry in enumerate(entries if isinstance(entries, list) else [entries], 1):
         try:
             found.append(_idea(entry, space, fixed))
-        except (Misread, RecursionError) as wrong:  # the latter of an object that is nested too deeply
+        except Misread as wrong:
             faults.append(f"proposal {number}: {wrong}" if isinstance(entries, list) else str(wrong))
     return found, faults
 
@@ -74,31 +66,28 @@ def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> t
     Raises:
         Misread: PARAMS is no JSON object, or states what the space does not take.
     """
-    answer = without_thoughts(text)
-    stated: dict[str, str] = {}
-    place, after, last = 0, 0, ""
-    while place < len(answer):
-        end = answer.find("\n", place) + 1 or len(answer)
-        line = answer[place:end]
-        if header := HEADER.match(line):
-            last = header[1].upper()
-            if last == "PARAMS":
-                stated[last], end = _braces(answer, place + header.end(), end)
-            else:
-                stated[last] = line[header.end() :]
-            after = end
-        elif _begins_edit(line, editable):
-            break
-        elif last == "RATIONALE":
-            stated[last] += line
-        place = end
-    params = stated.get("PARAMS", "").strip()
-    given = _object(params) if params.lower() not in NOTHING else {}
-    if not isinstance(given, dict):
-        raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
+    stated, given, edit = _parts(reading.header, text, [*editable])
     words = _words(stated.get("RATIONALE", ""), stated.get("CATEGORY", ""))
-    idea = ParsedAnswer(values(given, space, fixed), *words, text)
-    return idea, "\n" * answer.count("\n", 0, after) + answer[after:]  # so that line numbers stay
+    return ParsedAnswer(values(given, space, fixed), *words, text), edit
+
+
+def changed(edit: str, files: Mapping[str, str], editable: Sequence[str]) -> dict[str, str]:
+    """The whole new text of each file that an answer changes, by name, in whichever format it is written.
+
+    Raises:
+        NoEdit: it holds no edit that can be applied, or cannot be read within limits.
+    """
+    try:
+        return read(formats.changed, edit, dict(files), [*editable], "any")
+    except Unreadable as wrong:
+        raise NoEdit(wrong.about("the answer")) from wrong
+
+
+def _parts(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
+    try:
+        return read(function, *values, **none)
+    except Unreadable as wrong:
+        raise Misread(wrong.about("the answer")) from wrong
 
 
 def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
@@ -115,9 +104,9 @@ def values(given: Mapping[str, Any], space: Space, fixed: Params) -> Params:
             if value != fixed[name]:
                 faults.append(f"{name} is fixed at {json.dumps(fixed[name])}")
         elif name not in space:
-            near = difflib.get_close_matches(name, space, n=1)
+            near = difflib.get_close_matches(name[:NAME], space, n=1)
             hint = f", did you mean {near[0]}?" if near else f": there are {', '.join(space) or 'none'}"
-            faults.append(f"there is no parameter {one_line(name, 60)!r}{hint}")
+            faults.append(f"there is no parameter {one_line(name, NAME)!r}{hint}")
         else:
             try:
                 params[name] = _checked(space[name], value)
@@ -161,52 +150,3 @@ def _checked(parameter: Parameter, value: object) -> Value:
             same = [own for own in parameter.values if value in (str(own), json.dumps(own))]
             value = same[0] if len(same) == 1 else value
     return parameter.check(value)
-
-
-def _document(text: str) -> Any:
-    """The answer's JSON: all of it, what stands in a fence, or the first object that is a proposal.
-
-    An object in the midst of a text may be a part of one that is broken, so it has to say what it is.
-    """
-    for part in (text, *FENCED.findall(text)):
-        found = _object(part)
-        if isinstance(found, dict | list):
-            return found
-    place = text.find("{")
-    for _ in range(STARTS):
-        if place < 0:
-            break
-        try:
-            found, end = json.JSONDecoder().raw_decode(text, place)
-        except (ValueError, RecursionError):
-            found, end = {}, place + 1
-        if {"params", "proposals"} & found.keys():
-            return found
-        place = text.find("{", end)
-    raise Misread('there is no JSON object with "params" in the answer')
-
-
-def _object(text: str) -> Any:
-    """The text as JSON; None where it is none."""
-    try:
-        return json.loads(text.strip())
-    except (ValueError, RecursionError):
-        return None
-
-
-def _braces(text: str, place: int, line_end: int) -> tuple[str, int]:
-    """The JSON object that begins at `place`, fenced or not, or else the rest of the line; and where it ends."""
-    if opening := IN_FENCE.match(text, place):
-        try:
-            _, end = json.JSONDecoder().raw_decode(text, opening.end())
-        except (ValueError, RecursionError):
-            return text[place:line_end], line_end
-        closing = FENCE_END.match(text, end) if "`" in opening[0] else None
-        return text[opening.end() : end], closing.end() if closing else end
-    return text[place:line_end], line_end
-
-
-def _begins_edit(line: str, editable: Sequence[str]) -> bool:
-    """Whether the header ends before this line: a fence, a marker of an edit, or the name of a file."""
-    bare = line.strip(" \t\n*#`:")
-    return bare in editable or line.lstrip().startswith(("```", "<<<<<", "diff --git", "--- ", "*** ", "@@"))

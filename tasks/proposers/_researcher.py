@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from tasks.llm.account import Account, ModelOptions, accounts, check
-from tasks.llm.answers import ParsedAnswer, without_thoughts
+from tasks.llm.answers import ParsedAnswer
 from tasks.llm.chat import Answer, Message, ask
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data
+from tasks.llm.reading import ANSWER_LIMIT, without_thoughts
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unusable
 from tasks.trial import Params, Usage
@@ -62,13 +63,15 @@ def asked(
     """The model's answer without its thoughts; `bought` is the usage of other models for this suggestion.
 
     Raises:
-        Unusable: it was cut off.
+        Unusable: it was cut off, or is too long.
         Unavailable: there is none.
     """
     answer = ask(account, messages, brief, schema, bought=bought)
     answer = replace(answer, text=without_thoughts(answer.text))
     if answer.finish == "length":
         raise Unusable(CUT_OFF, answer.text, answer.usage)
+    if len(answer.text) > ANSWER_LIMIT:
+        raise Unusable(f"the answer has {len(answer.text)} characters; at most {ANSWER_LIMIT}", "", answer.usage)
     return answer
 
 

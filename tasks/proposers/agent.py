@@ -160,7 +160,10 @@ class Agent(Proposer):
             for path in (work / folders.TASK, log) if place else ():
                 if place and path.is_file() and not path.is_symlink():
                     write_atomic(place / path.name, scrub_text(path.read_text(errors="replace")))
-        said = self._setting.hear(ended.printed)
+        try:
+            said = self._setting.hear(ended.printed)
+        except RecursionError as deep:
+            raise Unavailable(f"{self._name} printed JSON that is nested too deeply") from deep
         if failure := said.error or ended.failure:
             how = "says that it failed: " if said.error else ""
             raise Unavailable(f"{self._name} {how}{one_line(failure, REASON_CHARACTERS)}", said.usage)

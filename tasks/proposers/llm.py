@@ -7,9 +7,10 @@ from typing import Any
 
 from environments.space import Choice, Float, Int, Parameter, Space
 from tasks.llm.account import Account
-from tasks.llm.answers import Misread, ParsedAnswer, ideas
+from tasks.llm.answers import ParsedAnswer, ideas
 from tasks.llm.chat import Answer
 from tasks.llm.prompt_parts import start
+from tasks.llm.reading import Misread
 from tasks.proposers._researcher import Researcher, asked, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.proposing.duplicates import EarlierProposal, duplicate

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from tasks.formats import NoEdit, changed
+from tasks.formats import NoEdit
 from tasks.llm.account import Account
-from tasks.llm.answers import Misread, headed
+from tasks.llm.answers import changed, headed
+from tasks.llm.reading import Misread
 from tasks.proposers._researcher import Researcher, asked, conversation, suggestion
 from tasks.proposing.brief import Brief, Suggestion, Unavailable, Unusable
 from tasks.trial import NOTHING_BOUGHT, Usage
@@ -40,7 +41,7 @@ def proposed(account: Account, brief: Brief, shown: Brief, form: Form, bought: U
     try:
         idea, edit = headed(answer.text, editable, brief.space, brief.problem.fixed)
         only_params = idea.params and not edit.strip()
-        files = {} if only_params else changed(edit, shown.files, editable, "any")
+        files = {} if only_params else changed(edit, shown.files, editable)
     except (Misread, NoEdit) as wrong:
         raise Unusable(str(wrong), answer.text, answer.usage) from wrong
     return suggestion(idea, shown, account, answer.usage, files)

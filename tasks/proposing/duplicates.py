@@ -6,16 +6,17 @@ syntax tree but for docstrings. Names of variables and the order of definitions 
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
 from environments.space import Choice, Float, Parameter, Space
-from tasks.editing.python_source import NotPython, parse
+from tasks.editing.python_source import meaning_of
+from tasks.sandbox.reader import Unreadable, read
 from tasks.trial import History, Params, Value
 
 TOLERANCE = 1e-3
@@ -127,32 +128,7 @@ def _likeness(space: Space, params: Params, files: Mapping[str, str], earlier: E
 
 @lru_cache(REMEMBERED)
 def _meaning_of(is_python: bool, text: str) -> str:
-    try:
-        content = _dumped(parse("", text)) if is_python else text
-    except NotPython:
-        content = text
-    return hashlib.sha256(content.encode(errors="surrogatepass")).hexdigest()
-
-
-def _dumped(tree: ast.AST) -> str:
-    """A tree as text, node before children; statements that do nothing are left out. Twice as fast as ast.dump."""
-    words: list[str] = []
-    left: list[object] = [tree]
-    while left:
-        thing = left.pop()
-        if isinstance(thing, ast.AST):
-            words.append(type(thing).__name__)
-            left += [getattr(thing, name, None) for name in thing._fields]
-        elif isinstance(thing, list):
-            kept = [part for part in thing if not _does_nothing(part)]
-            words.append(f"[{len(kept)}")
-            left += kept
-        else:
-            words.append(hex(thing) if type(thing) is int else repr(thing))  # repr refuses 5000 digits
-    return "\n".join(words)
-
-
-def _does_nothing(part: object) -> bool:
-    """Whether it is a docstring, a text in place of a comment, `...` or `pass`."""
-    is_constant = isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)
-    return is_constant or isinstance(part, ast.Pass)
+    if is_python:
+        with suppress(Unreadable):  # no Python, or no parser gets through it
+            return read(meaning_of, text)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from environments import Environment
 from environments.plugins import Refused
-from tasks.editing.edits import diff_of, patched
+from tasks.editing.edits import EditFailed, diff_of, patched
 from tasks.proposing import duplicates
 from tasks.proposing.brief import Brief, Problem, Suggestion
 from tasks.proposing.duplicates import EarlierProposal
@@ -51,10 +51,7 @@ class ProposalChecks:
         tried = [(trial.number, trial.proposal, _ending(trial)) for trial in brief.history]
         tried += [(number, pending, "under way") for number, pending in brief.pending.items()]
         tried += brief.rejected
-        earlier = (
-            EarlierProposal(number, one.params, patched(base, one.edit) if one.edit else base, what)
-            for number, one, what in tried
-        )
+        earlier = (EarlierProposal(number, one.params, _program(base, one.edit), what) for number, one, what in tried)
         program = patched(base, proposal.edit) if proposal.edit else base
         if repeated := duplicates.duplicate(brief.space, proposal.params, program, earlier):
             return repeated
@@ -89,7 +86,7 @@ class ProposalChecks:
         aside = TrialDir(self.place.path / "smoke")
         file_trees.remove(aside.path)
         aside.path.mkdir(parents=True)
-        problem, cut = self.environment, Cut(self.environment.startup_seconds, seconds)
+        problem, cut = self.environment, Cut(self.environment.startup_seconds, seconds, smoke=True)
         if problem.check_cmd:  # nothing is trained, so the GPUs are left alone
             problem = problem.model_copy(update={"train_cmd": problem.check_cmd, "device": "cpu"})
         run = run_program(self.marker, problem, self.isolation, self.program, aside, proposal, seed, cut)
@@ -98,6 +95,14 @@ class ProposalChecks:
         if run.status != "crash" or run.error is None or run.error.startswith(NO_CHECKPOINT):
             return None
         return run.error if problem.check_cmd else f"in a run of {seconds:g} s: {run.error}"
+
+
+def _program(base: Mapping[str, str], edit: str | None) -> Mapping[str, str]:
+    """The program of an earlier proposal. One of an edit that was never applied is like no other."""
+    try:
+        return patched(base, edit) if edit else base
+    except EditFailed as failed:
+        return {str(failed): edit or ""}
 
 
 def originals(environment: Environment, program: Path) -> dict[str, str]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from pathlib import Path
 
 from tasks.system.redact import Scrubber, capped, clean
 
 LOG_KEPT_HEAD, LOG_KEPT_TAIL = 2**20, 2**16
+TRACEBACK = re.compile(r"(?:  \+ Exception Group )?Traceback \(most recent call last\):")
+OTHERS = re.compile(r"Exception (?:in|ignored)")
+"""The line above a traceback that ends no program."""
+TRACEBACK_LINES = 500
 LINE_CHARACTERS = 500
 """Longest line in the reason of a crash."""
 
@@ -39,6 +45,13 @@ class CappedLog:
         """The last lines, safe to print (tasks/system/redact.py)."""
         last = clean(self._tail.decode(errors="replace"))[-lines:]
         return "\n".join(capped(line, LINE_CHARACTERS) for line in last)
+
+    def has_traceback(self) -> bool:
+        """Whether an exception of Python is in the last lines, other than one of a thread or one that was ignored."""
+        lines = self._tail.decode(errors="replace").splitlines()[-TRACEBACK_LINES:]
+        return any(
+            TRACEBACK.match(line) and not OTHERS.match(above) for above, line in itertools.pairwise(["", *lines])
+        )
 
     def _keep(self, passed: bytes) -> None:
         if (room := LOG_KEPT_HEAD - self._passed) > 0:

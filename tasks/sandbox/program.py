@@ -253,6 +253,15 @@ class Program:
         """The last lines of its output, for the reason of a crash; each marked, so that none passes for ours."""
         return "\n".join(f"{SAID}{line}" for line in self._log.tail(12).splitlines())
 
+    def has_raised(self) -> bool:
+        """Whether the traceback of an exception is in the last lines of its output; it may have been handled."""
+        return self._log.has_traceback()
+
+    @property
+    def printed(self) -> int:
+        """Bytes of its output so far."""
+        return self._log.written
+
     def describe(self, status: int) -> str:
         """An exit status in words."""
         if self._group and self._group.ran_out_of_memory():

@@ -14,6 +14,8 @@ MOST_STEPS = 2**53
 """Reports of more steps are ignored: a float does not hold such a number exactly."""
 PROGRESS_LIMIT = 16 * 2**20
 """Bytes of progress.jsonl beyond which a program is stopped: days, at 5 reports a second."""
+LINE_LIMIT = 2**20
+"""Most bytes of a report, so that parsing it takes little time and memory."""
 REASON_CHARACTERS = 500
 """Longest reason that is kept of a program's: enough for a fact, a value and a remedy."""
 
@@ -53,6 +55,11 @@ class Progress:
         """Extend the curve to so many twentieths of the budget with the last reported value."""
         self.curve += (self.reported,) * (min(twentieths, TWENTIETHS) - len(self.curve))
 
+    @property
+    def count(self) -> int:
+        """Lines so far."""
+        return self._line
+
     def read(self) -> None:
         """Read the new complete lines. Raises BadProgress when one is not a report, or there are far too many."""
         try:
@@ -90,6 +97,8 @@ class Progress:
 
 def parse_report(line: bytes) -> dict[str, object] | None:
     """One report: `{"ready": true}`, `{"failed": "..."}`, or an object with a numeric `elapsed` or `step`; or None."""
+    if len(line) > LINE_LIMIT:
+        return None
     try:
         report = json.loads(line)
     except (ValueError, RecursionError):

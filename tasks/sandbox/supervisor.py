@@ -129,12 +129,7 @@ def _confine(plan: dict[str, Any]) -> None:
         bound = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (bound, bound))
     if plan["landlock"] is not None:
-        _prctl(PR_SET_NO_NEW_PRIVS, 1)
-        _drop_capabilities()
-        _landlock(**plan["landlock"])
-        code = ctypes.create_string_buffer(bytes.fromhex(plan["filter"]), len(plan["filter"]) // 2)
-        program = _Filter(len(code) // 8, ctypes.cast(code, ctypes.c_char_p))
-        _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
+        restrict(plan["landlock"], plan["filter"])
     elif plan["filter"]:
         memory = os.memfd_create("filter")
         os.write(memory, bytes.fromhex(plan["filter"]))
@@ -143,6 +138,21 @@ def _confine(plan: dict[str, Any]) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_DFL)
+
+
+def restrict(landlock: dict[str, Any], filter: str) -> None:
+    """Give up all capabilities, and apply rules of Landlock and a system call filter to this process, for good."""
+    _prctl(PR_SET_NO_NEW_PRIVS, 1)
+    _drop_capabilities()
+    _landlock(**landlock)
+    code = ctypes.create_string_buffer(bytes.fromhex(filter), len(filter) // 2)
+    program = _Filter(len(code) // 8, ctypes.cast(code, ctypes.c_char_p))
+    _prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(program))
+
+
+def die_with_parent() -> None:
+    """Be killed when the parent ends."""
+    _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _watch(program: int, inner: int, tell: Any) -> int | None:

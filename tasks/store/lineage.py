@@ -17,7 +17,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from tasks.editing.edits import git_environment
+from tasks.editing.patches import git_environment
 from tasks.store.safe_read import open_below
 from tasks.store.workspace import TrialDir
 from tasks.system.redact import scrub

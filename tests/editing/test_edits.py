@@ -12,7 +12,8 @@ import pytest
 import environments
 from environments import Environment
 from tasks import trainers
-from tasks.editing.edits import EDIT_LIMIT, FILE_LIMIT, EditFailed, apply_edit, git_environment
+from tasks.editing.edits import EditFailed, apply_edit
+from tasks.editing.patches import EDIT_LIMIT, FILE_LIMIT, git_environment
 from tests.support.toy import QUADRATIC, quadratic
 
 PROGRAM = "".join(f"line = {number}\n" for number in range(1, 13))
@@ -102,7 +103,7 @@ def test_a_good_edit_is_applied_and_changes_nothing_else(place: Path, problem: E
     ("what", "diff"),
     [
         ("no newline at its end", GOOD.rstrip("\n")),
-        ("wrong counts in the hunk's head", GOOD.replace("@@ -2,3 +2,3 @@", "@@ -2,9 +2,4 @@")),
+        ("wrong counts in the hunk's head", GOOD.replace("@@ -2,3 +2,3 @@", "@@ -2,9 +2,2 @@")),
         ("lines that have moved", GOOD.replace("@@ -2,3 +2,3 @@", "@@ -7,3 +7,3 @@")),
         ("the head of a git diff", "diff --git a/train.py b/train.py\nindex 123..456 100644\n" + GOOD),
         ("a sentence before it", "Here is the change:\n\n" + GOOD),
@@ -194,7 +195,7 @@ FROM_DATA = "--- a/data.py\n+++ b/train.py\n@@ -1,1 +1,1 @@\n-data\n+mine\n"
         ("one that is there already", new_file("train.py"), "the edit does not apply: train.py: already exists"),
         ("nothing", "\n", "the edit does not apply: No valid patches in input"),
         ("prose", "Lower the learning rate.\n", "the edit does not apply: No valid patches in input"),
-        ("half a hunk", GOOD[: GOOD.index("+LINE")], "the edit does not apply: "),
+        ("half a hunk", GOOD[: GOOD.index("+LINE")], "the edit is cut off: the hunk in its line 3"),
         ("too much", GOOD + "# " + "x" * EDIT_LIMIT, f"bytes; at most {EDIT_LIMIT}"),
     ],
 )  # fmt: skip

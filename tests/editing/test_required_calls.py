@@ -8,7 +8,8 @@ import pytest
 
 from tasks import trainers
 from tasks.editing import fixed_seeds
-from tasks.editing.python_source import NotPython, parse, sources
+from tasks.editing.edits import sources
+from tasks.editing.python_source import NotPython, parse
 from tasks.editing.required_calls import missing_calls
 
 REQUIRED = ("optimizer.step",)

@@ -183,7 +183,7 @@ WARMER = PROGRAM.replace("total = 0", "total = 5", 1)
         (hunk("     total = 0", "-        total += each", "+        total += 7", head="@@ -7,3 +7,3 @@"), PROGRAM.replace("+= each", "+= 7", 1)),
         (hunk("     total = 0", "-        total += each", "+        total += 7", head="@@ -8,3 +8,3 @@"), None),
         (hunk("-        total += each", "+        total += 7", head="@@ -9,1 +9,1 @@"), PROGRAM.replace("+= each", "+= 7", 1)),
-        (hunk("-        total += each", "+        total += 7", head="@@ -9,2 +9,1 @@"), None),
+        (hunk("-        total += each", "+        total += 7", head="@@ -9,2 +9,0 @@"), None),
         (hunk("-        total += each", "+        total += 7", head="@@ -10,1 +10,1 @@"), None),
         (hunk("-        total += each", "+        total += 7", "@@ -4,1 +4,1 @@", "-rate = 0.1", "+rate = 0.2", head="@@ -9,1 +9,1 @@"), None),
         (hunk("-        total += each", "+        total += 7", head="@@ ... @@ def warm(step):"), PROGRAM.replace("+= each", "+= 7", 1)),
@@ -221,6 +221,30 @@ def test_a_hunk_belongs_where_all_its_old_lines_are_and_nowhere_else(answer: str
 )
 def test_a_diff_that_is_not_clear_is_refused(answer: str, why: str) -> None:
     assert why in reason(answer, "diff")
+
+
+ONE_PLACE = "import math\n\nrate = 0.1\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (hunk(" import math", " ", "-rate = 0.1", head="@@ -1,7 +1,7 @@"), "it may be cut off"),
+        (hunk(" import math", " ", "-rate = 0.1", head="@@ -1,3 +1,3 @@"), "it may be cut off"),
+        (f"```diff\n{hunk(' import math', ' ', '-rate = 0.1', head='@@ -1,7 +1,7 @@')}```\n", "it may be cut off"),
+        (hunk(" import math", " ", "-rate = 0.1", "+rate = 1", head="@@ -1,9 +1,9 @@"), "it may be cut off"),
+        (f"```diff\n{hunk(' import math', ' ', '-rate = 0.1', '+rate = 1', head='@@ -1,9 +1,9 @@')}```\n", ""),
+        (hunk(" import math", " ", "-rate = 0.1", "+rate = 1", head="@@ -1,9 +1,9 @@") + "\nThat is all.\n", ""),
+        (hunk(" import math", " ", "-rate = 0.1", "+rate = 1", head="@@ -1,2 +1,2 @@"), ""),
+        (hunk(" import math", " ", "-rate = 0.1", "+rate = 1", head="@@ -1,4 +1,4 @@"), ""),
+    ],
+)
+def test_a_hunk_that_is_shorter_than_it_says_is_taken_only_where_its_end_is_certain(answer: str, why: str) -> None:
+    """Otherwise what is left of a change may be a removal."""
+    if why:
+        assert why in reason(answer, "diff", before=ONE_PLACE, editable=ONE)
+    else:
+        assert made(answer, "diff", before=ONE_PLACE, editable=ONE) == "import math\n\nrate = 1\n"
 
 
 def test_a_fence_in_a_docstring_is_a_line_of_a_diff() -> None:

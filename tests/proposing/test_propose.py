@@ -64,10 +64,14 @@ def started(environment: Environment) -> History:
 
 
 def asked(
-    tmp_path: Path, *answers: Answer, history: History | None = None, ideas: tuple[tuple[str, InboxProposal], ...] = ()
+    tmp_path: Path,
+    *answers: Answer,
+    history: History | None = None,
+    ideas: tuple[tuple[str, InboxProposal], ...] = (),
+    toml: str = QUADRATIC,
 ) -> Proposal:
     """What the engine makes of these answers, one for each turn."""
-    environment = problem(tmp_path)
+    environment = environments.load(quadratic(tmp_path / "quad", toml=toml))
     place = TrialDir(tmp_path / "night/trials/0001")
     desk = replace(desk_of(environment, place), inbox_proposals=ideas)
     brief = brief_of(environment, history or started(environment), seed=3)
@@ -157,6 +161,48 @@ def test_an_edit_back_to_the_baselines_program_is_no_edit(tmp_path: Path) -> Non
     assert first is not None and first.edit is not None
     back = asked(tmp_path, says(1.9, FIT), history=champion_with(problem(tmp_path), first.edit))
     assert back is not None and back.edit is None
+
+
+READY = """\
+import atexit, json, pathlib, sys, threading, time, traceback
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+def tell(step):
+    with (out / "progress.jsonl").open("a") as file:
+        file.write(json.dumps({"step": step}) + chr(10))
+tell(0)
+"""
+HANDLED = "try:\n    1 / 0\nexcept ZeroDivisionError:\n    traceback.print_exc()\n"
+DIES_SLOWLY = READY + "atexit.register(time.sleep, 3)\nraise ValueError('boom')\n"
+NEVER_ENDS = READY + "threading.Thread(target=time.sleep, args=(60,)).start()\nraise ValueError('boom')\n"
+LIVES_ON = READY + HANDLED + "for step in range(600):\n    time.sleep(0.1)\n    tell(step)\n"
+PRINTS_ON = READY + HANDLED + "for step in range(600):\n    time.sleep(0.1)\n    print(step, flush=True)\n"
+
+
+@pytest.mark.parametrize(
+    ("fit", "why"),
+    [
+        (DIES_SLOWLY, "in a run of 1.25 s: raised an exception: exited with status 1\n"),
+        (NEVER_ENDS, "in a run of 1.25 s: raised an exception\n"),
+        (LIVES_ON, ""),
+        pytest.param(PRINTS_ON, "", marks=pytest.mark.slow),
+    ],
+)
+def test_a_program_that_raised_is_refused_however_it_ends(tmp_path: Path, fit: str, why: str) -> None:
+    """SIGTERM at the end of a smoke run would hide an exception from which an interpreter takes long to end."""
+    toml = QUADRATIC.replace("grace_seconds = 0.5", "grace_seconds = 4")
+    proposal = asked(tmp_path, says(2.0, fit), unavailable, toml=toml)
+    assert proposal is not None
+    if why:
+        assert why in proposal.turned_down[0] and "Error: " in proposal.turned_down[0]
+    else:
+        assert proposal.turned_down == ()
+
+
+def test_an_edit_of_the_history_that_cannot_be_read_stops_no_other(tmp_path: Path) -> None:
+    history = champion_with(problem(tmp_path), "--- a/fit.py\n+++ b/fit.py\n@@ -1 +1 @@\n-nowhere\n+x\n")
+    kept = replace(history[-1], verdict=replace(history[-1].verdict, kind="crash"))
+    proposal = asked(tmp_path, says(2.0, EDITED), history=(*history[:-1], kept))
+    assert proposal is not None and proposal.turned_down == () and proposal.edit
 
 
 @pytest.mark.parametrize(

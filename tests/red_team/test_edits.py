@@ -124,6 +124,17 @@ EDITS = [
         "the edited program never calls improve()",
     ),
     ("the encoding", diff("fit.py", FIT, "# coding: utf-7\n" + FIT), "the edited program is not Python: fit.py:1"),
+    (
+        "what no reader comes to the end of",
+        rewritten("x = improve(config", f"y = f'{'{x}' * 80_000}'\nx = improve(config"),
+        "the edited program takes more than 3 s of processor time to be read",
+    ),
+    (
+        "what is nested too deeply",
+        rewritten("x = improve(config", f"y = {'-' * 9000}1\nx = improve(config"),
+        "the edited program is not Python: fit.py: nested too deeply",
+    ),
+    ("half of itself", rewritten("x - 0.5", "x - 1.0").partition("+    return")[0], "the edit is cut off"),
     ("nothing", "only words\n", "the edit "),
 ]  # fmt: skip
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tomlkit
+from tomlkit.exceptions import TOMLKitError
 
 from prime_rl_parts import Failed
 
@@ -211,7 +212,7 @@ def tuned(text: str, params: dict[str, Any]) -> str:
         Failed: it is not TOML, a parameter is unknown, or a key may not be tuned.
     """
     try:
-        document, plain = tomlkit.parse(text), tomllib.loads(text)
+        plain, document = tomllib.loads(text), tomlkit.parse(text)
         for name, value in params.items():
             path = DOTTED.get(name, name).split(".")
             if len(path) == 1 and name not in KEYS:
@@ -219,7 +220,7 @@ def tuned(text: str, params: dict[str, Any]) -> str:
             put(plain, path, value)
             put(document, path, value)
         found, written = faults(plain), tomlkit.dumps(document)
-    except (ValueError, RecursionError) as broken:  # what tomlkit and tomllib raise are ValueErrors
+    except (ValueError, RecursionError, TOMLKitError) as broken:  # of a key that is there twice, no ValueError
         raise Failed(f"refused: train.toml: not TOML: {str(broken)[:200]}") from broken
     if found:
         rest = f"; and {len(found) - 4} more" if len(found) > 4 else ""

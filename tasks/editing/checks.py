@@ -1,0 +1,86 @@
+"""Checks of an edited program's files, as plain functions of texts, for tasks/sandbox/reader.py to run."""
+
+from __future__ import annotations
+
+import io
+import json
+import tokenize
+import tomllib
+from collections.abc import Mapping, Sequence
+
+from tasks.editing import fixed_seeds, patches
+from tasks.editing.patches import EditFailed
+from tasks.editing.python_source import NotPython, parse
+from tasks.editing.required_calls import missing_calls
+
+
+def edited_program(
+    files: Mapping[str, str],
+    executable: Sequence[str],
+    odd: Mapping[str, str],
+    diff: str,
+    editable: Sequence[str],
+    program: Mapping[str, str],
+    required: Sequence[str],
+    environment: str,
+) -> dict[str, str]:
+    """The files that a diff changes, with their new texts, as `patches.edited` makes them, checked.
+
+    Args:
+        program: All Python files of the program, if there are required calls.
+        environment: Its name, for a reason.
+
+    Raises:
+        EditFailed: it does not apply or is not allowed; a file is no Python, TOML or JSON although its name says so; a
+            call that the environment requires is left out; a seed is fixed.
+    """
+    after = patches.edited(files, executable, odd, diff, editable)
+    for name, text in after.items():
+        _check_settings(name, text)
+    python = {name: text for name, text in after.items() if name.endswith(".py")}
+    before = {name: _plain(files[name]) for name in python if name in files}
+    try:
+        for name, source in python.items():
+            _check_encoding(name, source)
+            parse(name, source)
+        missing = missing_calls({**program, **python}, required)
+        fixed = fixed_seeds.added(before, python)
+    except NotPython as wrong:
+        raise EditFailed(f"the edited program is not Python: {wrong}") from wrong
+    except RecursionError as deep:
+        raise EditFailed("the edited program is nested too deeply to be followed") from deep
+    if missing:
+        calls = ", ".join(f"{name}()" for name in missing)
+        raise EditFailed(f"the edited program never calls {calls}, which {environment} requires: keep the call")
+    for site in fixed:
+        raise EditFailed(f"the edit fixes a seed, {site.file}:{site.line}: {site.text}; use the one in config.json")
+    return after
+
+
+def _plain(text: str) -> str:
+    """A text without the surrogates of bytes that are not UTF-8."""
+    return text.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _check_settings(name: str, text: str) -> None:
+    """Refuse a settings file that no program could read, such as TOML with a key twice."""
+    try:
+        if name.endswith(".toml"):
+            tomllib.loads(text)
+        elif name.endswith(".json"):
+            json.loads(text)
+    except RecursionError as deep:
+        raise EditFailed(f"the edited {name} is nested too deeply to be read") from deep
+    except ValueError as wrong:
+        kind = name.rpartition(".")[2].upper()
+        raise EditFailed(f"the edited {name} is not {kind}: {str(wrong)[:200]}") from wrong
+
+
+def _check_encoding(name: str, source: str) -> None:
+    """Refuse a line such as `# coding: utf-7`, with which Python reads another program than everyone else."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source.encode()).readline)
+    except SyntaxError as wrong:
+        raise NotPython(f"{name}:1: {wrong.msg}") from wrong
+    if encoding not in ("utf-8", "utf-8-sig"):
+        raise NotPython(f"{name}:1: it claims to be in {encoding}, where a program's files are in utf-8")

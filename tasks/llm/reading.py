@@ -1,0 +1,151 @@
+"""Parts of a model's answer, as plain functions of texts, for tasks/sandbox/reader.py to run."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+DEPTH, ENTRIES = 32, 1_000
+"""Most levels of a JSON document, and entries of each of its objects and arrays: a proposal needs a few of both."""
+ANSWER_LIMIT = 2**20
+"""Most characters of an answer."""
+STARTS = 50
+"""Opening braces that are tried for the beginning of an object."""
+THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
+FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
+HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
+IN_FENCE = re.compile(r"\s*(?:```(?:json)?\s*)?(?=\{)")
+FENCE_END = re.compile(r"\s*```[ \t]*(?:\n|\Z)")
+NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
+
+
+class Misread(ValueError):
+    """An answer that cannot be used. The message names every fault."""
+
+
+def without_thoughts(text: str) -> str:
+    """The answer without the thoughts before it."""
+    return THOUGHT.sub("", text).strip()
+
+
+def proposals(text: str) -> Any:
+    """The answer's JSON: all of it, what stands in a fence, or the first object that is a proposal.
+
+    An object in the midst of a text may be a part of one that is broken, so it has to say what it is.
+
+    Raises:
+        Misread: there is no JSON object in the answer.
+    """
+    text = without_thoughts(text)
+    for part in (text, *FENCED.findall(text)):
+        found = plain(part)
+        if isinstance(found, dict | list):
+            return found
+    place = text.find("{")
+    for _ in range(STARTS):
+        if place < 0:
+            break
+        try:
+            found, end = json.JSONDecoder().raw_decode(text, place)
+        except (ValueError, RecursionError):
+            found, end = {}, place + 1
+        if {"params", "proposals"} & found.keys():
+            return _small(found)
+        place = text.find("{", end)
+    raise Misread('there is no JSON object with "params" in the answer')
+
+
+def plain(text: str) -> Any:
+    """The text as JSON; None where it is none.
+
+    Raises:
+        Misread: it has more levels or entries than it may.
+    """
+    try:
+        return _small(json.loads(text.strip()))
+    except Misread:
+        raise
+    except (ValueError, RecursionError):
+        return None
+
+
+def document(text: str) -> Any:
+    """The text as JSON.
+
+    Raises:
+        Misread: it is none, or has more levels or entries than it may.
+    """
+    try:
+        return _small(json.loads(text))
+    except Misread:
+        raise
+    except (ValueError, RecursionError) as wrong:
+        raise Misread(f"no JSON: {str(wrong)[:200]}") from wrong
+
+
+def header(text: str, editable: Sequence[str]) -> tuple[dict[str, str], Any, str]:
+    """The headers of an answer that changes a program by name, PARAMS as JSON, and the answer with them emptied.
+
+    Raises:
+        Misread: PARAMS is no JSON object.
+    """
+    answer = without_thoughts(text)
+    stated: dict[str, str] = {}
+    place, after, last = 0, 0, ""
+    while place < len(answer):
+        end = answer.find("\n", place) + 1 or len(answer)
+        line = answer[place:end]
+        if header := HEADER.match(line):
+            last = header[1].upper()
+            if last == "PARAMS":
+                stated[last], end = _braces(answer, place + header.end(), end)
+            else:
+                stated[last] = line[header.end() :]
+            after = end
+        elif _begins_edit(line, editable):
+            break
+        elif last == "RATIONALE":
+            stated[last] += line
+        place = end
+    params = stated.get("PARAMS", "").strip()
+    given = plain(params) if params.lower() not in NOTHING else {}
+    if not isinstance(given, dict):
+        raise Misread('PARAMS must be one JSON object, such as PARAMS: {"learning_rate": 0.001}')
+    return stated, given, "\n" * answer.count("\n", 0, after) + answer[after:]  # so that line numbers stay
+
+
+def _small(document: Any) -> Any:
+    """The document, if it is one that may be handled further."""
+    level = [document]
+    for _ in range(DEPTH):
+        if any(isinstance(part, dict | list) and len(part) > ENTRIES for part in level):
+            raise Misread(f"the JSON has more than {ENTRIES} entries in one place")
+        level = [
+            inner
+            for part in level
+            if isinstance(part, dict | list)
+            for inner in (part.values() if isinstance(part, dict) else part)
+        ]
+        if not level:
+            return document
+    raise Misread(f"the JSON is nested more than {DEPTH} levels deep")
+
+
+def _braces(text: str, place: int, line_end: int) -> tuple[str, int]:
+    """The JSON object that begins at `place`, fenced or not, or else the rest of the line; and where it ends."""
+    if opening := IN_FENCE.match(text, place):
+        try:
+            _, end = json.JSONDecoder().raw_decode(text, opening.end())
+        except (ValueError, RecursionError):
+            return text[place:line_end], line_end
+        closing = FENCE_END.match(text, end) if "`" in opening[0] else None
+        return text[opening.end() : end], closing.end() if closing else end
+    return text[place:line_end], line_end
+
+
+def _begins_edit(line: str, editable: Sequence[str]) -> bool:
+    """Whether the header ends before this line: a fence, a marker of an edit, or the name of a file."""
+    bare = line.strip(" \t\n*#`:")
+    return bare in editable or line.lstrip().startswith(("```", "<<<<<", "diff --git", "--- ", "*** ", "@@"))

@@ -1,0 +1,132 @@
+"""Texts written against their readers: each is read or refused with a reason, and the engine never parses one itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import environments
+from environments import Environment
+from tasks.editing.edits import EditFailed, apply_edit, diff_of, patched
+from tasks.formats import NoEdit
+from tasks.llm.answers import changed, headed, ideas
+from tasks.llm.reading import Misread
+from tasks.proposing.duplicates import meaning
+from tests.support.hostile_texts import HostileText, all_of_them
+from tests.support.toy import quadratic
+
+PROGRAM = {"train.py": "x = 1\nx = 2\nimprove(x)\n"}
+PLACES = {"python": "train.py", "toml": "train.toml", "json": "params.json"}
+ENGINE_SECONDS = 1.0
+"""Of the engine's own processor time, for all that becomes of one text: it only hands it on."""
+ALL = all_of_them()
+FEW = [
+    *("an exponential graph of 45 classes", "90000 times '('", "100000 statements in a line"),
+    *(
+        "a lone surrogate",
+        "coding utf-7",
+        "8000 hunks in one place",
+        "8000 files",
+        "a table twice",
+        "900 nested tables",
+    ),
+    *("100000 nested arrays", "not a number, in a header", "40000 beginnings of a block"),
+]
+"""Some of them, each of another kind."""
+
+
+@pytest.fixture(scope="module")
+def problem(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    problem = environments.load(quadratic(tmp_path_factory.mktemp("environment") / "quad"))
+    editable = (*PLACES.values(), "net.py")
+    return problem.model_copy(update={"editable": editable, "required_calls": ("improve",)})
+
+
+def readings(
+    text: HostileText, place: Path, problem: Environment
+) -> Iterator[tuple[Callable[[], object], type[Exception]]]:
+    """All that the engine does with a text, and the exception that refuses it."""
+    if text.kind == "answer":
+        yield lambda: ideas(text.text, problem.space, {}), Misread
+        yield lambda: headed(text.text, ["train.py"], problem.space, {}), Misread
+        yield lambda: changed(text.text, PROGRAM, ["train.py"]), NoEdit
+        return
+    diff = text.text
+    if text.kind == "diff":
+        yield lambda: changed(diff, PROGRAM, ["train.py"]), NoEdit
+    else:
+        name = PLACES[text.kind]
+        yield lambda: meaning({name: text.text}), EditFailed
+        yield lambda: diff_of(PROGRAM, {**PROGRAM, name: text.text}), EditFailed
+        try:
+            diff = diff_of(PROGRAM, {**PROGRAM, name: text.text})
+        except EditFailed:
+            return
+    yield lambda: patched(PROGRAM, diff), EditFailed
+    yield lambda: apply_edit(place, diff, problem), EditFailed
+
+
+def check(text: HostileText, place: Path, problem: Environment) -> None:
+    (place / "train.py").write_text(PROGRAM["train.py"])
+    began = time.process_time()
+    for reading, refused in readings(text, place, problem):
+        with suppress(refused):
+            reading()
+    assert time.process_time() - began < ENGINE_SECONDS
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_a_hostile_text_is_read_or_refused_and_never_by_the_engine(
+    tmp_path: Path, problem: Environment, name: str
+) -> None:
+    for text in (each for each in ALL if each.name == name):
+        check(text, tmp_path, problem)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ALL, ids=[f"{number}" for number, _ in enumerate(ALL)])
+def test_every_hostile_text_is_read_or_refused(tmp_path: Path, problem: Environment, text: HostileText) -> None:
+    check(text, tmp_path, problem)
+
+
+PIECES = st.sampled_from(
+    [*"()[]{}'\"\\#:=,;\n\t \0\ud800\ufeff", "def ", "class A(", "lambda ", "f'{", "match x:\n", "@@ -1,9 +1,9 @@\n",
+     "--- a/train.py\n+++ b/train.py\n", "[a.b]\n", "```\n", "<<<<<<< SEARCH\n", "=======\n", ">>>>>>> REPLACE\n",
+     "PARAMS: {", "\"params\":", "9" * 5000, "seed = 1 - ", "# coding: utf-7\n"]
+)  # fmt: skip
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.tuples(PIECES, st.integers(1, 300)), max_size=8),
+    st.sampled_from(["python", "diff", "toml", "json", "answer"]),
+)
+def test_pieces_of_any_kind_in_any_number_are_read_or_refused(
+    tmp_path_factory: pytest.TempPathFactory, problem: Environment, parts: list[tuple[str, int]], kind: str
+) -> None:
+    text = HostileText(kind, "pieces", "".join(piece * count for piece, count in parts))  # type: ignore[arg-type]
+    check(text, tmp_path_factory.mktemp("place"), problem)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "why"),
+    [
+        ("train.toml", "[a]\nb = 1\n", "[a]\nb = 1\n[c]\n[a]\nd = 1\n", "the edited train.toml is not TOML: "),
+        ("train.toml", "a = 1\n", "a = 1\na = 2\n", "the edited train.toml is not TOML: "),
+        ("params.json", "{}\n", "{\n", "the edited params.json is not JSON: "),
+    ],
+)
+def test_settings_that_no_program_can_read_are_refused(
+    tmp_path: Path, problem: Environment, name: str, before: str, after: str, why: str
+) -> None:
+    (tmp_path / "train.py").write_text("improve(1)\n")
+    (tmp_path / name).write_text(before)
+    with pytest.raises(EditFailed, match=why):
+        apply_edit(tmp_path, diff_of({name: before}, {name: after}), problem)
+    assert (tmp_path / name).read_text() == before
