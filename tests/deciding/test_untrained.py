@@ -142,7 +142,9 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     from tasks.cache_key import At
 
     at = At("test", "d", 1)
-    control = untrained.fn(at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, slot=NOWHERE)
+    control = untrained.fn(
+        at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, slot=NOWHERE, allowance=None
+    )
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.
     expected = not learned if learned is not None else says_ready
