@@ -61,7 +61,13 @@ class VisiblePaths:
 
 
 def plan(
-    level: Level, view: VisiblePaths, argv: list[str], *, cwd: Path, scratch: Path, scratch_bytes: int,
+    level: Level,
+    view: VisiblePaths,
+    argv: list[str],
+    *,
+    cwd: Path,
+    scratch: Path,
+    scratch_bytes: int,
     counted: bool = False,
 ) -> dict[str, Any]:
     """The part of the supervisor's plan that confines: its command line, the rules of Landlock, the filter, and

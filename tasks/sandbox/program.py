@@ -321,8 +321,8 @@ class Program:
         self._cpu = max(self._cpu, cpu)
         if self._cpu > self._most_cpu:
             raise Stopped(
-                f"used {self._cpu:.1f} s of processor time, more than the {self._most_cpu:.1f} s that the baseline's need "
-                "and a margin allow here: it may play, not train"
+                f"used {self._cpu:.1f} s of processor time, more than the {self._most_cpu:.1f} s that the baseline's "
+                "need and a margin allow here: it may play, not train"
             )
 
     def _look(self) -> None:

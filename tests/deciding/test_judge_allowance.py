@@ -28,7 +28,9 @@ def test_without_a_known_need_nothing_is_bounded() -> None:
 def test_the_largest_need_of_the_baseline_counts_also_of_its_reruns() -> None:
     first = baseline(NEED, None)
     fresh = Rerun(0, Run("trials/0001-again", 9, 1.0, "finished", machine="here"), Score(1.0, effort=LOADED))
-    later = Trial(1, 1, 1, Proposal({}), (), Score.missing("a crash", True), Verdict("crash", "a crash"), reruns=(fresh,))
+    later = Trial(
+        1, 1, 1, Proposal({}), (), Score.missing("a crash", True), Verdict("crash", "a crash"), reruns=(fresh,)
+    )
     assert allowance((first,), "here", 60) == Allowance.of([NEED], 60)
     assert allowance((first, later), "here", 60) == Allowance.of([NEED, LOADED], 60) == Allowance.of([LOADED], 60)
 

@@ -82,10 +82,11 @@ def test_red_team_a_child_that_nobody_waits_for_is_counted_all_the_same(tmp_path
     """The kernel forgets what a child has spent when its parent ignores SIGCHLD; a short one is never looked at."""
     act = (
         "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
-        "for _ in range(20):\n"
-        "    if not os.fork(): spend(0.1); os._exit(0)\n"
-        "    time.sleep(0.1)\n"
-        "time.sleep(1)\nsay(READY)\nplay()"
+        "hear, done = os.pipe()\n"
+        "for _ in range(16):\n"
+        "    if not os.fork(): spend(0.1); os.write(done, b'.'); os._exit(0)\n"
+        "    os.read(hear, 1)\n"
+        "time.sleep(0.1)\nsay(READY)\nplay()"
     )
     assert is_caught(score(tmp_path, act, level))
 
@@ -138,11 +139,7 @@ def test_red_team_training_on_in_proportion_to_the_trained_steps_is_a_crash(tmp_
 @pytest.mark.parametrize("level", WORKING)
 def test_an_honest_program_is_far_within_its_allowance(tmp_path: Path, level: Level) -> None:
     """Also the tight one, with sleep, threads and processes that wait."""
-    act = (
-        "begin(0)\n"
-        "if not os.fork(): time.sleep(0.2); os._exit(0)\n"
-        "os.wait()\ntime.sleep(0.5)\nsay(READY)\nplay()"
-    )
+    act = "begin(0)\nif not os.fork(): time.sleep(0.2); os._exit(0)\nos.wait()\ntime.sleep(0.5)\nsay(READY)\nplay()"
     found = score(tmp_path, act, level)
     assert found.value is not None, found.error
     assert found.effort is not None
