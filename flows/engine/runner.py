@@ -111,7 +111,7 @@ class Runner:
         with self._slot(at, place, "untrained") as slot:
             control = kept(untrained, self.ledger.results)(
                 at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal,
-                trained, self.ledger.seed("control", at), whole(slot), self._allowance,
+                trained, self.ledger.seed("control", at), whole(slot), self.granted("control"),
             )  # fmt: skip
         self.ledger.verify()
         return control
@@ -171,15 +171,16 @@ class Runner:
                 run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
             if not (results / f"{at}/evaluate").is_file():
                 ledger.verify()  # the judge is the frozen one
-            known = self._allowance
-            # What a program gains by computing under judgement, half of the time must not give it.
-            granted = known.halved() if known and purpose == "report" else known
+            granted = self.granted(purpose)
             return run, kept(evaluate, results)(at, problem, walls, place, run, seed, purpose, whole(slot), granted)
 
-    @property
-    def _allowance(self) -> Allowance | None:
-        """What a program may spend under judgement; None in another environment, whose baseline is not known."""
-        return None if self.elsewhere else allowance(self.history, machine(), self.environment.budget_seconds)
+    def granted(self, purpose: Use) -> Allowance | None:
+        """The time that a program may spend under judgement; None in another environment, whose baseline is not known.
+
+        A certificate grants half of the spare time: what a program gains by computing there, half must not give it.
+        """
+        known = None if self.elsewhere else allowance(self.history, machine(), self.environment.budget_seconds)
+        return known.halved() if known and purpose == "report" else known
 
     def _slot(self, at: At, place: TrialDir, last: str) -> AbstractContextManager[Slot]:
         """A slot for a run; none if the result of its `last` task is stored."""

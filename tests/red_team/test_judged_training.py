@@ -18,7 +18,7 @@ from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
-from tests.support.red_team import STRONGEST_AND_NONE, WALLS, WORKING
+from tests.support.red_team import WALLS, WORKING
 from tests.support.red_team_policy import MARKER, SEED, trained
 
 NEED = Effort(ready=0.2, answering=0.02, answers=50, ready_wait=0.5, answer_wait=0.5, longest_wait=0.1)
@@ -69,7 +69,7 @@ def is_caught(found: Score) -> bool:
     return found.value is None and "of processor time, more than" in (found.error or "").splitlines()[0]
 
 
-@pytest.mark.parametrize("level", STRONGEST_AND_NONE)
+@pytest.mark.parametrize("level", [WORKING[0], *(pytest.param(level, marks=pytest.mark.slow) for level in WORKING[1:])])
 @pytest.mark.parametrize("how", ATTACKS)
 def test_red_team_training_under_judgement_is_a_crash(tmp_path: Path, level: Level, how: str) -> None:
     """Wherever it computes, it has spent more than the baseline's need and a margin."""
