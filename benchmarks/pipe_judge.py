@@ -1,6 +1,6 @@
 """How fast the judge plays through its pipes, compared with the same policy evaluated in this process.
 
-    python -m benchmarks.pipe_judge [--rounds 5] [--lanes 100] [--json]
+    python -m benchmarks.pipe_judge [--rounds 5] [--lanes 100] [--busy 0] [--json]
 
 Both play the same episodes of the same trained policy, one to a lane, all lanes side by side. The columns named after
 levels of isolation are the engine's own `tasks.evaluate.judge_run`: the control judge steps the environments here, and
@@ -17,6 +17,9 @@ ratio              of that to the same in process
 step_us/answers    its part of one env step: frames sent and answers awaited (in process: the policy's calls)
 step_us/rest       all else of it: above all the environments themselves
 ready_ms           until the first frame: environments made, program started and its libraries loaded, policy read
+cpu_ms/ready       processor time of the program until it is ready
+cpu_us/answer      processor time of one answer, to a grain of 10 ms over all of them
+allowed/...        what a program with this need may spend in a certificate, half of the spare time, over the need
 after_ms           from the last step to the score: silence heard, the program and its processes ended
 """
 
@@ -28,6 +31,7 @@ import os
 import random
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -44,6 +48,7 @@ from rich.table import Column, Table
 
 import environments
 from environments import Environment, plugins
+from environments.effort import Allowance, Effort
 from environments.judges import Candidate, Exam
 from environments.judges.control import Control
 from environments.score import Score
@@ -69,6 +74,13 @@ STEPS = 20_000
 SEED = 20
 """Of the episodes."""
 LOCAL = "in process"
+FREE = Allowance.of([Effort(10.0, 1.0, 100, 10.0, 10.0, 1.0)], 60.0)
+"""An allowance as in a campaign, which nothing here uses up."""
+BUDGET = 14.0
+"""Seconds, that of lunar_lander: the shorter, the smaller the allowance."""
+TICK = 0.01
+"""The grain of processor time in /proc."""
+BUSY = "while True: sum(range(10_000))"
 Figures = dict[str, Any]
 
 
@@ -85,6 +97,8 @@ class Playing:
     answers: float
     """That part of `playing` which went to the policy's answers."""
     after: float
+    effort: Effort | None = None
+    """Processor time of the program; None in this process."""
 
 
 class Witness:
@@ -122,6 +136,12 @@ class Witness:
     def wait(self, seconds: float) -> int:
         return self._candidate.wait(seconds)
 
+    def allow(self, seconds: float) -> None:
+        self._candidate.allow(seconds)
+
+    def used(self) -> float:
+        return self._candidate.used()
+
 
 class Watched(Control):
     """The control judge, with a witness of its latest evaluation."""
@@ -149,14 +169,14 @@ class Trained:
     def piped(self, level: Level) -> Playing:
         """As the engine evaluates it."""
         began = time.perf_counter()
-        score = judge_run("benchmark", self.environment, Isolation(level), self.place, self.run, SEED)
+        score = judge_run("benchmark", self.environment, Isolation(level), self.place, self.run, SEED, allowance=FREE)
         ended, witness = time.perf_counter(), self.judge.witness
         if score.value is None:
             raise RuntimeError(f"{self.environment.name} at {level} has no score: {score.error}")
         playing = witness.played - witness.ready
         return Playing(
             score.units, witness.steps, witness.frames, witness.ready - began, playing, witness.answers,
-            ended - witness.played,
+            ended - witness.played, score.effort,
         )  # fmt: skip
 
     def here(self) -> Playing:
@@ -210,13 +230,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="How fast the judge plays through its pipes.")
     parser.add_argument("--rounds", type=int, default=5, help="evaluations each way (5)")
     parser.add_argument("--lanes", type=int, default=100, help="episodes side by side (100)")
+    parser.add_argument("--busy", type=int, default=0, help="processes that keep the cores busy meanwhile (0)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
     if options.rounds < 2:
         parser.error(f"--rounds must be at least 2, to have a spread, got {options.rounds}")
     if not 1 <= options.lanes <= 1000:
         parser.error(f"--lanes must be from 1 to 1000, as the judge has it, got {options.lanes}")
-    figures = measure(options.rounds, options.lanes)
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(options.busy)]
+    try:
+        figures = measure(options.rounds, options.lanes)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
     print(json.dumps(figures, indent=2)) if options.json else show(figures)
 
 
@@ -282,6 +309,18 @@ def summary(games: Sequence[dict[str, Playing]]) -> Figures:
         "ready_ms": lambda game: game.ready * 1e3,
         "after_ms": lambda game: game.after * 1e3,
     }
+    spent: dict[str, Callable[[Effort], float]] = {
+        "cpu_ms/ready": lambda effort: effort.ready * 1e3,
+        "cpu_us/answer": lambda effort: effort.answering / effort.answers * 1e6,
+        "allowed/ready": lambda effort: Allowance.of([effort], BUDGET).halved().until_ready / effort.ready,
+        "allowed/answers": lambda effort: (
+            Allowance.of([effort], BUDGET).halved().answering(effort.answers) / max(effort.answering, TICK)
+        ),
+    }
+    for kind, need in spent.items():
+        known = {way: [game[way].effort for game in games] for way in ways}
+        every = {way: [effort for effort in efforts if effort] for way, efforts in known.items()}
+        rows[kind] = {way: spread([need(effort) for effort in efforts]) for way, efforts in every.items() if efforts}
     for kind, figure in of.items():
         rows[kind] = {way: spread([figure(game[way]) for game in games]) for way in ways}
     rows["ratio"] = {

@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from environments.effort import Effort
+
 METRIC = r"^[A-Za-z0-9_\-. :/@]+$"
 """Pattern of a metric's name, `noun/detail`: the characters that MLflow accepts, and @."""
 
@@ -43,6 +45,8 @@ class Score:
     """Other metrics that the judge measured, by name; never part of the score."""
     seed: int | None = None
     """Training seed of the run; None for several runs."""
+    effort: Effort | None = field(default=None, compare=False)
+    """What the program spent under judgement; None if the judge runs no code of the program, or for several runs."""
     runs: tuple[Score, ...] = ()
     """The score of each of several training runs, which then hold the units; empty for a single run."""
 

@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from environments import Environment
 from tasks.deciding.certificate import Certificate, shipped
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.trial import History, Trial, Value, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
+SELF_REPORTED = "self-reported"
+"""Of a budget of steps: a program counts its own steps, and no judge could count them."""
+
+
+def step_budget(environment: Environment) -> str:
+    """The budget of steps, and whose count it is; empty without one."""
+    return f"budget_steps = {environment.budget_steps} ({SELF_REPORTED})" if environment.budget_steps else ""
 
 
 def outcome(certificate: Certificate) -> str:

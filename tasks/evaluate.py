@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from environments import FILE, Environment, judge_name
+from environments.effort import Allowance
 from environments.judges import Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
@@ -37,19 +38,20 @@ from tasks.trial import Run
 @stored("evaluate", lambda score, asked: task_messages.of_score(score, asked["run"]))
 def evaluate(
     at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int, use: Use,
-    slot: Slot,
+    slot: Slot, allowance: Allowance | None,
 ) -> Score:  # fmt: skip
     """The judged score of a run; missing for a crashed one. A finished trial is never judged again."""
     if settled := workspace.settled(place, at.part):
         return settled[1]
-    return judge_run(at.marker, environment, isolation, place, run, seed, slot, use)
+    return judge_run(at.marker, environment, isolation, place, run, seed, slot, use, allowance)
 
 
 def judge_run(
     marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
-    slot: Slot = NOWHERE, use: Use = "search",
+    slot: Slot = NOWHERE, use: Use = "search", allowance: Allowance | None = None,
 ) -> Score:  # fmt: skip
-    """Judge one run on units drawn from `seed`. Only a fault of the machine raises (CannotStart)."""
+    """Judge one run on units drawn from `seed`, within its allowance. Only a fault of the machine raises
+    (CannotStart)."""
     if run.status != "finished":
         return Score.missing(run.error or run.status, environment.higher_is_better)
     if changed := _changed(place, run):
@@ -57,7 +59,7 @@ def judge_run(
     if run.isolation != isolation.level:  # it may belong to another user, under another umask
         file_trees.open_to_all(place.out)
     judge = environment.judge
-    exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder)
+    exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder, allowance)
     file_trees.remove(place.judged)
     place.judged.mkdir()
     confinement.give(place.judged, isolation.level)
@@ -67,6 +69,7 @@ def judge_run(
         with Program(
             command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
             view=_view(environment, place), limits=environment.limits, pipes=True, slot=slot,
+            counted=judge.runs_in == "workspace",
         ) as program:  # fmt: skip
             try:
                 candidate = PipedCandidate(program, place.result)
@@ -196,6 +199,12 @@ class PipedCandidate:
             pass
         self._program.note(bytes(self._pending))
         return status
+
+    def allow(self, seconds: float) -> None:
+        self._program.allow_cpu(seconds)
+
+    def used(self) -> float:
+        return self._program.cpu_seconds()
 
     def _take_until(self, complete: Callable[[bytearray], int | None], want: int, seconds: float, late: str) -> bytes:
         interrupt.check()

@@ -46,7 +46,7 @@ UNSANDBOXED = (
     "machine offers, --allow-unsandboxed runs it anyway"
 )
 NAMED = 3
-"""Left-over processes that a reason names; the rest are counted."""
+"""Left-over processes that the log names; the rest are counted."""
 POLL_SECONDS = 0.05
 RAISED = "raised an exception"
 NO_CHECKPOINT = ("left no checkpoint in out/", "was stopped at the end of its")
@@ -234,7 +234,9 @@ class _Session:
             limits=self.environment.limits, slot=self.slot,
         ) as program, Sampler(self.slot.gpus) as sampler:  # fmt: skip
             try:
-                reason = self._watch(program) or self._leftovers(program)
+                reason = self._watch(program)
+                if not reason:
+                    self._note_leftovers(program)
                 self.failure = self.progress.failure
                 reason = f"said: {self.failure.reason}" if self.failure else reason
             except (BadProgress, Stopped) as wrong:
@@ -350,12 +352,15 @@ class _Session:
                 return True
         return program.printed > printed
 
-    def _leftovers(self, program: Program) -> str | None:
+    def _note_leftovers(self, program: Program) -> None:
+        """Have all of its processes end, and note in its log those that outlived it: they cost no score.
+
+        At level bwrap they end with their namespace, before anybody sees them.
+        """
         if left := program.left_over():
             names = [" ".join(clean(name))[:80] for name in left[:NAMED]]
             named = "; ".join(names + ([f"and {len(left) - NAMED} more"] if len(left) > NAMED else []))
-            return f"left {len(left)} process(es) running after it had ended ({named}): killed"
-        return None
+            program.note(f"nightshift: ended {len(left)} process(es) that outlived the program ({named})\n".encode())
 
     def _missing_checkpoint(self) -> str | None:
         with os.scandir(self.place.out) as entries:

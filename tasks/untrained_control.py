@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from environments import Environment
+from environments.effort import Allowance
 from environments.score import Score
 from tasks import task_messages
 from tasks.cache_key import At, stored
@@ -41,6 +42,7 @@ def untrained(
     trained: Run,
     seed: int,
     slot: Slot,
+    allowance: Allowance | None,
 ) -> UntrainedControl:
     """Run the same program, parameters and seed, stop it after a hundredth of the time, and judge its checkpoint."""
     trial = workspace.finished(place)  # it may lack a control: verdicts are sometimes recomputed
@@ -57,7 +59,7 @@ def untrained(
         aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
         run = run_program(at.marker, environment, isolation, program, aside, proposal, trained.seed, cut, slot=slot)
-        score = judge_run(at.marker, environment, isolation, aside, run, seed, slot)
+        score = judge_run(at.marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
         for large in (aside.out, aside.workspace):  # its logs are enough
             file_trees.remove(large)
         return score

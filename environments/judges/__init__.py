@@ -16,6 +16,7 @@ from typing import ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
+from environments.effort import Allowance
 from environments.score import Score
 
 Use = Literal["search", "control", "confirm", "report"]
@@ -34,6 +35,8 @@ class Exam:
     """The prepared files of the environment's recipe (`environments.recipe`); None without one."""
     folder: Path | None = None
     """The frozen environment's folder, for a judge that reads files of it."""
+    allowance: Allowance | None = None
+    """Most time that the program may spend, for a judge that runs its code; None while the baseline's is not known."""
 
 
 class Misbehaved(Exception):
@@ -60,6 +63,12 @@ class Candidate(Protocol):
 
     def wait(self, seconds: float) -> int:
         """Wait for the program to end within `seconds`; returns its exit status."""
+
+    def allow(self, seconds: float) -> None:
+        """From now on, stop it when all of its processes have used more than so much processor time since its start."""
+
+    def used(self) -> float:
+        """That processor time so far; at most what is allowed."""
 
 
 class Judge(BaseModel, ABC):

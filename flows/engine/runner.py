@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from environments import Environment
+from environments.effort import Allowance
 from environments.judges import Use
 from environments.score import Score
 from flows.engine.launching import run_elsewhere
@@ -14,13 +15,14 @@ from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import At, history_digest, is_kept, kept, whole
 from tasks.decide import Untrained, Wanted, decide
 from tasks.deciding.certificate import Arm, Fresh
+from tasks.deciding.judge_allowance import allowance
 from tasks.deciding.run_checks import believed
 from tasks.deciding.values import Again, JudgedTrial
 from tasks.evaluate import evaluate
 from tasks.machine.slots import NOWHERE, Slot, Slots
 from tasks.store import workspace
 from tasks.store.launch_files import RESULTS, LaunchRequest, Step
-from tasks.store.ledger import Ledger
+from tasks.store.ledger import Ledger, machine
 from tasks.store.workspace import TrialDir
 from tasks.train import train
 from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict
@@ -109,7 +111,7 @@ class Runner:
         with self._slot(at, place, "untrained") as slot:
             control = kept(untrained, self.ledger.results)(
                 at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal,
-                trained, self.ledger.seed("control", at), whole(slot),
+                trained, self.ledger.seed("control", at), whole(slot), self.granted("control"),
             )  # fmt: skip
         self.ledger.verify()
         return control
@@ -169,7 +171,16 @@ class Runner:
                 run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
             if not (results / f"{at}/evaluate").is_file():
                 ledger.verify()  # the judge is the frozen one
-            return run, kept(evaluate, results)(at, problem, walls, place, run, seed, purpose, whole(slot))
+            granted = self.granted(purpose)
+            return run, kept(evaluate, results)(at, problem, walls, place, run, seed, purpose, whole(slot), granted)
+
+    def granted(self, purpose: Use) -> Allowance | None:
+        """The time that a program may spend under judgement; None in another environment, whose baseline is not known.
+
+        A certificate grants half of the spare time: what a program gains by computing there, half must not give it.
+        """
+        known = None if self.elsewhere else allowance(self.history, machine(), self.environment.budget_seconds)
+        return known.halved() if known and purpose == "report" else known
 
     def _slot(self, at: At, place: TrialDir, last: str) -> AbstractContextManager[Slot]:
         """A slot for a run; none if the result of its `last` task is stored."""

@@ -30,7 +30,7 @@ from flows.views import certificate_page, proposals_page
 from flows.views.markdown import code, in_markdown
 from flows.views.status import certificates, urls
 from tasks.deciding.certificate import Certificate, level
-from tasks.describe import UNPROVEN, caution, headline, level_of, mean_of, number, outcome, short_value
+from tasks.describe import UNPROVEN, caution, headline, level_of, mean_of, number, outcome, short_value, step_budget
 from tasks.plots.progress import draw, png
 from tasks.store import approval, inbox
 from tasks.store.ledger import Ledger
@@ -179,7 +179,7 @@ def artifacts(ledger: Ledger, news: News, picture: bytes | None) -> list[Artifac
         Artifact("champion", "markdown", champion_page(ledger, history, news.own)),
     ]
     if news.own or news.elsewhere:
-        page = certificate_page.page(name, news.own, news.elsewhere)
+        page = certificate_page.page(name, news.own, news.elsewhere, step_budget(ledger.environment))
         found.insert(0, Artifact("certificate", "markdown", page))
     asked = tuple(approval.parked(ledger.trials))
     happened = incidents(history, asked, inbox.refused(ledger.path))

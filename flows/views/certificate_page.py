@@ -10,14 +10,20 @@ from tasks.deciding.statistics import CONFIDENCE
 from tasks.describe import caution, difference, number, outcome, ships, sign_of
 
 
-def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certificate]) -> str:
-    """The newest of its own certificates in full, the earlier ones in a line each, then those in other environments."""
+def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certificate], steps: str = "") -> str:
+    """The newest of its own certificates in full, the earlier ones in a line each, then those in other environments.
+
+    `steps`: the budget of steps, in words.
+    """
     parts: list[str] = []
     if own:
         newest = own[-1]
         then = f"; {caution(newest)}" if newest.passed else ""
         parts += [f"## {campaign}: {_sentence(newest)}", f"What this means: {ships(own)}{then}."]
         parts += _whole(newest)
+        parts += (
+            [f"Each run: {steps}. The program counts its own steps; the engine holds it to its time."] if steps else []
+        )
     earlier = [f"- certificate {one.look}: {_sentence(one)}" for one in reversed(own[:-1])]
     parts += ["### Earlier certificates", "\n".join(earlier)] if earlier else []
     for one in elsewhere:

@@ -18,7 +18,7 @@ from rich.text import Text
 from flows.views.curves import value_at
 from flows.views.live_model import Certifying, LiveModel, UnderWay
 from flows.views.terminal import changes, clean, duration, fold
-from tasks.describe import mean_of, number
+from tasks.describe import SELF_REPORTED, mean_of, number
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LABEL = 12
@@ -89,7 +89,7 @@ def _trial(model: LiveModel, trial: UnderWay, width: int, columns: int) -> list[
     environment, champion, axis = model.environment, model.champion, trial.axis(model.environment)
     used = f"  {duration(trial.elapsed)} of {duration(environment.budget_seconds)}"
     if axis == "step" and environment.budget_steps and trial.step is not None:
-        used = f"  {trial.step:,.0f} of {environment.budget_steps:,} steps"
+        used = f"  {trial.step:,.0f} of {environment.budget_steps:,} steps ({SELF_REPORTED})"
     head = Text.assemble((trial.phase, "cyan"), f"  {trial.run}" if trial.run else "")
     head.append("" if trial.phase == "starting" else used, "dim")
     rows: list[Row] = [(1, f" trial {trial.number}", _line(head))]

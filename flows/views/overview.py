@@ -57,6 +57,8 @@ def _outcome(document: Document, width: int) -> Iterator[Text]:
         yield from _champion(document, champion, width)
     for transfer in document["transfers"]:
         yield Text(f"in {clean(transfer['environment'])}: {clean(transfer['words'])}")
+    if steps := document["step_budget"]:
+        yield Text(steps, "dim")
     if line := cancelled(document["cancelled"]):
         yield Text(line, "dim")
     yield from _proposals(document)

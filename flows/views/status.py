@@ -14,7 +14,7 @@ from flows.views.own_servers import own_servers
 from tasks.deciding.certificate import Arm, Certificate, level, shipped
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
-from tasks.describe import caution, outcome
+from tasks.describe import caution, outcome, step_budget
 from tasks.rules import Rule
 from tasks.store import approval, campaign_lock, inbox
 from tasks.store.ledger import Ledger, ended
@@ -38,6 +38,7 @@ def document(ledger: Ledger) -> dict[str, Any]:
         "environment": campaign.environment,
         "metric": ledger.environment.metric,
         "direction": ledger.environment.direction,
+        "step_budget": step_budget(ledger.environment),
         "state": state(ledger),
         "reason": ended(ledger).get("reason"),
         "spec": stored_spec(ledger),

@@ -99,10 +99,10 @@ def _watch(program: Program, recipe: Recipe, made: Path, say: Say) -> str | None
                 say(f"{recipe.program}, {now - program.started:.0f} s: {last or 'no output yet'}")
         if status:
             return program.describe(status)
-        left = program.left_over()
+        program.left_over()  # whatever it leaves is ended, at every level
     except Stopped as stopped:
         return str(stopped)
-    return f"left {len(left)} process(es) running after it had ended" if left else _excess(recipe, made)
+    return _excess(recipe, made)
 
 
 def _excess(recipe: Recipe, made: Path) -> str | None:

@@ -61,19 +61,27 @@ class VisiblePaths:
 
 
 def plan(
-    level: Level, view: VisiblePaths, argv: list[str], *, cwd: Path, scratch: Path, scratch_bytes: int
+    level: Level,
+    view: VisiblePaths,
+    argv: list[str],
+    *,
+    cwd: Path,
+    scratch: Path,
+    scratch_bytes: int,
+    counted: bool = False,
 ) -> dict[str, Any]:
     """The part of the supervisor's plan that confines: its command line, the rules of Landlock, the filter, and
-    `inner`, the depth below the supervisor at which the program's own processes begin."""
+    `inner`, the depth below the supervisor at which the program's own processes begin. `counted`: whether its
+    processor time is."""
     if level == "bwrap":
         command = bwrap(view, cwd=cwd, scratch_bytes=scratch_bytes) + argv
-        filter = seccomp.behind_namespaces(view.network)
+        filter = seccomp.behind_namespaces(view.network, counted)
         return {"argv": command, "inner": 3, "landlock": None, "filter": filter.hex()}
     rules, filter = None, b""
     if level == "landlock":
         version = landlock_version()
         rules = {"version": version, "rules": landlock(view, scratch), "network": view.network}
-        filter = seccomp.without_namespaces(view.network, version)
+        filter = seccomp.without_namespaces(view.network, version, counted)
     return {"argv": argv, "inner": 1, "landlock": rules, "filter": filter.hex()}
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import marshal
+import math
 import os
 import select
 import selectors
@@ -85,8 +86,11 @@ class Program:
         limits: Limits,
         pipes: bool = False,
         slot: Slot = NOWHERE,
+        counted: bool = False,
     ) -> None:
+        """`counted`: whether its processor time will be asked for (`cpu_seconds`)."""
         self.marker, self.slot, self.limits = marker, slot, limits
+        self._counted, self._cpu, self._most_cpu = counted, 0.0, math.inf
         self.peak_memory: int | None = None
         """Largest sampled resident memory of all its processes together, in bytes; None if it ended before a sample."""
         self.started = clock()
@@ -132,7 +136,9 @@ class Program:
     ) -> None:
         """Start the supervisor, and wait until it reports that the program runs."""
         size = int(self.limits.scratch_gb * GIB)
-        plan = confinement.plan(level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size)
+        plan = confinement.plan(
+            level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size, counted=self._counted
+        )
         if groups := cgroup.find():
             self._group = groups.make(usage.allowed(self.limits), self.limits.processes)
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
@@ -198,6 +204,18 @@ class Program:
         if self._status is not None:
             self._take_in(0)
         return self._status
+
+    def allow_cpu(self, seconds: float) -> None:
+        """Stop it when all of its processes together have used more than so much processor time since its start."""
+        self._most_cpu = seconds
+
+    def cpu_seconds(self) -> float:
+        """That processor time so far. Raises Stopped when it is more than allowed."""
+        now = usage.measure(self.process.pid, self._disk).cpu
+        if self.process.poll() is not None:  # it has ended meanwhile: its supervisor tells
+            self._take_in(0)
+        self._count(now)
+        return self._cpu
 
     def terminate(self, grace: float) -> bool:
         """Ask all of its processes to end (SIGTERM); whether the program did so within `grace` seconds."""
@@ -311,8 +329,18 @@ class Program:
             # Like a shell, bubblewrap reports a signal as 128 + its number.
             self._status = 128 - status if self._wrapped and 128 < status <= 128 + 64 else status
         self._left = told.get("left", self._left)
+        self._cpu = max(self._cpu, told.get("cpu", 0.0))
         if b"\n" in self._heard:
             self._listen()
+
+    def _count(self, cpu: float) -> None:
+        """Note processor time; what a process takes with it at its end may be missing until it is waited for."""
+        self._cpu = max(self._cpu, cpu)
+        if self._cpu > self._most_cpu:
+            raise Stopped(
+                f"used {self._cpu:.1f} s of processor time, more than the {self._most_cpu:.1f} s that the baseline's "
+                "need and a margin allow here: it may play, not train"
+            )
 
     def _look(self) -> None:
         """Every LOOK_SECONDS, check the resources that it uses. Raises Stopped when it exceeds a limit."""
@@ -321,6 +349,7 @@ class Program:
         self._looked = clock()
         now, allowed = usage.measure(self.process.pid, self._disk), usage.allowed(self.limits)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
+        self._count(now.cpu)
         # The quick measure counts shared pages once per process; the exact one decides.
         if not self._group and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory:
             raise Stopped(f"used more than {allowed / GIB:.3g} GiB of memory (limits.memory_gb)")

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tasks.deciding.certificate import Certificate, level
+from tasks.describe import SELF_REPORTED
 from tasks.store import lineage
 from tasks.store.ledger import CERTIFICATE, Ledger, machine
 from tasks.system.clock import clock
@@ -229,7 +230,7 @@ def fingerprint(path: Path) -> str:
 
 def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
     campaign, environment = ledger.campaign, ledger.environment
-    steps = {"budget_steps": str(environment.budget_steps)} if environment.budget_steps else {}
+    steps = {"budget_steps": f"{environment.budget_steps} ({SELF_REPORTED})"} if environment.budget_steps else {}
     return CampaignRecord(
         campaign=campaign.name,
         campaign_id=campaign.campaign_id,

@@ -143,7 +143,7 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
 
     at = At("test", "d", 1)
     control = untrained.fn.__wrapped__(
-        at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, slot=NOWHERE
+        at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, slot=NOWHERE, allowance=None
     )
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.

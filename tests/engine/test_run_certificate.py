@@ -13,7 +13,9 @@ import pytest
 import tomlkit
 
 import environments
+from environments.effort import Effort
 from environments.plugins import Refused
+from environments.score import Score
 from flows.cli.deciding.certify import certify as certify_command
 from flows.engine import run_certificate
 from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_certify, path_of, store, why_not
@@ -22,7 +24,7 @@ from flows.views.status import document
 from tasks.deciding.ablation import Ablation, Removed, parts
 from tasks.deciding.certificate import ALPHA, Certificate
 from tasks.store import workspace
-from tasks.store.ledger import Ledger
+from tasks.store.ledger import Ledger, machine
 from tasks.store.workspace import TrialDir, finished
 from tasks.system.files import write_atomic
 from tasks.trial import History, Proposal, Rerun, Run, Trial, Verdict
@@ -310,6 +312,20 @@ def test_a_champion_is_run_in_another_environment_which_says_what_carries_over_a
     changed = nightshift("certify", "night", "--on", str(there), server=server)
     assert changed.returncode == 2
     assert "there has changed since the first certificate" in changed.stderr
+
+
+def test_a_certificate_grants_half_of_the_spare_time_under_judgement_and_another_environment_has_no_bound(
+    tmp_path: Path,
+) -> None:
+    ledger = campaign(noisy(tmp_path / "noisy"))
+    run = Run("trials/0000", 1, 1.0, "finished", machine=machine())
+    needed = Score(1.0, effort=Effort(1.0, 0.1, 100, 1.0, 1.0, 0.1))
+    known = (replace(BASELINE, runs=(run,), score=needed),)
+    search = bench(ledger, known).granted("search")
+    assert search is not None and search == bench(ledger, known).granted("control")
+    assert bench(ledger, known).granted("report") == search.halved()
+    assert bench(ledger, ()).granted("search") is None
+    assert replace(bench(ledger, known), elsewhere=ledger.environment).granted("report") is None
 
 
 # The champion without each of its changes

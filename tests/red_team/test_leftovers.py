@@ -102,6 +102,7 @@ def test_red_team_living_on_after_the_end(survivors: Assault, kind: str) -> None
     without their marker, stop themselves, or hold standard output open: nobody holds its lock any more."""
     assert kind in survivors.attempts and "all of them" in survivors.attempts
     assert free(survivors.place.out / f"alive-{kind}")
+    assert survivors.run.status == "finished", survivors.run.error
     assert survivors.run.wall_seconds < 15
 
 
@@ -175,5 +176,6 @@ def test_red_team_commands_to_the_terminal_in_the_name_of_what_it_leaves(tmp_pat
     leave = f"lambda: subprocess.Popen([{name}, '60'], executable='/usr/bin/sleep')"
     assault = attack(Ground.lay(tmp_path), f"model()\nattempt('leave', {leave})\n", level)
     assert assault.attempts["leave"].got is not None
-    assert str(assault.run.error).startswith("left 1 process(es) running after it had ended (")
-    assert str(assault.run.error).isprintable()
+    assert assault.run.status == "finished", assault.run.error
+    noted = assault.log.splitlines()[-1]
+    assert noted.startswith("nightshift: ended 1 process(es) that outlived the program (") and noted.isprintable()

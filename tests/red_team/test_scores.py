@@ -247,11 +247,7 @@ def test_red_team_what_waits_to_swap_the_checkpoint_is_dead_by_then(tmp_path: Pa
     """
     assault = attack(Ground.lay(tmp_path), MODEL + textwrap.dedent(swaps), level, marker="red/daemon")
     assert "left a daemon" in assault.attempts
-    score = assault.judge()
-    if level == "bwrap":
-        assert score.value == HONEST
-    else:
-        assert score.error is not None and score.error.startswith("left 1 process(es) running after it had ended")
+    assert assault.judge().value == HONEST
     assert not orphans.marked("red/daemon")
     time.sleep(0.2)
     assert json.loads((assault.place.out / "model.json").read_text()) == {"x": 2.0}

@@ -107,7 +107,16 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
     assert score.value is not None and score.value > good, score
 
     control = untrained.fn.__wrapped__(
-        At("untrained", "d", 1), environment, SANDBOX, frozen, place, proposal, run, seed=3, slot=NOWHERE
+        At("untrained", "d", 1),
+        environment,
+        SANDBOX,
+        frozen,
+        place,
+        proposal,
+        run,
+        seed=3,
+        slot=NOWHERE,
+        allowance=None,
     )
     first = type(score)(baseline, higher_is_better=True)
     history = (Trial(0, 1, 0, proposal, (run,), first, Verdict("keep", "the baseline", "provisional")),)

@@ -6,6 +6,8 @@ gymnasium and see only what the judge sends.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import selectors
 import subprocess
@@ -14,6 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+
+import psutil
 
 from environments.judges import Misbehaved
 
@@ -168,7 +172,7 @@ class PipeCandidate:
         self._writable, self._readable = selectors.DefaultSelector(), selectors.DefaultSelector()
         self._writable.register(self._stdin, selectors.EVENT_WRITE)
         self._readable.register(self._stdout, selectors.EVENT_READ)
-        self._held = bytearray()
+        self._held, self._most = bytearray(), math.inf
 
     @classmethod
     def of(cls, body: str, folder: Path, prelude: str = PRELUDE) -> PipeCandidate:
@@ -215,6 +219,17 @@ class PipeCandidate:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise Misbehaved(f"was not done within {seconds:g} s") from None
+
+    def allow(self, seconds: float) -> None:
+        self._most = seconds
+
+    def used(self) -> float:
+        seconds = 0.0
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended
+            seconds = sum(psutil.Process(self._process.pid).cpu_times()[:2])
+        if seconds > self._most:
+            raise Misbehaved(f"used {seconds:.1f} s of processor time")
+        return seconds
 
     def _read(self, ends: float, late: str) -> None:
         if not self._readable.select(max(ends - time.monotonic(), 0)):

@@ -64,6 +64,12 @@ def test_what_was_set_over_the_environment_goes_along(tmp_path: Path) -> None:
     assert (spec["set.budget_seconds"], spec["budget_seconds"]) == ("3.0", "3")
 
 
+def test_a_budget_of_steps_is_called_what_it_is(tmp_path: Path) -> None:
+    spec = campaign_record(created(tmp_path, advanced={"overrides": {"budget_steps": 3000}}), None).spec
+    assert spec["budget_steps"] == "3000 (self-reported)"
+    assert "budget_steps" not in campaign_record(created(tmp_path, name="m"), None).spec
+
+
 @pytest.mark.parametrize("outages", [(0,), (1, 2), (0, 1, 2), (1, 3), (0, 1, 2, 3)])
 def test_an_outage_loses_nothing_and_doubles_nothing(ledger: Ledger, outages: tuple[int, ...]) -> None:
     shelf = Shelf()

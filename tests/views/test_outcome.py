@@ -327,6 +327,8 @@ def test_there_is_an_artifact_of_a_certificate_once_there_is_one(tmp_path: Path)
     found = {one.about: one.data for one in artifacts(ledger, News(up(), (PASSED,)), b"png")}
     assert list(found) == ["progress", "certificate", "trials", "champion"]
     assert found["certificate"] == certificate_page.page("n", (PASSED,), ())
+    steps = certificate_page.page("n", (PASSED,), (), "budget_steps = 3000 (self-reported)")
+    assert "budget_steps = 3000 (self-reported)" in steps and "reported" not in found["certificate"]
     assert f"**{outcome(PASSED)}**; {caution(PASSED)}" in found["champion"]
     assert [row["level"] for row in json.loads(found["trials"])] == ["certified", "", "provisional"]
 

@@ -134,7 +134,7 @@ def test_curves_are_compared_at_equal_steps_where_steps_bind(environment: Enviro
         tuple(CurvePoint(point.elapsed and point.elapsed / 2, point.step, point.value) for point in rising(1.0).points),
     )
     shown = "\n".join(lines(scene(by_steps, under_way(champion_curve=slow))))
-    assert "1,200 of 2,000 steps" in shown and "at step 1,200" in shown and "had 12 there" in shown
+    assert "1,200 of 2,000 steps (self-reported)" in shown and "at step 1,200" in shown and "had 12 there" in shown
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -251,6 +251,7 @@ def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[
     }  # fmt: skip
     return {
         "campaign": "n-1", "state": "finished", "reason": "all done", "metric": "loss", "direction": "maximize",
+        "step_budget": "",
         "baseline": scored[0], "champion": champion, "spec": {"rule": "certify"},
         "shipped": None, "shipped_trial": None, "certificate": None, "uncertified": None, "ablation": [], "transfers": [], "cancelled": NOTHING_CANCELLED, "trials": trials, "waiting_to_record": 0, "urls": {}, "servers": [],
         "sources": [], "fallbacks": 0, "incidents": [], "waiting": [], "inbox": [],

@@ -17,6 +17,7 @@ def env_list(*, json: Json = False) -> int:
     """List the bundled environments."""
     import environments
     from flows.views import terminal
+    from tasks.describe import SELF_REPORTED
 
     bundled = [environments.named(name) for name in environments.bundled()]
     if json:
@@ -25,7 +26,7 @@ def env_list(*, json: Json = False) -> int:
         )
         return 0
     for e in bundled:
-        steps = f"{e.budget_steps:,} steps, at most " if e.budget_steps else ""
+        steps = f"{e.budget_steps:,} steps ({SELF_REPORTED}), at most " if e.budget_steps else ""
         budget = f"{steps}{e.budget_seconds:g} s per run with {e.trainer}"
         print(f"{e.name:<16} {e.title}: {e.direction} {e.metric}, {budget}")
     return 0
