@@ -29,10 +29,12 @@ WALLED = pytest.mark.skipif(
 
 def readers(of: int) -> list[psutil.Process]:
     """The processes below an engine that read, and those that guard them."""
-    ours = [
-        each for each in psutil.Process(of).children(recursive=True) if "reader_process" in " ".join(each.cmdline())
-    ]
-    return [each for each in ours if each.parent() != psutil.Process(of)]
+    found = []
+    for each in psutil.Process(of).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # ended meanwhile
+            if "reader_process" in " ".join(each.cmdline()) and each.ppid() != of:
+                found.append(each)
+    return found
 
 
 def within(seconds: float, done: Callable[[], bool]) -> bool:
