@@ -12,19 +12,9 @@ import pytest
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.deciding.certificate import (
-    ALPHA,
-    RUNS,
-    Arm,
-    Certificate,
-    Fresh,
-    alpha_of,
-    conclude,
-    level,
-    order,
-    runs_of,
-    shipped,
-)  # fmt: skip
+from tasks.deciding.certificate import Certificate, Fresh, conclude, level, shipped
+from tasks.deciding.group_design import ALPHA, Arm, of_groups
+from tasks.deciding.reuse import Searched
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.trial import Run
 from tests.support.histories import certified, scored, tried
@@ -35,7 +25,7 @@ BETTER, WORSE = (110.0, 120.0, 104.0), (80.0, 91.0, 77.0)
 def fresh(mine: Sequence[Score], theirs: Sequence[Score]) -> tuple[Fresh, ...]:
     """The runs of both arms with these scores."""
     arms: dict[Arm, Sequence[Score]] = {"champion": mine, "baseline": theirs}
-    run = Run("certificates/1", 7, 5.0, "finished")
+    run = Run("certificates/1", 7, 5.0, "finished", steps=100)
     return tuple(Fresh(arm, run, score) for arm, scores in arms.items() for score in scores)
 
 
@@ -47,6 +37,11 @@ def scores(values: Sequence[float | None], up: bool = True, **also: Sequence[flo
     ]
 
 
+def exact(values: Sequence[float]) -> list[Score]:
+    """Scores whose units do not differ either."""
+    return [scored(value, error=0.0) for value in values]
+
+
 def concluded(
     mine: Sequence[Score],
     theirs: Sequence[Score],
@@ -55,38 +50,6 @@ def concluded(
     **more: Any,
 ) -> Certificate:
     return conclude(1, alpha, 7, "quad", fresh(mine, theirs), guards or {}, **more)
-
-
-@pytest.mark.parametrize("runs", [2, 3, 5])
-def test_both_arms_run_equally_often_in_blocks_of_one_each(runs: int) -> None:
-    found = order(runs, seed=3)
-    assert [number for _, number in found] == [number for number in range(1, runs + 1) for _ in "ab"]
-    blocks = [found[2 * block : 2 * block + 2] for block in range(runs)]
-    assert all({arm for arm, _ in block} == {"champion", "baseline"} for block in blocks)
-
-
-def test_who_runs_first_is_drawn_for_every_block_and_is_the_same_for_the_same_seed() -> None:
-    assert order(5, seed=3) == order(5, seed=3)
-    first = [order(5, seed)[2 * block][0] for seed in range(200) for block in range(5)]
-    assert 0.4 < first.count("champion") / len(first) < 0.6
-    assert len({order(5, seed) for seed in range(200)}) > 25
-
-
-def test_one_look_has_the_whole_error_rate_and_there_is_no_second() -> None:
-    assert [alpha_of(look, "one") for look in (1, 2, 3)] == [ALPHA, 0.0, 0.0]
-
-
-def test_several_looks_share_the_error_rate_however_many_there_are() -> None:
-    shares = [alpha_of(look, "several") for look in range(1, 60)]
-    assert shares[:3] == [ALPHA / 2, ALPHA / 4, ALPHA / 8]
-    assert math.fsum(shares) <= ALPHA
-
-
-def test_longer_searches_get_more_runs_and_where_nothing_is_random_two_are_enough() -> None:
-    found = {trials: runs_of(trials) for trials in (0, 1, 15, 16, 39, 40, 5000)}
-    assert found == {0: 3, 1: 3, 15: 3, 16: 4, 39: 4, 40: 5, 5000: 5}
-    assert {runs_of(least) for least, _ in RUNS} == {3, 4, 5}
-    assert {runs_of(trials, deterministic=True) for trials in found} == {2}
 
 
 @pytest.mark.parametrize("up", [True, False])
@@ -155,7 +118,7 @@ def test_an_arm_without_scores_has_no_mean() -> None:
 
 def test_runs_that_lie_together_by_luck_do_not_pass_on_that_luck() -> None:
     """Each arm is taken for at least half as variable as the campaign's runs were."""
-    mine, theirs = scores((81.0, 81.1, 81.2)), scores((80.0, 80.1, 80.2))
+    mine, theirs = exact((81.0, 81.1, 81.2)), exact((80.0, 80.1, 80.2))
     assert concluded(mine, theirs).passed
     found = concluded(mine, theirs, sd=10.0)
     assert not found.passed and found.comparison is not None
@@ -166,8 +129,22 @@ def test_runs_that_lie_together_by_luck_do_not_pass_on_that_luck() -> None:
 
 
 def test_where_nothing_is_random_two_equal_runs_prove_any_gain() -> None:
-    assert concluded(scores((2.0, 2.0)), scores((1.0, 1.0))).passed
-    assert not concluded(scores((1.0, 1.0)), scores((1.0, 1.0))).passed
+    assert concluded(exact((2.0, 2.0)), exact((1.0, 1.0)), deterministic=True).passed
+    assert not concluded(exact((1.0, 1.0)), exact((1.0, 1.0)), deterministic=True).passed
+
+
+@pytest.mark.parametrize("sd", [0.0, 6.6e-7])
+def test_without_any_noise_nothing_is_certified_unless_the_environment_says_so(sd: float) -> None:
+    mine, theirs = exact((-199.2,) * 3), exact((-200.0,) * 3)
+    found = concluded(mine, theirs, sd=sd)
+    assert not found.passed and "deterministic = true" in found.reason
+    assert concluded(mine, theirs, sd=sd, deterministic=True).passed
+
+
+def test_an_arm_is_at_least_as_noisy_as_its_units_show_where_they_are_drawn_anew() -> None:
+    mine, theirs = ([scored(v, error=5.0) for v in values] for values in ((81.0, 81.1, 81.2), (80.0, 80.1, 80.2)))
+    assert not concluded(mine, theirs).passed
+    assert concluded(mine, theirs, same_units=16).passed, "the result is about these units"
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
@@ -236,3 +213,60 @@ def test_the_newest_certificate_that_passed_ships() -> None:
     assert shipped([]) is None and shipped([third]) is None
     assert shipped([first, second]) == second
     assert shipped(iter([first, second, third])) == second, "a later one that failed takes nothing back"
+
+
+DESIGN = of_groups(((3, 2), (5, 3)))
+
+
+def looked(mine: Sequence[float | None], theirs: Sequence[float | None], **more: Any) -> Certificate:
+    return conclude(1, ALPHA, 7, "quad", fresh(scores(mine), scores(theirs)), {}, design=DESIGN, **more)
+
+
+def test_a_clear_success_ends_a_certificate_at_its_first_look() -> None:
+    found = looked((110.0, 112.0, 109.0), (80.0, 82.0), search=search(79.0, 81.0, 83.0))
+    assert found.passed and not found.another
+    assert found.tested_at == DESIGN.levels[0] and found.planned == (5, 3)
+    assert found.bounds is not None and found.bounds[0] > 0
+    assert found.mean("baseline") == pytest.approx(81.0) and len(found.reused) == 3
+
+
+def test_what_is_open_asks_for_more_runs_and_what_is_hopeless_does_not() -> None:
+    assert looked((90.0, 95.0, 79.0), (80.0, 88.0)).another
+    lost = looked((70.0, 75.0, 79.0), (80.0, 88.0))
+    assert not lost.another and not lost.passed and "no better" in lost.reason
+    last = looked((90.0, 95.0, 79.0, 81.0, 84.0), (80.0, 88.0, 86.0))
+    assert not last.another and not last.passed
+
+
+def test_a_crash_of_the_champion_ends_it_and_of_the_baseline_only_where_nothing_is_left() -> None:
+    assert not looked((110.0, None, 109.0), (80.0, 82.0)).another
+    assert looked((110.0, 112.0, 109.0), (None, 82.0)).another
+    assert looked((110.0, 112.0, 109.0, 111.0, 110.0), (None, 82.0, 81.0)).passed
+
+
+def test_a_guard_that_is_not_yet_known_to_hold_asks_for_more_runs() -> None:
+    guards = {"calm": Guard(margin=1.0)}
+    runs = fresh(scores((110.0, 112.0, 109.0), calm=(5.0, 9.0, 1.0)), scores((80.0, 82.0), calm=(5.0, 6.0)))
+    found = conclude(1, ALPHA, 7, "quad", runs, guards, design=DESIGN)
+    assert not found.passed and found.another and found.reason.startswith("calm may have become worse")
+
+
+def test_luck_is_split_as_the_arms_share_the_error() -> None:
+    """Of an arm that is nearly exact nothing was luck."""
+    wild = looked((100.0, 150.0, 125.0), (80.0, 80.1), sd=0.0, search=search(79.9, 80.0, 80.1))
+    assert wild.comparison is not None and wild.comparison.share > 0.6
+    one = replace(wild, passed=True)
+    assert one.expected is not None
+    lost = wild.comparison.gain - one.expected
+    assert one.expected_score(()) == pytest.approx(125.0 - lost * wild.comparison.share)
+
+
+def test_a_champion_that_collapses_more_often_is_told_of() -> None:
+    found = looked((110.0, 112.0, 109.0, -500.0, 111.0), (80.0, 82.0, 81.0), search=search(79.0, 81.0, 83.0))
+    assert found.collapsed == (1, 0)
+    assert looked((110.0, 112.0, 109.0), (80.0, 82.0)).collapsed == (0, 0)
+
+
+def search(*values: float) -> list[Searched]:
+    run = Run("trials/0000", 1, 5.0, "finished", steps=100)
+    return [Searched(run, scored(value)) for value in values]

@@ -22,7 +22,7 @@ from flows.cli.running import single_run
 from flows.cli.running.single_run import PlannedRun
 from flows.cli.set_option import overrides_only
 from flows.views import terminal
-from tasks.deciding.certificate import FEWEST, order
+from tasks.deciding.group_design import FEWEST, order
 from tasks.deciding.statistics import CONFIDENCE, Comparison, welch
 from tasks.describe import number
 from tasks.sandbox import outputs
