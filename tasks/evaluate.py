@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from environments import FILE, Environment, judge_name
-from environments.judges import Exam, Misbehaved, Use
+from environments.judges import Block, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.cache_key import At, stored
@@ -35,19 +35,23 @@ from tasks.trial import Run
 @stored("evaluate")
 def evaluate(
     at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int, use: Use,
-    slot: Slot,
+    slot: Slot, block: Block | None = None,
 ) -> Score:  # fmt: skip
     """The judged score of a run; missing for a crashed one. A finished trial is never judged again."""
     if settled := workspace.settled(place, at.part):
         return settled[1]
-    return judge_run(at.marker, environment, isolation, place, run, seed, slot, use)
+    return judge_run(at.marker, environment, isolation, place, run, seed, slot, use, block)
 
 
 def judge_run(
     marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
-    slot: Slot = NOWHERE, use: Use = "search",
+    slot: Slot = NOWHERE, use: Use = "search", block: Block | None = None,
 ) -> Score:  # fmt: skip
-    """Judge one run on units drawn from `seed`. Only a fault of the machine raises (CannotStart)."""
+    """Judge one run on units drawn from `seed`. Only a fault of the machine raises (CannotStart).
+
+    Args:
+        block: The block of a comparison, whose units a finite pool gives to no other block; None: no comparison.
+    """
     if run.status != "finished":
         return Score.missing(run.error or run.status, environment.higher_is_better)
     if changed := _changed(place, run):
@@ -55,11 +59,11 @@ def judge_run(
     if run.isolation != isolation.level:  # it may belong to another user, under another umask
         file_trees.open_to_all(place.out)
     judge = environment.judge
-    exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder)
+    exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder, block)
     file_trees.remove(place.judged)
     place.judged.mkdir()
     confinement.give(place.judged, isolation.level)
-    command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use))
+    command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use, block))
     directory = place.workspace if judge.runs_in == "workspace" else environment.folder
     try:
         with Program(
@@ -116,9 +120,12 @@ def _view(environment: Environment, place: TrialDir) -> VisiblePaths:
     return replace(view, network=judge.online)
 
 
-def judge_placeholders(environment: Environment, place: TrialDir, seed: int, use: Use = "search") -> dict[str, object]:
+def judge_placeholders(
+    environment: Environment, place: TrialDir, seed: int, use: Use = "search", block: Block | None = None
+) -> dict[str, object]:
     named = placeholders(environment, {}, place.out, seed % 2**31)  # the range that most libraries accept
-    return {**named, "result": str(place.result.absolute()), "use": use}
+    share = f"{block.number}/{block.of}" if block else "1/1"
+    return {**named, "result": str(place.result.absolute()), "use": use, "block": share}
 
 
 def check(environment: Environment) -> None:

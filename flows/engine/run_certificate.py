@@ -126,7 +126,7 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
         before = holdout_uses.note(environment.prepared, campaign_id, look)
 
     def one(arm: Arm, number: int) -> Fresh | None:
-        return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number)
+        return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number, declared.runs)
 
     runs_in_order = order(declared.runs, ledger.seed("order", ledger.at(champion, f"certificate-{folder}")))
     done = run_in_parallel(one, runs_in_order, runner.spec.parallel)

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from environments import Environment
-from environments.judges import Use
+from environments.judges import Block, Use
 from environments.score import Score
 from flows.engine.launching import run_elsewhere
 from flows.engine.worker_pool import run_in_parallel
@@ -119,14 +119,20 @@ class Runner:
         at, problem, known = self.ledger.at(tried.number), whole(self.environment), whole(self.history)
         return kept(decide, self.ledger.results)(at, known, problem, rule, whole(tried))
 
-    def fresh(self, certificate: str, champion: int, arm: Arm, number: int) -> Fresh:
-        """One run of a certificate: the champion or the baseline, retrained and judged on units of its block."""
+    def fresh(self, certificate: str, champion: int, arm: Arm, number: int, blocks: int) -> Fresh:
+        """One run of a certificate: the champion or the baseline, retrained and judged on units of its block.
+
+        Args:
+            blocks: Blocks that the certificate may have at most; `number` is this one's.
+        """
         part = f"certificate-{certificate}-{arm}-{number}"
         trial = self._trial(champion if arm == "champion" else self.history[0].number)
         place = TrialDir(self.ledger.path / "certificates" / f"{certificate}-{champion:04d}-{arm}-{number}")
         # Each block has its own units, so that their luck does not favour one arm in all of its runs.
         judged = self.ledger.at(champion, f"certificate-{certificate}-{number}")
-        run, score = self.measure(champion, trial.proposal, part, "report", place=place, judged=judged)
+        run, score = self.measure(
+            champion, trial.proposal, part, "report", place=place, judged=judged, block=Block(number, blocks)
+        )
         return Fresh(arm, run, score)
 
     def measure(
@@ -139,6 +145,7 @@ class Runner:
         early: bool = False,
         place: TrialDir | None = None,
         judged: At | None = None,
+        block: Block | None = None,
     ) -> tuple[Run, Score]:
         """Train once and judge the result.
 
@@ -147,13 +154,14 @@ class Runner:
             siblings: Runs of the same proposal that are not in the history yet.
             early: Whether it may be stopped early.
             judged: Run whose units it is judged on; None: its own.
+            block: Its block, where it is a run of a comparison.
         """
         ledger, results = self.ledger, self.ledger.results
         at, place = self._at(number, part), place or ledger.place(number, part)
         if self._is_launched(at, place, "measure"):
             other = self.elsewhere.name if self.elsewhere else ""
             asked = LaunchRequest(
-                at, "measure", proposal, self._name(place), *self._known, purpose, siblings, early, judged, other
+                at, "measure", proposal, self._name(place), *self._known, purpose, siblings, early, judged, block, other
             )
             run_elsewhere(self.spec.launch, ledger, asked)
         problem, walls = whole(self.environment), self.spec.isolation
@@ -169,7 +177,7 @@ class Runner:
                 run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
             if not (results / f"{at}/evaluate").is_file():
                 ledger.verify()  # the judge is the frozen one
-            return run, kept(evaluate, results)(at, problem, walls, place, run, seed, purpose, whole(slot))
+            return run, kept(evaluate, results)(at, problem, walls, place, run, seed, purpose, whole(slot), block)
 
     def _slot(self, at: At, place: TrialDir, last: str) -> AbstractContextManager[Slot]:
         """A slot for a run; none if the result of its `last` task is stored."""

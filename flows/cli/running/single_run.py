@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from environments import Environment
+from environments.judges import Block, Use
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.describe import number
@@ -43,6 +44,9 @@ class PlannedRun:
     """Of the training."""
     units: int
     """Seed of the judge's units."""
+    use: Use = "search"
+    block: Block | None = None
+    """Its block in a comparison."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,10 @@ class Stage:
                 )  # fmt: skip
                 run = replace(run, dir=place.path.relative_to(self.root).as_posix())
                 run = believed(problem, (), planned.proposal, run, self.root, siblings)
-                return run, judge_run(self.marker, problem, sandbox, place, run, planned.units, slot)
+                score = judge_run(
+                    self.marker, problem, sandbox, place, run, planned.units, slot, planned.use, planned.block
+                )
+                return run, score
         except CannotStart as fault:
             raise ChildProcessError(str(fault)) from fault
 
