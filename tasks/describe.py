@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tasks.deciding.certificate import Certificate, shipped
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.statistics import CONFIDENCE
+from tasks.numbers import number
 from tasks.trial import History, Trial, Value, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
@@ -16,7 +17,9 @@ UNPROVEN = "nothing is certified yet"
 def outcome(certificate: Certificate) -> str:
     """A certificate in a sentence; differences are in the metric's own sign."""
     test, times = certificate.comparison, certificate.looked_before
-    used = f"; its questions were used {times} time{'s' * (times > 1)} before" if times else ""
+    plural = "s" * (times is not None and times > 1)
+    level = f"so this one was tested at {certificate.alpha:.2g}"
+    used = f"; its questions were used {times} time{plural} before, {level}" if times else ""
     if not certificate.passed or test is None:
         return f"not certified, because {certificate.reason}{used}"
     gain = difference(certificate, test.gain)
@@ -44,8 +47,8 @@ def sign_of(certificate: Certificate) -> int:
 
 def difference(certificate: Certificate, gain: float) -> str:
     """A gain as a difference of scores with its sign; where less is better it says `better` or `worse`."""
-    shown = f"{sign_of(certificate) * gain:+.4g}"
-    return shown if sign_of(certificate) > 0 or not gain else f"{shown}, {'better' if gain > 0 else 'worse'}"
+    shown = number(sign_of(certificate) * gain, sign=True)
+    return shown if sign_of(certificate) > 0 or shown == "0" else f"{shown}, {'better' if gain > 0 else 'worse'}"
 
 
 def ships(certificates: Sequence[Certificate]) -> str:
@@ -94,13 +97,6 @@ def level_of(history: History) -> float | None:
     if champion is None or estimate is None or not math.isfinite(estimate.level):
         return None
     return estimate.level if champion.score.higher_is_better else -estimate.level
-
-
-def number(value: float | None) -> str:
-    """A score as people read it, to four digits; a dash when there is none."""
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
 def changes(trial: Trial, previous: Trial | None, most: int = 2) -> list[str]:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from flows.views.markdown import code, in_markdown
 from tasks.deciding.certificate import Certificate
 from tasks.deciding.statistics import CONFIDENCE
-from tasks.describe import caution, difference, number, outcome, ships, sign_of
+from tasks.describe import caution, difference, outcome, ships, sign_of
+from tasks.numbers import number
 
 
 def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certificate]) -> str:

@@ -16,7 +16,8 @@ from rich.text import Text
 
 from flows.views import tables
 from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
-from tasks.describe import UNPROVEN, number
+from tasks.describe import UNPROVEN
+from tasks.numbers import number
 
 INCIDENTS = 8
 """Things that happened to proposals, which are shown here; `status --json` has all."""

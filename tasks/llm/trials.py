@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from environments.space import Space
-from tasks.describe import mean_of, number
+from tasks.describe import mean_of
 from tasks.llm.quotes import WIDTH, data, one_line
+from tasks.numbers import number
 from tasks.system.redact import capped
 from tasks.trial import TWENTIETHS, History, Params, Proposal, Trial, Value, best, measured
 

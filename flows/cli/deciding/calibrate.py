@@ -21,7 +21,7 @@ from flows.views import terminal
 from tasks.deciding.certificate import RUNS as CERTIFICATES
 from tasks.deciding.power import MOST, POWER, RATIO
 from tasks.deciding.statistics import CONFIDENCE
-from tasks.describe import number
+from tasks.numbers import number
 from tasks.store import calibration
 from tasks.store.calibration import FEWEST, FOLDER, Calibration, Findings, Measured
 from tasks.store.ledger import machine

@@ -25,7 +25,7 @@ from flows.cli.running.single_run import PlannedRun
 from flows.views import terminal
 from tasks.deciding.certificate import FEWEST, order
 from tasks.deciding.statistics import CONFIDENCE, Comparison, welch
-from tasks.describe import number
+from tasks.numbers import number
 from tasks.recipes import output
 from tasks.sandbox import outputs
 from tasks.store.seeds import derive

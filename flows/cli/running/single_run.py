@@ -15,7 +15,7 @@ from environments import Environment
 from environments.judges import Block, Use
 from environments.plugins import Refused
 from environments.score import Score
-from tasks.describe import number
+from tasks.numbers import number
 from tasks.recipes.preparing import check_gpus, hold_to, laid, prepare
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
