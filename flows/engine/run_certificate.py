@@ -7,11 +7,13 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from environments.judges import Block
 from environments.plugins import Refused
+from flows.engine.preparation import report_pool
 from flows.engine.runner import Runner
 from flows.engine.worker_pool import run_in_parallel
 from tasks.deciding import holdout_uses
-from tasks.deciding.ablation import Ablation, Removed, parts
+from tasks.deciding.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.deciding.certificate import Arm, Certificate, Fresh, alpha_of, conclude, guard_noise, order, unpromising
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.record import rewrite
@@ -121,9 +123,10 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
         store(ledger, lost)
         return lost if nothing_to_certify(runner) else certify(runner, runs)
     ledger.event("certify", look=look, champion=champion, runs=declared.runs, environment=environment.name)
-    before, campaign_id = None, ledger.campaign.campaign_id
-    if environment.prepared:
-        before = holdout_uses.note(environment.prepared, campaign_id, look)
+    before, campaign_id, pool = None, ledger.campaign.campaign_id, report_pool(environment)
+    if pool:
+        before, level_of_use = holdout_uses.charge(pool, campaign_id, look)
+        alpha = min(alpha, level_of_use)
 
     def one(arm: Arm, number: int) -> Fresh | None:
         return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number, declared.runs)
@@ -141,6 +144,8 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
         sd=level.sd if level and not is_elsewhere else 0.0, noise=noise, elsewhere=is_elsewhere,
     )  # fmt: skip
     certificate = replace(certificate, looked_before=before)
+    if pool:
+        holdout_uses.conclude(pool, campaign_id, look, certificate.passed)
     store(ledger, certificate)
     return certificate
 
@@ -151,22 +156,33 @@ def _asked_to_stop(ledger: Ledger) -> bool:
 
 
 def ablate(runner: Runner, certificate: Certificate) -> Ablation | None:
-    """Run a certified champion without each of its changes, once; None if somebody asked to stop."""
+    """Run a certified champion afresh, and without each of its changes; None if somebody asked to stop."""
     champion, level, ledger = best(runner.history), champion_estimate(runner.history), runner.ledger
-    assert champion is not None and level is not None, "it was certified"
-    removed = []
-    for number, (change, proposal) in enumerate(parts(champion, runner.history[0]), 1):
+    assert champion is not None and champion.number == certificate.champion and level is not None, "it was certified"
+    arms = (("", champion.proposal), *parts(champion, runner.history[0]))
+    blocks, each = ablation_runs(len(arms) - 1, runner.environment.deterministic)
+
+    def one(arm: int, block: int) -> Removed | None:
         if _asked_to_stop(ledger):
             return None
-        place = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{number}")
-        part = f"ablation-{number}"
-        removed.append(Removed(change, *runner.measure(champion.number, proposal, part, "confirm", place=place)))
-    scores = [score.goodness for score in certificate.scores("champion")]
-    mean = sum(scores) / len(scores)
-    made = Ablation(champion.number, mean, len(scores), level.sd, tuple(removed))
+        change, proposal = arms[arm]
+        place = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{arm}-{block}")
+        judged = ledger.at(champion.number, f"ablation-block-{block}")
+        part, share = f"ablation-{arm}-{block}", Block(block, blocks)
+        return Removed(
+            change, *runner.measure(champion.number, proposal, part, "confirm", place=place, judged=judged, block=share)
+        )
+
+    runs = [(arm, block) for block in range(1, blocks + 1) for arm in range(len(arms)) if not arm or block <= each]
+    done = run_in_parallel(one, runs, runner.spec.parallel)
+    fresh = [run for run in done if run is not None]
+    if len(fresh) < len(done):
+        return None
+    kept, removed = ([run for run in fresh if bool(run.change) is gone] for gone in (False, True))
+    made = Ablation.of(champion.number, kept, removed, level.sd)
     path = ledger.path / "ablations" / f"{champion.number:04d}.json"
     write_atomic(path, ABLATION.dump_json(made, indent=2).decode() + "\n")
-    ledger.event("ablated", trial=champion.number, changes=[one.change for one in removed])
+    ledger.event("ablated", trial=champion.number, changes=[change for change, _ in arms[1:]])
     return made
 
 

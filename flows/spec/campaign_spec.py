@@ -27,6 +27,7 @@ from flows.spec.options import FIXED, CampaignOptions
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.decide import SIMPLER_KEEPS
+from tasks.deciding.ablation import ablation_runs
 from tasks.deciding.certificate import runs_of
 from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
@@ -142,7 +143,9 @@ class CampaignSpec(CampaignOptions, BaseModel):
         """Seconds that are reserved from the start for the certificate and the ablation after it."""
         in_turn = math.ceil(2 * self.certificate_runs(environment) / self.parallel)
         if in_turn and self.advanced.ablation:
-            in_turn += len(environment.space) + 1  # every parameter may differ, and the program
+            changes = len(environment.space) + 1  # every parameter may differ, and the program
+            mine, each = ablation_runs(changes, environment.deterministic)
+            in_turn += math.ceil((mine + changes * each) / self.parallel)
         return SPARE * in_turn * (environment.budget_seconds + besides_training(environment, history))
 
     def check(self) -> None:

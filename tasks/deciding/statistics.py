@@ -12,6 +12,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from scipy import special  # type: ignore[import-untyped]
 
 CONFIDENCE = 0.95
@@ -110,3 +111,18 @@ def bound(comparison: Comparison) -> float:
 def quantile(share: float, df: float) -> float:
     """Quantile of Student's t."""
     return float(special.stdtrit(df, share))
+
+
+def largest_t(t: float, shared: int, others: Sequence[int], df: float) -> float:
+    """How often the largest of several t ratios would be `t` or more if all arms were equal.
+
+    Each compares an arm of `others` runs with one arm of `shared` runs, all with one pooled variance of `df` degrees
+    of freedom (Dunnett, 1955).
+    """
+    luck, weights = np.polynomial.hermite_e.hermegauss(40)
+    nodes, slopes = np.polynomial.legendre.leggauss(48)
+    sd = np.sqrt(special.chdtri(df, (1 - nodes) / 2) / df)[:, None]
+    chance = np.ones((len(nodes), len(luck)))
+    for n in others:
+        chance *= special.ndtr((t * sd * math.sqrt(1 / n + 1 / shared) + luck / math.sqrt(shared)) * math.sqrt(n))
+    return 1.0 - float(slopes / 2 @ chance @ weights) / math.sqrt(2 * math.pi)
