@@ -65,6 +65,8 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     champion = best(history)
     if champion is None or champion.score.value is None:
         what = "the baseline" if not history else "the first trial with a score"
+        if lost := len(tried.score.each) - len(tried.score.values):
+            what += f"; {lost} of its {len(tried.runs)} runs crashed, which is left out"
         return Verdict("keep", what, "provisional", {"score": tried.score.value})
     seen: dict[str, float | int | None] = {
         "score": tried.score.value,

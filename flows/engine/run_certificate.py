@@ -21,7 +21,7 @@ from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
-from tasks.trial import History, best
+from tasks.trial import History, baseline, best
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,11 @@ def nothing_to_certify(runner: Runner) -> str | None:
 
 def no_champion(history: History) -> str | None:
     """Why there is no champion besides the baseline; None if there is one."""
-    champion = best(history)
+    first, champion = baseline(history), best(history)
     if champion is None:
         return "no trial has a score"
+    if first is None or first.score.value is None:
+        return "the baseline has no score, so there is nothing to compare with"
     return "nothing that was tried was kept" if champion.number == history[0].number else None
 
 

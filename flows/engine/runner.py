@@ -15,7 +15,7 @@ from tasks.cache_key import At, history_digest, is_kept, kept, whole
 from tasks.decide import Untrained, Wanted, decide
 from tasks.deciding.certificate import Arm, Fresh
 from tasks.deciding.run_checks import believed
-from tasks.deciding.values import Again, JudgedTrial
+from tasks.deciding.values import BASELINE_SCORES, Again, JudgedTrial
 from tasks.evaluate import evaluate
 from tasks.machine.slots import NOWHERE, Slot, Slots
 from tasks.store import workspace
@@ -52,25 +52,26 @@ class Runner:
     def trial(self, number: int, proposal: Proposal) -> JudgedTrial:
         """Train and judge a proposal under each of its training seeds; a failed run is the last one."""
         known = () if self.history else self.ledger.calibrated
-        seeds = self.spec.replicates
+        seeds = fewest = self.spec.replicates
         if not self.history and not known:
             seeds = self.spec.loaded_rule.baseline_runs(seeds, self.environment.deterministic)
+            fewest = min(seeds, BASELINE_SCORES)
         train = self._in_turn if self.spec.parallel == 1 else self._side_by_side
-        runs, scores = zip(*train(number, proposal, seeds), strict=True)
-        return JudgedTrial(number, proposal, runs, Score.over(scores), known)
+        runs, scores = zip(*train(number, proposal, seeds, fewest), strict=True)
+        return JudgedTrial(number, proposal, runs, Score.over(scores, fewest), known)
 
-    def _in_turn(self, number: int, proposal: Proposal, seeds: int) -> list[tuple[Run, Score]]:
-        """Train one seed after another, up to the first that fails."""
+    def _in_turn(self, number: int, proposal: Proposal, seeds: int, fewest: int) -> list[tuple[Run, Score]]:
+        """Train one seed after another, while `fewest` of them can still have a score."""
         done: list[tuple[Run, Score]] = []
         for seed in range(1, seeds + 1):
             siblings = tuple(run for run, _ in done)
             done.append(self.measure(number, proposal, _part(seed), "search", siblings, early=seed == 1))
-            if done[-1][1].value is None:
+            if _missing(done) > seeds - fewest:
                 break
         return done
 
-    def _side_by_side(self, number: int, proposal: Proposal, seeds: int) -> list[tuple[Run, Score]]:
-        """Train all seeds in parallel; of the failed ones only the first counts, as the last run."""
+    def _side_by_side(self, number: int, proposal: Proposal, seeds: int, fewest: int) -> list[tuple[Run, Score]]:
+        """Train all seeds in parallel; those after the one that puts `fewest` scores out of reach do not count."""
 
         def one(seed: int) -> tuple[Run, Score]:
             return self.measure(number, proposal, _part(seed), "search", early=seeds == 1)
@@ -84,7 +85,7 @@ class Runner:
             if run.status == "crash":
                 score = Score.missing(run.error or "crash", self.environment.higher_is_better)
             believable.append((run, score))
-            if score.value is None:
+            if _missing(believable) > seeds - fewest:
                 break
         return believable
 
@@ -205,6 +206,10 @@ class Runner:
 
     def _trial(self, number: int) -> Trial:
         return next(trial for trial in self.history if trial.number == number)
+
+
+def _missing(done: list[tuple[Run, Score]]) -> int:
+    return sum(score.value is None for _, score in done)
 
 
 def _part(seed: int) -> str:

@@ -83,11 +83,16 @@ def _certificate(document: Document, proof: Document, width: int) -> Iterator[Te
 def _champion(document: Document, champion: Document, width: int) -> Iterator[Text]:
     """The champion against the baseline by the scores of the search, and how far these can be believed."""
     first, name, score = document["baseline"], document["metric"], champion["score"]
-    if not first or first["score"] is None or champion["trial"] == first["trial"]:
+    if not first or first["score"] is None:
+        yield Text(
+            f"trial {champion['trial']} has {name} {number(score)}; the baseline has no score to compare it with"
+        )
+        return
+    if champion["trial"] == first["trial"]:
         yield Text(f"the baseline stands: {name} {number(score)}; nothing that was tried was kept")
         return
     difference = score - first["score"]
-    gain = f"{difference:+.4g}"
+    gain = number(difference, sign=True)
     if document["direction"] == "minimize" and difference:
         gain += f", {'better' if difference < 0 else 'worse'}"
     text = Text(f"champion: trial {champion['trial']}, {name} ").append(number(score), "bold")

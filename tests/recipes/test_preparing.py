@@ -566,7 +566,9 @@ def test_all_uses_of_a_pool_share_one_error_rate_and_a_pass_hands_its_level_on(t
     assert sum(nothing) < holdout_uses.ALPHA and nothing == sorted(nothing, reverse=True)
     gains = charged(tmp_path / "gains", *((str(n), 1, True) for n in range(40)))
     assert gains == sorted(gains) and gains[-1] == pytest.approx(0.05 * 40 / 41)
-    mixed = charged(tmp_path / "mixed", ("a", 1, False), ("b", 1, True), ("c", 1, False), ("d", 1, None), ("e", 1, None))
+    mixed = charged(
+        tmp_path / "mixed", ("a", 1, False), ("b", 1, True), ("c", 1, False), ("d", 1, None), ("e", 1, None)
+    )
     assert mixed == pytest.approx([0.05 / 2, 0.05 / 6, 0.05 / 6 + 0.05 / 12, 0.05 / 20, 0.05 / 30])
 
 
