@@ -14,8 +14,9 @@ from flows.engine.runner import Runner
 from flows.engine.worker_pool import run_in_parallel
 from tasks.deciding import holdout_uses
 from tasks.deciding.ablation import Ablation, Removed, ablation_runs, parts
-from tasks.deciding.certificate import Arm, Certificate, Fresh, alpha_of, conclude, guard_noise, order, unpromising
+from tasks.deciding.certificate import Arm, Certificate, Fresh, alpha_of, conclude, order, unpromising
 from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.guards import guard_noise
 from tasks.record import rewrite
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
@@ -140,7 +141,8 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
         return None
     level = champion_estimate(runner.history)
     # The noise in other environments is unknown.
-    noise = {} if is_elsewhere else guard_noise(environment.guards, runner.history)
+    known = {} if is_elsewhere else guard_noise(environment.guards, runner.history)
+    noise = {name: found.sd for name, found in known.items()}
     certificate = conclude(
         look, alpha, champion, environment.name, fresh, environment.guards,
         sd=level.sd if level and not is_elsewhere else 0.0, noise=noise, elsewhere=is_elsewhere,

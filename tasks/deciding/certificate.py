@@ -20,9 +20,9 @@ from typing import Literal
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.deciding.champion_estimate import champion_estimate, gain, reference
-from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, corrected, pooled, welch
-from tasks.trial import History, Level, Run, Trial, measured
+from tasks.deciding.champion_estimate import champion_estimate, gain
+from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, corrected, welch
+from tasks.trial import History, Level, Run, Trial
 
 ALPHA = 0.05
 Looks = Literal["one", "several"]
@@ -195,14 +195,6 @@ def _fell(one: Guarded) -> str:
         f"{one.metric} may have become worse by {one.bound:.4g} (measured {one.loss:.4g}; with {CONFIDENCE:.0%} "
         f"confidence no more than that), where {one.margin:.4g} is allowed"
     )
-
-
-def guard_noise(guards: Mapping[str, Guard], history: History) -> dict[str, float]:
-    """Standard deviation of guarded metrics between runs of the baseline, for those measured at least twice."""
-    first = reference(history)
-    scores = measured(history, first.number) if first else ()
-    seen = {name: pooled([[score.also[name] for score in scores if name in score.also]]) for name in guards}
-    return {name: found.sd for name, found in seen.items() if found}
 
 
 def _guarded(name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score], sd: float) -> Guarded:

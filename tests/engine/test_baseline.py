@@ -10,8 +10,8 @@ from environments.score import Score
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.decide import weigh
-from tasks.deciding.certificate import guard_noise
 from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.guards import guard_noise
 from tasks.deciding.values import JudgedTrial
 from tasks.store import workspace
 from tasks.store.seeds import derive
