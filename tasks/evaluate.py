@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from environments import FILE, Environment, judge_name
-from environments.judges import Block, Exam, Misbehaved, Use
+from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.cache_key import At, stored
@@ -35,7 +35,7 @@ from tasks.trial import Run
 @stored("evaluate")
 def evaluate(
     at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int, use: Use,
-    slot: Slot, block: Block | None = None,
+    slot: Slot, block: ComparisonBlock | None = None,
 ) -> Score:  # fmt: skip
     """The judged score of a run; missing for a crashed one. A finished trial is never judged again."""
     if settled := workspace.settled(place, at.part):
@@ -45,7 +45,7 @@ def evaluate(
 
 def judge_run(
     marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
-    slot: Slot = NOWHERE, use: Use = "search", block: Block | None = None,
+    slot: Slot = NOWHERE, use: Use = "search", block: ComparisonBlock | None = None,
 ) -> Score:  # fmt: skip
     """Judge one run on units drawn from `seed`. Only a fault of the machine raises (CannotStart).
 
@@ -121,7 +121,7 @@ def _view(environment: Environment, place: TrialDir) -> VisiblePaths:
 
 
 def judge_placeholders(
-    environment: Environment, place: TrialDir, seed: int, use: Use = "search", block: Block | None = None
+    environment: Environment, place: TrialDir, seed: int, use: Use = "search", block: ComparisonBlock | None = None
 ) -> dict[str, object]:
     named = placeholders(environment, {}, place.out, seed % 2**31)  # the range that most libraries accept
     share = f"{block.number}/{block.of}" if block else "1/1"

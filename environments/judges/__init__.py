@@ -25,7 +25,7 @@ BlockUnits = Literal["fresh", "disjoint", "same"]
 
 
 @dataclass(frozen=True)
-class Block:
+class ComparisonBlock:
     """One block of a comparison, in which each arm has a run. Blocks of a finite pool are disjoint shares of it."""
 
     number: int
@@ -45,7 +45,7 @@ class Exam:
     """The prepared files of the environment's recipe (`environments.recipe`); None without one."""
     folder: Path | None = None
     """The frozen environment's folder, for a judge that reads files of it."""
-    block: Block | None = None
+    block: ComparisonBlock | None = None
     """The share of a finite pool to draw from; None: all of it."""
 
 

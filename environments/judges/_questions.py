@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from environments.judges import Block, Use
+from environments.judges import ComparisonBlock, Use
 from environments.recipe import JUDGE
 from environments.score import METRIC
 
@@ -55,7 +55,7 @@ def pool(file: Path) -> tuple[Question, ...]:
     return questions
 
 
-def share(asked: Sequence[Question], block: Block | None) -> tuple[Question, ...]:
+def share(asked: Sequence[Question], block: ComparisonBlock | None) -> tuple[Question, ...]:
     """The questions of one block: disjoint shares of a pool, equally large up to one, of each source.
 
     Raises:

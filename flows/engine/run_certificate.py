@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from environments.judges import Block
+from environments.judges import ComparisonBlock
 from environments.plugins import Refused
 from flows.engine.preparation import report_pool
 from flows.engine.runner import Runner
@@ -172,7 +172,7 @@ def ablate(runner: Runner, certificate: Certificate) -> Ablation | None:
         change, proposal = arms[arm]
         place = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{arm}-{block}")
         judged = ledger.at(champion.number, f"ablation-block-{block}")
-        part, share = f"ablation-{arm}-{block}", Block(block, blocks)
+        part, share = f"ablation-{arm}-{block}", ComparisonBlock(block, blocks)
         return Removed(
             change, *runner.measure(champion.number, proposal, part, "confirm", place=place, judged=judged, block=share)
         )

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from environments import Environment
-from environments.judges import Block, Use
+from environments.judges import ComparisonBlock, Use
 from environments.score import Score
 from flows.engine.launching import run_elsewhere
 from flows.engine.worker_pool import run_in_parallel
@@ -132,7 +132,7 @@ class Runner:
         # Each block has its own units, so that their luck does not favour one arm in all of its runs.
         judged = self.ledger.at(champion, f"certificate-{certificate}-{number}")
         run, score = self.measure(
-            champion, trial.proposal, part, "report", place=place, judged=judged, block=Block(number, blocks)
+            champion, trial.proposal, part, "report", place=place, judged=judged, block=ComparisonBlock(number, blocks)
         )
         return Fresh(arm, run, score)
 
@@ -146,7 +146,7 @@ class Runner:
         early: bool = False,
         place: TrialDir | None = None,
         judged: At | None = None,
-        block: Block | None = None,
+        block: ComparisonBlock | None = None,
     ) -> tuple[Run, Score]:
         """Train once and judge the result.
 

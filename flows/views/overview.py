@@ -21,6 +21,8 @@ from tasks.numbers import number
 
 INCIDENTS = 8
 """Things that happened to proposals, which are shown here; `status --json` has all."""
+SURE_SES = 2
+"""Standard errors to either side within which an estimate is likely."""
 Document = Mapping[str, Any]
 
 
@@ -101,9 +103,11 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
     over = "one training run" if champion["runs"] == 1 else f"the mean of {champion['runs']} training runs"
     worth = f"  {champion['level']}: {over}, and picking the best of several scores overestimates it"
     if estimate := champion["estimate"]:
-        mean = f"{number(estimate['level'])} (se {estimate['se']:.2g})"
-        worth += f"; its estimated mean is {mean}, luck allowed for"
+        low, high = (estimate["level"] + side * SURE_SES * estimate["se"] for side in (-1, 1))
+        worth += f"; luck allowed for, its true mean is likely between {number(low)} and {number(high)}"
     yield Text(worth, "dim")
+    row = next(row for row in document["trials"] if row["trial"] == champion["trial"])
+    yield Text(f"  kept because: {clean(row['reason'])}", "dim")
     does_without = document["state"] == "finished" and document["certificate"] is None
     if does_without and document["shipped"] == "champion":
         rule = document["spec"]["rule"]

@@ -39,7 +39,7 @@ class Removed:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ChangeFinding:
     """What the runs without one change show; differences are in goodness."""
 
     change: str
@@ -72,7 +72,7 @@ class Ablation:
         return cls(champion, statistics.fmean(scored or [0.0]), len(scored), spread, tuple(removed), tuple(kept))
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
+    def findings(self) -> tuple[ChangeFinding, ...]:
         """What the runs show of each change whose runs all have a score; empty if one of the champion's has none."""
         if not self.kept or _crashed(self.kept):
             return ()
@@ -85,7 +85,7 @@ class Ablation:
                 p = largest_t(ratio, self.runs, counts, self._df)
             else:  # nothing is random
                 p = float(loss[change] <= 0)
-            found.append(Finding(change, loss[change], p, len(values)))
+            found.append(ChangeFinding(change, loss[change], p, len(values)))
         return tuple(found)
 
     @property
@@ -111,7 +111,7 @@ class Ablation:
         found, by_change = {one.change: one for one in self.findings}, _by_change(self.removed)
         return [self._words(change, runs, found.get(change)) for change, runs in by_change.items()]
 
-    def _words(self, change: str, runs: Sequence[Removed], found: Finding | None) -> str:
+    def _words(self, change: str, runs: Sequence[Removed], found: ChangeFinding | None) -> str:
         if found is None:
             return f"without {change}: {self._untold(runs)}"
         size = f"{number(abs(found.loss))} {'worse' if found.loss > 0 else 'better'}" if found.loss else "the same"

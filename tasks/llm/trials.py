@@ -156,7 +156,7 @@ def _effect(trial: Trial, then: Trial | None) -> str:
         return ""
     gain = trial.score.value - then.score.value
     word = "better" if trial.score > then.score else "worse" if trial.score < then.score else "the same"
-    return f", {gain:+.4g} against the champion then ({word})"
+    return f", {number(gain, sign=True)} against the champion then ({word})"
 
 
 def _progress(trial: Trial) -> list[str]:

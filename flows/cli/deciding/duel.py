@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from environments import Environment
-from environments.judges import Block, BlockUnits
+from environments.judges import BlockUnits, ComparisonBlock
 from environments.plugins import Refused
 from environments.score import Score
 from flows.cli.deciding import duel_sides
@@ -93,7 +93,7 @@ class Duel:
             proposal = Proposal(params, rationale=f"{arm} of a duel", proposer="duel")
             place = TrialDir(root / "trials" / f"{arm.lower()}-{turn}")
             seed = derive(self.seed, "train", turn, 1, arm)
-            program, block = root / arm.lower() / "program", Block(turn, self.runs)
+            program, block = root / arm.lower() / "program", ComparisonBlock(turn, self.runs)
             yield PlannedRun(arm, turn, program, place, proposal, seed, units[turn - 1], "confirm", block)
 
     def _store(self, done: Sequence[tuple[PlannedRun, Run, Score]], over: bool) -> dict[str, object]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from environments import Environment
-from environments.judges import Block, Use
+from environments.judges import ComparisonBlock, Use
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.numbers import number
@@ -45,7 +45,7 @@ class PlannedRun:
     units: int
     """Seed of the judge's units."""
     use: Use = "search"
-    block: Block | None = None
+    block: ComparisonBlock | None = None
     """Its block in a comparison."""
 
 
