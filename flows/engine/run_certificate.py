@@ -115,6 +115,10 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
     leader, alpha, is_elsewhere = (best(runner.history), alpha_of(look, ledger.campaign.looks), bool(runner.elsewhere))
     assert leader is not None, "there is something to certify"
     champion, folder = leader.number, f"{look}-on-{environment.name}" if is_elsewhere else str(look)
+    pool, before, campaign_id = report_pool(environment), None, ledger.campaign.campaign_id
+    if pool:  # before the declaration, which it limits
+        before, level_of_use = holdout_uses.charge(pool, campaign_id, look)
+        alpha = min(alpha, level_of_use)
     declaration = ledger.path / "certificates" / f"{folder}.begun"
     if not declaration.is_file():
         asked = DeclaredAnalysis(champion, runs)
@@ -126,10 +130,6 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
         store(ledger, lost)
         return lost if nothing_to_certify(runner) else certify(runner, runs)
     ledger.event("certify", look=look, champion=champion, runs=declared.runs, environment=environment.name)
-    before, campaign_id, pool = None, ledger.campaign.campaign_id, report_pool(environment)
-    if pool:
-        before, level_of_use = holdout_uses.charge(pool, campaign_id, look)
-        alpha = min(alpha, level_of_use)
 
     def one(arm: Arm, number: int) -> Fresh | None:
         return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number, declared.runs)
