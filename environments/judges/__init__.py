@@ -26,7 +26,7 @@ BlockUnits = Literal["fresh", "disjoint", "same"]
 
 @dataclass(frozen=True)
 class ComparisonBlock:
-    """One block of a comparison, in which each arm has a run. Blocks of a finite pool are disjoint shares of it."""
+    """Runs of a comparison that are judged on the same units. Blocks of a finite pool are disjoint shares of it."""
 
     number: int
     """From 1."""

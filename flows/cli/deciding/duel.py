@@ -1,8 +1,9 @@
 """`nightshift duel A B`: fresh runs of one program and its parameters against fresh runs of another.
 
-As in a certificate (tasks/deciding/certificate.py), blocks of one run each in random order, each block judged on units
-of its own; but Welch's test is two-sided, and questions of a finite pool are those for `confirm`, so that no report
-question is used up. Everything is in runs/.duels/<environment>/0001/: the frozen environment,
+As in a certificate (tasks/deciding/certificate.py), blocks of one run each in random order; but Welch's test is
+two-sided. Every run is judged on units of its own: two programs that are good at different questions would else be
+told apart by questions that they share. Those of a finite pool are for `confirm`, so that no report question is used
+up. Everything is in runs/.duels/<environment>/0001/: the frozen environment,
 a/program and b/program, trials/a-1 and so on, and duel.json, which is rewritten after every run.
 """
 
@@ -42,8 +43,8 @@ LEVEL = 0.05
 ARMS = {"champion": "A", "baseline": "B"}
 """Names of the arms in a certificate, and in a duel."""
 ABOUT: dict[BlockUnits, str] = {
-    "fresh": "each pair of runs was judged on fresh units",
-    "disjoint": "each pair of runs was judged on questions of its own: this is about questions like those of the pool",
+    "fresh": "each run was judged on fresh units",
+    "disjoint": "each run was judged on questions of its own: this is about questions like those of the pool",
     "same": "all runs were judged on the same units: this is about these units, and may be otherwise on others",
 }
 """What the result of a duel is about."""
@@ -86,15 +87,16 @@ class Duel:
         return self._store(done, over=True)
 
     def _plan(self) -> Iterator[PlannedRun]:
-        units, root = [secrets.randbelow(2**63) for _ in range(self.runs)], self.stage.root
-        for name, turn in order(self.runs, derive(self.seed, "order", 0, 1)):
+        root = self.stage.root
+        for place_in_order, (name, turn) in enumerate(order(self.runs, derive(self.seed, "order", 0, 1)), 1):
             arm = ARMS[name]
             params = (self.a if arm == "A" else self.b).params
             proposal = Proposal(params, rationale=f"{arm} of a duel", proposer="duel")
             place = TrialDir(root / "trials" / f"{arm.lower()}-{turn}")
             seed = derive(self.seed, "train", turn, 1, arm)
-            program, block = root / arm.lower() / "program", ComparisonBlock(turn, self.runs)
-            yield PlannedRun(arm, turn, program, place, proposal, seed, units[turn - 1], "confirm", block)
+            program, units = root / arm.lower() / "program", secrets.randbelow(2**63)
+            block = ComparisonBlock(place_in_order, 2 * self.runs)
+            yield PlannedRun(arm, turn, program, place, proposal, seed, units, "confirm", block)
 
     def _store(self, done: Sequence[tuple[PlannedRun, Run, Score]], over: bool) -> dict[str, object]:
         """Write duel.json; its content. There is no comparison until the duel is over."""
@@ -170,12 +172,12 @@ def prepare(
 
 
 def check_pool(environment: Environment, runs: int) -> None:
-    """Refuse more runs of each arm than a finite pool has questions: each block takes some of its own."""
+    """Refuse more runs than a finite pool has questions: each takes some of its own."""
     if environment.judge.block_units != "disjoint" or environment.prepared is None:
         return
     made = output.read(environment.prepared)
-    if made and (has := made.questions.get("confirm")) is not None and has < runs:
-        raise Refused(f"--runs {runs}: the pool for confirm has {has} questions, and each pair of runs takes its own")
+    if made and (has := made.questions.get("confirm")) is not None and has < 2 * runs:
+        raise Refused(f"--runs {runs}: the pool for confirm has {has} questions, and each of {2 * runs} runs needs one")
 
 
 def compare(a: Sequence[Score], b: Sequence[Score]) -> Comparison | None:
