@@ -137,9 +137,12 @@ class Ablation:
 def ablation_runs(changes: int, deterministic: bool = False) -> tuple[int, int]:
     """Runs of the champion itself, and of it without each of so many changes.
 
-    The champion's share keeps the errors small for the number of runs in all (Dunnett, 1955).
+    The champion's share keeps the errors small for the number of runs in all (Dunnett, 1955). Where training draws
+    nothing at random, two runs show whether the judge's units differ.
     """
-    return (1, 1) if deterministic else (max(FEWEST, round(RUNS * math.sqrt(changes))), RUNS)
+    if not changes:
+        return 0, 0
+    return (RUNS, RUNS) if deterministic else (max(FEWEST, round(RUNS * math.sqrt(changes))), RUNS)
 
 
 def parts(champion: Trial, baseline: Trial) -> tuple[tuple[str, Proposal], ...]:
