@@ -103,31 +103,35 @@ class Score:
         )
 
     @classmethod
-    def over(cls, scores: Sequence[Score]) -> Score:
+    def over(cls, scores: Sequence[Score], fewest: int | None = None) -> Score:
         """The score of one program over its training runs (at least one); missing if one of them is.
 
         Its standard error is that over units; the spread of `values` is that between runs.
+
+        Args:
+            fewest: Scores that are enough; without, every run needs one.
         """
         if len(scores) == 1:
             return scores[0]
+        known = [score for score in scores if score.value is not None]
         for number, score in enumerate(scores, 1):
-            if score.value is None:
+            if score.value is None and len(known) < (len(scores) if fewest is None else fewest):
                 return cls.missing(f"run {number} of {len(scores)}: {score.error}", score.higher_is_better)
-        values = [score.value for score in scores if score.value is not None]
-        errors = [score.se for score in scores if score.se is not None]
-        shared = [name for name in scores[0].also if all(name in score.also for score in scores)]
+        values = [score.value for score in known if score.value is not None]
+        errors = [score.se for score in known if score.se is not None]
+        shared = [name for name in known[0].also if all(name in score.also for score in known)]
         return cls(
             value=math.fsum(values) / len(values),
             se=math.hypot(*errors) / len(values) if len(errors) == len(values) else None,
-            n=sum(score.n for score in scores),
+            n=sum(score.n for score in known),
             higher_is_better=scores[0].higher_is_better,
-            also={name: math.fsum(s.also[name] for s in scores) / len(scores) for name in shared},
+            also={name: math.fsum(s.also[name] for s in known) / len(known) for name in shared},
             runs=tuple(scores),
         )
 
     @property
     def each(self) -> tuple[Score, ...]:
-        """The score of each training run."""
+        """The score of each training run; of a baseline some may be missing."""
         return self.runs or (self,)
 
     @property

@@ -84,7 +84,7 @@ def measure(path: Path, asked: LaunchRequest) -> None:
     else:
         runner.measure(
             asked.at.number, asked.proposal, asked.at.part, asked.purpose, asked.siblings, asked.early,
-            TrialDir(path / asked.place), asked.judged,
+            TrialDir(path / asked.place), asked.judged, asked.block,
         )  # fmt: skip
 
 

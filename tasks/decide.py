@@ -7,25 +7,19 @@ its score, a simpler program may stay although it is not better, and scores comp
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping
-
 from environments import Environment
-from environments.metric_guards import Guard
 from tasks import task_messages
 from tasks.cache_key import At, stored
-from tasks.deciding.certificate import guard_noise
 from tasks.deciding.champion_estimate import champion_estimate, goodness, reference
 from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
+from tasks.deciding.guards import fallen
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
-from tasks.trial import History, Trial, Verdict, best, measured
+from tasks.trial import History, Trial, Verdict, best
 
 UNTRAINED_SHARE = 0.5
 """The score without training must stay below this share of the claimed gain."""
-GUARD_SDS = 2.0
-"""A guarded metric may fall by this many standard deviations of its noise, or by its margin if that is more."""
 SIMPLER_SDS = 0.5
 """A simpler program may score this far below the champion's mean, in standard deviations between runs."""
 SIMPLER_KEEPS = 3
@@ -39,7 +33,7 @@ class Untrained:
 Wanted = Verdict | Again | Untrained
 
 
-@stored("decide", lambda verdict, _: task_messages.of_verdict(verdict))
+@stored("decide", task_messages.of_verdict)
 def decide(at: At, history: History, environment: Environment, rule: Rule, tried: JudgedTrial) -> Verdict:
     """The verdict on a trial whose runs are complete, given everything decided before it."""
     verdict = weigh(history, environment, rule, tried)
@@ -66,14 +60,16 @@ def _compare(history: History, tried: JudgedTrial, environment: Environment, rul
     champion = best(history)
     if champion is None or champion.score.value is None:
         what = "the baseline" if not history else "the first trial with a score"
+        if lost := len(tried.score.each) - len(tried.score.values):
+            what += f"; {lost} of its {len(tried.runs)} runs crashed, which is left out"
         return Verdict("keep", what, "provisional", {"score": tried.score.value})
     seen: dict[str, float | int | None] = {
         "score": tried.score.value,
         "champion": champion.score.value,
         "champion_trial": champion.number,
     }
-    if fallen := _fallen(environment.guards, history, tried):
-        return Verdict("discard", fallen, None, seen)
+    if fall := fallen(environment.guards, history, tried):
+        return Verdict("discard", fall, None, seen)
     weighed = rule.weigh(history, tried)
     if isinstance(weighed, Again):
         return weighed
@@ -112,22 +108,6 @@ def _simpler(
         return Again(champion.number)
     words = f"simpler, and within {SIMPLER_SDS:g} run sd of trial {champion.number}'s mean; {weighed.words}"
     return _kept(history, environment, tried, Verdict("keep", words, weighed.level, seen, simpler=True))
-
-
-def _fallen(guards: Mapping[str, Guard], history: History, tried: JudgedTrial) -> str | None:
-    first, noise = reference(history), guard_noise(guards, history)
-    assert first is not None, "there is a champion"
-    for name, guard in guards.items():
-        had = [score.also[name] for score in measured(history, first.number) if name in score.also]
-        now = tried.score.also.get(name)
-        if now is None or not had:
-            continue
-        before, sd = statistics.fmean(had), noise.get(name, 0.0)
-        allowed = max(GUARD_SDS * sd, guard.margin)
-        if guard.loss(now, before) > allowed:
-            why = "its margin" if guard.margin >= allowed else f"{GUARD_SDS:g} sds of its noise"
-            return f"{name} fell from {before:.4g} to {now:.4g}, more than {allowed:.3g} ({why})"
-    return None
 
 
 def _not_learned(history: History, tried: JudgedTrial) -> str | None:

@@ -9,6 +9,7 @@ from environments import Environment
 from tasks.deciding.certificate import Certificate, shipped
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.group_design import Arm
+from tasks.numbers import number
 from tasks.trial import History, Trial, Value, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
@@ -71,7 +72,8 @@ def limits(certificate: Certificate) -> list[str]:
     if certificate.same_units:
         found.append(f"all runs were judged on the same {certificate.same_units} questions, for which alone it holds")
     if times:
-        found.append(f"its questions were used {times} time{'s' * (times > 1)} before")
+        level = f"so this one was tested at {certificate.alpha:.2g}"
+        found.append(f"its questions were used {times} time{'s' * (times > 1)} before, {level}")
     if len(certificate.machines) > 1:
         found.append(f"its runs were spread over {len(certificate.machines)} machines")
     return found
@@ -93,8 +95,8 @@ def sign_of(certificate: Certificate) -> int:
 
 def difference(certificate: Certificate, gain: float) -> str:
     """A gain as a difference of scores with its sign; where less is better it says `better` or `worse`."""
-    shown = f"{sign_of(certificate) * gain:+.4g}"
-    return shown if sign_of(certificate) > 0 or not gain else f"{shown}, {'better' if gain > 0 else 'worse'}"
+    shown = number(sign_of(certificate) * gain, sign=True)
+    return shown if sign_of(certificate) > 0 or shown == "0" else f"{shown}, {'better' if gain > 0 else 'worse'}"
 
 
 def ships(certificates: Sequence[Certificate]) -> str:
@@ -143,13 +145,6 @@ def level_of(history: History) -> float | None:
     if champion is None or estimate is None or not math.isfinite(estimate.level):
         return None
     return estimate.level if champion.score.higher_is_better else -estimate.level
-
-
-def number(value: float | None) -> str:
-    """A score as people read it, to four digits; a dash when there is none."""
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
 def changes(trial: Trial, previous: Trial | None, most: int = 2) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from environments import FILE, Environment, judge_name
 from environments.effort import Allowance
-from environments.judges import Exam, Misbehaved, Use
+from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
 from tasks import task_messages
@@ -35,23 +35,27 @@ from tasks.train import placeholders
 from tasks.trial import Run
 
 
-@stored("evaluate", lambda score, asked: task_messages.of_score(score, asked["run"]))
+@stored("evaluate", task_messages.of_score)
 def evaluate(
     at: At, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int, use: Use,
-    slot: Slot, allowance: Allowance | None,
+    slot: Slot, allowance: Allowance | None, block: ComparisonBlock | None = None,
 ) -> Score:  # fmt: skip
     """The judged score of a run; missing for a crashed one. A finished trial is never judged again."""
     if settled := workspace.settled(place, at.part):
         return settled[1]
-    return judge_run(at.marker, environment, isolation, place, run, seed, slot, use, allowance)
+    return judge_run(at.marker, environment, isolation, place, run, seed, slot, use, allowance, block)
 
 
 def judge_run(
     marker: str, environment: Environment, isolation: Isolation, place: TrialDir, run: Run, seed: int,
-    slot: Slot = NOWHERE, use: Use = "search", allowance: Allowance | None = None,
+    slot: Slot = NOWHERE, use: Use = "search", allowance: Allowance | None = None, block: ComparisonBlock | None = None,
 ) -> Score:  # fmt: skip
     """Judge one run on units drawn from `seed`, within its allowance. Only a fault of the machine raises
-    (CannotStart)."""
+    (CannotStart).
+
+    Args:
+        block: The block of a comparison, whose units a finite pool gives to no other block; None: no comparison.
+    """
     if run.status != "finished":
         return Score.missing(run.error or run.status, environment.higher_is_better)
     if changed := _changed(place, run):
@@ -59,11 +63,11 @@ def judge_run(
     if run.isolation != isolation.level:  # it may belong to another user, under another umask
         file_trees.open_to_all(place.out)
     judge = environment.judge
-    exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder, allowance)
+    exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder, allowance, block)
     file_trees.remove(place.judged)
     place.judged.mkdir()
     confinement.give(place.judged, isolation.level)
-    command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use))
+    command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use, block))
     directory = place.workspace if judge.runs_in == "workspace" else environment.folder
     try:
         with Program(
@@ -125,9 +129,12 @@ def _view(environment: Environment, place: TrialDir) -> VisiblePaths:
     return replace(view, network=judge.online)
 
 
-def judge_placeholders(environment: Environment, place: TrialDir, seed: int, use: Use = "search") -> dict[str, object]:
+def judge_placeholders(
+    environment: Environment, place: TrialDir, seed: int, use: Use = "search", block: ComparisonBlock | None = None
+) -> dict[str, object]:
     named = placeholders(environment, {}, place.out, seed % 2**31)  # the range that most libraries accept
-    return {**named, "result": str(place.result.absolute()), "use": use}
+    share = f"{block.number}/{block.of}" if block else "1/1"
+    return {**named, "result": str(place.result.absolute()), "use": use, "block": share}
 
 
 def check(environment: Environment) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from environments.score import Score
 from tasks.system.redact import capped
 from tasks.trial import Proposal, Run, Trial, UntrainedControl, Verdict
 
+Arguments = Mapping[str, Any]
+"""Arguments of the task, by name."""
 LENGTH = 240
 """Characters of a message; the whole text is in the campaign's directory."""
 LOG_LENGTH = 4000
@@ -25,7 +29,7 @@ def of_proposal(proposal: Proposal) -> TaskMessage:
     return plain(f"{proposal.proposer or 'baseline'}: {proposal.rationale or 'no rationale'}")
 
 
-def of_run(run: Run) -> TaskMessage:
+def of_run(run: Run, _: Arguments) -> TaskMessage:
     if run.status == "crash":
         return _crash(run.error or "crash")
     how = f"stopped early: {run.due.reason}; " if run.status == "cancelled" and run.due else ""
@@ -34,7 +38,8 @@ def of_run(run: Run) -> TaskMessage:
     return plain(f"{how}trained {run.seconds:.4g} s{steps}{reported}")
 
 
-def of_score(score: Score, run: Run) -> TaskMessage:
+def of_score(score: Score, asked: Arguments) -> TaskMessage:
+    run: Run = asked["run"]
     if run.status != "finished":
         return plain(f"not judged: {run.error or 'the run was stopped early'}")
     if score.value is None:
@@ -43,18 +48,18 @@ def of_score(score: Score, run: Run) -> TaskMessage:
     return plain(f"score {score.value:.4g}{error}, {score.n} unit{'s' * (score.n != 1)}")
 
 
-def of_control(control: UntrainedControl) -> TaskMessage:
+def of_control(control: UntrainedControl, _: Arguments) -> TaskMessage:
     score = control.score
     if score.value is None:
         return plain(f"no score without training: {score.error}")
     return plain(f"score {score.value:.4g} without training")
 
 
-def of_verdict(verdict: Verdict) -> TaskMessage:
+def of_verdict(verdict: Verdict, _: Arguments) -> TaskMessage:
     return plain(f"{verdict.kind}: {verdict.reason}")
 
 
-def of_trial(trial: Trial) -> TaskMessage:
+def of_trial(trial: Trial, _: Arguments) -> TaskMessage:
     score = "" if trial.score.value is None else f" {trial.score.value:.4g}"
     return plain(f"{trial.verdict.kind}{score}: {trial.verdict.reason}")
 

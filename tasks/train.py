@@ -70,7 +70,7 @@ class Cut:
     """Whether it is to show that the program works: one that has raised is a crash, even before it has ended."""
 
 
-@stored("train", lambda run, _: task_messages.of_run(run))
+@stored("train", task_messages.of_run)
 def train(
     at: At,
     environment: Environment,

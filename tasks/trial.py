@@ -255,7 +255,8 @@ def measured(history: History, number: int) -> tuple[Score, ...]:
 
 
 def _from(runs: tuple[Run, ...], score: Score) -> list[tuple[str, Score]]:
-    """The score of each run, with its machine."""
+    """The score of each run, with its machine; runs of a baseline without one are left out."""
     machines = [run.machine for run in runs] or [""]
     each = score.each
-    return list(zip(machines if len(machines) == len(each) else machines[-1:] * len(each), each, strict=True))
+    pairs = zip(machines if len(machines) == len(each) else machines[-1:] * len(each), each, strict=True)
+    return [(machine, one) for machine, one in pairs if one.value is not None or score.value is None]

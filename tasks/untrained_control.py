@@ -31,7 +31,7 @@ STARTUP_SHARE = 0.1
 """Of the time of a program that never reports `ready`, whose preparations count as training."""
 
 
-@stored("untrained", lambda control, _: task_messages.of_control(control))
+@stored("untrained", task_messages.of_control)
 def untrained(
     at: At,
     environment: Environment,

@@ -21,6 +21,17 @@ from environments.score import Score
 
 Use = Literal["search", "control", "confirm", "report"]
 """Purpose of a judgement. Units of different purposes are disjoint; `control` uses those of `search`."""
+BlockUnits = Literal["fresh", "disjoint", "same"]
+"""How the units of one block of a comparison relate to those of the others (`Judge.block_units`)."""
+
+
+@dataclass(frozen=True)
+class ComparisonBlock:
+    """Runs of a comparison that are judged on the same units. Blocks of a finite pool are disjoint shares of it."""
+
+    number: int
+    """From 1."""
+    of: int
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,8 @@ class Exam:
     """The frozen environment's folder, for a judge that reads files of it."""
     allowance: Allowance | None = None
     """Most time that the program may spend, for a judge that runs its code; None while the baseline's is not known."""
+    block: ComparisonBlock | None = None
+    """The share of a finite pool to draw from; None: all of it."""
 
 
 class Misbehaved(Exception):
@@ -91,9 +104,16 @@ class Judge(BaseModel, ABC):
         """Whether its command may use the network."""
         return False
 
+    @property
+    def block_units(self) -> BlockUnits:
+        """The units of each block of a comparison: drawn anew from its seed, a disjoint share of a finite pool, or the
+        same for all blocks. With the same units a comparison is about these units and no others.
+        """
+        return "fresh"
+
     @abstractmethod
     def command(self) -> str:
-        """The candidate's command line. The engine fills in `{out}`, `{result}` and `{seed}`."""
+        """The candidate's command line. The engine fills in `{out}`, `{result}`, `{seed}` and `{block}`."""
 
     @abstractmethod
     def check(self) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from environments.judges import Use
+from environments.judges import ComparisonBlock, Use
 from environments.recipe import JUDGE
 from environments.score import METRIC
 
@@ -53,6 +53,26 @@ def pool(file: Path) -> tuple[Question, ...]:
     if len({bool(question.source) for question in questions}) > 1:
         raise ValueError(f"{file.name} has questions with a source and without: give all of them one, or none")
     return questions
+
+
+def share(asked: Sequence[Question], block: ComparisonBlock | None) -> tuple[Question, ...]:
+    """The questions of one block: disjoint shares of a pool, equally large up to one, of each source.
+
+    Raises:
+        ValueError: there are fewer questions than blocks.
+    """
+    if block is None:
+        return tuple(asked)
+    rng = np.random.default_rng(block.of)  # a pool may be ordered by subject
+    shuffled = [asked[index] for index in rng.permutation(len(asked))]
+    found: list[Question] = []
+    for source in sorted({question.source for question in asked}):
+        own = [question for question in shuffled if question.source == source]
+        if len(own) < block.of:
+            which = f" of source {source!r}" if source else ""
+            raise ValueError(f"its pool has {len(own)} questions{which} for {block.of} blocks: make more of them")
+        found += own[block.number - 1 :: block.of]
+    return tuple(found)
 
 
 def draw(asked: Sequence[Question], many: int, seed: np.random.SeedSequence) -> list[Question]:

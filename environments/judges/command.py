@@ -20,7 +20,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from environments import safe_open
-from environments.judges import Candidate, Exam, Judge, Misbehaved
+from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved
 from environments.safe_open import NotPlain
 from environments.score import METRIC, Score
 
@@ -47,7 +47,7 @@ class Command(Judge):
 
     eval_cmd: str = Field(
         description="Command line of the evaluation. {out}: what training left; {result}: the JSON file to "
-        "write; {seed}: the seed of its draws."
+        "write; {seed}: the seed of its draws; {block}: its share of a finite pool, 2/5 or 1/1."
     )
     total_seconds: float = Field(
         default=600, gt=0, allow_inf_nan=False, description="How long the evaluation may take."
@@ -67,6 +67,10 @@ class Command(Judge):
     @property
     def online(self) -> bool:
         return self.network
+
+    @property
+    def block_units(self) -> BlockUnits:
+        return "disjoint" if "{block}" in self.eval_cmd else "fresh" if "{seed}" in self.eval_cmd else "same"
 
     def command(self) -> str:
         return self.eval_cmd

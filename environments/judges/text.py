@@ -24,7 +24,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from environments.judges import Candidate, Exam, Judge, Misbehaved, _answers, _questions
+from environments.judges import BlockUnits, Candidate, Exam, Judge, Misbehaved, _answers, _questions
 from environments.judges._talk import Talk
 from environments.judges._taskset import Taskset
 from environments.recipe import DATA
@@ -91,6 +91,10 @@ class Text(Judge):
         """Only for an endpoint: `vllm serve` is reached on the loopback interface, which a network namespace has."""
         return self.backend == "openai"
 
+    @property
+    def block_units(self) -> BlockUnits:
+        return "disjoint"
+
     def command(self) -> str:
         model = self.endpoint.model if self.backend == "openai" else MODEL
         program = shlex.quote(str(GENERATOR).replace("{", "{{").replace("}", "}}"))
@@ -145,7 +149,9 @@ class Text(Judge):
             file = _questions.pool_file(exam.prepared, exam.use)
             pool = _questions.pool(file)
             weights = _questions.sources(pool, self.sources)
-            drawn = _questions.draw(pool, self.questions, for_draw)
+            share = _questions.share(pool, exam.block)
+            asked = self.questions if exam.block is None else min(self.questions, len(share))
+            drawn = _questions.draw(share, asked, for_draw)
             ids = [question.id for question in pool]
             taskset = Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends)
             prompts = taskset.prompts([question.place for question in drawn])

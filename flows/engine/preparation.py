@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from pathlib import Path
 
 from environments import Environment
 from environments.plugins import Refused
@@ -32,6 +33,12 @@ def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None =
     preparing.hold_to(environment)
 
 
+def report_pool(environment: Environment) -> Path | None:
+    """The prepared folder with its report questions, which wear out; None if they are drawn anew for each use."""
+    made = output.read(environment.prepared) if environment.prepared else None
+    return environment.prepared if made and made.questions.get("report") else None
+
+
 def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
     """Prepare an environment as it is now, and print the result; returns the exit code.
 
@@ -44,7 +51,7 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
     known = output.read(place) is not None
     with interrupt.deferred():
         preparing.prepare(environment, home(), partial(print, file=sys.stderr))
-    made, seen, lacking = output.read(place), holdout_uses.looks(place), None
+    made, seen, lacking = output.read(place), holdout_uses.uses(place), None
     try:
         preparing.check_gpus(environment, home())
     except Refused as missing:
@@ -55,12 +62,18 @@ def prepare(reference: str, overrides: dict[str, Value], as_json: bool) -> int:
             "environment": environment.name, "folder": str(place), "recipe": made.recipe, "content": made.content,
             "made_now": not known, "bytes": made.bytes, "questions": made.questions, "seconds": made.seconds,
             "versions": made.versions, "created": made.created, "lacking": lacking,
-            "looks": [{"campaign_id": one.campaign, "look": one.look, "time": one.time} for one in seen],
+            "looks": [
+                {"campaign_id": u.campaign, "look": u.look, "time": u.time, "level": u.level, "passed": u.passed}
+                for u in seen
+            ],
+            "next_level": holdout_uses.pool_level(seen) if made.questions.get("report") else None,
         }  # fmt: skip
         terminal.print_json(facts)
         return 0
     print(f"{environment.name} {'was prepared already' if known else 'is prepared'}: {preparing.in_words(made)}")
-    print(f"certificates that looked at its report questions: {len(seen)}")
+    if made.questions.get("report"):
+        level = holdout_uses.pool_level(seen)
+        print(f"certificates that used its report questions: {len(seen)}; the next is tested at {level:.2g} at most")
     if lacking:
         print(f"lacking: {lacking}")
     print(f"see {place}; next: nightshift try {reference}")

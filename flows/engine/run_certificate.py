@@ -9,21 +9,24 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from environments import Environment
+from environments.judges import ComparisonBlock
 from environments.plugins import Refused
+from flows.engine.preparation import report_pool
 from flows.engine.runner import Runner
 from flows.engine.worker_pool import run_in_parallel
 from tasks.deciding import holdout_uses
-from tasks.deciding.ablation import Ablation, Removed, parts
-from tasks.deciding.certificate import Certificate, Fresh, conclude, guard_noise, unpromising
+from tasks.deciding.ablation import Ablation, Removed, ablation_runs, parts
+from tasks.deciding.certificate import Certificate, Fresh, conclude, unpromising
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.group_design import Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
+from tasks.deciding.guards import guard_noise
 from tasks.deciding.reuse import reuse, searched
 from tasks.record import rewrite
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
-from tasks.trial import History, best
+from tasks.trial import History, baseline, best
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,11 @@ def nothing_to_certify(runner: Runner) -> str | None:
 
 def no_champion(history: History) -> str | None:
     """Why there is no champion besides the baseline; None if there is one."""
-    champion = best(history)
+    first, champion = baseline(history), best(history)
     if champion is None:
         return "no trial has a score"
+    if first is None or first.score.value is None:
+        return "the baseline has no score, so there is nothing to compare with"
     return "nothing that was tried was kept" if champion.number == history[0].number else None
 
 
@@ -120,6 +125,10 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     leader, alpha, is_elsewhere = (best(runner.history), alpha_of(look, ledger.campaign.looks), bool(runner.elsewhere))
     assert leader is not None, "there is something to certify"
     champion, folder = leader.number, f"{look}-on-{environment.name}" if is_elsewhere else str(look)
+    pool, before, campaign_id = report_pool(environment), None, ledger.campaign.campaign_id
+    if pool:  # before the declaration, which it limits
+        before, level_of_use = holdout_uses.charge(pool, campaign_id, look)
+        alpha = min(alpha, level_of_use)
     declaration = ledger.path / "certificates" / f"{folder}.begun"
     if not declaration.is_file():
         asked = planned(runner, alpha, runs)
@@ -134,19 +143,19 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     ledger.event(
         "certify", look=look, champion=champion, runs=declared.runs, planned=own.runs, environment=environment.name
     )
-    before = None
-    if environment.prepared:
-        before = holdout_uses.note(environment.prepared, ledger.campaign.campaign_id, look)
-
-    def one(arm: Arm, number: int) -> Fresh | None:
-        return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number)
 
     fresh = [*_earlier(runner, champion)]
     carried = tuple(sum(run.arm == arm for run in fresh) for arm in ("champion", "baseline"))
     design, carries = own.after(carried[0], carried[1]), len(fresh)
+    blocks = max(design.champion, design.baseline)
+
+    def one(arm: Arm, number: int) -> Fresh | None:
+        return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number, blocks)
+
     # The search tells nothing of another environment: neither noise nor runs of the baseline.
     level = None if is_elsewhere else champion_estimate(runner.history)
-    noise = {} if is_elsewhere else guard_noise(environment.guards, runner.history)
+    known = {} if is_elsewhere else guard_noise(environment.guards, runner.history)
+    noise = {name: found.sd for name, found in known.items()}
     draw = ledger.seed("order", ledger.at(champion, f"certificate-{folder}"))
     for group in in_groups(design.groups, draw, (carried[0], carried[1])):
         done = run_in_parallel(one, group, runner.spec.parallel)
@@ -164,6 +173,8 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
             break
         ledger.event("looked", look=look, champion=champion, runs=len(fresh) - carries, reason=certificate.reason)
     certificate = replace(certificate, looked_before=before)
+    if pool:
+        holdout_uses.conclude(pool, campaign_id, look, certificate.passed)
     store(ledger, certificate)
     return certificate
 
@@ -186,7 +197,7 @@ def _earlier(runner: Runner, champion: int) -> tuple[Fresh, ...]:
 
 def _same_units(environment: Environment, runs: Sequence[Fresh]) -> int:
     """Units that every run was judged on; 0 where they are drawn anew."""
-    if not environment.prepared or environment.judge.model_dump().get("questions") != 0:
+    if not environment.prepared or environment.judge.block_units != "same":
         return 0
     return max(run.score.n for run in runs)
 
@@ -197,22 +208,33 @@ def _asked_to_stop(ledger: Ledger) -> bool:
 
 
 def ablate(runner: Runner, certificate: Certificate) -> Ablation | None:
-    """Run a certified champion without each of its changes, once; None if somebody asked to stop."""
+    """Run a certified champion afresh, and without each of its changes; None if somebody asked to stop."""
     champion, level, ledger = best(runner.history), champion_estimate(runner.history), runner.ledger
-    assert champion is not None and level is not None, "it was certified"
-    removed = []
-    for number, (change, proposal) in enumerate(parts(champion, runner.history[0]), 1):
+    assert champion is not None and champion.number == certificate.champion and level is not None, "it was certified"
+    arms = (("", champion.proposal), *parts(champion, runner.history[0]))
+    blocks, each = ablation_runs(len(arms) - 1, runner.environment.deterministic)
+
+    def one(arm: int, block: int) -> Removed | None:
         if _asked_to_stop(ledger):
             return None
-        place = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{number}")
-        part = f"ablation-{number}"
-        removed.append(Removed(change, *runner.measure(champion.number, proposal, part, "confirm", place=place)))
-    scores = [score.goodness for score in certificate.scores("champion")]
-    mean = sum(scores) / len(scores)
-    made = Ablation(champion.number, mean, len(scores), level.sd, tuple(removed))
+        change, proposal = arms[arm]
+        place = TrialDir(ledger.path / "ablations" / f"{champion.number:04d}-{arm}-{block}")
+        judged = ledger.at(champion.number, f"ablation-block-{block}")
+        part, share = f"ablation-{arm}-{block}", ComparisonBlock(block, blocks)
+        return Removed(
+            change, *runner.measure(champion.number, proposal, part, "confirm", place=place, judged=judged, block=share)
+        )
+
+    runs = [(arm, block) for block in range(1, blocks + 1) for arm in range(len(arms)) if not arm or block <= each]
+    done = run_in_parallel(one, runs, runner.spec.parallel)
+    fresh = [run for run in done if run is not None]
+    if len(fresh) < len(done):
+        return None
+    kept, removed = ([run for run in fresh if bool(run.change) is gone] for gone in (False, True))
+    made = Ablation.of(champion.number, kept, removed, level.sd)
     path = ledger.path / "ablations" / f"{champion.number:04d}.json"
     write_atomic(path, ABLATION.dump_json(made, indent=2).decode() + "\n")
-    ledger.event("ablated", trial=champion.number, changes=[one.change for one in removed])
+    ledger.event("ablated", trial=champion.number, changes=[change for change, _ in arms[1:]])
     return made
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from environments import Environment
 from environments.effort import Allowance
-from environments.judges import Use
+from environments.judges import ComparisonBlock, Use
 from environments.score import Score
 from flows.engine.launching import run_elsewhere
 from flows.engine.worker_pool import run_in_parallel
@@ -18,7 +18,7 @@ from tasks.deciding.certificate import Fresh
 from tasks.deciding.group_design import Arm
 from tasks.deciding.judge_allowance import allowance
 from tasks.deciding.run_checks import believed
-from tasks.deciding.values import Again, JudgedTrial
+from tasks.deciding.values import BASELINE_SCORES, Again, JudgedTrial
 from tasks.evaluate import evaluate
 from tasks.machine.slots import NOWHERE, Slot, Slots
 from tasks.store import workspace
@@ -55,25 +55,26 @@ class Runner:
     def trial(self, number: int, proposal: Proposal) -> JudgedTrial:
         """Train and judge a proposal under each of its training seeds; a failed run is the last one."""
         known = () if self.history else self.ledger.calibrated
-        seeds = self.spec.replicates
+        seeds = fewest = self.spec.replicates
         if not self.history and not known:
             seeds = self.spec.loaded_rule.baseline_runs(seeds, self.environment.deterministic)
+            fewest = min(seeds, BASELINE_SCORES)
         train = self._in_turn if self.spec.parallel == 1 else self._side_by_side
-        runs, scores = zip(*train(number, proposal, seeds), strict=True)
-        return JudgedTrial(number, proposal, runs, Score.over(scores), known)
+        runs, scores = zip(*train(number, proposal, seeds, fewest), strict=True)
+        return JudgedTrial(number, proposal, runs, Score.over(scores, fewest), known)
 
-    def _in_turn(self, number: int, proposal: Proposal, seeds: int) -> list[tuple[Run, Score]]:
-        """Train one seed after another, up to the first that fails."""
+    def _in_turn(self, number: int, proposal: Proposal, seeds: int, fewest: int) -> list[tuple[Run, Score]]:
+        """Train one seed after another, while `fewest` of them can still have a score."""
         done: list[tuple[Run, Score]] = []
         for seed in range(1, seeds + 1):
             siblings = tuple(run for run, _ in done)
             done.append(self.measure(number, proposal, _part(seed), "search", siblings, early=seed == 1))
-            if done[-1][1].value is None:
+            if _missing(done) > seeds - fewest:
                 break
         return done
 
-    def _side_by_side(self, number: int, proposal: Proposal, seeds: int) -> list[tuple[Run, Score]]:
-        """Train all seeds in parallel; of the failed ones only the first counts, as the last run."""
+    def _side_by_side(self, number: int, proposal: Proposal, seeds: int, fewest: int) -> list[tuple[Run, Score]]:
+        """Train all seeds in parallel; those after the one that puts `fewest` scores out of reach do not count."""
 
         def one(seed: int) -> tuple[Run, Score]:
             return self.measure(number, proposal, _part(seed), "search", early=seeds == 1)
@@ -87,7 +88,7 @@ class Runner:
             if run.status == "crash":
                 score = Score.missing(run.error or "crash", self.environment.higher_is_better)
             believable.append((run, score))
-            if score.value is None:
+            if _missing(believable) > seeds - fewest:
                 break
         return believable
 
@@ -122,14 +123,20 @@ class Runner:
         at, problem, known = self.ledger.at(tried.number), whole(self.environment), whole(self.history)
         return kept(decide, self.ledger.results)(at, known, problem, rule, whole(tried))
 
-    def fresh(self, certificate: str, champion: int, arm: Arm, number: int) -> Fresh:
-        """One run of a certificate: the champion or the baseline, retrained and judged on units of its block."""
+    def fresh(self, certificate: str, champion: int, arm: Arm, number: int, blocks: int) -> Fresh:
+        """One run of a certificate: the champion or the baseline, retrained and judged on units of its block.
+
+        Args:
+            blocks: Blocks that the certificate may have at most; `number` is this one's.
+        """
         part = f"certificate-{certificate}-{arm}-{number}"
         trial = self._trial(champion if arm == "champion" else self.history[0].number)
         place = TrialDir(self.ledger.path / "certificates" / f"{certificate}-{champion:04d}-{arm}-{number}")
         # Each block has its own units, so that their luck does not favour one arm in all of its runs.
         judged = self.ledger.at(champion, f"certificate-{certificate}-{number}")
-        run, score = self.measure(champion, trial.proposal, part, "report", place=place, judged=judged)
+        run, score = self.measure(
+            champion, trial.proposal, part, "report", place=place, judged=judged, block=ComparisonBlock(number, blocks)
+        )
         return Fresh(arm, run, score)
 
     def measure(
@@ -142,6 +149,7 @@ class Runner:
         early: bool = False,
         place: TrialDir | None = None,
         judged: At | None = None,
+        block: ComparisonBlock | None = None,
     ) -> tuple[Run, Score]:
         """Train once and judge the result.
 
@@ -150,13 +158,14 @@ class Runner:
             siblings: Runs of the same proposal that are not in the history yet.
             early: Whether it may be stopped early.
             judged: Run whose units it is judged on; None: its own.
+            block: Its block, where it is a run of a comparison.
         """
         ledger, results = self.ledger, self.ledger.results
         at, place = self._at(number, part), place or ledger.place(number, part)
         if self._is_launched(at, place, "measure"):
             other = self.elsewhere.name if self.elsewhere else ""
             asked = LaunchRequest(
-                at, "measure", proposal, self._name(place), *self._known, purpose, siblings, early, judged, other
+                at, "measure", proposal, self._name(place), *self._known, purpose, siblings, early, judged, block, other
             )
             run_elsewhere(self.spec.launch, ledger, asked)
         problem, walls = whole(self.environment), self.spec.isolation
@@ -173,7 +182,9 @@ class Runner:
             if not (results / f"{at}/evaluate").is_file():
                 ledger.verify()  # the judge is the frozen one
             granted = self.granted(purpose)
-            return run, kept(evaluate, results)(at, problem, walls, place, run, seed, purpose, whole(slot), granted)
+            return run, kept(evaluate, results)(
+                at, problem, walls, place, run, seed, purpose, whole(slot), granted, block
+            )
 
     def granted(self, purpose: Use) -> Allowance | None:
         """The time that a program may spend under judgement; None in another environment, whose baseline is not known.
@@ -209,6 +220,10 @@ class Runner:
 
     def _trial(self, number: int) -> Trial:
         return next(trial for trial in self.history if trial.number == number)
+
+
+def _missing(done: list[tuple[Run, Score]]) -> int:
+    return sum(score.value is None for _, score in done)
 
 
 def _part(seed: int) -> str:

@@ -14,13 +14,15 @@ from typing import Literal
 from environments import Environment
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.sandbox.program import DISK_RESERVE, MIB
-from tasks.trial import History, best, tried
+from tasks.trial import History, Trial, baseline, best, tried
 
 WHOLE = 1 - 1e-6
 """Less than a whole trial left: no other is started."""
 ROOM = 2 * DISK_RESERVE
 """Free bytes needed to start a trial: the reserve, and as much again for the trial."""
 CRASH_WINDOW = 10
+LOG_LINES = 3
+"""Of a crashed baseline's log, shown in the reason."""
 CRASH_MINIMUM = 5
 """Trials before the share of crashes is meaningful."""
 
@@ -49,21 +51,23 @@ def stop(
     """
     if asked:
         return ASKED
+    if (first := baseline(history)) and first.verdict.kind == "crash":
+        return Stop("failed", _crashed(spec, first))
     if crashes := _too_many_crashes(spec, history):
         return crashes
     if history and spec.trials - tried(history) - under_way < WHOLE:
-        return _end(history, _done(spec, history))
+        return Stop("finished", _done(spec, history))
     if spec.advanced.patience and _without_improvement(history) >= spec.advanced.patience:
-        return _end(history, f"nothing better in the last {spec.advanced.patience} trial(s)")
+        return Stop("finished", f"nothing better in the last {spec.advanced.patience} trial(s)")
     reserve = spec.time_for_the_certificate(environment, history)
     need = spec.time_for_a_trial(environment, history) + reserve
     kept = f", of which {_hours(reserve)} are for the certificate" if reserve else ""
     if spent + need > spec.hours * 3600:
         used = f"{_hours(spent)} of {_hours(spec.hours * 3600)} used"
-        return _end(history, f"no time for another trial: {used}, one may take {_hours(need)}{kept}")
+        return Stop("finished", f"no time for another trial: {used}, one may take {_hours(need)}{kept}")
     if spec.deadline and time.time() + need > spec.deadline:
         until = f"no time for another trial before {spec.until}"
-        return _end(history, f"{until}: one may take {_hours(need)}{kept}")
+        return Stop("finished", f"{until}: one may take {_hours(need)}{kept}")
     return None
 
 
@@ -84,11 +88,15 @@ def _done(spec: CampaignSpec, history: History) -> str:
     return f"{many} trials done, worth {tried(history):.3g} of {spec.trials} whole ones: cancelled ones count in part"
 
 
-def _end(history: History, reason: str) -> Stop:
-    """A normal end; a failure if no trial has a score."""
-    if history and best(history) is None:
-        return Stop("failed", f"{reason}; every trial crashed")
-    return Stop("finished", reason)
+def _crashed(spec: CampaignSpec, first: Trial) -> str:
+    """That there is nothing to compare with, why, and what to do."""
+    why, *log = [line.strip() for line in (first.score.error or "no score").splitlines() if line.strip()]
+    ends = f"; its log ends: {' / '.join(log[-LOG_LINES:])}" if log else ""
+    return (
+        f"the baseline crashed, so there is nothing to compare with: {why}{ends}. If its program is at fault, correct "
+        f"it (`nightshift try {spec.environment}` runs it once) and begin a new campaign; if this machine was: "
+        f"`nightshift rerun {spec.name} 0`, then `nightshift resume {spec.name}`"
+    )
 
 
 def _too_many_crashes(spec: CampaignSpec, history: History) -> Stop | None:

@@ -27,6 +27,7 @@ from flows.spec.options import FIXED, CampaignOptions
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.decide import SIMPLER_KEEPS
+from tasks.deciding.ablation import ablation_runs
 from tasks.deciding.group_design import Design, design_of
 from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
@@ -143,7 +144,9 @@ class CampaignSpec(CampaignOptions, BaseModel):
         design = self.certificate_design(environment)
         in_turn = design.in_turn(self.parallel) if design else 0
         if in_turn and self.advanced.ablation:
-            in_turn += len(environment.space) + 1  # every parameter may differ, and the program
+            changes = len(environment.space) + 1  # every parameter may differ, and the program
+            mine, each = ablation_runs(changes, environment.deterministic)
+            in_turn += math.ceil((mine + changes * each) / self.parallel)
         return SPARE * in_turn * (environment.budget_seconds + besides_training(environment, history))
 
     def check(self) -> None:

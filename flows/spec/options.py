@@ -195,7 +195,7 @@ class AdvancedOptions:
         group=DECISIONS, fixed=True,
     )] = "one"
     ablation: Annotated[bool, Option(
-        help="After a certificate, run the champion once without each of its changes.",
+        help="After a certificate, run the champion again and without each of its changes, to say which carry.",
         group=DECISIONS,
     )] = False
     fallback: Annotated[str, Option(

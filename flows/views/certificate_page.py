@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from flows.views.markdown import code, in_markdown
 from tasks.deciding.certificate import Certificate
-from tasks.describe import caution, counts, difference, interval, number, outcome, ships
+from tasks.describe import caution, counts, difference, interval, outcome, ships
+from tasks.numbers import number
 
 
 def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certificate], steps: str = "") -> str:

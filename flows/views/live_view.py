@@ -18,7 +18,8 @@ from rich.text import Text
 from flows.views.curves import value_at
 from flows.views.live_model import Certifying, LiveModel, UnderWay
 from flows.views.terminal import changes, clean, duration, fold
-from tasks.describe import SELF_REPORTED, mean_of, number
+from tasks.describe import SELF_REPORTED, mean_of
+from tasks.numbers import number
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LABEL = 12

@@ -17,10 +17,13 @@ from rich.text import Text
 from flows.views import tables
 from flows.views.own_servers import OwnServer, login_steps
 from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
-from tasks.describe import UNPROVEN, number
+from tasks.describe import UNPROVEN
+from tasks.numbers import number
 
 INCIDENTS = 8
 """Things that happened to proposals, which are shown here; `status --json` has all."""
+SURE_SES = 2
+"""Standard errors to either side within which an estimate is likely."""
 Document = Mapping[str, Any]
 
 
@@ -85,11 +88,16 @@ def _certificate(document: Document, proof: Document, width: int) -> Iterator[Te
 def _champion(document: Document, champion: Document, width: int) -> Iterator[Text]:
     """The champion against the baseline by the scores of the search, and how far these can be believed."""
     first, name, score = document["baseline"], document["metric"], champion["score"]
-    if not first or first["score"] is None or champion["trial"] == first["trial"]:
+    if not first or first["score"] is None:
+        yield Text(
+            f"trial {champion['trial']} has {name} {number(score)}; the baseline has no score to compare it with"
+        )
+        return
+    if champion["trial"] == first["trial"]:
         yield Text(f"the baseline stands: {name} {number(score)}; nothing that was tried was kept")
         return
     difference = score - first["score"]
-    gain = f"{difference:+.4g}"
+    gain = number(difference, sign=True)
     if document["direction"] == "minimize" and difference:
         gain += f", {'better' if difference < 0 else 'worse'}"
     text = Text(f"champion: trial {champion['trial']}, {name} ").append(number(score), "bold")
@@ -98,9 +106,11 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
     over = "one training run" if champion["runs"] == 1 else f"the mean of {champion['runs']} training runs"
     worth = f"  {champion['level']}: {over}, and picking the best of several scores overestimates it"
     if estimate := champion["estimate"]:
-        mean = f"{number(estimate['level'])} (se {estimate['se']:.2g})"
-        worth += f"; its estimated mean is {mean}, luck allowed for"
+        low, high = (estimate["level"] + side * SURE_SES * estimate["se"] for side in (-1, 1))
+        worth += f"; luck allowed for, its true mean is likely between {number(low)} and {number(high)}"
     yield Text(worth, "dim")
+    row = next(row for row in document["trials"] if row["trial"] == champion["trial"])
+    yield Text(f"  kept because: {clean(row['reason'])}", "dim")
     does_without = document["state"] == "finished" and document["certificate"] is None
     if does_without and document["shipped"] == "champion":
         rule = document["spec"]["rule"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flows.views.markdown import code, in_markdown
-from tasks.describe import number
+from tasks.numbers import number
 from tasks.store.approval import Parked
 from tasks.store.provenance import Incident, ProposerSummary, bought
 from tasks.trial import History

@@ -109,7 +109,7 @@ def _ablation(ledger: Ledger, own: Sequence[Certificate]) -> list[str]:
     """The worth of each change of the newest certified champion, in words, where an ablation was asked for."""
     passed = shipped(own)
     ablation = ledger.ablation(passed.champion) if passed else None
-    return [ablation.words(change) for change in ablation.removed] if ablation else []
+    return ablation.sentences() if ablation else []
 
 
 def certifies(rule: str) -> bool:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from flows.views.terminal import WHOLE, clean, duration, is_screen, setting
-from tasks.describe import number
+from tasks.numbers import number
 from tasks.verdict_styles import VERDICTS
 
 ROWS = 40

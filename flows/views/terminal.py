@@ -20,7 +20,8 @@ from rich.padding import Padding
 from rich.text import Text
 
 from environments.space import Value
-from tasks.describe import mean_of, number
+from tasks.describe import mean_of
+from tasks.numbers import number
 from tasks.trial import History, Trial, baseline, best
 from tasks.verdict_styles import VERDICTS
 

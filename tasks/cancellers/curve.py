@@ -15,6 +15,7 @@ from pydantic import Field
 from tasks.cancellers import Canceller, trusted
 from tasks.deciding.champion_estimate import reference
 from tasks.deciding.level_filter import Estimate, Observation, estimate
+from tasks.numbers import number
 from tasks.trial import TWENTIETHS, Curve, History, Run, best
 
 
@@ -39,8 +40,8 @@ class ByCurve(Canceller):
         if idea.promise >= level.worth_going_on(self.fraction):
             return None
         return (
-            f"{value:.4g} at {self.fraction:.0%} of its budget, where the champion's progress was "
-            f"{sign * level.level:.4g} (sd between runs {level.sd:.2g}): a gain is unlikely ({idea.gains:.0%})"
+            f"{number(value)} at {self.fraction:.0%} of its budget, where the champion's progress was "
+            f"{number(sign * level.level)} (sd between runs {level.sd:.2g}): a gain is unlikely ({idea.gains:.0%})"
         )
 
 

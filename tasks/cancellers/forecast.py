@@ -18,6 +18,7 @@ from pydantic import Field
 from scipy import special  # type: ignore[import-untyped]
 
 from tasks.cancellers import Canceller, trusted_runs
+from tasks.numbers import number
 from tasks.trial import TWENTIETHS, Curve, History, Run, best
 
 Array = NDArray[np.float64]
@@ -59,8 +60,8 @@ class Forecast(Canceller):
         if bound >= end:
             return None
         return (
-            f"forecast from {len(curve) / TWENTIETHS:.0%} of its budget to end at {sign * seen.mean:.4g} "
-            f"(sd {sd:.2g}), at best {sign * bound:.4g}: the champion's progress ended at {sign * end:.4g}"
+            f"forecast from {len(curve) / TWENTIETHS:.0%} of its budget to end at {number(sign * seen.mean)} "
+            f"(sd {sd:.2g}), at best {number(sign * bound)}: the champion's progress ended at {number(sign * end)}"
         )
 
 

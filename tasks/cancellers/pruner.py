@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from tasks.cancellers import Canceller, trusted_runs
+from tasks.numbers import number
 from tasks.trial import TWENTIETHS, Curve, History
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class Pruner(Canceller):
             return None
         value = next(value for value in reversed(curve) if value is not None)
         return (
-            f"{value:.4g} at {len(curve) / TWENTIETHS:.0%} of its budget: Optuna's {self.kind} pruner ends it, "
+            f"{number(value)} at {len(curve) / TWENTIETHS:.0%} of its budget: Optuna's {self.kind} pruner ends it, "
             f"by {len(earlier)} earlier run{'' if len(earlier) == 1 else 's'}"
         )
 

@@ -1,53 +1,148 @@
-"""Ablation of a champion: one run without each of its changes, to see which of them matter.
+"""Ablation of a certified champion: fresh runs without each of its changes, against fresh runs of the champion.
 
-With one run each, only large effects show. The other changes are candidates for removal, no more.
+The champion's runs of the certificate passed a test, so they are lucky on average; therefore it runs again. A change
+carries if the champion is shown to be worse without it: one-sided t ratios with the pooled variance of these runs
+alone (at least half of the search's), compared with the distribution of their largest (Dunnett, 1955). So the
+probability that any change without an effect is said to carry is at most LEVEL, also where the champion is noisier
+than the baseline. Not step by step: after changes that carry, whose runs may scatter less, the next would be tested
+too mildly. A change that carries a little, or only together with another, is not shown.
 """
 
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from environments.score import Score
+from tasks.deciding.statistics import largest_t, pooled, quantile
+from tasks.numbers import number, probability
 from tasks.trial import Proposal, Run, Trial
 
-CLEAR = 2.0
-"""A change matters if its loss is at least this many standard errors."""
+LEVEL = 0.05
+POWER = 0.8
+RUNS = 2
+"""Without each change: one would not show how much such runs scatter."""
+FEWEST = 3
+"""Of the champion: every change is compared with it."""
 
 
 @dataclass(frozen=True)
 class Removed:
-    """The champion without one of its changes."""
+    """A run of the champion without one of its changes."""
 
     change: str
-    """A parameter's name, or `its edit`."""
+    """A parameter's name, or `its edit`; empty for the champion itself."""
     run: Run
     score: Score
+
+
+@dataclass(frozen=True)
+class ChangeFinding:
+    """What the runs without one change show; differences are in goodness."""
+
+    change: str
+    loss: float
+    """Mean of the champion minus the mean without the change."""
+    p: float
+    """One-sided, adjusted for the number of changes."""
+    runs: int
 
 
 @dataclass(frozen=True)
 class Ablation:
     champion: int
     mean: float
-    """Mean of the champion's fresh runs, in goodness."""
+    """Mean of the champion's runs, in goodness."""
     runs: int
     """Number of these runs."""
     sd: float
     """Standard deviation between training runs."""
     removed: tuple[Removed, ...]
+    kept: tuple[Removed, ...] = ()
+    """Runs of the champion itself; empty where an earlier version compared with those of the certificate."""
 
-    def loss(self, one: Removed) -> float | None:
-        """How much worse the champion is without the change; None if that run has no score."""
-        return None if one.score.value is None else self.mean - one.score.goodness
+    @classmethod
+    def of(cls, champion: int, kept: Sequence[Removed], removed: Sequence[Removed], sd: float = 0.0) -> Ablation:
+        """The ablation of these runs; their variance is at least half of the square of the search's `sd`."""
+        groups = [_goodness(kept), *(_goodness(runs) for runs in _by_change(removed).values())]
+        own, scored = pooled(groups), _goodness(kept)
+        spread = math.sqrt(max(own.sd**2 if own else 0.0, sd**2 / 2))
+        return cls(champion, statistics.fmean(scored or [0.0]), len(scored), spread, tuple(removed), tuple(kept))
 
-    def words(self, one: Removed) -> str:
-        loss = self.loss(one)
-        if loss is None:
-            return f"without {one.change}: crashed"
-        error = self.sd * math.sqrt(1 + 1 / self.runs)
-        seen = "better without it" if loss < 0 else "it carries"
-        told = seen if abs(loss) > CLEAR * error else f"no more than noise (se {error:.2g})"
-        return f"without {one.change}: {abs(loss):.4g} {'worse' if loss > 0 else 'better'}, {told}"
+    @property
+    def findings(self) -> tuple[ChangeFinding, ...]:
+        """What the runs show of each change whose runs all have a score; empty if one of the champion's has none."""
+        if not self.kept or _crashed(self.kept):
+            return ()
+        arms = {change: _goodness(runs) for change, runs in _by_change(self.removed).items() if not _crashed(runs)}
+        loss = {change: self.mean - statistics.fmean(values) for change, values in arms.items()}
+        counts, found = [len(values) for values in arms.values()], []
+        for change, values in arms.items():
+            if self.sd and self._df:
+                ratio = loss[change] / (self.sd * self._error(len(values)))
+                p = largest_t(ratio, self.runs, counts, self._df)
+            else:  # nothing is random
+                p = float(loss[change] <= 0)
+            found.append(ChangeFinding(change, loss[change], p, len(values)))
+        return tuple(found)
+
+    @property
+    def shows(self) -> float:
+        """The loss without a change that is shown with POWER, as far as the spread is known."""
+        counts = [len(runs) for runs in _by_change(self.removed).values() if not _crashed(runs)]
+        if not (self.sd and self._df and counts):
+            return 0.0
+        low, high = 0.0, 64.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            low, high = (middle, high) if largest_t(middle, self.runs, counts, self._df) > LEVEL else (low, middle)
+        return self.sd * self._error(min(counts)) * (high + quantile(POWER, self._df))
+
+    @property
+    def _df(self) -> int:
+        """Degrees of freedom of the spread."""
+        groups = (self.kept, *_by_change(self.removed).values())
+        return sum(max(len(_goodness(runs)) - 1, 0) for runs in groups)
+
+    def sentences(self) -> list[str]:
+        """What is known of each change, a sentence each, in the order in which they were removed."""
+        found, by_change = {one.change: one for one in self.findings}, _by_change(self.removed)
+        return [self._words(change, runs, found.get(change)) for change, runs in by_change.items()]
+
+    def _words(self, change: str, runs: Sequence[Removed], found: ChangeFinding | None) -> str:
+        if found is None:
+            return f"without {change}: {self._untold(runs)}"
+        size = f"{number(abs(found.loss))} {'worse' if found.loss > 0 else 'better'}" if found.loss else "the same"
+        facts = f"{size} ({found.runs} v {self.runs} fresh runs, {probability(found.p)})"
+        if found.p <= LEVEL:
+            return f"without {change}: {facts}: it carries"
+        return f"without {change}: {facts}: not shown to carry, which a loss of {number(self.shows)} mostly is"
+
+    def _untold(self, runs: Sequence[Removed]) -> str:
+        """Why the worth of a change could not be told."""
+        for whose, some in (("", runs), (" of the champion", self.kept)):
+            if missing := _crashed(some):
+                why = (missing[0].score.error or "no score").splitlines()[0]
+                return f"could not be told, since {len(missing)} of {len(some)} runs{whose} crashed: {why}"
+        loss = self.mean - runs[0].score.goodness
+        return f"{number(abs(loss))} {'worse' if loss > 0 else 'better'} in one run, which could not tell it"
+
+    def _error(self, runs: int) -> float:
+        """Standard error of a loss, in standard deviations between runs."""
+        return math.sqrt(1 / runs + 1 / self.runs)
+
+
+def ablation_runs(changes: int, deterministic: bool = False) -> tuple[int, int]:
+    """Runs of the champion itself, and of it without each of so many changes.
+
+    The champion's share keeps the errors small for the number of runs in all (Dunnett, 1955). Where training draws
+    nothing at random, two runs show whether the judge's units differ.
+    """
+    if not changes:
+        return 0, 0
+    return (RUNS, RUNS) if deterministic else (max(FEWEST, round(RUNS * math.sqrt(changes))), RUNS)
 
 
 def parts(champion: Trial, baseline: Trial) -> tuple[tuple[str, Proposal], ...]:
@@ -58,3 +153,18 @@ def parts(champion: Trial, baseline: Trial) -> tuple[tuple[str, Proposal], ...]:
     if proposal.edit:
         found.append(("its edit", replace(proposal, edit=None)))
     return tuple(found)
+
+
+def _by_change(removed: Sequence[Removed]) -> dict[str, list[Removed]]:
+    found: dict[str, list[Removed]] = {}
+    for one in removed:
+        found.setdefault(one.change, []).append(one)
+    return found
+
+
+def _crashed(runs: Sequence[Removed]) -> list[Removed]:
+    return [one for one in runs if one.score.value is None]
+
+
+def _goodness(runs: Sequence[Removed]) -> list[float]:
+    return [one.score.goodness for one in runs if one.score.value is not None]

@@ -285,14 +285,6 @@ def _fell(one: Guarded) -> str:
     )
 
 
-def guard_noise(guards: Mapping[str, Guard], history: History) -> dict[str, float]:
-    """Standard deviation of guarded metrics between runs of the baseline, for those measured at least twice."""
-    first = reference(history)
-    scores = measured(history, first.number) if first else ()
-    seen = {name: pooled([[score.also[name] for score in scores if name in score.also]]) for name in guards}
-    return {name: found.sd for name, found in seen.items() if found}
-
-
 def _guards(
     guards: Mapping[str, Guard], now: Sequence[Score], before: Sequence[Score], noise: Mapping[str, float], share: float
 ) -> tuple[Guarded, ...]:

@@ -31,7 +31,7 @@ def gain(history: History) -> float | None:
 def _first(found: Trial) -> tuple[float, ...]:
     """The baseline's first runs, in goodness."""
     again = [rerun.score.goodness for rerun in found.reruns if rerun.score.value is not None]
-    return (*(score.goodness for score in found.score.each), *again)
+    return (*(score.goodness for score in found.score.each if score.value is not None), *again)
 
 
 def reference(history: History) -> Trial | None:

@@ -108,7 +108,7 @@ def _own(runs: tuple[Run, ...], score: Score, machine: str) -> tuple[tuple[Run, 
     if all(here) or not any(here) or len(score.each) != len(runs):
         return runs, score
     each = [one for one, known in zip(score.each, here, strict=True) if known]
-    return tuple(run for run, known in zip(runs, here, strict=True) if known), Score.over(each)
+    return tuple(run for run, known in zip(runs, here, strict=True) if known), Score.over(each, fewest=1)
 
 
 def _again(history: History, fresh: Iterable[Rerun], machine: str) -> list[Rerun]:

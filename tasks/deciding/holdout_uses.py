@@ -1,7 +1,11 @@
 """Uses of an environment's report questions, recorded beside its prepared files, across campaigns.
 
 Questions that are drawn anew for each use do not wear out. A finite pool does: repeated certificates on the same
-questions select for them. So every use is recorded, and each certificate states how many came before it.
+questions find what is lucky on them. So the certificates of all campaigns on a pool share one error rate, ALPHA, for
+as long as the pool exists. The j-th use gets ALPHA / (j (j + 1)) of it, which sum to ALPHA over any number of uses
+and fall slowly enough for the tenth to find large gains; and a use that passed hands its level on to the next
+(the fallback procedure: Wiens and Dmitrienko, 2005; Tian and Ramdas, 2021). So a pool on which gains are found lasts,
+and one on which nothing is found is worn out after about ten uses: then new questions are due.
 """
 
 from __future__ import annotations
@@ -9,13 +13,16 @@ from __future__ import annotations
 import json
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.system.files import append_line
+
+ALPHA = 0.05
+"""Probability that a certificate passes without a gain, for all uses of a pool together."""
 
 
 @dataclass(frozen=True)
@@ -26,31 +33,61 @@ class HoldoutUse:
     """The campaign's analysis, from 1."""
     time: float
     """Start of the use, in Unix seconds."""
+    level: float | None = None
+    """The highest level at which it may be tested; None if an earlier version only counted it."""
+    passed: bool | None = None
+    """None while it is not over."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.campaign, self.look
 
 
-LOOK = TypeAdapter(HoldoutUse)
+USE = TypeAdapter(HoldoutUse)
 
 
 def path_of(prepared: Path) -> Path:
     return prepared.with_name(f"{prepared.name}.looks.jsonl")
 
 
-def looks(prepared: Path) -> tuple[HoldoutUse, ...]:
-    """Every use so far, in order; a line cut short by a kill is left out."""
+def uses(prepared: Path) -> tuple[HoldoutUse, ...]:
+    """Every use so far, in the order in which they began; a line cut short by a kill is left out."""
     path = path_of(prepared)
-    found: list[HoldoutUse] = []
+    found: dict[tuple[str, int], HoldoutUse] = {}
     for line in path.read_bytes().splitlines() if path.is_file() else ():
         with suppress(ValidationError):
-            found.append(LOOK.validate_json(line))
-    return tuple(found)
+            use = USE.validate_json(line)
+            found[use.key] = use  # a later line of the same use has its outcome
+    return tuple(found.values())
 
 
-def note(prepared: Path, campaign: str, look: int) -> int:
-    """Record a use, unless it is recorded; returns the number of earlier uses."""
-    path = path_of(prepared)
-    with FileLock(path.with_name(f"{prepared.name}.lock")):
-        known = [(one.campaign, one.look) for one in looks(prepared)]
-        if (campaign, look) in known:
-            return known.index((campaign, look))
-        append_line(path, json.dumps(asdict(HoldoutUse(campaign, look, round(time.time(), 3)))))
-    return len(known)
+def pool_level(earlier: tuple[HoldoutUse, ...]) -> float:
+    """The highest level of the next use after these."""
+    number = len(earlier) + 1
+    handed_on = earlier[-1].level if earlier and earlier[-1].passed else None
+    return ALPHA / (number * (number + 1)) + (handed_on or 0.0)
+
+
+def charge(prepared: Path, campaign: str, look: int) -> tuple[int, float]:
+    """Record a use, unless it is recorded; the number of earlier uses, and its level."""
+    with _locked(prepared):
+        known = uses(prepared)
+        at = next((at for at, use in enumerate(known) if use.key == (campaign, look)), len(known))
+        if at < len(known) and (level := known[at].level) is not None:
+            return at, level
+        use = HoldoutUse(campaign, look, round(time.time(), 3), pool_level(known[:at]))
+        append_line(path_of(prepared), json.dumps(asdict(use)))
+        return at, pool_level(known[:at])
+
+
+def conclude(prepared: Path, campaign: str, look: int, passed: bool) -> None:
+    """Record the outcome of a charged use, unless it is recorded."""
+    with _locked(prepared):
+        use = next(use for use in uses(prepared) if use.key == (campaign, look))
+        if use.passed is None:
+            append_line(path_of(prepared), json.dumps(asdict(replace(use, passed=passed))))
+
+
+def _locked(prepared: Path) -> FileLock:
+    """Taken by one process at a time, of whichever campaign; free once its holder is dead."""
+    return FileLock(prepared.with_name(f"{prepared.name}.lock"))

@@ -12,11 +12,11 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from scipy import special  # type: ignore[import-untyped]
 
 CONFIDENCE = 0.95
 """Level of the two-sided intervals and of the one-sided bounds."""
-POWER = 0.8
 
 
 @dataclass(frozen=True)
@@ -132,28 +132,16 @@ def quantile(share: float, df: float) -> float:
     return float(special.stdtrit(df, share))
 
 
-def power(runs: int, gain: float, sd: float, alpha: float = 0.05) -> float:
-    """Probability that `runs` per arm (at least 2) show a true gain, one-sided at `alpha`."""
-    if not sd:
-        return 1.0 if gain > 0 else 0.0
-    df = 2 * (runs - 1)
-    away = gain / (sd * math.sqrt(2 / runs))
-    return float(1 - special.nctdtr(df, away, quantile(1 - alpha, df)))
+def largest_t(t: float, shared: int, others: Sequence[int], df: float) -> float:
+    """How often the largest of several t ratios would be `t` or more if all arms were equal.
 
-
-def runs_needed(gain: float, sd: float, alpha: float = 0.05, most: int = 1000) -> int | None:
-    """Runs per arm that show a true gain with POWER, one-sided at `alpha`; None if more than `most`."""
-    return next((runs for runs in range(2, most + 1) if power(runs, gain, sd, alpha) >= POWER), None)
-
-
-def detectable(runs: int, sd: float, alpha: float = 0.05) -> float:
-    """True gain that `runs` per arm (at least 2) show with POWER; 0 without noise."""
-    if not sd:
-        return 0.0
-    low, high = 0.0, sd
-    while power(runs, high, sd, alpha) < POWER:
-        high *= 2
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (low, middle) if power(runs, middle, sd, alpha) >= POWER else (middle, high)
-    return high
+    Each compares an arm of `others` runs with one arm of `shared` runs, all with one pooled variance of `df` degrees
+    of freedom (Dunnett, 1955).
+    """
+    luck, weights = np.polynomial.hermite_e.hermegauss(40)
+    nodes, slopes = np.polynomial.legendre.leggauss(48)
+    sd = np.sqrt(special.chdtri(df, (1 - nodes) / 2) / df)[:, None]
+    chance = np.ones((len(nodes), len(luck)))
+    for n in others:
+        chance *= special.ndtr((t * sd * math.sqrt(1 / n + 1 / shared) + luck / math.sqrt(shared)) * math.sqrt(n))
+    return 1.0 - float(slopes / 2 @ chance @ weights) / math.sqrt(2 * math.pi)

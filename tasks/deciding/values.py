@@ -9,6 +9,8 @@ from tasks.trial import Level, Proposal, Rerun, Run, UntrainedControl
 
 BASELINE_RUNS = 3
 """Runs of the baseline, so that the noise is known before the first comparison."""
+BASELINE_SCORES = 2
+"""Of them that must have a score: a program that crashes now and then can still be compared with."""
 
 
 @dataclass(frozen=True)

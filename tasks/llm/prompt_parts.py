@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 from environments.space import Choice, Int, Parameter, Space
 from tasks.deciding.champion_estimate import champion_estimate
-from tasks.describe import number
 from tasks.llm.quotes import WIDTH, listed, one_line
 from tasks.llm.trials import changed_lines, changes, changes_of, in_words, rounded, score_of, size_of
+from tasks.numbers import number
 from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.proposing.duplicates import categories
 from tasks.system.redact import scrub_text

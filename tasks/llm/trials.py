@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from environments.space import Space
-from tasks.describe import mean_of, number
+from tasks.describe import mean_of
 from tasks.llm.quotes import WIDTH, data, one_line
+from tasks.numbers import number
 from tasks.system.redact import capped
 from tasks.trial import TWENTIETHS, History, Params, Proposal, Trial, Value, best, measured
 
@@ -155,7 +156,7 @@ def _effect(trial: Trial, then: Trial | None) -> str:
         return ""
     gain = trial.score.value - then.score.value
     word = "better" if trial.score > then.score else "worse" if trial.score < then.score else "the same"
-    return f", {gain:+.4g} against the champion then ({word})"
+    return f", {number(gain, sign=True)} against the champion then ({word})"
 
 
 def _progress(trial: Trial) -> list[str]:

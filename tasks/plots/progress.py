@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tasks.deciding.certificate import Certificate
-from tasks.describe import changes, headline, number, outcome
+from tasks.describe import changes, headline, outcome
+from tasks.numbers import number
 from tasks.plots.certificate_column import WIDTH_TAKEN, draw_column
 from tasks.plots.data import PlottedTrial, Window, estimates, plotted, visible
 from tasks.plots.text import FONT, GREY, INK, Boxes, free_box, printable, text_at

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from tasks.numbers import number
 from tasks.proposers import Proposer
 from tasks.proposing.axes import Axis, Point, params_of, untried
 from tasks.proposing.brief import Brief, Suggestion
@@ -63,7 +64,7 @@ class Numeric(Proposer):
             return f"Sobol point {seen.made + 1}, as no trial has a score yet"
         best = max(seen.scored, key=lambda trial: trial.score.goodness)
         trials = "1 scored trial" if len(seen.scored) == 1 else f"{len(seen.scored)} scored trials"
-        return f"{self.title} on {trials}, best {best.score.value:.4g} (trial {best.number})"
+        return f"{self.title} on {trials}, best {number(best.score.value)} (trial {best.number})"
 
 
 def _first(answers: Iterable[Point], tried: AbstractSet[Point], refused: int) -> Point | None:

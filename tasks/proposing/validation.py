@@ -13,6 +13,7 @@ from pathlib import Path
 from environments import Environment
 from environments.plugins import Refused
 from tasks.editing.edits import EditFailed, diff_of, patched
+from tasks.numbers import number
 from tasks.proposing import duplicates
 from tasks.proposing.brief import Brief, Problem, Suggestion
 from tasks.proposing.duplicates import EarlierProposal
@@ -142,4 +143,4 @@ def problem_of(environment: Environment) -> Problem:
 
 def _ending(trial: Trial) -> str:
     score = trial.score.value
-    return trial.verdict.kind if score is None else f"{trial.verdict.kind} at {score:.4g}"
+    return trial.verdict.kind if score is None else f"{trial.verdict.kind} at {number(score)}"

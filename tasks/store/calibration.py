@@ -22,7 +22,8 @@ from scipy import special  # type: ignore[import-untyped]
 
 from environments import Environment
 from environments.score import Score
-from tasks.deciding.statistics import CONFIDENCE, detectable, pooled, runs_needed
+from tasks.deciding.power import RATIO, detectable, runs_needed
+from tasks.deciding.statistics import CONFIDENCE, pooled
 from tasks.recipes import output
 from tasks.store.ledger import measure
 from tasks.system.files import write_atomic
@@ -122,7 +123,9 @@ class Needed:
     sds: float | None
     """In standard deviations between runs; None if these do not differ."""
     runs: int | None
-    """Per arm; None if a thousand are too few."""
+    """Per arm, with a power of 0.8; None if a thousand are too few."""
+    noisier: int | None
+    """The same for a champion whose runs scatter RATIO times as much (tasks/deciding/power.py)."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ class Detects:
     """Per arm."""
     gain: float
     """True gain shown with a power of 0.8, in the metric's unit."""
+    noisier: float
+    """The same for a champion whose runs scatter RATIO times as much."""
 
 
 @dataclass(frozen=True)
@@ -201,14 +206,18 @@ def findings(runs: Sequence[Measured], gain: float | None = None) -> Findings:
         high=high,
         unit_se=unit_se,
         unit_share=(unit_se / noise.sd) ** 2 if unit_se is not None and noise.sd else None,
-        needed=tuple(Needed(sds * noise.sd, sds, runs_needed(sds, 1.0)) for sds in GAINS) if noise.sd else (),
-        asked=Needed(gain, gain / noise.sd if noise.sd else None, runs_needed(gain, noise.sd)) if gain else None,
-        detects=tuple(Detects(arm, detectable(arm, noise.sd) if noise.sd else 0.0) for arm in ARMS),
+        needed=tuple(_needed(sds * noise.sd, noise.sd) for sds in GAINS) if noise.sd else (),
+        asked=_needed(gain, noise.sd) if gain else None,
+        detects=tuple(Detects(arm, detectable(arm, noise.sd), detectable(arm, noise.sd, RATIO)) for arm in ARMS),
         foresight=seen,
         cancel=next((one.fraction for one in usable if one.noise is not None and one.noise <= NOISIER), None),
         replicates=replicates(noise.sd, gain),
         certificate=max((runs_needed(gain, noise.sd, most=ARMS[-1]) if gain else None) or ARMS[-1], ARMS[0]),
     )
+
+
+def _needed(gain: float, sd: float) -> Needed:
+    return Needed(gain, gain / sd if sd else None, runs_needed(gain, sd), runs_needed(gain, sd, RATIO))
 
 
 def interval(sd: float, df: int) -> tuple[float, float]:

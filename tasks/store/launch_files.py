@@ -24,7 +24,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from environments.judges import Use
+from environments.judges import ComparisonBlock, Use
 from tasks.cache_key import At, is_kept
 from tasks.system import interrupt
 from tasks.system.clock import clock
@@ -65,6 +65,7 @@ class LaunchRequest:
     """Other runs of the proposal that are not in the history yet; for `untrained`: the trained run."""
     early: bool = False
     judged: At | None = None
+    block: ComparisonBlock | None = None
     elsewhere: str = ""
     """Another environment than the campaign's own, one of those frozen with its certificates."""
 

@@ -146,12 +146,16 @@ def test_a_trial_that_goes_wrong_is_one_crash_and_the_campaign_goes_on(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_campaign_whose_every_trial_crashes_fails_with_1(tmp_path: Path, home: Path, server: str) -> None:
+def test_a_campaign_whose_baseline_crashes_ends_at_once_with_1_and_the_reason(
+    tmp_path: Path, home: Path, server: str
+) -> None:
     folder = quadratic(tmp_path / "broken", fit="raise SystemExit('no GPU here')")
     done = nightshift("run", str(folder), "--name", "broken", "--tracking", "off", *GREEDY, server=server)
     assert done.returncode == 1, done.stderr
-    assert "no GPU here" in done.stdout
-    assert status("broken")["reason"] == "5 of the last 5 trials crashed"
+    found = status("broken")
+    assert (found["state"], len(found["trials"]), found["champion"]) == ("failed", 1, None)
+    assert found["reason"].startswith("the baseline crashed") and "no GPU here" in found["reason"]
+    assert "no GPU here" in done.stdout and "nothing that was tried" not in done.stdout
 
 
 @pytest.mark.usefixtures("stores")

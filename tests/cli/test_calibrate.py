@@ -69,13 +69,19 @@ def test_of_single_units_nobody_can_tell_what_they_explain() -> None:
 def test_gains_are_told_with_the_runs_that_they_need_and_arms_with_what_they_show() -> None:
     found = findings(measured(1.0, 2.0, 3.0, 4.0, 5.0), gain=4.0)
     sd = math.sqrt(2.5)
-    assert [(one.sds, one.runs) for one in found.needed] == [(0.5, 51), (1.0, 14), (2.0, 4), (3.0, 3)]
+    assert [(one.sds, one.runs, one.noisier) for one in found.needed] == [
+        (0.5, 51, 98),
+        (1.0, 14, 25),
+        (2.0, 5, 8),
+        (3.0, 3, 4),
+    ]
     assert [one.gain for one in found.needed] == pytest.approx([0.5 * sd, sd, 2 * sd, 3 * sd])
     assert [one.runs for one in found.detects] == [3, 4, 5]
-    assert [one.gain / sd for one in found.detects] == pytest.approx([2.482, 1.996, 1.725], abs=1e-3)
-    assert found.asked is not None and (found.asked.gain, found.asked.runs) == (4.0, 3)
-    assert found.certificate == 3
-    assert findings(measured(1.0, 2.0, 3.0, 4.0, 5.0), gain=3.2).certificate == 4
+    assert [one.gain / sd for one in found.detects] == pytest.approx([2.801, 2.117, 1.788], abs=1e-3)
+    assert [one.noisier / sd for one in found.detects] == pytest.approx([3.945, 2.977, 2.512], abs=1e-3)
+    assert found.asked is not None and (found.asked.gain, found.asked.runs, found.asked.noisier) == (4.0, 4, 5)
+    assert found.certificate == 4
+    assert findings(measured(1.0, 2.0, 3.0, 4.0, 5.0), gain=4.5).certificate == 3
     assert findings(measured(1.0, 2.0, 3.0, 4.0, 5.0), gain=0.1).certificate == 5
     assert findings(measured(1.0, 2.0, 3.0)).asked is None
 

@@ -16,7 +16,20 @@ from flows.cli.deciding import duel_sides
 from flows.cli.deciding.duel import Duel, compare, in_words, prepare, two_sided
 from tasks.system import file_trees
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
+from tests.support.question_pool import pool
 from tests.support.toy import nightshift, quadratic
+
+SHARING = """\
+import json, pathlib, sys
+
+out, result, prepared, use, block = sys.argv[1:]
+x = json.loads(pathlib.Path(out, "model.json").read_text())["x"]
+number, of = map(int, block.split("/"))
+lines = pathlib.Path(prepared, "judge", f"{use}.jsonl").read_text().splitlines()[number - 1 :: of]
+also = {"question": int(json.loads(lines[0])["id"], 16)}
+pathlib.Path(result).write_text(json.dumps({"units": [(x - 1) ** 2] * len(lines), "also": also}))
+"""
+"""A judge that asks the questions of its block alone, and tells the first."""
 
 
 def ready(a: str, b: str, on: Path | None = None, runs: int | None = 3, seed: int | None = 7) -> Duel:
@@ -63,13 +76,34 @@ def test_the_same_seed_trains_the_same_and_is_judged_on_other_units(tmp_path: Pa
     assert [row["score"] for row in first] != [row["score"] for row in second]
 
 
-def test_all_runs_are_judged_on_the_same_units(tmp_path: Path) -> None:
+def test_each_run_is_judged_on_units_of_its_own(tmp_path: Path) -> None:
     still = DRAW.replace("+ draw.gauss(0, 1)", "").replace(
         '{"reward": reward}', '{"reward": reward, "seed": config["seed"]}'
     )
     found = run(ready("baseline", "baseline", noisy(tmp_path / "noisy", still)))
-    assert len({row["score"] for row in found["runs"]}) == 1
-    assert found["words"].startswith("no difference shown: both have the same mean") and found["p"] == 1.0
+    assert len({row["score"] for row in found["runs"]}) == 6
+    assert found["words"].startswith("no difference shown: ")
+    assert (found["units"], "on fresh units" in found["words"]) == ("fresh", True)
+
+
+def test_runs_share_out_the_questions_for_confirm_of_a_finite_pool(tmp_path: Path, home: Path) -> None:
+    folder = pool(tmp_path / "pool", judge=SHARING, command="{out} {result} {prepared} {use} {block}").folder
+    toml = folder / "environment.toml"
+    toml.write_text(toml.read_text().replace("questions = 3", "questions = 5"))
+    found = run(ready("baseline", '{"x": 1.0}', folder, runs=2))
+    asked = [
+        json.loads((Path(row["directory"]) / "judged/result.json").read_text())["also"]["question"]
+        for row in found["runs"]
+    ]
+    assert sorted(asked) == [10, 11, 12, 13], "search has 5 to 9, report 15 to 19"
+    assert found["units"] == "disjoint" and "questions like those of the pool" in found["words"]
+    with pytest.raises(Refused, match="--runs 3: the pool for confirm has 5 questions"):
+        ready("baseline", "baseline", folder, runs=3)
+
+
+def test_a_duel_on_the_same_units_says_that_it_is_about_these_alone(tmp_path: Path) -> None:
+    found = run(ready("baseline", '{"x": 1.0}', quadratic(tmp_path / "quad"), runs=2))
+    assert found["units"] == "same" and "this is about these units" in found["words"]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +317,7 @@ def test_the_command_tells_each_run_and_then_who_is_better(tmp_path: Path, home:
     lines = done.stdout.splitlines()
     assert lines[:3] == ["A: night", 'B: {"x": -50}', "2 fresh runs of each in noisy, of 4 s at most"]
     assert sorted(line[:3] for line in lines[3:7]) == ["A 1", "A 2", "B 1", "B 2"]
-    assert lines[7].startswith("A is better by ") and lines[8] == f"see {home / '.duels/noisy/0001'}"
+    assert lines[7].startswith("A is better by ") and lines[9] == f"see {home / '.duels/noisy/0001'}"
 
 
 @pytest.mark.slow
@@ -294,7 +328,8 @@ def test_with_json_there_is_one_document_and_nothing_else(tmp_path: Path, home: 
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     assert found.keys() == {
-        "a", "b", "environment", "metric", "direction", "seed", "runs", "gain", "low", "high", "p", "words", "directory",
+        "a", "b", "environment", "metric", "direction", "seed", "runs", "gain", "low", "high", "p", "units", "words",
+        "directory",
     }  # fmt: skip
     assert found["gain"] == pytest.approx(found["a"]["score"] - found["b"]["score"])
     assert found["runs"][0].keys() == {

@@ -8,17 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from tasks.deciding.statistics import (
-    CONFIDENCE,
-    Comparison,
-    bound,
-    detectable,
-    pooled,
-    power,
-    quantile,
-    runs_needed,
-    welch,
-)
+from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, pooled, quantile, welch
 
 ARMS = [
     ((5.0, 7.0, 6.5), (1.0, 2.0, 3.0)),
@@ -90,59 +80,3 @@ def test_noise_is_pooled_over_what_was_run_more_than_once() -> None:
 @pytest.mark.parametrize("groups", [[], [()], [(1.0,), (2.0,)]])
 def test_without_two_runs_of_anything_there_is_no_noise_to_tell(groups: list[tuple[float, ...]]) -> None:
     assert pooled(groups) is None
-
-
-@pytest.mark.parametrize("runs", [2, 3, 5, 20])
-@pytest.mark.parametrize("gain", [0.0, 0.7, 2.0])
-@pytest.mark.parametrize("alpha", [0.05, 0.0125])
-def test_power_is_that_of_the_noncentral_t(runs: int, gain: float, alpha: float) -> None:
-    from scipy import stats
-
-    sd, df = 1.5, 2 * (runs - 1)
-    away = gain / (sd * math.sqrt(2 / runs))
-    expected = stats.nct.sf(stats.t.ppf(1 - alpha, df), df, away)
-    assert power(runs, gain, sd, alpha) == pytest.approx(expected, abs=1e-6)
-
-
-def test_without_a_gain_power_is_the_error_rate_and_it_grows_with_gain_and_runs() -> None:
-    assert power(4, 0.0, 1.0) == pytest.approx(0.05)
-    gains = [power(4, gain, 1.0) for gain in (-1.0, 0.0, 0.5, 1.0, 2.0, 4.0)]
-    several = [power(runs, 1.0, 1.0) for runs in (2, 3, 5, 10, 30)]
-    assert gains == sorted(gains) and several == sorted(several)
-
-
-def test_power_is_what_simulated_certificates_come_to() -> None:
-    draw = np.random.default_rng(2)
-    arms = draw.normal(0, 1, (4000, 2, 4))
-    passed = np.mean([welch(arm + 1.5, against).p <= 0.05 for arm, against in arms])
-    assert passed == pytest.approx(power(4, 1.5, 1.0), abs=0.03)
-
-
-@pytest.mark.parametrize(("gain", "sure"), [(0.1, 1.0), (0.0, 0.0), (-0.1, 0.0)])
-def test_without_noise_any_gain_shows_and_nothing_else(gain: float, sure: float) -> None:
-    assert power(2, gain, 0.0) == sure
-
-
-@pytest.mark.parametrize("gain", [0.5, 1.0, 3.0])
-def test_the_runs_that_are_needed_are_just_enough(gain: float) -> None:
-    needed = runs_needed(gain, sd=1.0)
-    assert needed is not None and power(needed, gain, 1.0) >= 0.8
-    assert needed == 2 or power(needed - 1, gain, 1.0) < 0.8
-
-
-def test_a_gain_that_no_number_of_runs_shows_has_none() -> None:
-    assert runs_needed(0.01, sd=1.0, most=50) is None
-    assert runs_needed(0.0, sd=0.0, most=5) is None
-
-
-@pytest.mark.parametrize("runs", [2, 3, 5, 30])
-@pytest.mark.parametrize("sd", [1e-6, 1.0, 1e4])
-def test_what_is_detectable_has_just_the_power_that_is_asked_for(runs: int, sd: float) -> None:
-    gain = detectable(runs, sd)
-    assert power(runs, gain, sd) == pytest.approx(0.8, abs=1e-6)
-    assert detectable(runs + 1, sd) < gain
-    assert gain / sd == pytest.approx(detectable(runs, 1.0))
-
-
-def test_without_noise_everything_is_detectable() -> None:
-    assert detectable(3, 0.0) == 0.0

@@ -82,13 +82,12 @@ def test_without_patience_a_campaign_never_tires(environment: Environment) -> No
 @pytest.mark.parametrize(
     ("scores", "ends"),
     [
-        ((None,) * 4, None),
-        ((None,) * 5, "5 of the last 5 trials crashed"),
+        ((3, *(None,) * 3), None),
         ((3, *(None,) * 4), None),
         ((3, *(None,) * 5), "5 of the last 6 trials crashed"),
         ((*(3,) * 20, *(None,) * 8), None),
         ((*(3,) * 20, *(None,) * 9), "9 of the last 10 trials crashed"),
-        ((*(None,) * 4, 3, *(3,) * 20), None),
+        ((3, *(None,) * 4, *(3,) * 20), None),
     ],
 )
 def test_a_campaign_fails_when_too_many_of_its_last_ten_trials_crash(
@@ -231,13 +230,22 @@ def test_a_campaign_ends_before_the_time_that_was_set(environment: Environment) 
     assert found == Stop("finished", f"no time for another trial before {late.until}: one may take 8 s")
 
 
-@pytest.mark.parametrize("parameters", [{"trials": 1}, {"hours": 0.001}, {"until": "2001-01-01T00:00"}])
-def test_a_campaign_in_which_nothing_could_be_scored_has_failed(
-    environment: Environment, parameters: dict[str, object]
+@pytest.mark.parametrize("scores", [(None,), (None, 3.0), (None, None)])
+@pytest.mark.parametrize("parameters", [{}, {"trials": 1}, {"hours": 0.001}, {"until": "2001-01-01T00:00"}])
+def test_a_crashed_baseline_ends_a_campaign_at_once_with_its_log_and_the_remedy(
+    environment: Environment, parameters: dict[str, object], scores: tuple[float | None, ...]
 ) -> None:
-    found = stop(spec(**parameters), environment, history(None, None), 0.0, asked=False)
+    first, *rest = history(*scores)
+    log = "run 1 of 2: exited with status 3\nTraceback:\n  File\n\nValueError: no GPU here"
+    trials = (replace(first, score=replace(first.score, error=log)), *rest)
+    found = stop(spec(**parameters), environment, trials, 0.0, asked=False)
     assert found is not None and found.state == "failed"
-    assert found.reason.endswith("; every trial crashed")
+    assert found.reason.startswith(
+        "the baseline crashed, so there is nothing to compare with: run 1 of 2: exited with "
+    )
+    assert "its log ends: Traceback: / File / ValueError: no GPU here" in found.reason
+    assert "`nightshift rerun n 0`" in found.reason and "\n" not in found.reason
+    assert stop(spec(), environment, trials, 0.0, asked=True) == stopping.ASKED
 
 
 def test_who_asks_comes_first_then_crashes_then_trials_then_patience_then_time(environment: Environment) -> None:

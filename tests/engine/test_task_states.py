@@ -10,17 +10,12 @@ import pytest
 
 from tasks import task_messages
 from tasks.cache_key import CRASH, At, kept, stored
-from tasks.task_messages import TaskMessage
 from tasks.trial import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 AT = At("campaign", "digest", 7)
-
-
-def message(run: Run, _: object) -> TaskMessage:
-    return task_messages.of_run(run)
 
 
 @pytest.fixture
@@ -43,7 +38,7 @@ def test_a_crash_is_shown_as_failed_keeps_its_result_and_is_never_run_again(
 
     ran = []
 
-    @stored("said", message)
+    @stored("said", task_messages.of_run)
     def said(at: At, status: str) -> Run:
         ran.append(status)
         error = "exited with status 1\nValueError: no such thing" if status == "crash" else None

@@ -18,7 +18,7 @@ import pytest
 
 import environments
 from environments import Environment
-from environments.judges import Exam, Misbehaved, _questions, _taskset
+from environments.judges import ComparisonBlock, Exam, Misbehaved, _questions, _taskset
 from environments.judges._taskset import Taskset
 from environments.judges.text import Text
 from environments.plugins import Refused
@@ -121,6 +121,26 @@ def test_each_use_has_its_own_pool_and_the_control_look_has_the_searchs(tmp_path
         use: judged(RIGHT, tmp_path, replace(look, use=use)).n for use in ("search", "control", "confirm", "report")
     }
     assert many == {"search": 2, "control": 2, "confirm": 3, "report": 4}
+
+
+def test_the_blocks_of_a_comparison_share_out_the_pool_and_each_source_of_it() -> None:
+    pool = tuple(_questions.Question(f"{at:016x}", at, "ab"[at % 2]) for at in range(22))
+    blocks = [_questions.share(pool, ComparisonBlock(number, 4)) for number in (1, 2, 3, 4)]
+    assert sorted(question.place for block in blocks for question in block) == list(range(22)), "each question once"
+    for block in blocks:
+        assert {sum(question.source == source for question in block) for source in "ab"} <= {2, 3}
+    assert blocks == [_questions.share(pool, ComparisonBlock(number, 4)) for number in (1, 2, 3, 4)]
+    assert _questions.share(pool, None) == pool
+    with pytest.raises(ValueError, match="11 questions of source 'a' for 12 blocks"):
+        _questions.share(pool, ComparisonBlock(1, 12))
+
+
+def test_runs_of_one_block_are_asked_the_same_and_those_of_another_none_of_it(tmp_path: Path) -> None:
+    asked = []
+    for block, seed in ((ComparisonBlock(1, 2), 3), (ComparisonBlock(1, 2), 3), (ComparisonBlock(2, 2), 4)):
+        judged(RIGHT, tmp_path, replace(exam(tmp_path, questions(12)), seed=seed, block=block))
+        asked.append([kept["question"] for kept in answers(tmp_path)])
+    assert asked[0] == asked[1] and not set(asked[0]) & set(asked[2])
 
 
 def test_sources_are_averaged_by_themselves_in_equal_numbers_and_weighted(tmp_path: Path) -> None:

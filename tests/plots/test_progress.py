@@ -19,7 +19,8 @@ from matplotlib.transforms import Bbox
 from PIL import Image
 
 from tasks.deciding.certificate import Certificate
-from tasks.describe import changes, headline, level_of, number
+from tasks.describe import changes, headline, level_of
+from tasks.numbers import number
 from tasks.plots.data import POINTS, estimates, plotted, visible
 from tasks.plots.progress import HEIGHT, WIDTH, draw, png
 from tasks.trial import History, Params, best

@@ -540,20 +540,66 @@ def test_a_program_reads_the_data_and_the_judge_its_own_questions_for_each_use(t
 # Looks at the report questions
 
 
-def test_a_look_counts_once_however_often_it_is_resumed(tmp_path: Path) -> None:
+def charged(place: Path, *uses: tuple[str, int, bool | None]) -> list[float]:
+    """The levels of these uses, each charged and, if it is over, concluded."""
+    levels = []
+    for campaign, look, passed in uses:
+        levels.append(holdout_uses.charge(place, campaign, look)[1])
+        if passed is not None:
+            holdout_uses.conclude(place, campaign, look, passed)
+    return levels
+
+
+def test_a_use_is_charged_once_however_often_it_is_resumed(tmp_path: Path) -> None:
     place = tmp_path / "pool-1"
-    assert holdout_uses.looks(place) == ()
-    assert [holdout_uses.note(place, *one) for one in (("a", 1), ("a", 1), ("b", 1), ("a", 2), ("b", 1))] == [
-        0,
-        0,
-        1,
-        2,
-        1,
-    ]
+    assert holdout_uses.uses(place) == ()
+    found = [holdout_uses.charge(place, *one) for one in (("a", 1), ("a", 1), ("b", 1), ("a", 2), ("b", 1))]
+    assert found == [(0, 0.05 / 2), (0, 0.05 / 2), (1, 0.05 / 6), (2, 0.05 / 12), (1, 0.05 / 6)]
     with holdout_uses.path_of(place).open("a") as file:
         file.write('{"campaign": "c", "lo')
-    assert holdout_uses.note(place, "c", 1) == 3
-    assert [(one.campaign, one.look) for one in holdout_uses.looks(place)] == [("a", 1), ("b", 1), ("a", 2), ("c", 1)]
+    assert holdout_uses.charge(place, "c", 1) == (3, 0.05 / 20)
+    holdout_uses.conclude(place, "b", 1, True)
+    assert holdout_uses.charge(place, "b", 1) == (1, 0.05 / 6)
+    assert [use.key for use in holdout_uses.uses(place)] == [("a", 1), ("b", 1), ("a", 2), ("c", 1)]
+
+
+def test_all_uses_of_a_pool_share_one_error_rate_and_a_pass_hands_its_level_on(tmp_path: Path) -> None:
+    nothing = charged(tmp_path / "nothing", *((str(n), 1, False) for n in range(40)))
+    assert sum(nothing) < holdout_uses.ALPHA and nothing == sorted(nothing, reverse=True)
+    gains = charged(tmp_path / "gains", *((str(n), 1, True) for n in range(40)))
+    assert gains == sorted(gains) and gains[-1] == pytest.approx(0.05 * 40 / 41)
+    mixed = charged(
+        tmp_path / "mixed", ("a", 1, False), ("b", 1, True), ("c", 1, False), ("d", 1, None), ("e", 1, None)
+    )
+    assert mixed == pytest.approx([0.05 / 2, 0.05 / 6, 0.05 / 6 + 0.05 / 12, 0.05 / 20, 0.05 / 30])
+
+
+def test_an_outcome_counts_once_and_is_not_changed(tmp_path: Path) -> None:
+    charged(tmp_path / "pool", ("a", 1, True), ("a", 1, False))
+    assert [use.passed for use in holdout_uses.uses(tmp_path / "pool")] == [True]
+
+
+def test_uses_that_an_earlier_version_counted_are_counted(tmp_path: Path) -> None:
+    place = tmp_path / "pool"
+    holdout_uses.path_of(place).write_text('{"campaign": "a", "look": 1, "time": 1.0}\n')
+    assert holdout_uses.charge(place, "b", 1) == (1, 0.05 / 6)
+    assert holdout_uses.charge(place, "a", 1) == (0, 0.05 / 2), "begun there and resumed here"
+
+
+CHARGES = """
+import pathlib, sys
+from tasks.deciding import holdout_uses
+for look in range(1, 9):
+    holdout_uses.charge(pathlib.Path(sys.argv[1]), sys.argv[2], look)
+"""
+
+
+def test_campaigns_that_use_a_pool_at_one_time_are_charged_one_after_another(tmp_path: Path) -> None:
+    place = tmp_path / "pool"
+    charging = [subprocess.Popen([sys.executable, "-c", CHARGES, str(place), name]) for name in "abc"]
+    assert [one.wait(60) for one in charging] == [0, 0, 0]
+    levels = [use.level for use in holdout_uses.uses(place)]
+    assert levels == [0.05 / (n * (n + 1)) for n in range(1, 25)]
 
 
 def test_a_certificate_says_how_often_its_questions_were_looked_at_before() -> None:
@@ -563,8 +609,9 @@ def test_a_certificate_says_how_often_its_questions_were_looked_at_before() -> N
     assert "questions" not in outcome(plain)
     first, second, third = (dataclasses.replace(plain, looked_before=count) for count in (0, 1, 2))
     assert outcome(first) == outcome(plain)
-    assert outcome(second) == outcome(plain) + "; its questions were used 1 time before"
-    assert outcome(third) == outcome(plain) + "; its questions were used 2 times before"
+    told = "; its questions were used 1 time before, so this one was tested at 0.05"
+    assert outcome(second) == outcome(plain) + told
+    assert outcome(third) == outcome(plain) + told.replace("1 time", "2 times")
 
 
 # The command
@@ -577,12 +624,13 @@ def test_env_prepare_makes_it_and_says_the_second_time_that_it_is_there(
     assert preparation.prepare(folder, {}, as_json=False) == 0
     told = capsys.readouterr()
     assert "pool is prepared: questions 3 train" in told.out and "prepares it" in told.err
-    holdout_uses.note(preparing.place(environments.load(Path(folder)), home) or home, "abc", 1)
+    holdout_uses.charge(preparing.place(environments.load(Path(folder)), home) or home, "abc", 1)
     assert preparation.prepare(folder, {}, as_json=True) == 0
     told = capsys.readouterr()
     facts = json.loads(told.out)
     assert told.err == "" and not facts["made_now"]
     assert facts["questions"]["report"] == 3 and facts["looks"][0]["campaign_id"] == "abc"
+    assert facts["looks"][0]["level"] == 0.05 / 2 and facts["next_level"] == 0.05 / 6
     assert preparation.prepare(folder, {}, as_json=False) == 0
     assert "was prepared already" in capsys.readouterr().out
     quad = str(quadratic(tmp_path / "quad"))

@@ -34,13 +34,17 @@ first = json.loads(lines[0])["answer"]
 pathlib.Path(result).write_text(json.dumps({"units": [(x - 1) ** 2] * len(lines), "also": {"first": first}}))
 """
 
-TOML = QUADRATIC.replace("{out} {result}", "{out} {result} {prepared} {use}") + (
+ASKED = "{out} {result} {prepared} {use}"
+TOML = QUADRATIC.replace("{out} {result}", ASKED) + (
     "\n[prepare]\nsettings.questions = 3\nseconds = 60\ndisk_gb = 0.01\n"
 )
 
 
-def pool(folder: Path, recipe: str = RECIPE, more: str = "") -> Environment:
-    """The quadratic with a pool of questions, three to a file; `more` are further lines of [prepare]."""
-    quadratic(folder, judge=JUDGE, toml=TOML + more)
+def pool(folder: Path, recipe: str = RECIPE, more: str = "", judge: str = JUDGE, command: str = ASKED) -> Environment:
+    """The quadratic with a pool of questions, three to a file; `more` are further lines of [prepare].
+
+    `command` are the arguments of `judge`.
+    """
+    quadratic(folder, judge=judge, toml=TOML.replace(ASKED, command) + more)
     (folder / "prepare.py").write_text(recipe)
     return environments.load(folder)

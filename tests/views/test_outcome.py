@@ -20,6 +20,7 @@ from tasks.deciding.certificate import Certificate, conclude
 from tasks.deciding.group_design import of_groups
 from tasks.deciding.reuse import searched
 from tasks.describe import UNPROVEN, caution, headline, interval, mean_of, outcome
+from tasks.numbers import number, probability
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
@@ -410,3 +411,25 @@ def test_an_outcome_fits_a_narrow_terminal(tmp_path: Path) -> None:
         overview.outcome(found, console)
 
     assert "certified" in captured.get()
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "signed"),
+    [
+        (None, "-", "-"),
+        (-5.55e-17, "0", "0"),
+        (-0.0, "0", "0"),
+        (3.2e-7, "3.2e-07", "+3.2e-07"),
+        (-12.3456, "-12.35", "-12.35"),
+        (12345.6, "12,346", "+12,346"),
+    ],
+)
+def test_numbers_are_told_to_four_digits_and_what_rounding_left_is_none(
+    value: float | None, words: str, signed: str
+) -> None:
+    assert (number(value), number(value, sign=True)) == (words, signed)
+
+
+@pytest.mark.parametrize(("p", "words"), [(0.0, "p < 0.0001"), (1.6e-25, "p < 0.0001"), (0.0345, "p = 0.035")])
+def test_a_probability_is_told_no_finer_than_a_few_runs_know_it(p: float, words: str) -> None:
+    assert probability(p) == words

@@ -304,7 +304,7 @@ def test_the_outcome_is_honest_about_what_it_is_worth() -> None:
     assert "n-1 is finished: all done (60 s)" in text
     assert "champion: trial 4, loss 40 against the baseline's 0 (+40)\n  epochs 4 → 4" not in text
     assert "provisional: one training run" in text and "overestimates" in text
-    assert "estimated mean is 33 (se 4)" in text
+    assert "its true mean is likely between 25 and 41" in text and "kept because: " in text
     assert UNPROVEN in text
 
 

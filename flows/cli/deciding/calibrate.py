@@ -20,8 +20,9 @@ from flows.cli.running.single_run import PlannedRun
 from flows.cli.set_option import overrides_only
 from flows.views import terminal
 from tasks.deciding.group_design import RUNS as CERTIFICATES
+from tasks.deciding.power import MOST, POWER, RATIO
 from tasks.deciding.statistics import CONFIDENCE
-from tasks.describe import number
+from tasks.numbers import number
 from tasks.store import calibration
 from tasks.store.calibration import FEWEST, FOLDER, Calibration, Findings, Measured
 from tasks.store.ledger import machine
@@ -32,6 +33,8 @@ from tasks.trial import TWENTIETHS, Proposal
 
 UNITS = 0.5
 """Share of the variance between runs from which on more units for each run are worth their price."""
+SCATTERS = f"champion's sd {RATIO:g} x"
+"""Heading: the same for a champion that is noisier than the baseline."""
 INTERVAL = f"{100 * CONFIDENCE:.0f} % interval"
 
 
@@ -200,15 +203,16 @@ def _replicates(findings: Findings) -> str:
 def _certificate(findings: Findings) -> str:
     trials = next(least for least, groups in CERTIFICATES if groups[-1][1] <= findings.certificate)
     length = f"a campaign of {trials} or more trials has them" if trials else "every campaign has them"
-    shows = next(detects.gain for detects in findings.detects if detects.runs == findings.certificate)
+    shows = next(detects for detects in findings.detects if detects.runs == findings.certificate)
     certificate = (
-        f"certificate: {findings.certificate} runs of each arm show a gain of {number(shows)} four times out of five; "
-        f"{length}"
+        f"certificate: {findings.certificate} runs of each arm show a true gain of {number(shows.gain)} with "
+        f"{POWER:.0%} power, of {number(shows.noisier)} if the champion's runs scatter {RATIO:g} times as much as "
+        f"these; {length}"
     )
     asked = findings.asked
     if asked is None or (asked.runs is not None and asked.runs <= findings.certificate):
         return certificate
-    needs = f"{asked.runs} runs" if asked.runs else "more than 1000 runs"
+    needs = f"{asked.runs} runs" if asked.runs else f"more than {MOST} runs"
     return f"{certificate}. A gain of {number(asked.gain)} needs {needs} of each arm: `nightshift duel` takes --runs"
 
 
@@ -218,10 +222,13 @@ def _print(whole: Calibration, findings: Findings, known: int, metric: str) -> N
     where = f"{terminal.clean(whole.environment)} on {whole.machine}, {whole.budget_seconds:g} s a run"
     print(f"\n{where}: {findings.runs} runs{before}")
     if needed := [*findings.needed, *([findings.asked] if findings.asked else [])]:
-        rows = [(number(row.gain), _cell(row.sds, ".2g"), str(row.runs or "> 1000")) for row in needed]
-        console.print(_table(("a gain of", "in sds", "needs runs of each arm"), rows))
-    detects = [(str(row.runs), number(row.gain)) for row in findings.detects]
-    console.print(_table(("runs of each arm", "show a gain of"), detects))
+        rows = [
+            (number(row.gain), _cell(row.sds, ".2g"), str(row.runs or f"> {MOST}"), str(row.noisier or f"> {MOST}"))
+            for row in needed
+        ]
+        console.print(_table(("a gain of", "in sds", "needs runs of each arm", SCATTERS), rows))
+    detects = [(str(row.runs), number(row.gain), number(row.noisier)) for row in findings.detects]
+    console.print(_table(("runs of each arm", "show a gain of", SCATTERS), detects))
     if findings.foresight:
         last = findings.foresight[-1]
         curve = [

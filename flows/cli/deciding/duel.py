@@ -1,7 +1,9 @@
 """`nightshift duel A B`: fresh runs of one program and its parameters against fresh runs of another.
 
-As in a certificate (tasks/deciding/certificate.py), blocks of one run each in random order, judged on the same report
-units; but Welch's test is two-sided. Everything is in runs/.duels/<environment>/0001/: the frozen environment,
+As in a certificate (tasks/deciding/certificate.py), blocks of one run each in random order; but Welch's test is
+two-sided. Every run is judged on units of its own: two programs that are good at different questions would else be
+told apart by questions that they share. Those of a finite pool are for `confirm`, so that no report question is used
+up. Everything is in runs/.duels/<environment>/0001/: the frozen environment,
 a/program and b/program, trials/a-1 and so on, and duel.json, which is rewritten after every run.
 """
 
@@ -13,6 +15,8 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from environments import Environment
+from environments.judges import BlockUnits, ComparisonBlock
 from environments.plugins import Refused
 from environments.score import Score
 from flows.cli import consent
@@ -24,7 +28,8 @@ from flows.cli.set_option import overrides_only
 from flows.views import terminal
 from tasks.deciding.group_design import FEWEST, order
 from tasks.deciding.statistics import CONFIDENCE, Comparison, welch
-from tasks.describe import number
+from tasks.numbers import number
+from tasks.recipes import output
 from tasks.sandbox import outputs
 from tasks.store.seeds import derive
 from tasks.store.workspace import TrialDir
@@ -39,6 +44,12 @@ LEVEL = 0.05
 """A larger two-sided p shows no difference."""
 ARMS = {"champion": "A", "baseline": "B"}
 """Names of the arms in a certificate, and in a duel."""
+ABOUT: dict[BlockUnits, str] = {
+    "fresh": "each run was judged on fresh units",
+    "disjoint": "each run was judged on questions of its own: this is about questions like those of the pool",
+    "same": "all runs were judged on the same units: this is about these units, and may be otherwise on others",
+}
+"""What the result of a duel is about."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +89,16 @@ class Duel:
         return self._store(done, over=True)
 
     def _plan(self) -> Iterator[PlannedRun]:
-        units, root = secrets.randbelow(2**63), self.stage.root
-        for name, turn in order(self.runs, derive(self.seed, "order", 0, 1)):
+        root = self.stage.root
+        for place_in_order, (name, turn) in enumerate(order(self.runs, derive(self.seed, "order", 0, 1)), 1):
             arm = ARMS[name]
             params = (self.a if arm == "A" else self.b).params
             proposal = Proposal(params, rationale=f"{arm} of a duel", proposer="duel")
             place = TrialDir(root / "trials" / f"{arm.lower()}-{turn}")
             seed = derive(self.seed, "train", turn, 1, arm)
-            yield PlannedRun(arm, turn, root / arm.lower() / "program", place, proposal, seed, units)
+            program, units = root / arm.lower() / "program", secrets.randbelow(2**63)
+            block = ComparisonBlock(place_in_order, 2 * self.runs)
+            yield PlannedRun(arm, turn, program, place, proposal, seed, units, "confirm", block)
 
     def _store(self, done: Sequence[tuple[PlannedRun, Run, Score]], over: bool) -> dict[str, object]:
         """Write duel.json; its content. There is no comparison until the duel is over."""
@@ -101,7 +114,8 @@ class Duel:
             "seed": self.seed, "runs": runs,
             **{key: getattr(comparison, key, None) for key in ("gain", "low", "high")},
             "p": two_sided(comparison) if comparison else None,
-            "words": in_words(comparison, a, b) if over else "not over yet",
+            "units": problem.judge.block_units,
+            "words": in_words(comparison, a, b, problem.judge.block_units) if over else "not over yet",
             "directory": str(self.stage.root),
         }  # fmt: skip
         write_atomic(self.stage.root / "duel.json", json.dumps(document, indent=2, allow_nan=False) + "\n")
@@ -156,8 +170,18 @@ def prepare(
             arms.append(DuelArm(side.text, values, outputs.digest(program), edited))
         any_edited = any(arm.edited for arm in arms)
         stage = single_run.stage(problem, isolation, allow_unsandboxed, any_edited, folder, "duel")
-    each = runs or (FEWEST if problem.deterministic else RUNS)
+        each = runs or (FEWEST if problem.deterministic else RUNS)
+        check_pool(problem, each)
     return Duel(stage, arms[0], arms[1], each, secrets.randbelow(2**31) if seed is None else seed)
+
+
+def check_pool(environment: Environment, runs: int) -> None:
+    """Refuse more runs than a finite pool has questions: each takes some of its own."""
+    if environment.judge.block_units != "disjoint" or environment.prepared is None:
+        return
+    made = output.read(environment.prepared)
+    if made and (has := made.questions.get("confirm")) is not None and has < 2 * runs:
+        raise Refused(f"--runs {runs}: the pool for confirm has {has} questions, and each of {2 * runs} runs needs one")
 
 
 def compare(a: Sequence[Score], b: Sequence[Score]) -> Comparison | None:
@@ -171,8 +195,8 @@ def two_sided(comparison: Comparison) -> float:
     return 2 * min(comparison.p, 1 - comparison.p) if comparison.gain else 1.0
 
 
-def in_words(comparison: Comparison | None, a: Sequence[Score], b: Sequence[Score]) -> str:
-    """Which arm is better, and which runs crashed."""
+def in_words(comparison: Comparison | None, a: Sequence[Score], b: Sequence[Score], units: BlockUnits = "fresh") -> str:
+    """Which arm is better, what that is about, and which runs crashed."""
     crashes = []
     for arm, scores in (("A", a), ("B", b)):
         if missing := [score for score in scores if score.value is None]:
@@ -190,9 +214,9 @@ def in_words(comparison: Comparison | None, a: Sequence[Score], b: Sequence[Scor
     facts = f"{interval}, {counts} fresh runs, p = {p:.2g} two-sided"
     gain = number(abs(comparison.gain))
     if p <= LEVEL:
-        return "\n".join([f"{ahead} is better by {gain} ({facts})", *biased])
+        return "\n".join([f"{ahead} is better by {gain} ({facts})", ABOUT[units], *biased])
     lead = f"{ahead} is ahead by {gain}" if comparison.gain else "both have the same mean"
-    return "\n".join([f"no difference shown: {lead} ({facts})", *biased])
+    return "\n".join([f"no difference shown: {lead} ({facts})", ABOUT[units], *biased])
 
 
 def _mean(scores: Sequence[Score]) -> float | None:

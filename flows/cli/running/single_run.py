@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from environments import Environment
+from environments.judges import ComparisonBlock, Use
 from environments.plugins import Refused
 from environments.score import Score
-from tasks.describe import number
+from tasks.numbers import number
 from tasks.recipes.preparing import check_gpus, hold_to, laid, prepare
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
@@ -43,6 +44,9 @@ class PlannedRun:
     """Of the training."""
     units: int
     """Seed of the judge's units."""
+    use: Use = "search"
+    block: ComparisonBlock | None = None
+    """Its block in a comparison."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,10 @@ class Stage:
                 )  # fmt: skip
                 run = replace(run, dir=place.path.relative_to(self.root).as_posix())
                 run = believed(problem, (), planned.proposal, run, self.root, siblings)
-                return run, judge_run(self.marker, problem, sandbox, place, run, planned.units, slot)
+                score = judge_run(
+                    self.marker, problem, sandbox, place, run, planned.units, slot, planned.use, block=planned.block
+                )
+                return run, score
         except CannotStart as fault:
             raise ChildProcessError(str(fault)) from fault
 

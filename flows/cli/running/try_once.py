@@ -11,7 +11,7 @@ from flows.cli.arguments import parse_params, read_diff
 from flows.cli.running import single_run
 from flows.cli.set_option import overrides_only
 from flows.views import terminal
-from tasks.describe import number
+from tasks.numbers import number
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system.home import home

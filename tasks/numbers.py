@@ -1,0 +1,23 @@
+"""Numbers in words: scores, differences and probabilities as people read them."""
+
+from __future__ import annotations
+
+ROUNDING = 1e-12
+"""A smaller number is what rounding left of zero."""
+LEAST_P = 1e-4
+"""A smaller probability is not told apart from it: it rests on tails that no few runs show."""
+
+
+def number(value: float | None, sign: bool = False) -> str:
+    """A number to four digits, with its sign if asked for; a dash without one."""
+    if value is None:
+        return "-"
+    if abs(value) < ROUNDING:
+        return "0"
+    form = ",.0f" if 1000 <= abs(value) < 1e6 else ".4g"
+    return format(value, f"{'+' if sign else ''}{form}")
+
+
+def probability(p: float) -> str:
+    """A p-value with its name."""
+    return f"p < {LEAST_P:g}" if p < LEAST_P else f"p = {p:.2g}"

@@ -1,0 +1,90 @@
+"""Ablation: which changes are said to carry, and how often one that does nothing is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tasks.deciding.ablation import LEVEL, Ablation, Removed, ablation_runs
+from tasks.deciding.statistics import largest_t
+from tasks.store.ledger import ABLATION
+from tasks.trial import Run
+from tests.support.histories import scored
+
+RUN = Run("ablations/0001-1-1", 1, 5.0, "finished")
+
+
+def runs(change: str, *values: float | None, higher_is_better: bool = True) -> list[Removed]:
+    return [Removed(change, RUN, scored(value, higher_is_better)) for value in values]
+
+
+def ablation(mine: Sequence[float | None], sd: float = 0.0, **without: Sequence[float | None]) -> Ablation:
+    return Ablation.of(1, runs("", *mine), [one for name, values in without.items() for one in runs(name, *values)], sd)
+
+
+@pytest.mark.parametrize(("shared", "others"), [(3, [3]), (4, [2, 2, 2]), (5, [2, 3, 1, 2])])
+def test_the_largest_of_several_ratios_is_as_often_so_large_as_drawn(shared: int, others: list[int]) -> None:
+    draw, count, df = np.random.default_rng(3), 40_000, 6
+    mine = draw.normal(0, 1 / np.sqrt(shared), count)
+    sd = np.sqrt(draw.chisquare(df, count) / df)
+    ratios = [(mine - draw.normal(0, 1 / np.sqrt(n), count)) / np.sqrt(1 / n + 1 / shared) / sd for n in others]
+    for t in (0.5, 2.0, 3.5):
+        assert largest_t(t, shared, others, df) == pytest.approx(np.mean(np.max(ratios, axis=0) >= t), abs=0.008)
+
+
+@pytest.mark.parametrize(("inert", "noisier"), [(7, 1.0), (7, 1.7), (2, 1.7)])
+def test_changes_that_do_nothing_are_rarely_said_to_carry(inert: int, noisier: float) -> None:
+    """Of seven changes the others carry three sds; the champion and what is equal to it may be the noisier ones."""
+    draw, nights, (mine, each) = np.random.default_rng(inert), 100, ablation_runs(7)
+    false = 0
+    for _ in range(nights):
+        same = {f"x{n}": draw.normal(0, noisier, each) for n in range(inert)}
+        worse = {f"y{n}": draw.normal(-3, 1, each) for n in range(7 - inert)}
+        made = ablation(draw.normal(0, noisier, mine), 1.0, **same, **worse)
+        false += any(one.p <= LEVEL and one.change in same for one in made.findings)
+    assert false / nights <= LEVEL + 2 * (LEVEL * (1 - LEVEL) / nights) ** 0.5
+
+
+def test_a_change_carries_when_the_fresh_runs_show_that_it_is_missed() -> None:
+    made = ablation((100.0, 104.0, 96.0), x=(40.0, 44.0), y=(99.0, 103.0))
+    assert [(one.change, one.p <= LEVEL) for one in made.findings] == [("x", True), ("y", False)]
+    carries, not_shown = made.sentences()
+    assert carries.startswith("without x: 58 worse (2 v 3 fresh runs, p < ") and carries.endswith("it carries")
+    assert not_shown.startswith("without y: 1 better") and "not shown to carry" in not_shown
+
+
+def test_a_smaller_loss_is_better() -> None:
+    kept = runs("", 10.0, 11.0, 9.0, higher_is_better=False)
+    made = Ablation.of(1, kept, runs("x", 60.0, 61.0, higher_is_better=False))
+    assert made.findings[0].loss == pytest.approx(50.5) and "50.5 worse" in made.sentences()[0]
+
+
+def test_runs_that_happen_to_agree_prove_nothing_by_that() -> None:
+    """Their variance is at least half of the search's."""
+    made = ablation((10.0, 10.0, 10.0), 5.0, x=(9.9, 9.9))
+    assert made.sd == pytest.approx(5.0 / 2**0.5) and made.findings[0].p > LEVEL
+
+
+def test_where_nothing_is_random_every_loss_counts_and_nothing_else() -> None:
+    made = ablation((10.0, 10.0), x=(9.0, 9.0), y=(10.0, 10.0), z=(11.0, 11.0))
+    assert {one.change: one.p for one in made.findings} == {"x": 0.0, "y": 1.0, "z": 1.0}
+    assert (ablation_runs(9, deterministic=True), ablation_runs(0)) == ((2, 2), (0, 0))
+    assert Ablation.of(1, [], []).sentences() == []
+
+
+def test_crashed_runs_leave_a_change_untold_and_a_crashed_champion_all_of_them() -> None:
+    made = ablation((10.0, 11.0, 9.0), x=(1.0, None), y=(1.0, 1.5))
+    assert [one.change for one in made.findings] == ["y"]
+    assert "without x: could not be told, since 1 of 2 runs crashed: exited with status 3" in made.sentences()
+    lost = ablation((10.0, None, 9.0), x=(1.0, 2.0))
+    assert lost.findings == () and "1 of 3 runs of the champion crashed" in lost.sentences()[0]
+
+
+def test_an_ablation_of_an_earlier_version_is_read_and_says_that_one_run_told_nothing() -> None:
+    old = Ablation(1, 100.0, 3, 5.0, tuple(runs("x", 10.0)))
+    stored = ABLATION.dump_python(old, mode="json")
+    del stored["kept"]
+    assert ABLATION.validate_python(stored) == old
+    assert old.sentences() == ["without x: 90 worse in one run, which could not tell it"]
