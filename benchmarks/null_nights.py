@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.decisions import LOOK, Campaign, Outcome
-from benchmarks.simulated import Recorded
+from benchmarks.decisions import Campaign, Outcome
+from benchmarks.simulated import LOOK, Recorded, Seen
 from environments import plugins
 from tasks.cancellers import Canceller
 from tasks.deciding.certificate import runs_of
@@ -28,7 +28,7 @@ from tasks.rules import Rule
 from tasks.store.calibration import CALIBRATION, Calibration
 from tasks.trial import TWENTIETHS
 
-Runs = Sequence[tuple[float, float]]
+Runs = Sequence[Seen]
 
 
 def one_campaign(index: int, runs: Runs, rule: str, trials: int, seed: int) -> Outcome:
@@ -50,7 +50,7 @@ def recorded(calibration: Calibration) -> Runs:
         progress = one.run.curve[at] if at < len(one.run.curve) else None
         if progress is None:
             sys.exit(f"run {one.run.seed} reported no progress at {LOOK:.0%} of its budget: nothing can be resampled")
-        found.append((one.score.goodness, sign * progress))
+        found.append(Seen(one.score.goodness, (None,) * at + (sign * progress,)))
     return found
 
 
