@@ -33,8 +33,10 @@ from environments.plugins import Refused
 from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.decide import weigh
-from tasks.deciding.certificate import RUNS, Certificate, Fresh, alpha_of, conclude, order, runs_of, unpromising
+from tasks.deciding.certificate import Certificate, Fresh, conclude, unpromising
 from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.group_design import ALPHA, RUNS, Design, design_of, in_groups
+from tasks.deciding.reuse import searched
 from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
 from tasks.propose import load
 from tasks.rules import Rule
@@ -44,6 +46,8 @@ SPARED = 10
 RUNS_OF = {"ideas": (18, 34, 60), "points": (17, 31, 60)}
 """Runs in all, by kind of landscape."""
 Row = dict[str, float | int | str]
+STEPS = 1000
+"""Steps of a run: the simulated machine does not change its speed."""
 BUNDLED = Path(__file__).with_name("landscapes")
 ENVIRONMENT = Environment(
     name="simulated", folder=Path(), metric="score", direction="maximize", trainer="command",
@@ -82,12 +86,12 @@ class Campaign:
         self.keeps = self.false_keeps = 0
 
     def run(self) -> Outcome:
-        certificate_runs = planned(round(self.left)) if self.rule.certifies else 0
-        self.left -= 2 * certificate_runs
+        design = planned(round(self.left)) if self.rule.certifies else None
+        self.left -= design.runs if design else 0
         self._baseline()
         while self.left >= 1 and self._trial():
             pass
-        return self._shipped(certificate_runs)
+        return self._shipped(design)
 
     def _baseline(self) -> None:
         count = self.rule.baseline_runs(1, deterministic=False)
@@ -141,7 +145,7 @@ class Campaign:
 
     def _run(self, one: Configuration, questions: str = "search") -> tuple[Run, Score]:
         value, curve = self.world.run(one, questions)
-        return Run("", self.world.seed, 1.0, "finished", curve=curve, reported=value), Score(value, n=1)
+        return Run("", self.world.seed, 1.0, "finished", steps=STEPS, curve=curve, reported=value), Score(value, n=1)
 
     def _settle(self, tried: JudgedTrial, verdict: Verdict | None = None) -> None:
         verdict = verdict or weigh(self.history, ENVIRONMENT, self.rule, tried)  # type: ignore[assignment]
@@ -150,20 +154,20 @@ class Campaign:
         trial = Trial(number, 1, number, tried.proposal, tried.runs, tried.score, verdict, reruns=tried.reruns)
         self.history = (*self.history, trial)
 
-    def _shipped(self, certificate_runs: int) -> Outcome:
+    def _shipped(self, design: Design | None) -> Outcome:
         champion, baseline = best(self.history), self.history[0]
         assert champion is not None, "the baseline was kept"
         tried, base = self.known[champion.number], self.known[0]
         done = (len(self.history) - 1, self.keeps, self.false_keeps)
-        if not self.rule.certifies:
+        if design is None:
             truth = self.world.truth(tried, "search")
             gain = truth - self.world.truth(base, "search")
             seen = _value(champion.score)
             return Outcome(champion is not baseline, seen, truth, gain, seen - _value(baseline.score), True, *done)
-        if champion is baseline or unpromising(self.history):
+        if champion is baseline or unpromising(self.history, champion):
             truth = self.world.truth(base, "search")
             return Outcome(False, _value(baseline.score), truth, 0.0, 0.0, True, *done)
-        found = self._certificate(champion, certificate_runs)
+        found = self._certificate(champion, design)
         truth = self.world.truth(tried if found.passed else base, "report")
         claim = found.expected_score(baseline.score.values)
         assert claim is not None and found.comparison is not None, "simulated runs always have a score"
@@ -171,18 +175,26 @@ class Campaign:
         covered = found.comparison.low <= gain <= found.comparison.high
         return Outcome(found.passed, claim, truth, gain, found.expected or 0.0, covered, *done)
 
-    def _certificate(self, champion: Trial, runs: int) -> Certificate:
-        fresh = []
-        for arm, _ in order(runs, self.world.seed):
-            one = self.known[champion.number if arm == "champion" else 0]
-            fresh.append(Fresh(arm, *self._run(one, "report")))
+    def _certificate(self, champion: Trial, design: Design) -> Certificate:
+        fresh: list[Fresh] = []
         level = champion_estimate(self.history)
-        return conclude(1, alpha_of(1, "one"), champion.number, "simulated", fresh, {}, sd=level.sd if level else 0.0)
+        for group in in_groups(design.groups, self.world.seed):
+            for arm, _ in group:
+                one = self.known[champion.number if arm == "champion" else 0]
+                fresh.append(Fresh(arm, *self._run(one, "report")))
+            made = conclude(
+                1, ALPHA, champion.number, "simulated", fresh, {}, sd=level.sd if level else 0.0, design=design,
+                search=searched(self.history),
+            )  # fmt: skip
+            if not made.another:
+                break
+        return made
 
 
-def planned(runs: int) -> int:
-    """Runs of each arm of the certificate for a budget of so many runs in all, with what campaigns do for trials."""
-    return next(k for _, k in RUNS if runs_of(max(runs - BASELINE_RUNS - 2 * k, 0)) >= k)
+def planned(runs: int) -> Design:
+    """The largest certificate whose share of so many runs in all leaves the trials that campaigns take it for."""
+    designs = ((least, design_of(least)) for least, _ in RUNS)
+    return next(design for least, design in designs if not least or runs - BASELINE_RUNS - design.runs >= least)
 
 
 def _value(score: Score) -> float:
@@ -289,8 +301,8 @@ def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
     for path in asked.landscape or sorted(BUNDLED.glob("*.json")):
         landscape = read(path)
         for runs in asked.runs or RUNS_OF[landscape.kind]:
-            if runs < BASELINE_RUNS + 2 * planned(runs) + 1:
-                raise Refused(f"--runs {runs} leaves none for a trial: give at least 10")
+            if runs < (least := BASELINE_RUNS + planned(runs).runs + 1):
+                raise Refused(f"--runs {runs} leaves none for a trial: give at least {least}")
             for rule in sorted(asked.rule or ["greedy", "certify"], key=lambda rule: rule != "greedy"):
                 # Greedy is as the seeds run it: every trial to its end.
                 cancel = "none" if rule == "greedy" else asked.cancel

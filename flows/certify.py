@@ -31,7 +31,7 @@ from tasks.tracking.outbox import Outbox
 
 On = Annotated[list[str], Field(description="Other environments to certify in; none: the campaign's own.")]
 Runs = Annotated[
-    int | None, Field(ge=2, le=100, description="Fresh runs of each arm; none: as at the end of a campaign.")
+    int | None, Field(ge=2, le=100, description="Fresh runs of each arm at most; none: as at the end of a campaign.")
 ]
 
 
@@ -50,7 +50,7 @@ def certify(name: str, on: On = [], runs: Runs = None) -> State[str]:  # noqa: B
         with Artifacts(ledger, run.id) as artifacts:
             for runner in runners(ledger, on):
                 ensure_prepared(ledger, spec.launch, runner.elsewhere)
-                certificate = run_certificate.certify(runner, runs or spec.certificate_runs(runner.environment) or 3)
+                certificate = run_certificate.certify(runner, runs)
                 artifacts.show(history)
                 if certificate is None or not run_certificate.also_ablate(runner, certificate):
                     outcomes.append("asked to stop")

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from environments import Environment
 from environments.plugins import Refused
 from flows.engine.runner import Runner
 from flows.engine.worker_pool import run_in_parallel
 from tasks.deciding import holdout_uses
 from tasks.deciding.ablation import Ablation, Removed, parts
-from tasks.deciding.certificate import Arm, Certificate, Fresh, alpha_of, conclude, guard_noise, order, unpromising
+from tasks.deciding.certificate import Certificate, Fresh, conclude, guard_noise, unpromising
 from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.group_design import Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
+from tasks.deciding.reuse import reuse, searched
 from tasks.record import rewrite
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
@@ -24,11 +28,13 @@ from tasks.trial import History, best
 
 @dataclass(frozen=True)
 class DeclaredAnalysis:
-    """An analysis as declared before its first run; its results change neither field."""
+    """A certificate as declared before its first run; its results change nothing of it."""
 
     champion: int
     runs: int
-    """Per arm."""
+    """Of the champion at most."""
+    design: Design | None = None
+    """Without those of earlier certificates. None in campaigns of version 0.2 and before: one look at `runs` each."""
 
 
 LOOK = TypeAdapter(DeclaredAnalysis)
@@ -43,7 +49,7 @@ def at_the_end(runner: Runner) -> bool:
         if reason := why_not(runner):
             runner.ledger.event("uncertified", reason=reason)
             return True
-        made = certify(runner, runner.spec.certificate_runs(runner.environment))
+        made = certify(runner)
     return made is not None and also_ablate(runner, made)
 
 
@@ -57,7 +63,8 @@ def also_ablate(runner: Runner, made: Certificate) -> bool:
 
 def why_not(runner: Runner) -> str | None:
     """Why a campaign does not certify its champion by itself; None if it does."""
-    return nothing_to_certify(runner) or unpromising(runner.history)
+    champion = best(runner.history)
+    return nothing_to_certify(runner) or (unpromising(runner.history, champion) if champion else None)
 
 
 def nothing_to_certify(runner: Runner) -> str | None:
@@ -97,12 +104,15 @@ def next_look(runner: Runner) -> int:
     return 1 + len([one for one in runner.ledger.certificates() if (one.elsewhere, one.environment) == here])
 
 
-def certify(runner: Runner, runs: int) -> Certificate | None:
-    """Run the next analysis of the champion, with `runs` fresh runs per arm; None if somebody asked to stop.
+def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
+    """Make the next certificate of the champion, group by group; None if somebody asked to stop.
 
-    An analysis is declared before its first run, and an interrupted one continues as declared: no finished run is
-    repeated. If the champion has changed since, the analysis counts as used and not passed. Refused if there is
-    nothing to certify, or no analysis left.
+    A certificate is declared before its first run, and an interrupted one continues as declared: no finished run is
+    repeated. Runs of earlier certificates of this champion count. If the champion has changed since it was declared,
+    it counts as used and not passed. Refused if there is nothing to certify, or no certificate left.
+
+    Args:
+        runs: Fresh runs of each arm at most; None: as at the end of a campaign.
     """
     if reason := nothing_to_certify(runner):
         raise Refused(f"campaign {runner.ledger.campaign.name!r} cannot be certified: {reason}")
@@ -112,37 +122,73 @@ def certify(runner: Runner, runs: int) -> Certificate | None:
     champion, folder = leader.number, f"{look}-on-{environment.name}" if is_elsewhere else str(look)
     declaration = ledger.path / "certificates" / f"{folder}.begun"
     if not declaration.is_file():
-        asked = DeclaredAnalysis(champion, runs)
-        write_atomic(declaration, LOOK.dump_json(asked).decode() + "\n")
+        asked = planned(runner, alpha, runs)
+        write_atomic(declaration, LOOK.dump_json(DeclaredAnalysis(champion, asked.champion, asked)).decode() + "\n")
     declared = LOOK.validate_json(declaration.read_bytes())
     if declared.champion != champion:
         why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
         lost = Certificate(look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_elsewhere)
         store(ledger, lost)
         return lost if nothing_to_certify(runner) else certify(runner, runs)
-    ledger.event("certify", look=look, champion=champion, runs=declared.runs, environment=environment.name)
-    before, campaign_id = None, ledger.campaign.campaign_id
+    own = declared.design or Design(((declared.runs, declared.runs),), (alpha,))
+    ledger.event(
+        "certify", look=look, champion=champion, runs=declared.runs, planned=own.runs, environment=environment.name
+    )
+    before = None
     if environment.prepared:
-        before = holdout_uses.note(environment.prepared, campaign_id, look)
+        before = holdout_uses.note(environment.prepared, ledger.campaign.campaign_id, look)
 
     def one(arm: Arm, number: int) -> Fresh | None:
         return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number)
 
-    runs_in_order = order(declared.runs, ledger.seed("order", ledger.at(champion, f"certificate-{folder}")))
-    done = run_in_parallel(one, runs_in_order, runner.spec.parallel)
-    fresh = [run for run in done if run is not None]
-    if len(fresh) < len(done):
-        return None
-    level = champion_estimate(runner.history)
-    # The noise in other environments is unknown.
+    fresh = [*_earlier(runner, champion)]
+    carried = tuple(sum(run.arm == arm for run in fresh) for arm in ("champion", "baseline"))
+    design, carries = own.after(carried[0], carried[1]), len(fresh)
+    # The search tells nothing of another environment: neither noise nor runs of the baseline.
+    level = None if is_elsewhere else champion_estimate(runner.history)
     noise = {} if is_elsewhere else guard_noise(environment.guards, runner.history)
-    certificate = conclude(
-        look, alpha, champion, environment.name, fresh, environment.guards,
-        sd=level.sd if level and not is_elsewhere else 0.0, noise=noise, elsewhere=is_elsewhere,
-    )  # fmt: skip
+    draw = ledger.seed("order", ledger.at(champion, f"certificate-{folder}"))
+    for group in in_groups(design.groups, draw, (carried[0], carried[1])):
+        done = run_in_parallel(one, group, runner.spec.parallel)
+        fresh += [run for run in done if run is not None]
+        if None in done:
+            return None
+        certificate = conclude(
+            look, alpha, champion, environment.name, fresh, environment.guards,
+            sd=level.sd if level else 0.0, noise=noise, elsewhere=is_elsewhere, design=design,
+            search=() if is_elsewhere else searched(runner.history),
+            apart="its questions are others than the certificate's" if environment.prepared else "",
+            same_units=_same_units(environment, fresh), deterministic=environment.deterministic, carried=carries,
+        )  # fmt: skip
+        if not certificate.another:
+            break
+        ledger.event("looked", look=look, champion=champion, runs=len(fresh) - carries, reason=certificate.reason)
     certificate = replace(certificate, looked_before=before)
     store(ledger, certificate)
     return certificate
+
+
+def planned(runner: Runner, alpha: float, runs: int | None = None) -> Design:
+    """The design of a certificate that is not declared yet, without the runs of earlier ones."""
+    environment, spec = runner.environment, runner.spec
+    if runs is not None:
+        return of_groups(equal_arms(runs), alpha)
+    known = not runner.elsewhere and bool(reuse(searched(runner.history), ()).spread)
+    return design_of(spec.trials, environment.deterministic, known, alpha)
+
+
+def _earlier(runner: Runner, champion: int) -> tuple[Fresh, ...]:
+    """The runs of earlier certificates of a champion in the runner's environment."""
+    here = runner.elsewhere is not None, runner.environment.name, champion
+    made = [one for one in runner.ledger.certificates() if (one.elsewhere, one.environment, one.champion) == here]
+    return made[-1].runs if made else ()
+
+
+def _same_units(environment: Environment, runs: Sequence[Fresh]) -> int:
+    """Units that every run was judged on; 0 where they are drawn anew."""
+    if not environment.prepared or environment.judge.model_dump().get("questions") != 0:
+        return 0
+    return max(run.score.n for run in runs)
 
 
 def _asked_to_stop(ledger: Ledger) -> bool:

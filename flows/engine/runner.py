@@ -13,7 +13,8 @@ from flows.engine.worker_pool import run_in_parallel
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import At, history_digest, is_kept, kept, whole
 from tasks.decide import Untrained, Wanted, decide
-from tasks.deciding.certificate import Arm, Fresh
+from tasks.deciding.certificate import Fresh
+from tasks.deciding.group_design import Arm
 from tasks.deciding.run_checks import believed
 from tasks.deciding.values import Again, JudgedTrial
 from tasks.evaluate import evaluate

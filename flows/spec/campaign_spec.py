@@ -27,7 +27,7 @@ from flows.spec.options import FIXED, CampaignOptions
 from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.decide import SIMPLER_KEEPS
-from tasks.deciding.certificate import runs_of
+from tasks.deciding.group_design import Design, design_of
 from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
 from tasks.machine.slot_layout import here, saved_layout
@@ -121,9 +121,9 @@ class CampaignSpec(CampaignOptions, BaseModel):
             return Slots(home())
         return here(home(), environment, saved_layout())
 
-    def certificate_runs(self, environment: Environment) -> int:
-        """Runs of each arm of the certificate; 0 where the rule takes none."""
-        return runs_of(self.trials, environment.deterministic) if self.loaded_rule.certifies else 0
+    def certificate_design(self, environment: Environment) -> Design | None:
+        """The certificate at the end; None where the rule takes none."""
+        return design_of(self.trials, environment.deterministic) if self.loaded_rule.certifies else None
 
     def time_for_a_trial(self, environment: Environment, history: History) -> float:
         """Most seconds of the next trial: full training budgets, and the longest that any run took besides."""
@@ -140,7 +140,8 @@ class CampaignSpec(CampaignOptions, BaseModel):
 
     def time_for_the_certificate(self, environment: Environment, history: History) -> float:
         """Seconds that are reserved from the start for the certificate and the ablation after it."""
-        in_turn = math.ceil(2 * self.certificate_runs(environment) / self.parallel)
+        design = self.certificate_design(environment)
+        in_turn = design.in_turn(self.parallel) if design else 0
         if in_turn and self.advanced.ablation:
             in_turn += len(environment.space) + 1  # every parameter may differ, and the program
         return SPARE * in_turn * (environment.budget_seconds + besides_training(environment, history))

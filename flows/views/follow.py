@@ -164,8 +164,9 @@ class Follower:
             return None
         champion, pattern = self._certificate["champion"], f"{self._certificate['look']}-"
         folders = list((self.ledger.path / "certificates").glob(f"{pattern}{champion:04d}-*"))
+        planned = self._certificate.get("planned", 2 * self._certificate["runs"])
         begun = max((path.stat().st_mtime for path in folders), default=now)
-        return Certifying(champion, max(len(folders), 1), 2 * self._certificate["runs"], max(now - begun, 0.0))
+        return Certifying(champion, max(len(folders), 1), planned, max(now - begun, 0.0))
 
     def _find_trials(self) -> None:
         while self.ledger.place(self._next).path.is_dir():

@@ -60,7 +60,7 @@ def _rows(model: LiveModel, width: int) -> list[Row]:
         about = f"trial {model.certifying.champion} and the baseline, trained with fresh seeds and compared"
         share = model.certifying.since / model.environment.budget_seconds
         rows += [
-            (0, " certifying", _line(f"run {model.certifying.run} of {model.certifying.runs}")),
+            (0, " certifying", _line(f"run {model.certifying.run} of at most {model.certifying.runs}")),
             (4, "   why", _line(about)),
             (0, "   this run", bar(share, columns)),
         ]
@@ -213,5 +213,5 @@ def begins_line(model: LiveModel, trial: UnderWay) -> Text:
 
 def certificate_line(certifying: Certifying) -> Text:
     """For a file: that a certificate is being made."""
-    each = f"{certifying.runs // 2} fresh runs of trial {certifying.champion}"
-    return Text(f" > certificate: {each} against {certifying.runs // 2} of the baseline")
+    arms = f"trial {certifying.champion} against the baseline"
+    return Text(f" > certificate: {arms}, at most {certifying.runs} fresh runs")

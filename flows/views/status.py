@@ -10,9 +10,10 @@ from typing import Any
 
 from environments import plugins
 from environments.score import Score
-from tasks.deciding.certificate import Arm, Certificate, level, shipped
+from tasks.deciding.certificate import Certificate, level, shipped
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
+from tasks.deciding.group_design import Arm
 from tasks.describe import caution, outcome
 from tasks.rules import Rule
 from tasks.store import approval, campaign_lock, inbox

@@ -1,38 +1,36 @@
 """The certificate: fresh runs of the champion against fresh runs of the baseline, and what they prove.
 
 The search may profit from luck; the result may not. So the last runs of a campaign retrain both programs under fresh
-seeds, in blocks of one run per arm in random order. Each block is judged on its own fresh units, so that their luck
-is not the same in all runs of an arm. Only these scores are tested (tasks/deciding/statistics.py: welch). The noise
-known from the search only bounds the variance of an arm from below. A champion that loses more than the margin in a
-guarded metric is not certified.
+seeds, in groups, each in random order (tasks/deciding/group_design.py). Run n of either arm is judged on the same
+fresh units, and every n on its own, so that their luck is not the same in all runs of an arm. After each group all
+runs so far are tested (tasks/deciding/statistics.py: welch). The certificate ends when the test passes, when that has
+become unlikely, or with its last group. Runs of the search tell the noise, and where nothing drifted those of the
+baseline count as its runs (tasks/deciding/reuse.py). A champion that loses more than the margin in a guarded metric
+is not certified.
 
-A campaign declares beforehand whether it has one analysis at level ALPHA, or several, of which the j-th has level
-ALPHA / 2^j, so that all together stay within ALPHA.
+A campaign declares beforehand whether it has one certificate with an error of ALPHA, or several, of which the j-th
+has ALPHA / 2^j, so that all together stay within ALPHA.
 """
 
 from __future__ import annotations
 
-import random
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.deciding.champion_estimate import champion_estimate, gain, reference
-from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, corrected, pooled, welch
+from tasks.deciding.champion_estimate import reference
+from tasks.deciding.group_design import FEWEST, HOPELESS, Arm, Design
+from tasks.deciding.reuse import Reuse, Searched, reuse
+from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, corrected, error_of, pooled, welch
 from tasks.trial import History, Level, Run, Trial, measured
 
-ALPHA = 0.05
-Looks = Literal["one", "several"]
-Arm = Literal["champion", "baseline"]
-RUNS = ((40, 5), (16, 4), (0, 3))
-"""(trials, runs): from this many trials on, a certificate has this many runs per arm."""
-PROMISING = 0.2
-"""A smaller expected gain, in standard deviations between runs, is not tested: it would hardly pass."""
-FEWEST = 2
-"""Runs per arm needed for a variance."""
+COLLAPSE = 3.0
+"""A run that lies so many run sds below the median of the baseline's fresh runs has collapsed."""
+RESOLUTION = 1e-6
+"""An error below this share of the largest score is rounding, not noise."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +58,14 @@ class Guarded:
 @dataclass(frozen=True)
 class Certificate:
     look: int
-    """Number of the analysis, from 1."""
+    """Number of the certificate in its campaign, from 1."""
     alpha: float
-    """One-sided level of this analysis."""
+    """One-sided error of all looks of this certificate together."""
     champion: int
     environment: str
     """The environment of the runs: the campaign's own, or another."""
     runs: tuple[Fresh, ...]
-    """In the order in which they ran."""
+    """In the order in which they ran; first those of earlier certificates of the same champion."""
     passed: bool
     reason: str
     comparison: Comparison | None = None
@@ -77,11 +75,54 @@ class Certificate:
     """Whether the environment is another: such a certificate shows transfer, and does not decide what ships."""
     looked_before: int | None = None
     """Earlier uses of the same report questions, across campaigns; None for units that are drawn anew."""
+    design: Design | None = None
+    """None in certificates of version 0.2 and before, which had one look at all runs."""
+    level: float | None = None
+    """One-sided level of the last look; None for `alpha`."""
+    another: bool = False
+    """Whether it is not over: another group of runs is to be made."""
+    reused: tuple[Searched, ...] = ()
+    """Runs of the search that the test counted as runs of the baseline."""
+    not_reused: str = ""
+    """Why there are none, though the search has some; else empty."""
+    carried: int = 0
+    """How many of the runs are those of earlier certificates."""
+    same_units: int = 0
+    """Units that were the same in all runs, to which the result is limited; 0 if each number had its own."""
+    collapsed: tuple[int, int] = (0, 0)
+    """Collapsed runs of the champion and of the baseline."""
+
+    @property
+    def tested_at(self) -> float:
+        return self.alpha if self.level is None else self.level
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """The interval of the gain that belongs to the test; None if there is nothing to compare.
+
+        Its lower end is above 0 if the test passed. With the confidence of all looks together, 1 - alpha, the gain is
+        at least the lower end; the upper end is as far from the measured gain.
+        """
+        if self.comparison is None or not 0 < self.tested_at < 0.5:
+            return None
+        low = bound(self.comparison, self.tested_at)
+        return low, 2 * self.comparison.gain - low
+
+    @property
+    def planned(self) -> tuple[int, int]:
+        """Runs of champion and baseline at most."""
+        if self.design is None:
+            return len(self.scores("champion")), len(self.scores("baseline"))
+        return self.design.champion, self.design.baseline
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        return tuple(sorted({fresh.run.machine for fresh in self.runs} - {""}))
 
     @property
     def expected(self) -> float | None:
         """Expected gain, corrected for having passed a test; None if it did not pass."""
-        return corrected(self.comparison, self.alpha) if self.passed and self.comparison else None
+        return corrected(self.comparison, self.tested_at) if self.passed and self.comparison else None
 
     def expected_score(self, baseline: Sequence[float]) -> float | None:
         """Expected score of what ships, in the metric's unit; None if no fresh run has a score.
@@ -93,15 +134,18 @@ class Certificate:
             return sum(values) / len(values) if values else None
         mean = self.mean("champion")
         assert mean is not None and self.comparison is not None and self.expected is not None, "it passed"
-        luck = (self.comparison.gain - self.expected) / 2  # half of the correction belongs to each arm
+        # The correction belongs to the arms as they share the squared error.
+        luck = (self.comparison.gain - self.expected) * self.comparison.share
         return mean - luck if self.scores("champion")[0].higher_is_better else mean + luck
 
     def scores(self, arm: Arm) -> tuple[Score, ...]:
+        """The score of each fresh run of an arm."""
         return tuple(fresh.score for fresh in self.runs if fresh.arm == arm)
 
     def mean(self, arm: Arm) -> float | None:
-        """Mean score of an arm, in the metric's unit; None without any."""
-        values = [score.value for score in self.scores(arm) if score.value is not None]
+        """Mean score of an arm's runs that the test counted, in the metric's unit; None without any."""
+        scores = (*self.scores(arm), *(one.score for one in self.reused if arm == "baseline"))
+        values = [score.value for score in scores if score.value is not None]
         return sum(values) / len(values) if values else None
 
 
@@ -116,38 +160,13 @@ def shipped(certificates: Iterable[Certificate]) -> Certificate | None:
     return next((one for one in reversed([*certificates]) if one.passed and not one.elsewhere), None)
 
 
-def unpromising(history: History) -> str | None:
-    """Why a certificate would very likely fail, given the search; None if it has a chance."""
-    expected, level = gain(history), champion_estimate(history)
-    if expected is None or level is None or expected >= PROMISING * level.sd:
+def unpromising(history: History, champion: Trial) -> str | None:
+    """Why a certificate would be of no use: the champion is not even better in the search. None if it is."""
+    first = reference(history)
+    means = [[score.goodness for score in measured(history, one.number)] for one in (champion, first) if one]
+    if len(means) < 2 or not all(means) or statistics.fmean(means[0]) > statistics.fmean(means[1]):
         return None
-    return (
-        f"of all that was seen, {expected:+.3g} is to be expected of it, next to nothing beside the noise of one run "
-        f"(sd {level.sd:.3g}): fresh runs would not show it"
-    )
-
-
-def runs_of(trials: int, deterministic: bool = False) -> int:
-    """Runs per arm after a search of `trials` trials."""
-    return FEWEST if deterministic else max(arm for least, arm in RUNS if trials >= least)
-
-
-def alpha_of(look: int, looks: Looks) -> float:
-    """Level of an analysis (1, 2, ...); 0 if the campaign has none left."""
-    if looks == "several":
-        return ALPHA * 0.5**look
-    return ALPHA if look == 1 else 0.0
-
-
-def order(runs: int, seed: int) -> tuple[tuple[Arm, int], ...]:
-    """The order of the runs, as arm and run number: blocks of one run per arm, in random order."""
-    draw = random.Random(seed)
-    blocks: list[tuple[Arm, int]] = []
-    for number in range(1, runs + 1):
-        arms: list[Arm] = ["champion", "baseline"]
-        draw.shuffle(arms)
-        blocks += [(arm, number) for arm in arms]
-    return tuple(blocks)
+    return "in the search it scored no better than the baseline"
 
 
 def conclude(
@@ -160,34 +179,96 @@ def conclude(
     sd: float = 0.0,
     noise: Mapping[str, float] | None = None,
     elsewhere: bool = False,
+    *,
+    design: Design | None = None,
+    search: Sequence[Searched] = (),
+    apart: str = "",
+    same_units: int = 0,
+    deterministic: bool = False,
+    carried: int = 0,
 ) -> Certificate:
-    """Evaluate the runs of a certificate.
+    """Evaluate the runs of a certificate so far; `another` in the result asks for the next group.
 
-    Each arm varies by at least half of the square of the pooled `sd`; `noise`: the same of guarded metrics.
+    Args:
+        sd: Standard deviation between runs in the search; each arm varies by at least half of its square.
+        noise: The same of guarded metrics.
+        design: The look is the one with so many runs; None: one look at all runs, at `alpha`.
+        search: Runs of the baseline in the search.
+        apart: Why these do not count as runs of the baseline, whether or not anything drifted.
+        same_units: Units that are the same in all runs; 0 if every run number has its own.
+        deterministic: Whether equal runs score the same, so that runs without any spread prove something.
+        carried: How many of the runs come from earlier certificates.
     """
-    arms = {arm: [fresh.score for fresh in runs if fresh.arm == arm] for arm in ("champion", "baseline")}
-
-    made = partial(Certificate, look, alpha, champion, environment, tuple(runs), elsewhere=elsewhere)
-    missing = [score for score in arms["champion"] if score.value is None]
-    if missing:
+    arms = {arm: [fresh for fresh in runs if fresh.arm == arm] for arm in ("champion", "baseline")}
+    at = (len(arms["champion"]), len(arms["baseline"]))
+    number = design.groups.index(at) if design else 0
+    level, last = (design.levels[number], number == len(design.groups) - 1) if design else (alpha, True)
+    now = [fresh.score for fresh in arms["champion"]]
+    before = [(fresh.run, fresh.score) for fresh in arms["baseline"] if fresh.score.value is not None]
+    again = reuse(search, before, apart)
+    made = partial(
+        Certificate, look, alpha, champion, environment, tuple(runs), elsewhere=elsewhere, design=design, level=level,
+        carried=carried, same_units=same_units,
+    )  # fmt: skip
+    if missing := [score for score in now if score.value is None]:
         first = (missing[0].error or "no score").splitlines()[0]
-        crashed = f"{len(missing)} of {len(arms['champion'])} fresh runs of the champion crashed: {first}"
-        return made(False, crashed)
-    scored = [score for score in arms["baseline"] if score.value is not None]
-    if len(scored) < FEWEST or len(arms["champion"]) < FEWEST:
-        left = f"{len(scored)} of {len(arms['baseline'])} fresh runs of the baseline have a score"
-        return made(False, f"{left}: there is nothing to compare with")
-    now, before = ([score.goodness for score in scores] for scores in (arms["champion"], scored))
-    found, sds = welch(now, before, floor=sd**2 / 2), noise or {}
-    held = tuple(_guarded(name, g, arms["champion"], scored, sds.get(name, 0.0)) for name, g in guards.items())
-    if alpha > 0 and found.p <= alpha:
+        return made(False, f"{len(missing)} of {len(now)} fresh runs of the champion crashed: {first}")
+    if len(before) < FEWEST or len(now) < FEWEST:
+        left = f"{len(before)} of {at[1]} fresh runs of the baseline have a score"
+        return made(False, f"{left}: there is nothing to compare with", another=not last)
+    made = partial(
+        made, reused=again.counted, not_reused=again.refused, collapsed=_collapsed(now, [s for _, s in before], sd)
+    )
+    found = compare(now, [score for _, score in before], again, sd, same_units > 0)
+    held = _guards(guards, now, [score for _, score in before], noise or {}, level / alpha if alpha else 1.0)
+    if not deterministic and _is_noiseless(found, now):
+        return made(
+            False, "neither arm's runs differ among themselves: without noise nothing can be tested "
+            "(`deterministic = true` in environment.toml says that equal runs score the same)", found, held,
+        )  # fmt: skip
+    if alpha > 0 and found.p <= level:
         fallen = next((one for one in held if not one.holds), None)
-        reason = _fell(fallen) if fallen else f"p = {found.p:.2g} at {alpha:.3g}"
-        return made(fallen is None, reason, found, held)
+        reason = _fell(fallen) if fallen else f"p = {found.p:.2g} at {level:.3g}"
+        return made(fallen is None, reason, found, held, another=fallen is not None and not last)
+    if not last and alpha > 0 and found.p <= HOPELESS[min(number, 1)]:
+        return made(False, f"p = {found.p:.2g} at {level:.3g}: more runs follow", found, held, another=True)
     if found.gain <= 0:
         return made(False, "on fresh runs it is no better than the baseline", found, held)
-    luck = f"on fresh runs the gain could be luck: p = {found.p:.2g}, needed {alpha:.3g} or less"
-    return made(False, luck, found, held)
+    needed = f"needed {level:.3g} or less" if last else "more runs would hardly change that"
+    return made(False, f"on fresh runs the gain could be luck: p = {found.p:.2g}, {needed}", found, held)
+
+
+def compare(
+    now: Sequence[Score], before: Sequence[Score], again: Reuse, sd: float = 0.0, same_units: bool = False
+) -> Comparison:
+    """The test of a certificate: the champion's fresh runs against the baseline's and those of the search that count.
+
+    An arm varies by at least half of the square of `sd`, and, where every run has units of its own, by the squared
+    standard error over these.
+    """
+    mine = [score.goodness for score in now]
+    theirs = [score.goodness for score in (*before, *(one.score for one in again.counted))]
+    floors = [sd**2 / 2] * 2 if same_units else [max(sd**2 / 2, _units_error(arm)) for arm in (now, before)]
+    return welch(mine, theirs, (floors[0], floors[1]), again.spread)
+
+
+def _units_error(arm: Sequence[Score]) -> float:
+    """The mean squared standard error of runs over their units; 0 if one is unknown."""
+    errors = [score.se for score in arm if score.se is not None]
+    return statistics.fmean(error**2 for error in errors) if len(errors) == len(arm) else 0.0
+
+
+def _is_noiseless(found: Comparison, now: Sequence[Score]) -> bool:
+    return error_of(found) <= RESOLUTION * max(abs(found.gain), *(abs(score.goodness) for score in now))
+
+
+def _collapsed(now: Sequence[Score], before: Sequence[Score], sd: float) -> tuple[int, int]:
+    """How many runs of either arm lie far below the usual run of the baseline."""
+    noise = pooled([[score.goodness for score in before]])
+    spread = max(sd, noise.sd if noise else 0.0)
+    least = statistics.median(score.goodness for score in before) - COLLAPSE * spread
+    mine, theirs = (sum(score.goodness < least for score in arm) for arm in (now, before))
+    return mine, theirs
 
 
 def _fell(one: Guarded) -> str:
@@ -205,9 +286,19 @@ def guard_noise(guards: Mapping[str, Guard], history: History) -> dict[str, floa
     return {name: found.sd for name, found in seen.items() if found}
 
 
-def _guarded(name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score], sd: float) -> Guarded:
-    """Non-inferiority of a guarded metric: a one-sided bound of its loss against its margin."""
+def _guards(
+    guards: Mapping[str, Guard], now: Sequence[Score], before: Sequence[Score], noise: Mapping[str, float], share: float
+) -> tuple[Guarded, ...]:
+    """Non-inferiority of the guarded metrics. (share: of the error that belongs to this look)"""
+    doubt = (1 - CONFIDENCE) * share
+    return tuple(_guarded(name, g, now, before, noise.get(name, 0.0), doubt) for name, g in guards.items())
+
+
+def _guarded(
+    name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score], sd: float, doubt: float
+) -> Guarded:
+    """A one-sided bound of a guarded metric's loss against its margin."""
     kept = [-guard.loss(score.also[name], 0.0) for score in now]
     had = [-guard.loss(score.also[name], 0.0) for score in before]
     found = welch(kept, had, floor=sd**2 / 2)
-    return Guarded(name, guard.margin, -found.gain, -bound(found))
+    return Guarded(name, guard.margin, -found.gain, -bound(found, doubt))

@@ -71,6 +71,11 @@ def _observed(values: Sequence[float], is_champion: bool, is_point: bool) -> Obs
     return Observation("kept" if is_champion else "left", mean, len(values), squares)
 
 
+def is_of_points(history: History) -> bool:
+    """Whether all trials so far have the baseline's program: a search of parameters alone."""
+    return len({trial.proposal.edit for trial in history}) == 1
+
+
 def is_point(proposal: Proposal, program: str | None) -> bool:
     """Whether a proposal changes parameters alone: its program is the champion's, whose edit is `program`."""
     return proposal.edit == program

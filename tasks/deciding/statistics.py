@@ -50,27 +50,46 @@ class Comparison:
     """One-sided: how often two equal arms would show such a gain or a larger one."""
     df: float | None
     """Degrees of freedom; None if nothing is random."""
+    share: float = 0.5
+    """Share of the gain's squared error that comes from the first arm."""
 
 
-def welch(arm: Sequence[float], against: Sequence[float], floor: float = 0.0) -> Comparison:
-    """Welch's t-test of one arm's runs against another's (at least two each); `floor`: least variance of either."""
+def welch(
+    arm: Sequence[float],
+    against: Sequence[float],
+    floor: float | tuple[float, float] = 0.0,
+    earlier: Sequence[Sequence[float]] = (),
+) -> Comparison:
+    """Welch's t-test of one arm's runs (at least two) against another's.
+
+    Args:
+        against: At least two runs; one is enough where `earlier` holds two of a group.
+        floor: Least variance of either arm, or of each.
+        earlier: Groups of other runs of the second arm's program. They tell its variance, not its mean.
+    """
     gain = statistics.fmean(arm) - statistics.fmean(against)
-    parts = [max(statistics.variance(runs), floor) / len(runs) for runs in (arm, against)]
+    spreads = [pooled([arm]), pooled([against, *earlier])]
+    known = [spread for spread in spreads if spread is not None]
+    if len(known) < 2:
+        raise ValueError(f"a test needs two runs of each arm, got {len(arm)} and {len(against)}")
+    least = floor if isinstance(floor, tuple) else (floor, floor)
+    counts = (len(arm), len(against))
+    parts = [max(one.sd**2, low) / n for one, low, n in zip(known, least, counts, strict=True)]
     error = math.sqrt(sum(parts))
     if not error:  # nothing is random
         return Comparison(gain, gain, gain, 0.0 if gain > 0 else 1.0, None)
-    seen = [statistics.variance(runs) / len(runs) for runs in (arm, against)]
+    seen = [one.sd**2 / n for one, n in zip(known, counts, strict=True)]
     # A floored variance makes two arms alike, which must not add degrees of freedom.
-    df = min(_freedom(these, arm, against) for these in (parts, seen) if sum(these))
+    df = min(_freedom(these, [one.df for one in known]) for these in (parts, seen) if sum(these))
     reach = quantile((1 + CONFIDENCE) / 2, df) * error
-    return Comparison(gain, gain - reach, gain + reach, float(special.stdtr(df, -gain / error)), df)
+    p = float(special.stdtr(df, -gain / error))
+    return Comparison(gain, gain - reach, gain + reach, p, df, parts[0] / sum(parts))
 
 
-def _freedom(parts: Sequence[float], *arms: Sequence[float]) -> float:
-    """Welch's degrees of freedom, from the squared errors of the arms' means."""
+def _freedom(parts: Sequence[float], known: Sequence[int]) -> float:
+    """Welch's degrees of freedom, from the squared errors of the arms' means and the freedom of their variances."""
     parts = [part / max(parts) for part in parts]  # the squares may overflow a float
-    weights = [part**2 / (len(runs) - 1) for part, runs in zip(parts, arms, strict=True)]
-    return float(sum(parts) ** 2 / sum(weights))
+    return float(sum(parts) ** 2 / sum(part**2 / df for part, df in zip(parts, known, strict=True)))
 
 
 def error_of(comparison: Comparison) -> float:
@@ -101,11 +120,11 @@ def corrected(comparison: Comparison, alpha: float) -> float:
     return high if low else 0.0
 
 
-def bound(comparison: Comparison) -> float:
-    """One-sided lower bound of a gain, at CONFIDENCE."""
+def bound(comparison: Comparison, level: float = 1 - CONFIDENCE) -> float:
+    """One-sided lower bound of a gain: above 0 where a test at `level` passes."""
     if comparison.df is None:
         return comparison.gain
-    return comparison.gain - quantile(CONFIDENCE, comparison.df) * error_of(comparison)
+    return comparison.gain - quantile(1 - level, comparison.df) * error_of(comparison)
 
 
 def quantile(share: float, df: float) -> float:

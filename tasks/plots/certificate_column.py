@@ -6,7 +6,8 @@ import math
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from tasks.deciding.certificate import Arm, Certificate
+from tasks.deciding.certificate import Certificate
+from tasks.deciding.group_design import Arm
 from tasks.deciding.statistics import CONFIDENCE, quantile
 from tasks.plots.text import FONT, GREY, INK, text_at
 

@@ -12,19 +12,8 @@ import pytest
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.deciding.certificate import (
-    ALPHA,
-    RUNS,
-    Arm,
-    Certificate,
-    Fresh,
-    alpha_of,
-    conclude,
-    level,
-    order,
-    runs_of,
-    shipped,
-)  # fmt: skip
+from tasks.deciding.certificate import Certificate, Fresh, conclude, level, shipped
+from tasks.deciding.group_design import ALPHA, Arm
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.trial import Run
 from tests.support.histories import certified, scored, tried
@@ -47,6 +36,11 @@ def scores(values: Sequence[float | None], up: bool = True, **also: Sequence[flo
     ]
 
 
+def exact(values: Sequence[float]) -> list[Score]:
+    """Scores whose units do not differ either."""
+    return [scored(value, error=0.0) for value in values]
+
+
 def concluded(
     mine: Sequence[Score],
     theirs: Sequence[Score],
@@ -55,38 +49,6 @@ def concluded(
     **more: Any,
 ) -> Certificate:
     return conclude(1, alpha, 7, "quad", fresh(mine, theirs), guards or {}, **more)
-
-
-@pytest.mark.parametrize("runs", [2, 3, 5])
-def test_both_arms_run_equally_often_in_blocks_of_one_each(runs: int) -> None:
-    found = order(runs, seed=3)
-    assert [number for _, number in found] == [number for number in range(1, runs + 1) for _ in "ab"]
-    blocks = [found[2 * block : 2 * block + 2] for block in range(runs)]
-    assert all({arm for arm, _ in block} == {"champion", "baseline"} for block in blocks)
-
-
-def test_who_runs_first_is_drawn_for_every_block_and_is_the_same_for_the_same_seed() -> None:
-    assert order(5, seed=3) == order(5, seed=3)
-    first = [order(5, seed)[2 * block][0] for seed in range(200) for block in range(5)]
-    assert 0.4 < first.count("champion") / len(first) < 0.6
-    assert len({order(5, seed) for seed in range(200)}) > 25
-
-
-def test_one_look_has_the_whole_error_rate_and_there_is_no_second() -> None:
-    assert [alpha_of(look, "one") for look in (1, 2, 3)] == [ALPHA, 0.0, 0.0]
-
-
-def test_several_looks_share_the_error_rate_however_many_there_are() -> None:
-    shares = [alpha_of(look, "several") for look in range(1, 60)]
-    assert shares[:3] == [ALPHA / 2, ALPHA / 4, ALPHA / 8]
-    assert math.fsum(shares) <= ALPHA
-
-
-def test_longer_searches_get_more_runs_and_where_nothing_is_random_two_are_enough() -> None:
-    found = {trials: runs_of(trials) for trials in (0, 1, 15, 16, 39, 40, 5000)}
-    assert found == {0: 3, 1: 3, 15: 3, 16: 4, 39: 4, 40: 5, 5000: 5}
-    assert {runs_of(least) for least, _ in RUNS} == {3, 4, 5}
-    assert {runs_of(trials, deterministic=True) for trials in found} == {2}
 
 
 @pytest.mark.parametrize("up", [True, False])
@@ -155,7 +117,7 @@ def test_an_arm_without_scores_has_no_mean() -> None:
 
 def test_runs_that_lie_together_by_luck_do_not_pass_on_that_luck() -> None:
     """Each arm is taken for at least half as variable as the campaign's runs were."""
-    mine, theirs = scores((81.0, 81.1, 81.2)), scores((80.0, 80.1, 80.2))
+    mine, theirs = exact((81.0, 81.1, 81.2)), exact((80.0, 80.1, 80.2))
     assert concluded(mine, theirs).passed
     found = concluded(mine, theirs, sd=10.0)
     assert not found.passed and found.comparison is not None
@@ -166,8 +128,22 @@ def test_runs_that_lie_together_by_luck_do_not_pass_on_that_luck() -> None:
 
 
 def test_where_nothing_is_random_two_equal_runs_prove_any_gain() -> None:
-    assert concluded(scores((2.0, 2.0)), scores((1.0, 1.0))).passed
-    assert not concluded(scores((1.0, 1.0)), scores((1.0, 1.0))).passed
+    assert concluded(exact((2.0, 2.0)), exact((1.0, 1.0)), deterministic=True).passed
+    assert not concluded(exact((1.0, 1.0)), exact((1.0, 1.0)), deterministic=True).passed
+
+
+@pytest.mark.parametrize("sd", [0.0, 6.6e-7])
+def test_without_any_noise_nothing_is_certified_unless_the_environment_says_so(sd: float) -> None:
+    mine, theirs = exact((-199.2,) * 3), exact((-200.0,) * 3)
+    found = concluded(mine, theirs, sd=sd)
+    assert not found.passed and "deterministic = true" in found.reason
+    assert concluded(mine, theirs, sd=sd, deterministic=True).passed
+
+
+def test_an_arm_is_at_least_as_noisy_as_its_units_show_where_they_are_drawn_anew() -> None:
+    mine, theirs = ([scored(v, error=5.0) for v in values] for values in ((81.0, 81.1, 81.2), (80.0, 80.1, 80.2)))
+    assert not concluded(mine, theirs).passed
+    assert concluded(mine, theirs, same_units=16).passed, "the result is about these units"
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])

@@ -20,7 +20,8 @@ from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_cert
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import document
 from tasks.deciding.ablation import Ablation, Removed, parts
-from tasks.deciding.certificate import ALPHA, Certificate
+from tasks.deciding.certificate import Certificate
+from tasks.deciding.group_design import ALPHA
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir, finished

@@ -18,7 +18,7 @@ from flows.cli.running import single_run
 from flows.cli.running.single_run import PlannedRun
 from flows.cli.set_option import overrides_only
 from flows.views import terminal
-from tasks.deciding.certificate import RUNS as CERTIFICATES
+from tasks.deciding.group_design import RUNS as CERTIFICATES
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.describe import number
 from tasks.store import calibration
@@ -196,7 +196,7 @@ def _replicates(findings: Findings) -> str:
 
 
 def _certificate(findings: Findings) -> str:
-    trials = next(least for least, arm in CERTIFICATES if arm <= findings.certificate)
+    trials = next(least for least, groups in CERTIFICATES if groups[-1][1] <= findings.certificate)
     length = f"a campaign of {trials} or more trials has them" if trials else "every campaign has them"
     shows = next(detects.gain for detects in findings.detects if detects.runs == findings.certificate)
     certificate = (

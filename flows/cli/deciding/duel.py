@@ -20,7 +20,7 @@ from flows.cli.deciding.duel_sides import Side
 from flows.cli.running import single_run
 from flows.cli.running.single_run import PlannedRun
 from flows.views import terminal
-from tasks.deciding.certificate import FEWEST, order
+from tasks.deciding.group_design import FEWEST, order
 from tasks.deciding.statistics import CONFIDENCE, Comparison, welch
 from tasks.describe import number
 from tasks.sandbox import outputs
