@@ -61,7 +61,9 @@ class ByCurve(Canceller):
             return None
         points = (trial for trial in history if trial.number and trial.verdict.kind != "crash")
         counts = (trial.runs[0] for trial in points if trial.number in believed or trial.verdict.kind == "cancelled")
-        known = [seen for run in counts if (seen := _value(run, at, sign)) is not None]
+        # Parameters alone do not inflate reports, so these need not be capped at the final ones.
+        curves = (run.curve for run in counts if at < len(run.curve))
+        known = [sign * seen for curve in curves if (seen := curve[at]) is not None]
         ahead = sum(seen > sign * value for seen in known)
         if len(known) < FEWEST or ahead < self.best * (len(known) + 1):
             return None
