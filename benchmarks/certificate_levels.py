@@ -5,9 +5,10 @@
 
 Runs of both arms are drawn, 200,000 certificates a cell, and tested like tasks/deciding/certificate.py does (the smoke
 test compares the two). Scores are in standard deviations of the baseline's runs. A level is the largest that keeps
-the error of all looks together in every cell: standard deviations of the arms from 1:3 to 3:1, with and without
-the floor, with the baseline's runs of the search counted, used for their spread alone, or (equal arms) unknown.
-Stopping when hopeless is left out there, so that a certificate may also go on.
+the error of all looks together in every cell: standard deviations of the arms from 1:3 to 3:1, with the baseline's runs
+of the search counted, used for their spread alone, or (equal arms) unknown, and then without a floor. Where they
+count, both arms score UNSEEN better than in the search: so much may a machine have gained that is no faster than the
+5 % of steps at which drift is seen. Stopping when hopeless is left out there, so that a certificate may also go on.
 """
 
 from __future__ import annotations
@@ -32,6 +33,10 @@ Use = Literal["counted", "spread", "unknown"]
 """What the baseline's runs of the search are used for."""
 RATIOS = (1 / 3, 1 / 2, 1.0, 2.0, 3.0)
 """Standard deviation of the champion's runs, in those of the baseline's."""
+UNSEEN = 0.25
+"""Gain from training for 5 % more steps, in sds: 100 points per e-fold of steps, where runs have an sd of 20."""
+STEP_NOISE = 0.02
+"""Standard deviation of a run's steps around their mean, relative to it."""
 HALVINGS = 4
 """Errors ALPHA, ALPHA / 2 and so on, for which levels are kept."""
 SIZES = (*range(2, 13), 16, 25, 50, 100)
@@ -46,7 +51,6 @@ class World:
     gain: float = 0.0
     """True gain of the champion."""
     use: Use = "counted"
-    floor: bool = True
     drift: float = 0.0
     """How much better both arms are than in the search."""
     champion: str = "normal"
@@ -106,12 +110,12 @@ def p_values(groups: Groups, world: World, rows: int, seed: int) -> Array:
     now = world.gain + world.drift + world.ratio * SHAPES[world.champion](draw, rows, groups[-1][0])
     then = world.drift + SHAPES[world.baseline](draw, rows, groups[-1][1])
     search = SHAPES[world.baseline](draw, rows, BASELINE_RUNS)
-    return simulated(groups, now, then, search, world.use, world.floor)
+    return simulated(groups, now, then, search, world.use)
 
 
-def simulated(groups: Groups, champion: Array, baseline: Array, search: Array, use: Use, floor: bool) -> Array:
+def simulated(groups: Groups, champion: Array, baseline: Array, search: Array, use: Use) -> Array:
     """The same of given runs, each in the shape (rows, runs)."""
-    least = search.var(1, ddof=1) / 2 if floor and use != "unknown" else np.zeros(len(search))
+    least = search.var(1, ddof=1) / 2 if use != "unknown" else np.zeros(len(search))
     looks = []
     for mine, theirs in groups:
         now, fresh = champion[:, :mine], baseline[:, :theirs]
@@ -161,8 +165,7 @@ def cells(groups: Groups) -> Iterator[World]:
     uses: tuple[Use, ...] = ("counted", "spread")
     for ratio in RATIOS:
         for use in uses:
-            for floor in (True, False):
-                yield World(ratio, use=use, floor=floor)
+            yield World(ratio, use=use, drift=UNSEEN if use == "counted" else 0.0)
         if all(champion == baseline for champion, baseline in groups):
             yield World(ratio, use="unknown")
 

@@ -7,25 +7,66 @@ from collections.abc import Sequence
 
 from tasks.deciding.certificate import Certificate, shipped
 from tasks.deciding.champion_estimate import champion_estimate
-from tasks.deciding.statistics import CONFIDENCE
+from tasks.deciding.group_design import Arm
 from tasks.trial import History, Trial, Value, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
+ARMS: tuple[Arm, Arm] = ("champion", "baseline")
 
 
 def outcome(certificate: Certificate) -> str:
     """A certificate in a sentence; differences are in the metric's own sign."""
-    test, times = certificate.comparison, certificate.looked_before
-    used = f"; its questions were used {times} time{'s' * (times > 1)} before" if times else ""
+    test, ends = certificate.comparison, interval(certificate)
+    also = "".join(f"; {one}" for one in limits(certificate))
     if not certificate.passed or test is None:
-        return f"not certified, because {certificate.reason}{used}"
+        compared = f" ({counts(certificate)})" if test else ""
+        return f"not certified, because {certificate.reason}{compared}{also}"
     gain = difference(certificate, test.gain)
-    counts = f"{len(certificate.scores('champion'))} v {len(certificate.scores('baseline'))} fresh runs"
-    if test.df is None:
-        return f"certified: {gain} ({counts}, without any spread){used}"
-    ends = sorted(sign_of(certificate) * end for end in (test.low, test.high))
-    interval = f"{CONFIDENCE * 100:g} % interval {ends[0]:+.4g}..{ends[1]:+.4g}"
-    return f"certified: {gain} ({interval}, {counts}, one-sided p = {test.p:.2g}){used}"
+    if test.df is None or ends is None:
+        return f"certified: {gain} ({counts(certificate)}, without any spread){also}"
+    reach = "at least" if sign_of(certificate) > 0 else "at most"
+    least = f"{reach} {ends[0] if sign_of(certificate) > 0 else ends[1]:+.4g} with {confidence(certificate)} confidence"
+    return f"certified: {gain} ({least}; {counts(certificate)}, one-sided p = {test.p:.2g}){also}"
+
+
+def counts(certificate: Certificate) -> str:
+    """The runs that were compared, and how many there might have been."""
+    used = len(certificate.scores("champion")), len(certificate.scores("baseline"))
+    again = f" + {len(certificate.reused)}" if certificate.reused else ""
+    most = "" if used == certificate.planned else f" of at most {certificate.planned[0]} v {certificate.planned[1]}"
+    return f"{used[0]} v {used[1]}{again} {'' if again else 'fresh '}runs{most}"
+
+
+def interval(certificate: Certificate) -> tuple[float, float] | None:
+    """The interval of the difference that belongs to the test, in the metric's own sign; None without a test."""
+    bounds = certificate.bounds
+    if bounds is None:
+        return None
+    low, high = sorted(sign_of(certificate) * end for end in bounds)
+    return low, high
+
+
+def confidence(certificate: Certificate) -> str:
+    """With which confidence the lower end of the gain's interval holds, over all looks."""
+    return f"{100 * (1 - certificate.alpha):.4g} %"
+
+
+def limits(certificate: Certificate) -> list[str]:
+    """Facts that limit a certificate, one phrase each."""
+    mine, theirs = (len(certificate.scores(arm)) for arm in ARMS)
+    fallen, times, found = certificate.collapsed, certificate.looked_before, []
+    if fallen[0] * theirs > fallen[1] * mine:
+        found.append(
+            f"{fallen[0]} of {mine} runs of the champion collapsed, of the baseline {fallen[1]} of {theirs}: "
+            "rare collapses may be missed"
+        )
+    if certificate.same_units:
+        found.append(f"all runs were judged on the same {certificate.same_units} questions, for which alone it holds")
+    if times:
+        found.append(f"its questions were used {times} time{'s' * (times > 1)} before")
+    if len(certificate.machines) > 1:
+        found.append(f"its runs were spread over {len(certificate.machines)} machines")
+    return found
 
 
 def caution(certificate: Certificate) -> str:

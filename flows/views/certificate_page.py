@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from flows.views.markdown import code, in_markdown
 from tasks.deciding.certificate import Certificate
-from tasks.deciding.statistics import CONFIDENCE
-from tasks.describe import caution, difference, number, outcome, ships, sign_of
+from tasks.describe import caution, counts, difference, interval, number, outcome, ships
 
 
 def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certificate]) -> str:
@@ -47,24 +46,33 @@ def _whole(one: Certificate) -> list[str]:
 
 def _means(one: Certificate) -> str:
     """The means of both arms, and their difference with its interval."""
-    found = one.comparison
+    found, ends = one.comparison, interval(one)
     means = f"Means: {number(one.mean('champion'))} for trial {one.champion}, {number(one.mean('baseline'))} for the "
     if found is None:
         return f"{means}baseline."
-    ends = sorted(sign_of(one) * end for end in (found.low, found.high))
+    within = f", {ends[0]:+.4g} to {ends[1]:+.4g} at the level of this look" if ends else ""
     return (
-        f"{means}baseline: a difference of **{difference(one, found.gain)}**, {CONFIDENCE * 100:g} % interval "
-        f"{ends[0]:+.4g} to {ends[1]:+.4g}; p = {found.p:.2g}, needed {one.alpha:.3g} or less."
+        f"{means}baseline: a difference of **{difference(one, found.gain)}**{within}; p = {found.p:.2g}, needed "
+        f"{one.tested_at:.3g} or less."
     )
 
 
 def _test(one: Certificate) -> str:
-    counts = len(one.scores("champion")), len(one.scores("baseline"))
     found = one.comparison
     free = f", with {found.df:.3g} degrees of freedom" if found and found.df is not None else ""
+    made = f"{counts(one)} of trial {one.champion} and of the baseline were compared"
+    if one.design and len(one.design.groups) > 1:
+        looks = ", ".join(f"{mine} v {theirs}" for mine, theirs in one.design.groups)
+        made += f", trained in groups with a look after each (at {looks}), which share an error of {one.alpha:.3g}"
+    search = ""
+    if one.reused:
+        values = ", ".join(number(run.score.value) for run in one.reused)
+        search = f" The baseline's runs of the search ({values}) count as well: nothing drifted since."
+    elif one.not_reused:
+        search = f" Of the baseline's runs of the search only the spread counts: {one.not_reused}."
+    carried = f" {one.carried} of the runs are those of earlier certificates." if one.carried else ""
     return (
-        f"After the search {counts[0]} runs of trial {one.champion} and {counts[1]} of the baseline were trained from "
-        "scratch with fresh seeds, in randomised blocks of one each, and judged on the same fresh units. Welch's "
-        f"one-sided t-test{free} compares the scores of these runs alone: a training run counts once, however many "
-        f"units judged it. Certificate {one.look} of this campaign, tested at {one.alpha:.3g}."
+        f"{made}. Fresh runs are trained from scratch with fresh seeds, in random order, and runs of one number are "
+        f"judged on the same fresh units.{search}{carried} Welch's one-sided t-test{free} compares the scores: a "
+        f"training run counts once, however many units judged it. Certificate {one.look} of this campaign."
     )

@@ -13,8 +13,8 @@ from environments.score import Score
 from tasks.deciding.certificate import Certificate, level, shipped
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
-from tasks.deciding.group_design import Arm
-from tasks.describe import caution, outcome
+from tasks.deciding.group_design import Arm, design_of
+from tasks.describe import ARMS, caution, outcome
 from tasks.rules import Rule
 from tasks.store import approval, campaign_lock, inbox
 from tasks.store.ledger import Ledger, ended
@@ -48,6 +48,7 @@ def document(ledger: Ledger) -> dict[str, Any]:
         "champion": _champion(history, own),
         **_shipped(ledger, history, own),
         "certificate": _certificate(own[-1]) if own else None,
+        "reserved": _reserved(ledger),
         "uncertified": None if own else _uncertified(ledger),
         "ablation": _ablation(ledger, own),
         "transfers": [_certificate(one) for one in elsewhere],
@@ -85,6 +86,14 @@ def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate]) -> di
         elif own or how in ("finished", "failed"):
             which, trial = "baseline", 0
     return {"shipped": which, "shipped_trial": trial}
+
+
+def _reserved(ledger: Ledger) -> dict[str, Any] | None:
+    """The runs that time is reserved for from the start, and the looks at them; None if the rule certifies nothing."""
+    if not certifies(ledger.campaign.rule):
+        return None
+    design = design_of(stored_spec(ledger)["trials"], ledger.environment.deterministic)
+    return {"champion": design.champion, "baseline": design.baseline, "looks": [list(one) for one in design.groups]}
 
 
 def _uncertified(ledger: Ledger) -> str | None:
@@ -190,9 +199,21 @@ def _certificate(one: Certificate) -> dict[str, Any]:
         "trial": one.champion,
         "passed": one.passed,
         "reason": one.reason,
-        **{name: test and _finite(getattr(test, name)) for name in ("gain", "low", "high", "p")},
+        "level": one.tested_at,
+        "gain": test and _finite(test.gain),
+        # The interval that belongs to the test: of a passed one, `low` is above 0.
+        "low": _finite(one.bounds[0]) if one.bounds else None,
+        "high": _finite(one.bounds[1]) if one.bounds else None,
+        "p": test and _finite(test.p),
         "expected": one.expected,
         "runs": len(one.scores("champion")),
+        "planned": dict(zip(ARMS, one.planned, strict=True)),
+        "looks": [list(group) for group in one.design.groups] if one.design else [list(one.planned)],
+        "reused": [run.score.value for run in one.reused],
+        "not_reused": one.not_reused,
+        "collapsed": dict(zip(ARMS, one.collapsed, strict=True)),
+        "same_units": one.same_units,
+        "machines": list(one.machines),
         "champion": _arm(one, "champion"),
         "baseline": _arm(one, "baseline"),
         "guards": [

@@ -23,7 +23,7 @@ from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.deciding.champion_estimate import reference
 from tasks.deciding.group_design import FEWEST, HOPELESS, Arm, Design
-from tasks.deciding.reuse import Reuse, Searched, reuse
+from tasks.deciding.reuse import Reuse, Searched, reuse, spreads
 from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, corrected, error_of, pooled, welch
 from tasks.trial import History, Level, Run, Trial, measured
 
@@ -219,7 +219,7 @@ def conclude(
     made = partial(
         made, reused=again.counted, not_reused=again.refused, collapsed=_collapsed(now, [s for _, s in before], sd)
     )
-    found = compare(now, [score for _, score in before], again, sd, same_units > 0)
+    found = compare(now, [score for _, score in before], again, search, sd, same_units > 0)
     held = _guards(guards, now, [score for _, score in before], noise or {}, level / alpha if alpha else 1.0)
     if not deterministic and _is_noiseless(found, now):
         return made(
@@ -239,13 +239,16 @@ def conclude(
 
 
 def compare(
-    now: Sequence[Score], before: Sequence[Score], again: Reuse, sd: float = 0.0, same_units: bool = False
-) -> Comparison:
+    now: Sequence[Score], before: Sequence[Score], again: Reuse, search: Sequence[Searched] = (), sd: float = 0.0,
+    same_units: bool = False,
+) -> Comparison:  # fmt: skip
     """The test of a certificate: the champion's fresh runs against the baseline's and those of the search that count.
 
-    An arm varies by at least half of the square of `sd`, and, where every run has units of its own, by the squared
-    standard error over these.
+    An arm varies by at least half of the square of `sd`, or of the spread in the search if that is larger, and, where
+    every run has units of its own, by the squared standard error over these.
     """
+    seen = pooled(spreads(search))
+    sd = max(sd, seen.sd if seen else 0.0)
     mine = [score.goodness for score in now]
     theirs = [score.goodness for score in (*before, *(one.score for one in again.counted))]
     floors = [sd**2 / 2] * 2 if same_units else [max(sd**2 / 2, _units_error(arm)) for arm in (now, before)]

@@ -65,12 +65,15 @@ def reuse(before: Sequence[Searched], fresh: Sequence[tuple[Run, Score]], apart:
     own = [one for one in before if not one.spread_only][:BASELINE_RUNS]
     why = apart or (drift([(one.run, one.score) for one in own], fresh) if own else "")
     counted = tuple(own) if own and not why else ()
+    return Reuse(counted, spreads([one for one in before if one not in counted]), why)
+
+
+def spreads(runs: Sequence[Searched]) -> tuple[tuple[float, ...], ...]:
+    """Goodness of the runs in groups of two or more that differ only in their seed."""
     places: dict[tuple[bool, str], list[float]] = {}
-    for one in before:
-        if one not in counted:
-            places.setdefault((one.spread_only, one.run.machine), []).append(one.score.goodness)
-    spread = tuple(tuple(values) for values in places.values() if len(values) > 1)
-    return Reuse(counted, spread, why)
+    for one in runs:
+        places.setdefault((one.spread_only, one.run.machine), []).append(one.score.goodness)
+    return tuple(tuple(values) for values in places.values() if len(values) > 1)
 
 
 def drift(before: Sequence[tuple[Run, Score]], fresh: Sequence[tuple[Run, Score]]) -> str:

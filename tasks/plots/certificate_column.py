@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from typing import TYPE_CHECKING, Any
 
 from tasks.deciding.certificate import Certificate
 from tasks.deciding.group_design import Arm
-from tasks.deciding.statistics import CONFIDENCE, quantile
+from tasks.describe import interval
 from tasks.plots.text import FONT, GREY, INK, text_at
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ WIDTH_TAKEN = 0.13
 
 
 def draw_column(picture: Figure, beside: Axes, certificate: Certificate, colours: dict[Arm, str], lane: float) -> None:
-    """Draw every fresh run, with the mean of each arm in its interval, at the scale of the axes `beside`.
+    """Draw every run that was compared, the mean of each arm and the interval of the test, at the scale of `beside`.
 
     Args:
         lane: The height of runs without a score.
@@ -35,25 +33,21 @@ def draw_column(picture: Figure, beside: Axes, certificate: Certificate, colours
     axes.grid(axis="y", color="#e4e7eb", linewidth=1)
     axes.set_axisbelow(True)
     text_at(axes, 0.5, -0.105, "fresh runs", INK, 12, transform=axes.transAxes, ha="center", va="center")
+    ends = interval(certificate)
     for x, (arm, colour) in enumerate(colours.items()):
         scores = [score.value for score in certificate.scores(arm)]
-        spots = [x + (n - (len(scores) - 1) / 2) * 0.16 for n in range(len(scores))]
+        spots = [x + (n - (len(scores) - 1) / 2) * min(0.16, 0.8 / len(scores)) for n in range(len(scores))]
         style: dict[str, Any] = {"color": colour, "linestyle": "none", "zorder": 6, "clip_on": False}
         runs = [(spot, score) for spot, score in zip(spots, scores, strict=True) if score is not None]
-        values = [score for _, score in runs]
-        axes.plot([spot for spot, _ in runs], values, marker="D", markersize=4.5, **style)
+        axes.plot([spot for spot, _ in runs], [score for _, score in runs], marker="D", markersize=4.5, **style)
         crashed = [spot for spot, score in zip(spots, scores, strict=True) if score is None]
         axes.plot(crashed, [lane] * len(crashed), marker="x", markersize=8, markeredgewidth=1.6, **style)
-        if values:
-            mean, half, ends = statistics.fmean(values), half_interval(values), [x - 0.45, x + 0.45]
-            style = {"color": colour, "alpha": 0.16, "linewidth": 0}
-            label = "95 % interval of a mean" if arm == "baseline" else None
-            axes.fill_between(ends, mean - half, mean + half, label=label, **style)
-            axes.plot(ends, [mean, mean], color=colour, linewidth=2.2, zorder=5)
-
-
-def half_interval(values: list[float]) -> float:
-    """Half the two-sided confidence interval of a mean, by Student's t; 0 below two values."""
-    if len(values) < 2:
-        return 0.0
-    return quantile((1 + CONFIDENCE) / 2, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+        again = [run.score.value for run in certificate.reused] if arm == "baseline" else []
+        axes.plot([x + 0.45] * len(again), again, marker="D", markersize=4.5, fillstyle="none", **style)
+        if (mean := certificate.mean(arm)) is not None:
+            axes.plot([x - 0.45, x + 0.45], [mean, mean], color=colour, linewidth=2.2, zorder=5)
+    if ends and (mean := certificate.mean("baseline")) is not None:
+        # Drawn from the baseline's mean: it stays on the better side of that where the test passes.
+        style = {"color": colours["champion"], "alpha": 0.16, "linewidth": 0}
+        axes.fill_between([-0.45, 0.45], mean + ends[0], mean + ends[1], label="the test's interval", **style)
+        axes.plot([-0.45, 0.55], [mean, mean], color=colours["baseline"], linewidth=1, linestyle=":", zorder=4)

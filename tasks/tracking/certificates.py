@@ -12,10 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from tasks.deciding.certificate import Certificate, shipped
 from tasks.deciding.group_design import Arm
-from tasks.describe import caution, outcome, ships
+from tasks.describe import ARMS, caution, outcome, ships
 from tasks.tracking.trial_run import CampaignRecord, MetricPoint, inert, metric_key, milliseconds, plain, point
 
-ARMS: tuple[Arm, ...] = ("champion", "baseline")
 WORDS = 1000
 """Characters of a certificate's sentence: a reason may quote a program."""
 
@@ -81,7 +80,9 @@ def _figures(campaign: CampaignRecord, certificate: Certificate, group: str) -> 
     found = certificate.comparison
     if found is None:
         return
-    figures = {"gain": found.gain, "low": found.low, "high": found.high, "p": found.p}
+    figures = {"gain": found.gain, "p": found.p}
+    if certificate.bounds is not None:
+        figures |= {"low": certificate.bounds[0], "high": certificate.bounds[1]}
     figures |= {arm: mean for arm in ARMS if (mean := certificate.mean(arm)) is not None}
     for name, value in figures.items():
         key = metric_key(f"{group}/{name}")
@@ -89,7 +90,7 @@ def _figures(campaign: CampaignRecord, certificate: Certificate, group: str) -> 
 
 
 def _runs(campaign: CampaignRecord, looks: Sequence[Certificate], arm: Arm) -> Iterator[MetricPoint]:
-    """Score of every fresh run, numbered from 1 over all analyses."""
-    every = [(one, score) for one in looks for score in one.scores(arm)]
+    """Score of every fresh run, numbered from 1 over all certificates; one that counts again is not repeated."""
+    every = [(one, run.score) for one in looks for run in one.runs[one.carried :] if run.arm == arm]
     for number, (one, score) in enumerate(every, 1):
         yield from point(f"certificate/{arm}/run", score.value, ended(campaign, one), number)

@@ -14,6 +14,7 @@ import tomlkit
 
 import environments
 from environments.plugins import Refused
+from environments.score import Score
 from flows.cli.deciding.certify import certify as certify_command
 from flows.engine import run_certificate
 from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_certify, path_of, store, why_not
@@ -21,7 +22,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import document
 from tasks.deciding.ablation import Ablation, Removed, parts
 from tasks.deciding.certificate import Certificate
-from tasks.deciding.group_design import ALPHA
+from tasks.deciding.group_design import ALPHA, design_of
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir, finished
@@ -43,9 +44,9 @@ def night(folder: Path, name: str = "night", **asked: Any) -> Ledger:
 
 
 def begun(ledger: Ledger, champion: int, runs: int) -> Path:
-    """Declare the first look, as a life does that is killed thereafter."""
+    """Declare the first look, as a life of version 0.2 did that was killed thereafter."""
     path = ledger.path / "certificates/1.begun"
-    write_atomic(path, LOOK.dump_json(DeclaredAnalysis(champion, runs)).decode())
+    write_atomic(path, json.dumps({"champion": champion, "runs": runs}))
     return path
 
 
@@ -112,12 +113,18 @@ def test_with_several_looks_the_next_one_has_half_of_what_the_first_had(tmp_path
     ledger = night(noisy(tmp_path / "noisy"), advanced={"looks": "several"})
     settled(ledger, {})
     settled(ledger, {"x": 40.0})
-    store(ledger, luck())
+    first = replace(certified(1, (39.0, 41.0, 40.5), (35.0, -2.5, 0.5), error=0.1), environment="noisy")
+    assert not first.passed
+    store(ledger, first)
     assert nothing_to_certify(bench(ledger)) is None
     with prefect_at(server):
-        made = run_certificate.certify(bench(ledger), 2)
-    assert made is not None and made.passed, made
+        made = run_certificate.certify(bench(ledger), 3)
+    assert made is not None, "it was not stopped"
     assert (made.look, made.alpha, made.champion) == (2, ALPHA / 4, 1)
+    assert made.runs[:6] == first.runs and made.carried == 6, "no earlier run is thrown away"
+    assert (len(made.scores("champion")), len(made.scores("baseline"))) == made.planned == (6, 6)
+    assert made.comparison is not None and first.comparison is not None
+    assert made.comparison.p < first.comparison.p
     assert path_of(ledger, made) == ledger.path / "certificates/2.json"
     assert [one.look for one in ledger.certificates()] == [1, 2]
 
@@ -125,12 +132,12 @@ def test_with_several_looks_the_next_one_has_half_of_what_the_first_had(tmp_path
 # Whether it is worth a look
 
 
-def test_what_hardly_anything_is_expected_of_is_not_looked_at_and_the_status_says_why(tmp_path: Path) -> None:
+def test_what_is_not_even_better_in_the_search_is_not_looked_at_and_the_status_says_why(tmp_path: Path) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
-    history = (BASELINE, tried((BASELINE,), 0.101, kind="keep"))
-    history += tuple(tried(history, -0.5, kind="discard") for _ in range(2))
+    history = (BASELINE, tried((BASELINE,), 0.09, kind="keep"))
     reason = why_not(bench(ledger, history))
-    assert reason is not None and reason.endswith("fresh runs would not show it")
+    assert reason == "in the search it scored no better than the baseline"
+    assert why_not(bench(ledger, (BASELINE, tried((BASELINE,), 0.11, kind="keep")))) is None
     assert nothing_to_certify(bench(ledger, history)) is None, "by hand it may be looked at"
     assert run_certificate.at_the_end(bench(ledger, history))
     assert not (ledger.path / "certificates").exists()
@@ -178,6 +185,32 @@ def test_a_look_goes_on_as_it_was_declared_and_runs_nothing_twice(tmp_path: Path
     seeds = {fresh.run.seed for fresh in made.runs}
     assert len(seeds) == 6 and not seeds & {run.seed for trial in ledger.history() for run in trial.runs}
     assert [event["runs"] for event in events(ledger, "certify")] == [3, 3, 3, 3]
+
+
+@pytest.mark.timeout(200)
+def test_groups_follow_each_other_until_it_is_clear_and_the_searchs_baseline_counts(
+    tmp_path: Path, server: str
+) -> None:
+    ledger = night(noisy(tmp_path / "noisy"), trials=10, parallel=2)
+    settled(ledger, {})
+    settled(ledger, {"x": 4.5})
+    (first, second) = ledger.history()
+    value = first.score.value or 0.0
+    each = [replace(first.score, value=value + one) for one in (-0.8, 0.0, 0.8)]
+    history = (replace(first, runs=first.runs * 3, score=Score.over(each)), second)
+    with prefect_at(server):
+        made = run_certificate.certify(bench(ledger, history))
+    assert made is not None and made.design == design_of(10), made
+    assert (len(made.scores("champion")), len(made.scores("baseline"))) in made.design.groups
+    assert len(made.reused) == 3 and not made.not_reused
+    assert made.tested_at in made.design.levels and made.alpha == ALPHA
+    (declared,) = (ledger.path / "certificates").glob("*.begun")
+    assert LOOK.validate_json(declared.read_bytes()) == DeclaredAnalysis(1, 5, design_of(10))
+    assert [event["planned"] for event in events(ledger, "certify")] == [8]
+    looked = events(ledger, "looked")
+    assert len(looked) == made.design.groups.index((len(made.scores("champion")), len(made.scores("baseline"))))
+    found = document(ledger)["certificate"]
+    assert found["planned"] == {"champion": 5, "baseline": 3} and len(found["reused"]) == 3
 
 
 def test_a_look_counts_as_taken_when_another_trial_is_champion_before_it_is_over(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_beside_a_certificate_stand_the_means_of_its_fresh_runs() -> None:
         "192.3", "trial 7, fresh", "83", "baseline, fresh",
     ]  # fmt: skip
     assert "certified: 192.3 against the baseline's 83 on fresh runs" in picture.texts[0].get_text()
-    assert "95 % interval of a mean" in legend(picture)
+    assert "the test's interval" in legend(picture)
 
 
 def test_the_line_is_what_is_believed_of_the_champion_and_not_its_lucky_score() -> None:

@@ -80,12 +80,14 @@ def certified(
     look: int = 1,
     on: str | None = None,
     guards: Mapping[str, tuple[Guard, float, float]] | None = None,
+    error: float = 2.0,
 ) -> Certificate:
     """The certificate of these fresh scores.
 
     Args:
         on: Another environment than the campaign's.
         guards: By metric, with what the champion's and the baseline's runs have of it.
+        error: Standard error of each score over its units.
     """
     arms: dict[str, Sequence[float | None]] = {"champion": mine, "baseline": theirs}
     runs = []
@@ -93,7 +95,7 @@ def certified(
         for side, arm in enumerate(("champion", "baseline")):
             if number < len(arms[arm]):
                 run = Run(f"certificates/1-{arm}-{number}", 7000 + 2 * number + side, 5.0, "finished")
-                score = scored(arms[arm][number], higher_is_better, run.seed)
+                score = scored(arms[arm][number], higher_is_better, run.seed, error)
                 also = {name: had[1 + side] + 0.1 * number for name, had in (guards or {}).items()}
                 score = replace(score, also=also)
                 runs.append(Fresh("champion" if side == 0 else "baseline", run, score))

@@ -250,8 +250,8 @@ def test_a_certificate_stands_on_the_campaigns_run_once(
     assert comparison is not None and comparison.gain == 120.0
     assert points == {
         "certificate/gain": [(0, end, 120.0)],
-        "certificate/low": [(0, end, comparison.low)],
-        "certificate/high": [(0, end, comparison.high)],
+        "certificate/low": [(0, end, proved[0].bounds[0])],
+        "certificate/high": [(0, end, proved[0].bounds[1])],
         "certificate/p": [(0, end, comparison.p)],
         "certificate/champion": [(0, end, 320.0)],
         "certificate/baseline": [(0, end, 200.0)],
@@ -275,15 +275,18 @@ def test_a_newer_look_adds_points_and_replaces_the_words(store: Mlflow, campaign
     assert [step for step, _, _ in points["certificate/champion/run"]] == [1, 2, 3, 4, 5, 6]
     tags = run.data.tags
     assert (tags["certified"], tags["shipped"]) == ("no", "champion"), "what was certified before still ships"
-    assert tags["certificate"] == "not certified, because on fresh runs it is no better than the baseline"
+    assert (
+        tags["certificate"]
+        == "not certified, because on fresh runs it is no better than the baseline (3 v 3 fresh runs)"
+    )
     assert tags["mlflow.note.content"].splitlines()[0] == (
-        "Trial 2 **not certified**, because on fresh runs it is no better than the baseline; trial 1 ships."
+        "Trial 2 **not certified**, because on fresh runs it is no better than the baseline (3 v 3 fresh runs); trial 1 ships."
     )
 
 
 def test_the_note_says_first_what_is_certified_and_how_to_take_it(campaign: CampaignRecord) -> None:
     lines = standing_note(campaign, NIGHT, [certificate(environment=campaign.environment)]).splitlines()
-    assert lines[0].startswith("Trial 2 **certified**: +120 (95 % interval ")
+    assert lines[0].startswith("Trial 2 **certified**: +120 (at least +")
     assert "3 v 3 fresh runs, one-sided p = " in lines[0]
     assert "; estimates that pass a test are on average slightly too high: expect +" in lines[0]
     assert lines[2] == (
@@ -303,7 +306,7 @@ def test_a_champion_that_came_after_the_certificate_is_not_taken_for_certified(c
 def test_a_change_is_told_in_the_metrics_own_sign(campaign: CampaignRecord) -> None:
     losses = replace(campaign, metric="loss", higher_is_better=False)
     one = certificate((1.0, 1.1, 0.9), (3.0, 3.1, 2.9), environment=campaign.environment, higher=False)
-    assert words(one).startswith("certified: -2, better (95 % interval -2.")
+    assert words(one).startswith("certified: -2, better (at most -1.")
     assert {point.key: point.value for point in certificate_points(losses, [one])}["certificate/gain"] == 2.0
 
 
@@ -342,7 +345,7 @@ def test_what_carries_over_stands_beside_and_certifies_nothing(campaign: Campaig
     assert {"transfer/moon: far/p", "transfer/moon: far/low"} <= found.keys()
     assert not any(key.startswith("certificate/") for key in found)
     assert certificate_tags(campaign, [one]) == {}
-    assert standing_note(campaign, NIGHT, [one]).startswith("On moon: far: certified: +120 (95 % interval")
+    assert standing_note(campaign, NIGHT, [one]).startswith("On moon: far: certified: +120 (at least +")
 
 
 # The model registry

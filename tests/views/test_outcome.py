@@ -16,8 +16,10 @@ from flows.engine import run_certificate
 from flows.views import certificate_page, overview, tables, terminal
 from flows.views.artifacts import News, artifacts, champion_page, table
 from flows.views.status import document, summary
-from tasks.deciding.certificate import Certificate
-from tasks.describe import UNPROVEN, caution, headline, mean_of, outcome
+from tasks.deciding.certificate import Certificate, conclude
+from tasks.deciding.group_design import of_groups
+from tasks.deciding.reuse import searched
+from tasks.describe import UNPROVEN, caution, headline, interval, mean_of, outcome
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
@@ -28,7 +30,7 @@ from tests.support.terminals import printed
 
 PASSED = certified(2, [190, 205, 182], [84, 70, 95])
 FAILED = certified(2, [120, 85, 99], [84, 70, 95])
-LOWER = certified(2, [0.2, 0.21, 0.19], [1.2, 1.0, 1.1], higher_is_better=False)
+LOWER = certified(2, [0.2, 0.21, 0.19], [1.2, 1.0, 1.1], higher_is_better=False, error=0.01)
 
 
 def up(*more: History) -> History:
@@ -60,27 +62,54 @@ def ended(
 
 
 def test_a_certificate_that_passed_says_how_much_and_how_sure() -> None:
-    assert outcome(PASSED) == "certified: +109.3 (95 % interval +81.83..+136.8, 3 v 3 fresh runs, one-sided p = 0.0002)"
+    assert outcome(PASSED) == (
+        "certified: +109.3 (at least +88.22 with 95 % confidence; 3 v 3 fresh runs, one-sided p = 0.0002)"
+    )
 
 
 def test_where_less_is_better_the_difference_has_the_metrics_own_sign_and_says_so() -> None:
     said = outcome(LOWER)
 
-    assert said.startswith("certified: -0.9, better (95 % interval -1.")
-    low, high = (float(end) for end in said.split("interval ")[1].split(",")[0].split(".."))
-    assert low < -0.9 < high < 0
+    assert said.startswith("certified: -0.9, better (at most -0.")
+    low, high = interval(LOWER) or (0.0, 0.0)
+    assert low < -0.9 < high < 0 and f"at most {high:+.4g} " in said
 
 
 def test_a_certificate_that_did_not_pass_says_why() -> None:
     assert outcome(FAILED) == (
-        "not certified, because on fresh runs the gain could be luck: p = 0.11, needed 0.05 or less"
+        "not certified, because on fresh runs the gain could be luck: p = 0.11, needed 0.05 or less (3 v 3 fresh runs)"
     )
     crashed = certified(2, [190, None, 182], [84, 70, 95])
     assert outcome(crashed) == "not certified, because 1 of 3 fresh runs of the champion crashed: exited with status 3"
 
 
 def test_where_nothing_is_drawn_at_random_no_interval_is_claimed() -> None:
-    assert outcome(certified(2, [3.0, 3.0], [1.0, 1.0])) == "certified: +2 (2 v 2 fresh runs, without any spread)"
+    runs = certified(2, [3.0, 3.0], [1.0, 1.0]).runs
+    exact = [replace(run, score=replace(run.score, se=None)) for run in runs]
+    proof = conclude(1, 0.05, 2, "quad", exact, {}, deterministic=True)
+    assert outcome(proof) == "certified: +2 (2 v 2 fresh runs, without any spread)"
+
+
+def test_a_certificate_in_groups_says_how_many_runs_there_might_have_been_and_what_counts_besides() -> None:
+    one = replace(
+        PASSED, design=of_groups(((3, 3), (6, 6))), collapsed=(1, 0), same_units=200,
+        reused=searched((tried((), 82.0, 85.0, 84.0),)),
+    )  # fmt: skip
+    said = outcome(one)
+    assert "3 v 3 + 3 runs of at most 6 v 6" in said
+    assert "1 of 3 runs of the champion collapsed, of the baseline 0 of 3" in said
+    assert "the same 200 questions" in said
+    assert "machines" in outcome(replace(one, runs=tuple(
+        replace(fresh, run=replace(fresh.run, machine=str(n % 2))) for n, fresh in enumerate(one.runs)
+    )))  # fmt: skip
+    assert one.mean("baseline") == pytest.approx((3 * 83 + 82 + 85 + 84) / 6)
+
+
+def test_the_interval_of_a_certificate_that_passed_never_holds_0() -> None:
+    for shift in range(40):
+        one = certified(2, [70.0 + shift, 75.0 + shift, 73.0 + shift], [60.0, 95.0, 84.0])
+        low = one.bounds[0] if one.bounds else 0.0
+        assert one.passed == (low > 0)
 
 
 def test_the_headline_has_the_numbers_of_fresh_runs_and_never_the_lucky_score() -> None:
@@ -178,15 +207,17 @@ def test_an_estimate_has_the_sign_of_the_metric(tmp_path: Path) -> None:
 
 def test_a_certificate_in_a_status_is_whole_and_its_gain_is_positive_where_it_is_better(tmp_path: Path) -> None:
     guards = {"speed": (Guard(margin=5.0), 10.0, 11.0)}
-    proof = certified(2, [0.2, 0.21, 0.19], [1.2, 1.0, 1.1], higher_is_better=False, guards=guards)
+    proof = certified(2, [0.2, 0.21, 0.19], [1.2, 1.0, 1.1], higher_is_better=False, guards=guards, error=0.01)
     history: History = (tried((), 2.0, 2.2, 2.1, higher_is_better=False),)
     history += (tried(history, 3.0, higher_is_better=False),)
     history += (tried(history, 0.1, higher_is_better=False),)
-    elsewhere = certified(2, [5.0, 5.1], [4.0, 4.1], on="other")
+    elsewhere = certified(2, [5.0, 5.1], [4.0, 4.1], on="other", error=0.01)
     found = document(ended(tmp_path, history, proof, elsewhere))
     shown = found["certificate"]
 
     assert (shown["look"], shown["alpha"], shown["trial"], shown["passed"], shown["runs"]) == (1, 0.05, 2, True, 3)
+    assert (shown["planned"], shown["looks"]) == ({"champion": 3, "baseline": 3}, [[3, 3]])
+    assert found["reserved"]["champion"] >= found["reserved"]["baseline"] == found["reserved"]["looks"][-1][1]
     assert shown["gain"] == pytest.approx(0.9) and 0 < shown["low"] < 0.9 < shown["high"]
     assert shown["champion"] == {"mean": pytest.approx(0.2), "values": [0.2, 0.21, 0.19]}
     assert shown["baseline"]["mean"] == pytest.approx(1.1)
@@ -334,14 +365,14 @@ def test_there_is_an_artifact_of_a_certificate_once_there_is_one(tmp_path: Path)
 def test_the_page_of_a_certificate_has_every_fresh_run_the_test_and_the_guards() -> None:
     guards = {"source/windy": (Guard(margin=5.0), 10.0, 11.0)}
     proof = certified(2, [190, 205, 182], [84, 70, 95], guards=guards)
-    text = certificate_page.page("n", (FAILED, proof), (certified(2, [5.0, 5.1], [4.0, 4.1], on="windy"),))
+    text = certificate_page.page("n", (FAILED, proof), (certified(2, [5.0, 5.1], [4.0, 4.1], on="windy", error=0.01),))
 
     assert text.startswith(f"## n: trial 2 {outcome(proof)}\n\nWhat this means: trial 2 ships; {caution(proof)}.")
     for fresh in proof.runs:
         assert f"| {fresh.arm} | {fresh.run.seed} | {fresh.score.value:g} |" in text
     assert "Means: 192.3 for trial 2, 83 for the baseline: a difference of **+109.3**" in text
     assert "| `source/windy` | 5 | 1 | " in text and "| holds |" in text
-    assert "Welch's one-sided t-test" in text and "tested at 0.05" in text
+    assert "Welch's one-sided t-test" in text and "needed 0.05 or less" in text
     assert f"### Earlier certificates\n\n- certificate 1: trial 2 {outcome(FAILED)}" in text
     assert "## In `windy`: trial 2 certified: +1" in text
 
