@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special  # type: ignore[import-untyped]
 
-from tasks.deciding.group_design import ALPHA, HOPELESS, RUNS, Design, Groups, equal_arms, of_groups, shares
+from tasks.deciding.group_design import ALPHA, EDIT_RUNS, HOPELESS, RUNS, Design, Groups, equal_arms, of_groups, shares
 from tasks.deciding.reuse import RISE
 from tasks.deciding.values import BASELINE_RUNS
 
@@ -183,7 +183,7 @@ def last_levels(groups: Groups, rows: int, seed: int = 1) -> tuple[float, ...]:
 def designs() -> tuple[Groups, ...]:
     """Every design with a level of its own."""
     equal = (equal_arms(runs) for runs in SIZES)
-    return (*(groups for _, groups in RUNS), *equal)
+    return (*(groups for _, groups in (*RUNS, *EDIT_RUNS)), *equal)
 
 
 @dataclass(frozen=True)
@@ -225,7 +225,7 @@ def report(rows: int, as_json: bool) -> None:
         "null": World(), "null 1:3": World(1 / 3), "null 3:1": World(3.0),
     } | {f"+{gain:g} sd": World(gain=gain) for gain in (0.5, 1, 1.5, 2, 3, 4, 5)}  # fmt: skip
     rowsof: list[dict[str, object]] = []
-    for _, groups in reversed(RUNS):
+    for _, groups in (*reversed(RUNS), *reversed(EDIT_RUNS)):
         for use in ("counted", "spread"):
             for name, world in worlds.items():
                 found = figures(of_groups(groups), replace(world, use=use), rows)

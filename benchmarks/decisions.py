@@ -35,7 +35,7 @@ from tasks.cancellers import Canceller
 from tasks.decide import weigh
 from tasks.deciding.certificate import Certificate, Fresh, conclude, unpromising
 from tasks.deciding.champion_estimate import champion_estimate
-from tasks.deciding.group_design import ALPHA, RUNS, Design, design_of, in_groups
+from tasks.deciding.group_design import ALPHA, EDIT_RUNS, RUNS, Design, design_of, in_groups
 from tasks.deciding.reuse import searched
 from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
 from tasks.propose import load
@@ -86,7 +86,7 @@ class Campaign:
         self.keeps = self.false_keeps = 0
 
     def run(self) -> Outcome:
-        design = planned(round(self.left)) if self.rule.certifies else None
+        design = planned(round(self.left), self.world.edits) if self.rule.certifies else None
         self.left -= design.runs if design else 0
         self._baseline()
         while self.left >= 1 and self._trial():
@@ -191,9 +191,9 @@ class Campaign:
         return made
 
 
-def planned(runs: int) -> Design:
+def planned(runs: int, edits: bool) -> Design:
     """The largest certificate whose share of so many runs in all leaves the trials that campaigns take it for."""
-    designs = ((least, design_of(least)) for least, _ in RUNS)
+    designs = ((least, design_of(least, edits=edits)) for least, _ in (EDIT_RUNS if edits else RUNS))
     return next(design for least, design in designs if not least or runs - BASELINE_RUNS - design.runs >= least)
 
 
@@ -301,7 +301,7 @@ def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
     for path in asked.landscape or sorted(BUNDLED.glob("*.json")):
         landscape = read(path)
         for runs in asked.runs or RUNS_OF[landscape.kind]:
-            if runs < (least := BASELINE_RUNS + planned(runs).runs + 1):
+            if runs < (least := BASELINE_RUNS + planned(runs, landscape.kind == "ideas").runs + 1):
                 raise Refused(f"--runs {runs} leaves none for a trial: give at least {least}")
             for rule in sorted(asked.rule or ["greedy", "certify"], key=lambda rule: rule != "greedy"):
                 # Greedy is as the seeds run it: every trial to its end.

@@ -35,7 +35,7 @@ def one_campaign(index: int, runs: Runs, rule: str, trials: int, seed: int) -> O
     """One campaign of so many runs of trials, besides the baseline's and the certificate's."""
     made = plugins.make("tasks.rules", rule, Rule, {})  # type: ignore[type-abstract]
     canceller = plugins.make("tasks.cancellers", "curve", Canceller, {}) if made.certifies else None  # type: ignore[type-abstract]
-    proof = design_of(trials).runs if made.certifies else 0
+    proof = design_of(trials, edits=True).runs if made.certifies else 0
     first = made.baseline_runs(1, deterministic=False)
     world = Recorded(runs, np.random.default_rng([seed, index]))
     return Campaign(world, made, canceller, first + trials + proof).run()

@@ -36,7 +36,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -205,6 +205,8 @@ class World(ABC):
     """One campaign's environment: everything that is drawn, drawn from one generator."""
 
     baseline: Tried
+    edits: ClassVar[bool] = True
+    """Whether proposals are edits."""
 
     def __init__(self, rng: Generator) -> None:
         self._rng = rng
@@ -343,6 +345,8 @@ def grid_of(dims: int, length: float) -> Grid:
 
 class PointsWorld(World):
     """Every proposal is a point of one function, chosen by a real proposer."""
+
+    edits: ClassVar[bool] = False
 
     def __init__(self, landscape: Points, proposer: Proposer, rng: Generator, null: bool) -> None:
         super().__init__(rng)

@@ -15,7 +15,7 @@ from flows.engine.worker_pool import run_in_parallel
 from tasks.deciding import holdout_uses
 from tasks.deciding.ablation import Ablation, Removed, parts
 from tasks.deciding.certificate import Certificate, Fresh, conclude, guard_noise, unpromising
-from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.champion_estimate import champion_estimate, has_edits
 from tasks.deciding.group_design import Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
 from tasks.deciding.reuse import reuse, searched
 from tasks.record import rewrite
@@ -174,7 +174,7 @@ def planned(runner: Runner, alpha: float, runs: int | None = None) -> Design:
     if runs is not None:
         return of_groups(equal_arms(runs), alpha)
     known = not runner.elsewhere and bool(reuse(searched(runner.history), ()).spread)
-    return design_of(spec.trials, environment.deterministic, known, alpha)
+    return design_of(spec.trials, environment.deterministic, known, alpha, edits=has_edits(runner.history))
 
 
 def _earlier(runner: Runner, champion: int) -> tuple[Fresh, ...]:

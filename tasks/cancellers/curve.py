@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from tasks.cancellers import Canceller, trusted
-from tasks.deciding.champion_estimate import is_of_points, reference
+from tasks.deciding.champion_estimate import has_edits, reference
 from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.trial import TWENTIETHS, Curve, History, Run, best
 
@@ -41,7 +41,7 @@ class ByCurve(Canceller):
         if len(curve) != at + 1 or (value := curve[at]) is None:
             return None
         sign = 1 if higher_is_better else -1
-        if is_of_points(history):
+        if not has_edits(history):
             return self._outside(history, at, sign, value)
         level = progress(history, at, sign)
         if level is None or sign * value >= level.level - self.behind * level.sd:

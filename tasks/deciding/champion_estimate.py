@@ -71,9 +71,9 @@ def _observed(values: Sequence[float], is_champion: bool, is_point: bool) -> Obs
     return Observation("kept" if is_champion else "left", mean, len(values), squares)
 
 
-def is_of_points(history: History) -> bool:
-    """Whether all trials so far have the baseline's program: a search of parameters alone."""
-    return len({trial.proposal.edit for trial in history}) == 1
+def has_edits(history: History) -> bool:
+    """Whether a trial edited the program; if none did, it is a search of parameters alone."""
+    return any(trial.proposal.edit is not None for trial in history)
 
 
 def is_point(proposal: Proposal, program: str | None) -> bool:
