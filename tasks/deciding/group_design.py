@@ -22,9 +22,9 @@ Arm = Literal["champion", "baseline"]
 Groups = tuple[tuple[int, int], ...]
 """Runs of champion and baseline at each look, those of earlier groups included."""
 RUNS: tuple[tuple[int, Groups], ...] = (
-    (30, ((6, 3), (12, 5), (18, 6))),
-    (12, ((5, 2), (10, 3))),
-    (0, ((4, 2), (7, 2))),
+    (30, ((9, 4), (17, 8))),
+    (12, ((5, 3), (10, 4))),
+    (0, ((5, 3),)),
 )
 """(trials, groups): from this many trials on, a search of parameters ends with a certificate of these groups.
 
