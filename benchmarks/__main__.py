@@ -26,6 +26,7 @@ class Benchmark:
 
 
 BENCHMARKS = {
+    "certificate_levels": Benchmark("20 min", "--rows 500"),
     "chaos": Benchmark("40 min", "--kills 4 --short --seed 3"),
     "decisions": Benchmark("1 h", "--campaigns 4 --runs 20 --jobs 1"),
     "demos": Benchmark("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),

@@ -16,15 +16,27 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special  # type: ignore[import-untyped]
 
-from tasks.deciding.group_design import ALPHA, EDIT_RUNS, HOPELESS, RUNS, Design, Groups, equal_arms, of_groups, shares
-from tasks.deciding.reuse import RISE
+from tasks.deciding.group_design import (
+    ALPHA,
+    EDIT_RUNS,
+    HOPELESS,
+    RUNS,
+    Design,
+    Groups,
+    equal_arms,
+    in_groups,
+    of_groups,
+    shares,
+)
+from tasks.deciding.reuse import PACE, RISE
+from tasks.deciding.statistics import CONFIDENCE, Comparison, corrected, quantile
 from tasks.deciding.values import BASELINE_RUNS
 
 Array = NDArray[np.float64]
@@ -53,9 +65,13 @@ class World:
     use: Use = "counted"
     drift: float = 0.0
     """How much better both arms are than in the search."""
+    faster: float = 0.0
+    """How many more steps runs make than in the search, as a share; UNSEEN sds better for each 5 %."""
     champion: str = "normal"
     """Shape of the champion's runs, a key of SHAPES."""
     baseline: str = "normal"
+    memory: float = 0.0
+    """Correlation of a run with the one before it, in the order in which both arms ran, the search's first."""
 
 
 def _normal(draw: np.random.Generator, rows: int, runs: int) -> Array:
@@ -74,14 +90,6 @@ def _skewed_down(draw: np.random.Generator, rows: int, runs: int) -> Array:
     return 1 - draw.standard_exponential((rows, runs))
 
 
-def _correlated(draw: np.random.Generator, rows: int, runs: int) -> Array:
-    """AR(1) with correlation 0.5 between a run and the one before it in the same arm."""
-    found = draw.standard_normal((rows, runs))
-    for run in range(1, runs):
-        found[:, run] = 0.5 * found[:, run - 1] + np.sqrt(0.75) * found[:, run]
-    return found
-
-
 def _collapsing(share: float) -> Draw:
     """Runs of which so many end 10 sds lower, around the same mean of 0."""
 
@@ -97,39 +105,79 @@ SHAPES: dict[str, Draw] = {
     "t3": _student,
     "skewed up": _skewed,
     "skewed down": _skewed_down,
-    "AR(1) .5": _correlated,
     "collapses .05": _collapsing(0.05),
     "collapses .2": _collapsing(0.2),
     "collapses .4": _collapsing(0.4),
 }
 
 
-def p_values(groups: Groups, world: World, rows: int, seed: int) -> Array:
-    """One-sided p at each look, in the shape (rows, looks)."""
-    draw = np.random.default_rng(seed)
-    now = world.gain + world.drift + world.ratio * SHAPES[world.champion](draw, rows, groups[-1][0])
-    then = world.drift + SHAPES[world.baseline](draw, rows, groups[-1][1])
-    search = SHAPES[world.baseline](draw, rows, BASELINE_RUNS)
-    return simulated(groups, now, then, search, world.use)
+ORDERS = 200
+"""Orders of the runs that are drawn where the order matters."""
 
 
-def simulated(groups: Groups, champion: Array, baseline: Array, search: Array, use: Use) -> Array:
-    """The same of given runs, each in the shape (rows, runs)."""
+def _remembering(draw: np.random.Generator, rows: int, groups: Groups, memory: float) -> tuple[Array, ...]:
+    """AR(1) noise of champion, baseline and search, in the order in which they run one after another."""
+    series = draw.standard_normal((rows, BASELINE_RUNS + sum(groups[-1])))
+    for run in range(1, series.shape[1]):
+        series[:, run] = memory * series[:, run - 1] + np.sqrt(1 - memory**2) * series[:, run]
+    arms = {"champion": np.empty((rows, groups[-1][0])), "baseline": np.empty((rows, groups[-1][1]))}
+    for order, part in enumerate(np.array_split(np.arange(rows), ORDERS)):
+        every = [run for group in in_groups(groups, order) for run in group]
+        for place, (arm, number) in enumerate(every, BASELINE_RUNS):
+            arms[arm][part, number - 1] = series[part, place]
+    return arms["champion"], arms["baseline"], series[:, :BASELINE_RUNS]
+
+
+@dataclass(frozen=True)
+class Looks:
+    """The test at each look, in arrays of the shape (rows, looks)."""
+
+    p: Array
+    gain: Array
+    error: Array
+    free: Array
+    """Degrees of freedom."""
+    counted: Array
+    """1 where the baseline's runs of the search counted, else 0."""
+
+
+def looks_of(groups: Groups, world: World, rows: int, seed: int) -> Looks:
+    """The tests of so many certificates in a world."""
+    draw, better = np.random.default_rng(seed), world.drift + UNSEEN * world.faster / PACE
+    if world.memory:
+        noise = _remembering(draw, rows, groups, world.memory)
+    else:
+        counts = (world.champion, groups[-1][0]), (world.baseline, groups[-1][1]), (world.baseline, BASELINE_RUNS)
+        noise = tuple(SHAPES[shape](draw, rows, count) for shape, count in counts)
+    now, then, search = world.gain + better + world.ratio * noise[0], better + noise[1], noise[2]
+    steps = 1 + STEP_NOISE * draw.standard_normal((rows, BASELINE_RUNS + groups[-1][1])) if world.faster else None
+    if steps is not None:
+        steps[:, BASELINE_RUNS:] *= 1 + world.faster
+    return simulated(groups, now, then, search, world.use, steps)
+
+
+def simulated(
+    groups: Groups, champion: Array, baseline: Array, search: Array, use: Use, steps: Array | None = None
+) -> Looks:
+    """The tests of given runs, each in the shape (rows, runs); `steps`: of the search's, then of the fresh baseline."""
     least = search.var(1, ddof=1) / 2 if use != "unknown" else np.zeros(len(search))
-    looks = []
+    found = []
     for mine, theirs in groups:
         now, fresh = champion[:, :mine], baseline[:, :theirs]
         if use == "unknown":
-            looks.append(_welch(now, _about(fresh), least)[0])
+            found.append((*_welch(now, _about(fresh), least), np.zeros(len(search))))
             continue
-        apart = _joint(_about(fresh), _about(search))
-        p = _welch(now, apart, least)[0]
+        apart = _welch(now, _joint(_about(fresh), _about(search)), least)
+        drifted = np.ones(len(search), bool)
         if use == "counted":
-            both = _about(np.concatenate([fresh, search], axis=1))
-            risen = _welch(fresh, _about(search), np.zeros(len(search)))[0] < RISE
-            p = np.where(risen, p, _welch(now, both, least)[0])
-        looks.append(p)
-    return np.stack(looks, axis=1)
+            drifted = _welch(fresh, _about(search), np.zeros(len(search)))[0] < RISE
+            if steps is not None:
+                pace = steps[:, BASELINE_RUNS:][:, :theirs].mean(1) / steps[:, :BASELINE_RUNS].mean(1) - 1
+                drifted |= np.abs(pace) > PACE
+        both = _welch(now, _about(np.concatenate([fresh, search], axis=1)), least)
+        one = tuple(np.where(drifted, out, into) for out, into in zip(apart, both, strict=True))
+        found.append((*one, (~drifted).astype(float)))
+    return Looks(*(np.stack(part, axis=1) for part in zip(*found, strict=True)))
 
 
 Arm = tuple[Array, Array, int, int]
@@ -146,13 +194,14 @@ def _joint(arm: Arm, other: Arm) -> Arm:
     return arm[0], (arm[1] * arm[3] + other[1] * other[3]) / free, arm[2], free
 
 
-def _welch(now: Array, against: Arm, floor: Array) -> tuple[Array, Array]:
-    """One-sided p and the gain (tasks/deciding/statistics.py: welch)."""
+def _welch(now: Array, against: Arm, floor: Array) -> tuple[Array, Array, Array, Array]:
+    """One-sided p, gain, its error and degrees of freedom (tasks/deciding/statistics.py: welch)."""
     mine, gain = _about(now), now.mean(1) - against[0]
     seen = [arm[1] / arm[2] for arm in (mine, against)]
     parts = [np.maximum(arm[1], floor) / arm[2] for arm in (mine, against)]
     free = np.minimum(*(_freedom(each, mine[3], against[3]) for each in (parts, seen)))
-    return special.stdtr(free, -gain / np.sqrt(sum(parts))), gain
+    error: Array = np.sqrt(parts[0] + parts[1])
+    return special.stdtr(free, -gain / error), gain, error, free
 
 
 def _freedom(parts: Sequence[Array], mine: int, theirs: int) -> Array:
@@ -175,7 +224,7 @@ def last_levels(groups: Groups, rows: int, seed: int = 1) -> tuple[float, ...]:
     errors = [ALPHA * 0.5**halved for halved in range(HALVINGS)]
     found = [np.array(errors)]
     for world in cells(groups):
-        scaled = (p_values(groups, world, rows, seed) / np.array(shares(groups))).min(axis=1)
+        scaled = (looks_of(groups, world, rows, seed).p / np.array(shares(groups))).min(axis=1)
         found.append(np.quantile(scaled, errors))
     return tuple(float(np.floor(level * 1e5) / 1e5) for level in np.min(found, axis=0))
 
@@ -191,47 +240,90 @@ class Figures:
     passes: float
     runs: float
     """Mean number of runs, of both arms."""
+    bias: float
+    """Mean of the gain to expect, less the true gain, over those that passed; NaN if too few did."""
+
+
+CLAIMS = 1000
+"""Certificates that passed, of which the gain to expect is computed."""
 
 
 def figures(design: Design, world: World, rows: int, seed: int = 2) -> Figures:
     """How often a design passes in a world, and how many runs it takes until it has passed or is hopeless."""
-    p = p_values(design.groups, world, rows, seed)
-    going, passed, used = np.ones(rows, bool), np.zeros(rows, bool), np.zeros(rows)
+    seen = looks_of(design.groups, world, rows, seed)
+    going, used, claims = np.ones(rows, bool), np.zeros(rows), []
+    passes = 0
     for look, (group, level) in enumerate(zip(design.groups, design.levels, strict=True)):
         used[going] = sum(group)
-        passed |= going & (p[:, look] <= level)
-        going &= (p[:, look] > level) & (p[:, look] <= HOPELESS[min(look, 1)])
-    return Figures(float(passed.mean()), float(used.mean()))
+        passed = going & (seen.p[:, look] <= level)
+        passes += int(passed.sum())
+        for row in np.flatnonzero(passed)[: round(CLAIMS * passed.sum() / rows) + 1]:
+            gain, free = float(seen.gain[row, look]), float(seen.free[row, look])
+            reach = quantile((1 + CONFIDENCE) / 2, free) * float(seen.error[row, look])
+            claims.append(corrected(Comparison(gain, gain - reach, gain + reach, 0.0, free), design.levels[-1]))
+        going &= ~passed & (seen.p[:, look] <= HOPELESS[min(look, 1)])
+    bias = float(np.mean(claims)) - world.gain if len(claims) >= 30 else float("nan")
+    return Figures(passes / rows, float(used.mean()), bias)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--levels", action="store_true", help="print the table of levels")
     parser.add_argument("--rows", type=int, default=200_000, help="certificates per cell")
-    parser.add_argument("--smoke", action="store_true", help="a few rows only")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    rows = 500 if given.smoke else given.rows
     if given.levels:
-        for groups in designs()[: 2 if given.smoke else None]:
-            print(f"    {groups}: {last_levels(groups, rows)},", flush=True)
+        for groups in designs():
+            print(f"    {groups}: {last_levels(groups, given.rows)},", flush=True)
         return
-    report(rows, given.json)
+    report(given.rows, given.json)
+
+
+RATES: dict[str, World] = {
+    "equal": World(), "sd 1:3": World(1 / 3), "sd 1:2": World(1 / 2), "sd 2:1": World(2.0), "sd 3:1": World(3.0),
+    "t3": World(champion="t3", baseline="t3"),
+    "skewed up": World(champion="skewed up", baseline="skewed up"),
+    "skewed down": World(champion="skewed down", baseline="skewed down"),
+    "only the champion skewed down": World(champion="skewed down"),
+    "collapses of both, .05": World(champion="collapses .05", baseline="collapses .05"),
+    "collapses of both, .2": World(champion="collapses .2", baseline="collapses .2"),
+    "only the champion collapses, .05": World(champion="collapses .05"),
+    "only the champion collapses, .2": World(champion="collapses .2"),
+    "only the champion collapses, .4": World(champion="collapses .4"),
+    "AR(1) .5 from run to run": World(memory=0.5),
+    **{f"{share:.0%} more steps": World(faster=share) for share in (0.02, 0.05, 0.1, 0.2, 0.5)},
+    **{f"drift {drift:g} sd, same steps": World(drift=drift) for drift in (0.25, 0.5, 1.0, 2.0, 4.0)},
+}  # fmt: skip
+"""Worlds in which the champion is no better on average."""
+GAINS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 
 
 def report(rows: int, as_json: bool) -> None:
-    """Print how the designs do."""
-    worlds = {
-        "null": World(), "null 1:3": World(1 / 3), "null 3:1": World(3.0),
-    } | {f"+{gain:g} sd": World(gain=gain) for gain in (0.5, 1, 1.5, 2, 3, 4, 5)}  # fmt: skip
-    rowsof: list[dict[str, object]] = []
-    for _, groups in (*reversed(RUNS), *reversed(EDIT_RUNS)):
-        for use in ("counted", "spread"):
-            for name, world in worlds.items():
-                found = figures(of_groups(groups), replace(world, use=use), rows)
-                rowsof.append({"groups": groups, "use": use, "world": name, "passes": found.passes, "runs": found.runs})
-    for row in rowsof:
-        print(json.dumps(row) if as_json else row)
+    """Print how the designs do, and designs of one look with as many runs."""
+    used: tuple[Use, ...] = ("counted", "spread")
+    every = [(groups, use) for _, groups in (*reversed(RUNS), *reversed(EDIT_RUNS)) for use in used]
+    head = [f"{groups[-1][0]} v {groups[-1][1]}{' + 3' if use == 'counted' else ''}" for groups, use in every]
+    alone = {groups: Design(groups[-1:], last_levels(groups[-1:], rows)[:1]) for groups, _ in every}
+    found: list[dict[str, object]] = []
+    print("" if as_json else _row("passes (runs)", head))
+    worlds = RATES | {f"+{gain:g} sd": World(gain=gain) for gain in GAINS}
+    worlds |= {f"+{gain:g} sd, sd 1.7:1": World(1.7, gain=gain) for gain in (2.0, 4.0)}
+    for name, world in worlds.items():
+        ours = [figures(of_groups(groups), replace(world, use=use), rows) for groups, use in every]
+        if as_json:
+            found += [{"world": name, "design": d} | asdict(one) for d, one in zip(head, ours, strict=True)]
+            continue
+        print(_row(name, [f"{one.passes:.3f} ({one.runs:.1f})" for one in ours]), flush=True)
+        if world.gain:
+            fixed = [figures(alone[groups], replace(world, use=use), rows).passes for groups, use in every]
+            print(_row(f"{name}, one look", [f"{one:.3f}" for one in fixed]), flush=True)
+            print(_row(f"{name}, expected less true", [f"{one.bias:+.2f}" for one in ours]), flush=True)
+    if as_json:
+        print(json.dumps(found, indent=2))
+
+
+def _row(name: str, parts: Sequence[str]) -> str:
+    return f"| {name} | {' | '.join(parts)} |"
 
 
 if __name__ == "__main__":

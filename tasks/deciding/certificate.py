@@ -121,8 +121,12 @@ class Certificate:
 
     @property
     def expected(self) -> float | None:
-        """Expected gain, corrected for having passed a test; None if it did not pass."""
-        return corrected(self.comparison, self.tested_at) if self.passed and self.comparison else None
+        """Expected gain, corrected for having passed a test; None if it did not pass.
+
+        The level is that of the last look: whoever passes an earlier one would mostly have passed that too.
+        """
+        level = self.design.levels[-1] if self.design else self.tested_at
+        return corrected(self.comparison, level) if self.passed and self.comparison else None
 
     def expected_score(self, baseline: Sequence[float]) -> float | None:
         """Expected score of what ships, in the metric's unit; None if no fresh run has a score.

@@ -21,11 +21,7 @@ Looks = Literal["one", "several"]
 Arm = Literal["champion", "baseline"]
 Groups = tuple[tuple[int, int], ...]
 """Runs of champion and baseline at each look, those of earlier groups included."""
-RUNS: tuple[tuple[int, Groups], ...] = (
-    (30, ((9, 4), (17, 8))),
-    (12, ((5, 3), (10, 4))),
-    (0, ((5, 3),)),
-)
+RUNS: tuple[tuple[int, Groups], ...] = ((30, ((9, 4), (17, 8))), (12, ((5, 3), (10, 4))), (0, ((5, 3),)))
 """(trials, groups): from this many trials on, a search of parameters ends with a certificate of these groups.
 
 Of points the best is soon found and hard to prove: its noise may be larger than the baseline's.

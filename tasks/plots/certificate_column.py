@@ -42,7 +42,8 @@ def draw_column(picture: Figure, beside: Axes, certificate: Certificate, colours
         axes.plot([spot for spot, _ in runs], [score for _, score in runs], marker="D", markersize=4.5, **style)
         crashed = [spot for spot, score in zip(spots, scores, strict=True) if score is None]
         axes.plot(crashed, [lane] * len(crashed), marker="x", markersize=8, markeredgewidth=1.6, **style)
-        again = [run.score.value for run in certificate.reused] if arm == "baseline" else []
+        reused = certificate.reused if arm == "baseline" else ()
+        again = [run.score.value for run in reused if run.score.value is not None]
         axes.plot([x + 0.45] * len(again), again, marker="D", markersize=4.5, fillstyle="none", **style)
         if (mean := certificate.mean(arm)) is not None:
             axes.plot([x - 0.45, x + 0.45], [mean, mean], color=colour, linewidth=2.2, zorder=5)

@@ -13,7 +13,8 @@ import pytest
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.deciding.certificate import Certificate, Fresh, conclude, level, shipped
-from tasks.deciding.group_design import ALPHA, Arm
+from tasks.deciding.group_design import ALPHA, Arm, of_groups
+from tasks.deciding.reuse import Searched
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.trial import Run
 from tests.support.histories import certified, scored, tried
@@ -24,7 +25,7 @@ BETTER, WORSE = (110.0, 120.0, 104.0), (80.0, 91.0, 77.0)
 def fresh(mine: Sequence[Score], theirs: Sequence[Score]) -> tuple[Fresh, ...]:
     """The runs of both arms with these scores."""
     arms: dict[Arm, Sequence[Score]] = {"champion": mine, "baseline": theirs}
-    run = Run("certificates/1", 7, 5.0, "finished")
+    run = Run("certificates/1", 7, 5.0, "finished", steps=100)
     return tuple(Fresh(arm, run, score) for arm, scores in arms.items() for score in scores)
 
 
@@ -212,3 +213,60 @@ def test_the_newest_certificate_that_passed_ships() -> None:
     assert shipped([]) is None and shipped([third]) is None
     assert shipped([first, second]) == second
     assert shipped(iter([first, second, third])) == second, "a later one that failed takes nothing back"
+
+
+DESIGN = of_groups(((3, 2), (5, 3)))
+
+
+def looked(mine: Sequence[float | None], theirs: Sequence[float | None], **more: Any) -> Certificate:
+    return conclude(1, ALPHA, 7, "quad", fresh(scores(mine), scores(theirs)), {}, design=DESIGN, **more)
+
+
+def test_a_clear_success_ends_a_certificate_at_its_first_look() -> None:
+    found = looked((110.0, 112.0, 109.0), (80.0, 82.0), search=search(79.0, 81.0, 83.0))
+    assert found.passed and not found.another
+    assert found.tested_at == DESIGN.levels[0] and found.planned == (5, 3)
+    assert found.bounds is not None and found.bounds[0] > 0
+    assert found.mean("baseline") == pytest.approx(81.0) and len(found.reused) == 3
+
+
+def test_what_is_open_asks_for_more_runs_and_what_is_hopeless_does_not() -> None:
+    assert looked((90.0, 95.0, 79.0), (80.0, 88.0)).another
+    lost = looked((70.0, 75.0, 79.0), (80.0, 88.0))
+    assert not lost.another and not lost.passed and "no better" in lost.reason
+    last = looked((90.0, 95.0, 79.0, 81.0, 84.0), (80.0, 88.0, 86.0))
+    assert not last.another and not last.passed
+
+
+def test_a_crash_of_the_champion_ends_it_and_of_the_baseline_only_where_nothing_is_left() -> None:
+    assert not looked((110.0, None, 109.0), (80.0, 82.0)).another
+    assert looked((110.0, 112.0, 109.0), (None, 82.0)).another
+    assert looked((110.0, 112.0, 109.0, 111.0, 110.0), (None, 82.0, 81.0)).passed
+
+
+def test_a_guard_that_is_not_yet_known_to_hold_asks_for_more_runs() -> None:
+    guards = {"calm": Guard(margin=1.0)}
+    runs = fresh(scores((110.0, 112.0, 109.0), calm=(5.0, 9.0, 1.0)), scores((80.0, 82.0), calm=(5.0, 6.0)))
+    found = conclude(1, ALPHA, 7, "quad", runs, guards, design=DESIGN)
+    assert not found.passed and found.another and found.reason.startswith("calm may have become worse")
+
+
+def test_luck_is_split_as_the_arms_share_the_error() -> None:
+    """Of an arm that is nearly exact nothing was luck."""
+    wild = looked((100.0, 150.0, 125.0), (80.0, 80.1), sd=0.0, search=search(79.9, 80.0, 80.1))
+    assert wild.comparison is not None and wild.comparison.share > 0.6
+    one = replace(wild, passed=True)
+    assert one.expected is not None
+    lost = wild.comparison.gain - one.expected
+    assert one.expected_score(()) == pytest.approx(125.0 - lost * wild.comparison.share)
+
+
+def test_a_champion_that_collapses_more_often_is_told_of() -> None:
+    found = looked((110.0, 112.0, 109.0, -500.0, 111.0), (80.0, 82.0, 81.0), search=search(79.0, 81.0, 83.0))
+    assert found.collapsed == (1, 0)
+    assert looked((110.0, 112.0, 109.0), (80.0, 82.0)).collapsed == (0, 0)
+
+
+def search(*values: float) -> list[Searched]:
+    run = Run("trials/0000", 1, 5.0, "finished", steps=100)
+    return [Searched(run, scored(value)) for value in values]

@@ -104,7 +104,7 @@ def test_the_benchmark_tests_as_certificates_do() -> None:
     groups, draw = RUNS[0][1], np.random.default_rng(1)
     mine, theirs, search = draw.normal(0, 2, (40, 10)), draw.normal(0, 1, (40, 8)), draw.normal(0, 1, (40, 3))
     for use, steps in (("counted", 100), ("spread", None)):
-        expected = simulated(groups, mine, theirs, search, use)  # type: ignore[arg-type]
+        expected = simulated(groups, mine, theirs, search, use).p  # type: ignore[arg-type]
         for row in range(40):
             run = Run("", 1, 1.0, "finished", steps=steps)
             before = [Searched(run, scored(value, error=None)) for value in search[row]]

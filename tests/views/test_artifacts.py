@@ -167,7 +167,7 @@ def test_a_certificate_is_shown_although_no_trial_is_new(tmp_path: Path, server:
     with prefect_at(server), Artifacts(ledger, run) as showcase:
         showcase.show(history)
         until(lambda: len(shown(server, run)) == 3)
-        store(ledger, certified(1, [1.0, 1.1, 0.9], [2.2, 2.3, 2.4], higher_is_better=False))
+        store(ledger, certified(1, [1.0, 1.1, 0.9], [2.2, 2.3, 2.4], higher_is_better=False, error=0.01))
         showcase.show(history)
 
     (proof,) = ledger.certificates()

@@ -410,11 +410,11 @@ def test_into_a_file_go_the_runs_of_a_trial_and_the_certificate(tmp_path: Path) 
         wait_until(lambda: "run 2 of 2" in output.getvalue())
         decide(ledger, 3.0)
         wait_until(lambda: "keep" in output.getvalue())
-        ledger.event("certify", look=1, champion=1, runs=3)
+        ledger.event("certify", look=1, champion=1, runs=5, planned=8)
         wait_until(lambda: "certificate" in output.getvalue())
     lines = output.getvalue().splitlines()
     assert lines[1].split() == ["0", "run", "2", "of", "2"]
-    assert lines[-1] == " > certificate: 3 fresh runs of trial 1 against 3 of the baseline"
+    assert lines[-1] == " > certificate: trial 1 against the baseline, at most 8 fresh runs"
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:

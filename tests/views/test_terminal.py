@@ -102,7 +102,7 @@ def test_a_certificate_that_is_made_is_shown_with_its_runs(environment: Environm
     assert max(map(cell_len, shown)) <= width
     assert any(line.startswith(" certifying") for line in shown)
     if width >= 80:
-        assert " certifying run 3 of 6" in shown
+        assert " certifying run 3 of at most 6" in shown
         assert any("trial 7 and the baseline" in line for line in shown)
     assert [line.split()[0] for line in lines(making, width, 3)][-1] == "campaign"
 
