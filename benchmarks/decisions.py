@@ -34,7 +34,7 @@ from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.decide import weigh
 from tasks.deciding.certificate import Certificate, Fresh, conclude, unpromising
-from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.champion_estimate import noise
 from tasks.deciding.group_design import ALPHA, EDIT_RUNS, RUNS, Design, design_of, in_groups
 from tasks.deciding.reuse import searched
 from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
@@ -177,13 +177,12 @@ class Campaign:
 
     def _certificate(self, champion: Trial, design: Design) -> Certificate:
         fresh: list[Fresh] = []
-        level = champion_estimate(self.history)
         for group in in_groups(design.groups, self.world.seed):
             for arm, _ in group:
                 one = self.known[champion.number if arm == "champion" else 0]
                 fresh.append(Fresh(arm, *self._run(one, "report")))
             made = conclude(
-                1, ALPHA, champion.number, "simulated", fresh, {}, sd=level.sd if level else 0.0, design=design,
+                1, ALPHA, champion.number, "simulated", fresh, {}, sd=noise(self.history), design=design,
                 search=searched(self.history),
             )  # fmt: skip
             if not made.another:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from tasks.deciding.comparable import comparable
 from tasks.deciding.level_filter import Estimate, Observation, estimate
+from tasks.deciding.statistics import pooled
 from tasks.trial import History, Proposal, Trial, machine_of, measured
 
 
@@ -33,6 +34,15 @@ def _first(found: Trial) -> tuple[float, ...]:
     """The baseline's first runs, in goodness."""
     again = [rerun.score.goodness for rerun in found.reruns if rerun.score.value is not None]
     return (*(score.goodness for score in found.score.each), *again)
+
+
+def noise(history: History) -> float:
+    """Standard deviation between training runs: pooled over programs with several runs, else estimated; 0 if unknown."""
+    found = pooled(goodness(history, trial.number) for trial in history)
+    if found and found.sd:
+        return found.sd
+    level = champion_estimate(history)
+    return level.sd if level else 0.0
 
 
 def reference(history: History) -> Trial | None:

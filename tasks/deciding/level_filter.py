@@ -8,7 +8,7 @@ Parameters are a point of a fixed landscape: what another point scores says noth
 becomes champion has the mean of its own runs; one that does not leaves the champion's as it was.
 
 The standard deviation s of one training run and the unit u of effects are unknown, too: a bank of filters assumes one
-pair each, and every score reweights them, as does the spread between the runs of one trial.
+pair each. Scores of edits and of reruns reweight them, as does the spread between the runs of one trial.
 
 For a given pair everything is in closed form: a normal for m, an exponential for d, a normal for the run. After each
 score the mixture is replaced by a normal of the same mean and variance. The shares of the three kinds of effects are
@@ -120,7 +120,9 @@ class Estimate:
 
     def after(self, seen: Observation) -> Estimate:
         look = (_Again if seen.kind == "same" else _Look)(self, seen.value, seen.runs)
-        weight = _spread(look.after(self.weight), self.noise, seen.runs - 1, seen.squares)
+        is_point = seen.kind in ("record", "point")  # how far points lie apart says nothing of the noise
+        weight = self.weight if is_point else look.after(self.weight)
+        weight = _spread(weight, self.noise, seen.runs - 1, seen.squares)
         if seen.kind == "record":
             mean, variance = np.full_like(self.mean, seen.value), self.noise**2 / seen.runs
         elif seen.kind == "point":

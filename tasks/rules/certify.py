@@ -41,9 +41,9 @@ class Certify(Rule):
             words = f"expected to be {idea.effect:.3g} better than"
         else:
             words = f"expected to be {'no' if better else f'{-idea.effect:.3g}'} worse than"
-        words += f" trial {champion.number}, whose mean is estimated at {mean:.4g}"
+        words += f" trial {champion.number}: {tried.score.value:.4g} against its estimated mean of {mean:.4g}"
         if above and not better:
-            words += ": it scored more, but most edits do not help, and luck explains so much"
+            words += ", but most edits do not help, and luck explains so little more"
         evidence: dict[str, float | int | None] = _known(level, mean) | {"expected": idea.effect}
         return Weighed(better, f"{words}; {_luck(level, tried)}", evidence=evidence)
 
@@ -54,8 +54,9 @@ def _record(history: History, champion: Trial, level: Estimate, tried: JudgedTri
     bar = sum(known) / len(known)
     better = tried.score.goodness > bar
     shown = bar if tried.score.higher_is_better else -bar
-    before = f"mean of {shown:.4g} in {len(known)} runs" if len(known) > 1 else f"{shown:.4g}"
-    words = f"{'better' if better else 'not better'} than trial {champion.number}'s {before}; {_luck(level, tried)}"
+    before = f"its mean of {shown:.4g} in {len(known)} runs" if len(known) > 1 else f"its {shown:.4g}"
+    words = f"{'better' if better else 'not better'} than trial {champion.number}: {tried.score.value:.4g} against "
+    words += f"{before}; {_luck(level, tried)}"
     return Weighed(better, words, evidence=_known(level, shown))
 
 
