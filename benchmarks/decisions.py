@@ -34,7 +34,7 @@ from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.decide import weigh
 from tasks.deciding.certificate import Certificate, Fresh, conclude, unpromising
-from tasks.deciding.champion_estimate import noise
+from tasks.deciding.champion_estimate import run_sd
 from tasks.deciding.group_design import ALPHA, EDIT_RUNS, RUNS, Design, design_of, in_groups
 from tasks.deciding.reuse import searched
 from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
@@ -182,7 +182,7 @@ class Campaign:
                 one = self.known[champion.number if arm == "champion" else 0]
                 fresh.append(Fresh(arm, *self._run(one, "report")))
             made = conclude(
-                1, ALPHA, champion.number, "simulated", fresh, {}, sd=noise(self.history), design=design,
+                1, ALPHA, champion.number, "simulated", fresh, {}, sd=run_sd(self.history), design=design,
                 search=searched(self.history),
             )  # fmt: skip
             if not made.another:

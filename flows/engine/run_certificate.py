@@ -15,8 +15,7 @@ from flows.engine.worker_pool import run_in_parallel
 from tasks.deciding import holdout_uses
 from tasks.deciding.ablation import Ablation, Removed, parts
 from tasks.deciding.certificate import Certificate, Fresh, conclude, guard_noise, unpromising
-from tasks.deciding.champion_estimate import champion_estimate, has_edits
-from tasks.deciding.champion_estimate import noise as run_noise
+from tasks.deciding.champion_estimate import champion_estimate, has_edits, run_sd
 from tasks.deciding.group_design import Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
 from tasks.deciding.reuse import reuse, searched
 from tasks.record import rewrite
@@ -146,7 +145,7 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     carried = tuple(sum(run.arm == arm for run in fresh) for arm in ("champion", "baseline"))
     design, carries = own.after(carried[0], carried[1]), len(fresh)
     # The search tells nothing of another environment: neither noise nor runs of the baseline.
-    sd = 0.0 if is_elsewhere else run_noise(runner.history)
+    sd = 0.0 if is_elsewhere else run_sd(runner.history)
     noise = {} if is_elsewhere else guard_noise(environment.guards, runner.history)
     draw = ledger.seed("order", ledger.at(champion, f"certificate-{folder}"))
     for group in in_groups(design.groups, draw, (carried[0], carried[1])):

@@ -36,8 +36,8 @@ def _first(found: Trial) -> tuple[float, ...]:
     return (*(score.goodness for score in found.score.each), *again)
 
 
-def noise(history: History) -> float:
-    """Standard deviation between training runs: pooled over programs with several runs, else estimated; 0 if unknown."""
+def run_sd(history: History) -> float:
+    """Standard deviation between runs: pooled over programs that ran several times, else estimated; 0 if unknown."""
     found = pooled(goodness(history, trial.number) for trial in history)
     if found and found.sd:
         return found.sd
