@@ -23,7 +23,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special  # type: ignore[import-untyped]
 
-from tasks.deciding.group_design import ALPHA, HOPELESS, RUNS, Design, Groups, equal_arms, in_groups, of_groups, shares
+from tasks.deciding.group_design import (
+    ALPHA,
+    EDIT_RUNS,
+    HOPELESS,
+    RUNS,
+    Design,
+    Groups,
+    equal_arms,
+    in_groups,
+    of_groups,
+    shares,
+)
 from tasks.deciding.reuse import PACE, RISE
 from tasks.deciding.statistics import CONFIDENCE, Comparison, corrected, quantile
 from tasks.deciding.values import BASELINE_RUNS
@@ -221,7 +232,7 @@ def last_levels(groups: Groups, rows: int, seed: int = 1) -> tuple[float, ...]:
 def designs() -> tuple[Groups, ...]:
     """Every design with a level of its own."""
     equal = (equal_arms(runs) for runs in SIZES)
-    return (*(groups for _, groups in RUNS), *equal)
+    return (*(groups for _, groups in (*RUNS, *EDIT_RUNS)), *equal)
 
 
 @dataclass(frozen=True)
@@ -290,7 +301,7 @@ GAINS = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
 def report(rows: int, as_json: bool) -> None:
     """Print how the designs do, and designs of one look with as many runs."""
     used: tuple[Use, ...] = ("counted", "spread")
-    every = [(groups, use) for _, groups in reversed(RUNS) for use in used]
+    every = [(groups, use) for _, groups in (*reversed(RUNS), *reversed(EDIT_RUNS)) for use in used]
     head = [f"{groups[-1][0]} v {groups[-1][1]}{' + 3' if use == 'counted' else ''}" for groups, use in every]
     alone = {groups: Design(groups[-1:], last_levels(groups[-1:], rows)[:1]) for groups, _ in every}
     found: list[dict[str, object]] = []

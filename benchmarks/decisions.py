@@ -1,12 +1,14 @@
 """How often decisions are right: the real rules, early stopping and certificate on simulated environments.
 
+    python -m benchmarks.decisions
     python -m benchmarks.decisions --landscape FILE.json --rule certify --runs 60 --campaigns 1000 --json
 
 Everything that decides is the code that campaigns run (tasks/decide.py, tasks/rules, tasks/cancellers,
-tasks/deciding/certificate.py); only training and judging are simulated (benchmarks/simulated.py), without Prefect.
-All runs are
-charged: the baseline's, reruns, certificates, and cancelled ones by the share that was run. Without --landscape the
-bundled ones of benchmarks/landscapes are run and a table is printed. Figures are in the landscape's own unit of score.
+tasks/deciding/certificate.py); only training and judging are simulated (benchmarks/simulated.py), without Prefect. On
+a landscape of points a real proposer chooses what is tried. All runs are charged: the baseline's, reruns,
+certificates, and cancelled ones by the share that was run; --runs is the most that a night may use. Without
+--landscape the bundled ones of benchmarks/landscapes are run, and a table is printed, with the ratio of each true gain
+to that of greedy. Figures are in the landscape's own unit of score.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.simulated import Configuration, Landscape, World
+from benchmarks.simulated import PROPOSERS, Configuration, Landscape, Points, World, grid_of, read, world_of
 from environments import Environment, plugins
 from environments.judges.command import Command
 from environments.plugins import Refused
@@ -32,16 +34,18 @@ from environments.score import Score
 from tasks.cancellers import Canceller
 from tasks.decide import weigh
 from tasks.deciding.certificate import Certificate, Fresh, conclude, unpromising
-from tasks.deciding.champion_estimate import champion_estimate
-from tasks.deciding.group_design import ALPHA, RUNS, Design, design_of, in_groups
+from tasks.deciding.champion_estimate import run_sd
+from tasks.deciding.group_design import ALPHA, EDIT_RUNS, RUNS, Design, design_of, in_groups
 from tasks.deciding.reuse import searched
 from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
+from tasks.propose import load
 from tasks.rules import Rule
-from tasks.trial import TWENTIETHS, Due, History, Proposal, Rerun, Run, Trial, Verdict, best
+from tasks.trial import TWENTIETHS, Due, History, Rerun, Run, Trial, Verdict, best
 
-LOOK = 0.4
-"""Share of the budget at which progress is seen; a cancelled run costs so much of one."""
 SPARED = 10
+RUNS_OF = {"ideas": (18, 34, 60), "points": (17, 31, 60)}
+"""Runs in all, by kind of landscape."""
+Row = dict[str, float | int | str]
 STEPS = 1000
 """Steps of a run: the simulated machine does not change its speed."""
 BUNDLED = Path(__file__).with_name("landscapes")
@@ -82,7 +86,7 @@ class Campaign:
         self.keeps = self.false_keeps = 0
 
     def run(self) -> Outcome:
-        design = planned(round(self.left)) if self.rule.certifies else None
+        design = planned(round(self.left), self.world.edits) if self.rule.certifies else None
         self.left -= design.runs if design else 0
         self._baseline()
         while self.left >= 1 and self._trial():
@@ -92,23 +96,26 @@ class Campaign:
     def _baseline(self) -> None:
         count = self.rule.baseline_runs(1, deterministic=False)
         self.left -= count
-        pairs = [self._run(self.world.baseline) for _ in range(count)]
-        self.known[0] = self.world.baseline
+        proposal, self.known[0] = self.world.baseline
+        pairs = [self._run(self.known[0]) for _ in range(count)]
         score = Score.over([score for _, score in pairs])
-        self._settle(JudgedTrial(0, Proposal({}), tuple(run for run, _ in pairs), score), Verdict("keep", "baseline"))
+        self._settle(JudgedTrial(0, proposal, tuple(run for run, _ in pairs), score), Verdict("keep", "baseline"))
 
     def _trial(self) -> bool:
-        """One idea, to its verdict; False when the runs do not last so long."""
+        """One trial, to its verdict; False when the runs do not last so long, or nothing is left to try."""
         champion, number = best(self.history), len(self.history)
         assert champion is not None, "the baseline was kept"
-        proposal = Proposal({"idea": number}, parent=champion.number)
-        self.known[number] = self.world.idea(self.known[champion.number])
+        found = self.world.propose(self.history, self.known)
+        if found is None:
+            return False
+        proposal, self.known[number] = found
         run, score = self._run(self.known[number])
         if due := self._due(run):
             run = replace(run, due=due)
             if not due.spared:
-                self.left -= LOOK
-                gone = replace(run, status="cancelled", reported=None)
+                self.left -= due.fraction
+                seen = run.curve[: round(due.fraction * TWENTIETHS)]
+                gone = replace(run, status="cancelled", curve=seen, reported=seen[-1])
                 missing = Score.missing("cancelled", higher_is_better=True)
                 self._settle(JudgedTrial(number, proposal, (gone,), missing))
                 return True
@@ -130,14 +137,15 @@ class Campaign:
     def _due(self, run: Run) -> Due | None:
         if self.canceller is None:
             return None
-        reason = self.canceller.look(self.history, run.curve, higher_is_better=True)
-        return Due(LOOK, reason, self.world.spares(SPARED)) if reason else None
+        for twentieth in range(1, len(run.curve) + 1):
+            seen = run.curve[:twentieth]
+            if seen[-1] is not None and (reason := self.canceller.look(self.history, seen, higher_is_better=True)):
+                return Due(twentieth / TWENTIETHS, reason, self.world.spares(SPARED))
+        return None
 
     def _run(self, one: Configuration, questions: str = "search") -> tuple[Run, Score]:
-        value, progress = self.world.run(one, questions)
-        curve = (None,) * (round(LOOK * TWENTIETHS) - 1) + (progress,)
-        run = Run("", 0, 1.0, "finished", steps=STEPS, curve=curve, reported=value)
-        return run, Score(value, n=1)
+        value, curve = self.world.run(one, questions)
+        return Run("", self.world.seed, 1.0, "finished", steps=STEPS, curve=curve, reported=value), Score(value, n=1)
 
     def _settle(self, tried: JudgedTrial, verdict: Verdict | None = None) -> None:
         verdict = verdict or weigh(self.history, ENVIRONMENT, self.rule, tried)  # type: ignore[assignment]
@@ -149,16 +157,16 @@ class Campaign:
     def _shipped(self, design: Design | None) -> Outcome:
         champion, baseline = best(self.history), self.history[0]
         assert champion is not None, "the baseline was kept"
-        tried, base = self.known[champion.number], self.world.baseline
+        tried, base = self.known[champion.number], self.known[0]
         done = (len(self.history) - 1, self.keeps, self.false_keeps)
         if design is None:
             truth = self.world.truth(tried, "search")
             gain = truth - self.world.truth(base, "search")
-            claim = _value(champion.score)
-            return Outcome(champion is not baseline, claim, truth, gain, claim - _value(baseline.score), True, *done)
+            seen = _value(champion.score)
+            return Outcome(champion is not baseline, seen, truth, gain, seen - _value(baseline.score), True, *done)
         if champion is baseline or unpromising(self.history, champion):
-            claim, truth = _value(baseline.score), self.world.truth(base, "search")
-            return Outcome(False, claim, truth, 0.0, 0.0, True, *done)
+            truth = self.world.truth(base, "search")
+            return Outcome(False, _value(baseline.score), truth, 0.0, 0.0, True, *done)
         found = self._certificate(champion, design)
         truth = self.world.truth(tried if found.passed else base, "report")
         claim = found.expected_score(baseline.score.values)
@@ -169,13 +177,12 @@ class Campaign:
 
     def _certificate(self, champion: Trial, design: Design) -> Certificate:
         fresh: list[Fresh] = []
-        level = champion_estimate(self.history)
-        for group in in_groups(design.groups, self.world.order):
+        for group in in_groups(design.groups, self.world.seed):
             for arm, _ in group:
-                one = self.known[champion.number] if arm == "champion" else self.world.baseline
+                one = self.known[champion.number if arm == "champion" else 0]
                 fresh.append(Fresh(arm, *self._run(one, "report")))
             made = conclude(
-                1, ALPHA, champion.number, "simulated", fresh, {}, sd=level.sd if level else 0.0, design=design,
+                1, ALPHA, champion.number, "simulated", fresh, {}, sd=run_sd(self.history), design=design,
                 search=searched(self.history),
             )  # fmt: skip
             if not made.another:
@@ -183,12 +190,10 @@ class Campaign:
         return made
 
 
-def planned(runs: int) -> Design:
-    """The certificate for a budget of so many runs in all, with what campaigns do for trials."""
-    return next(
-        design for least, _ in RUNS
-        if design_of(max(runs - BASELINE_RUNS - (design := design_of(least)).runs, 0)) == design
-    )  # fmt: skip
+def planned(runs: int, edits: bool) -> Design:
+    """The largest certificate whose share of so many runs in all leaves the trials that campaigns take it for."""
+    designs = ((least, design_of(least, edits=edits)) for least, _ in (EDIT_RUNS if edits else RUNS))
+    return next(design for least, design in designs if not least or runs - BASELINE_RUNS - design.runs >= least)
 
 
 def _value(score: Score) -> float:
@@ -196,30 +201,47 @@ def _value(score: Score) -> float:
     return score.value
 
 
-def one_campaign(
-    index: int, landscape: Landscape, rule: Rule, canceller: Canceller | None, runs: int, seed: int, null: bool
-) -> Outcome:
-    world = World(landscape, np.random.default_rng([seed, index, null]), null)
-    return Campaign(world, rule, canceller, runs).run()
+@dataclass(frozen=True)
+class Night:
+    """The kind of campaign that is simulated."""
+
+    landscape: Landscape
+    rule: str
+    cancel: str
+    proposer: str
+    runs: int
+
+    def campaign(self, index: int, seed: int, null: bool) -> Outcome:
+        rule = plugins.make("tasks.rules", self.rule, Rule, {})  # type: ignore[type-abstract]
+        is_points = isinstance(self.landscape, Points)
+        proposer = load(self.proposer, {}) if is_points else None
+        world = world_of(self.landscape, np.random.default_rng([seed, index, null]), null, proposer)
+        return Campaign(world, rule, self._canceller(), self.runs).run()
+
+    def _canceller(self) -> Canceller | None:
+        """Early stopping, which looks when something is first shown."""
+        if self.cancel == "none":
+            return None
+        made = plugins.make("tasks.cancellers", self.cancel, Canceller, {})  # type: ignore[type-abstract]
+        shares = self.landscape.part if isinstance(self.landscape, Points) else {}
+        return made.model_copy(update={"fraction": min(shares)}) if shares and hasattr(made, "fraction") else made
 
 
-def simulate(
-    landscape: Landscape, rule: str, cancel: str, runs: int, campaigns: int, seed: int, jobs: int | None = None
-) -> dict[str, float | int | str]:
+def simulate(night: Night, campaigns: int, seed: int, jobs: int | None = None) -> Row:
     """Figures over so many campaigns with effects, and as many without any."""
-    made = plugins.make("tasks.rules", rule, Rule, {})  # type: ignore[type-abstract]
-    canceller = (
-        None if cancel == "none" else plugins.make("tasks.cancellers", cancel, Canceller, {})  # type: ignore[type-abstract]
-    )
-    every = partial(one_campaign, landscape=landscape, rule=made, canceller=canceller, runs=runs, seed=seed)
+    if isinstance(night.landscape, Points):
+        grid_of(night.landscape.dims, night.landscape.length)  # once, before the processes are forked
     with ProcessPoolExecutor(jobs) as pool:
         chunk = max(campaigns // 64, 1)
-        found = list(pool.map(partial(every, null=False), range(campaigns), chunksize=chunk))
-        null = list(pool.map(partial(every, null=True), range(campaigns), chunksize=chunk))
-    return {"rule": rule, "cancel": cancel, "runs": runs, "campaigns": campaigns} | figures(found, null)
+        found, null = (
+            list(pool.map(partial(night.campaign, seed=seed, null=none), range(campaigns), chunksize=chunk))
+            for none in (False, True)
+        )
+    stated: Row = {"rule": night.rule, "cancel": night.cancel, "runs": night.runs, "campaigns": campaigns}
+    return stated | figures(found, null)
 
 
-def figures(found: Sequence[Outcome], null: Sequence[Outcome]) -> dict[str, float | int | str]:
+def figures(found: Sequence[Outcome], null: Sequence[Outcome]) -> Row:
     """Means over campaigns; a figure that nothing can be said of is NaN in a table, and null in JSON."""
     shipped = [one for one in found if one.shipped]
     gains = [one.gain for one in found]
@@ -248,28 +270,25 @@ def _share(part: float, whole: float) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--landscape", type=Path, action="append", help="a JSON file; may be repeated")
-    parser.add_argument("--rule", action="append", choices=plugins.names("tasks.rules"))
+    parser.add_argument("--rule", action="append", choices=plugins.names("tasks.rules"), help="may be repeated")
     parser.add_argument("--cancel", default="curve", choices=[*plugins.names("tasks.cancellers"), "none"])
-    parser.add_argument("--runs", type=int, action="append", help="training runs in all; may be repeated")
+    parser.add_argument("--proposer", default="tpe", choices=PROPOSERS, help="who chooses among points")
+    parser.add_argument("--runs", type=int, action="append", help="most training runs of a night; may be repeated")
     parser.add_argument("--campaigns", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, help="processes at once; all cores when left out")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
-    rows = []
+    rows, greedy = list[Row](), math.nan
     try:
-        for path in asked.landscape or sorted(BUNDLED.glob("*.json")):
-            landscape = Landscape.read(path)
-            for rule in asked.rule or ["greedy", "race", "certify"]:
-                # Greedy is as the seeds run it: every idea to its end.
-                cancel = "none" if rule == "greedy" else asked.cancel
-                for runs in asked.runs or [60]:
-                    if runs < BASELINE_RUNS + planned(runs).runs + 1:
-                        raise Refused(f"--runs {runs} leaves none for an idea: give at least 10")
-                    row = simulate(landscape, rule, cancel, runs, asked.campaigns, asked.seed, asked.jobs)
-                    rows.append({"landscape": path.stem, "unit": landscape.unit} | row)
-                    if not asked.json:
-                        _print(rows[-1], head=len(rows) == 1)
+        for path, night in _nights(asked):
+            row = simulate(night, asked.campaigns, asked.seed, asked.jobs)
+            named: Row = {"landscape": path.stem, "unit": night.landscape.unit}
+            rows.append(named | row)
+            # Each cell begins with greedy, if it was asked for.
+            greedy = float(row["true_gain"]) if night.rule == "greedy" else greedy
+            if not asked.json:
+                _print(rows[-1], greedy, head=len(rows) == 1)
     except Refused as refused:
         sys.exit(f"decisions: {refused}")
     if asked.json:
@@ -277,11 +296,23 @@ def main() -> None:
         print(json.dumps(clean[0] if len(clean) == 1 else clean, indent=2, allow_nan=False))
 
 
-def _print(row: dict[str, float | int | str], head: bool) -> None:
+def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
+    for path in asked.landscape or sorted(BUNDLED.glob("*.json")):
+        landscape = read(path)
+        for runs in asked.runs or RUNS_OF[landscape.kind]:
+            if runs < (least := BASELINE_RUNS + planned(runs, landscape.kind == "ideas").runs + 1):
+                raise Refused(f"--runs {runs} leaves none for a trial: give at least {least}")
+            for rule in sorted(asked.rule or ["greedy", "certify"], key=lambda rule: rule != "greedy"):
+                # Greedy is as the seeds run it: every trial to its end.
+                cancel = "none" if rule == "greedy" else asked.cancel
+                yield path, Night(landscape, rule, cancel, asked.proposer, runs)
+
+
+def _print(row: Row, greedy: float, head: bool) -> None:
     """A row of the table; scores in units of the landscape."""
     unit = float(row["unit"])
     cells = {
-        "landscape": f"{row['landscape']:<14}",
+        "landscape": f"{row['landscape']:<16}",
         "rule": f"{row['rule']:<8}",
         "runs": f"{row['runs']:>4}",
         "null": f"{row['ships_when_null']:>6.3f}",
@@ -289,6 +320,7 @@ def _print(row: dict[str, float | int | str], head: bool) -> None:
         "claim-true": f"{float(row['claim_minus_true']) / unit:>+10.2f}",
         "worse": f"{row['p_worse']:>6.3f}",
         "gain": f"{float(row['true_gain']) / unit:>6.2f}",
+        "to greedy": f"{_share(float(row['true_gain']), greedy):>9.2f}",
         "se": f"{float(row['true_gain_se']) / unit:>5.2f}",
         "when shipped": f"{float(row['gain_claim_minus_true_when_shipped']) / unit:>+12.2f}",
         "coverage": f"{row['interval_coverage_when_shipped']:>8.3f}",

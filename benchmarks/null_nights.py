@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.decisions import LOOK, Campaign, Outcome
-from benchmarks.simulated import Recorded
+from benchmarks.decisions import Campaign, Outcome
+from benchmarks.simulated import LOOK, Recorded, Seen
 from environments import plugins
 from tasks.cancellers import Canceller
 from tasks.deciding.group_design import design_of
@@ -28,14 +28,14 @@ from tasks.rules import Rule
 from tasks.store.calibration import CALIBRATION, Calibration
 from tasks.trial import TWENTIETHS
 
-Runs = Sequence[tuple[float, float]]
+Runs = Sequence[Seen]
 
 
 def one_campaign(index: int, runs: Runs, rule: str, trials: int, seed: int) -> Outcome:
     """One campaign of so many runs of trials, besides the baseline's and the certificate's."""
     made = plugins.make("tasks.rules", rule, Rule, {})  # type: ignore[type-abstract]
     canceller = plugins.make("tasks.cancellers", "curve", Canceller, {}) if made.certifies else None  # type: ignore[type-abstract]
-    proof = design_of(trials).runs if made.certifies else 0
+    proof = design_of(trials, edits=True).runs if made.certifies else 0
     first = made.baseline_runs(1, deterministic=False)
     world = Recorded(runs, np.random.default_rng([seed, index]))
     return Campaign(world, made, canceller, first + trials + proof).run()
@@ -50,7 +50,7 @@ def recorded(calibration: Calibration) -> Runs:
         progress = one.run.curve[at] if at < len(one.run.curve) else None
         if progress is None:
             sys.exit(f"run {one.run.seed} reported no progress at {LOOK:.0%} of its budget: nothing can be resampled")
-        found.append((one.score.goodness, sign * progress))
+        found.append(Seen(one.score.goodness, (None,) * at + (sign * progress,)))
     return found
 
 

@@ -1,8 +1,9 @@
-"""Simulated environments for decisions: ideas with known effects, runs with known noise.
+"""Simulated environments for decisions: proposals with known effects, runs with known noise.
 
-A landscape is a JSON file:
+A landscape is a JSON file, of one of two kinds. Among *ideas* (the kind when none is stated) each proposal is a change
+on top of its parent:
 
-    {"unit": 10, "p_gain": 0.12, "p_null": 0.38, "p_loss": 0.5, "base": 0, "cap": 200, "preview": 0.7,
+    {"kind": "ideas", "unit": 10, "p_gain": 0.12, "p_null": 0.38, "p_loss": 0.5, "base": 0, "cap": 200, "preview": 0.7,
      "noise": {"kind": "normal", "sd": 25, "collapse": 0.1, "sd_spread": 0}}
 
     {"unit": 0.01, ..., "noise": {"kind": "binomial", "questions": 200, "phi": 0.6, "run_sd": 0.015}}
@@ -10,15 +11,32 @@ A landscape is a JSON file:
 An idea's true effect on the incumbent, of true value m, is with p_gain a gain of (u/2 + Exp(2u)) times
 clip((cap - m) / (cap - base), 0, 1), never above cap - m; with p_null nothing; with p_loss a loss of Exp(3u). Exp(x)
 has mean x.
+
+Among *points* each proposal is a point of a fixed function f of `dims` parameters from 0 to 1, and a real proposer
+chooses it:
+
+    {"kind": "points", "unit": 10.0, "dims": 4, "length": 0.3, "height": 10, "baseline": 0.8,
+     "noise": {"kind": "normal", "sd": 2.5, "sd_at_best": 6.5, "collapse": 0.0}, "part": {"0.3": 0.7}}
+
+f is drawn for each campaign from a Gaussian process (squared exponential, length scale `length` in every dimension) on
+4,096 scrambled Sobol points; its mean is 0, and `height` units lie between its first and 99th percentile. A proposal
+stands for the point nearest to it; the baseline is better than the share `baseline` of the points. A run scores
+f + N(0, s), and with probability `collapse` Exp(3 s) less. s, in units, grows linearly from `sd` at the baseline's
+value to `sd_at_best` at the best point's, and is `sd` below. `part` says what a run shows after a share of its budget:
+a value whose rank correlation with f over the points is as stated; without it, nothing is shown before the end. In a
+campaign without effects f is 0 everywhere, and s is `sd`.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from functools import cached_property
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -28,11 +46,21 @@ from scipy import special  # type: ignore[import-untyped]
 
 from environments import plugins
 from environments.plugins import Refused
+from environments.space import Float, Space
+from tasks.proposers import Proposer
+from tasks.proposing.brief import Brief
+from tasks.trial import TWENTIETHS, Curve, History, Proposal, best
 
 PREVIEW_NOISE = 1.3
 """Noise of progress at the look, in sds of a run's score."""
+LOOK = 0.4
+"""Share of the budget at which the progress of an idea is seen."""
+POINTS = 4096
+PROPOSERS = ("tpe", "random_search", "gp")
 Share = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Array = NDArray[np.float64]
 
 
 class Stated(BaseModel):
@@ -64,9 +92,10 @@ class Normal(Stated):
     """Of the logarithm of the sd, between configurations."""
 
 
-class Landscape(Stated):
-    """What can be found, and how hard it is to see."""
+class Ideas(Stated):
+    """What can be found on top of the champion, and how hard it is to see."""
 
+    kind: Literal["ideas"] = "ideas"
     unit: Positive
     p_gain: Share
     p_null: Share
@@ -77,22 +106,11 @@ class Landscape(Stated):
     """How much of an effect shows in the progress at the look."""
     noise: Binomial | Normal = Field(discriminator="kind")
 
-    @classmethod
-    def read(cls, path: Path) -> Landscape:
-        """A landscape from its file.
-
-        Raises:
-            Refused: it cannot be read, or is none.
-        """
-        try:
-            found = cls.model_validate_json(path.read_bytes())
-        except OSError as wrong:
-            raise Refused(f"{path}: {wrong.strerror}") from wrong
-        except ValidationError as error:
-            raise plugins.explain(error, str(path), cls.model_fields) from error
-        if abs(found.p_gain + found.p_null + found.p_loss - 1) > 1e-6 or found.cap <= found.base:
-            raise Refused(f"{path}: p_gain + p_null + p_loss must be 1, and cap must lie above base")
-        return found
+    def fault(self) -> str | None:
+        """Why its numbers do not fit together; None if they do."""
+        if abs(self.p_gain + self.p_null + self.p_loss - 1) <= 1e-6 and self.cap > self.base:
+            return None
+        return "p_gain + p_null + p_loss must be 1, and cap must lie above base"
 
     @property
     def sd(self) -> float:
@@ -100,42 +118,160 @@ class Landscape(Stated):
         return self.noise.sd if isinstance(self.noise, Normal) else self.noise.sd(self.base)
 
 
+class Growing(Stated):
+    """Returns whose spread grows with their mean. In units."""
+
+    kind: Literal["normal"]
+    sd: Positive
+    sd_at_best: Positive
+    collapse: Share = 0.0
+    """Share of runs that end Exp(3 sd) lower."""
+
+
+class Points(Stated):
+    """A fixed function of the parameters, and how hard it is to see."""
+
+    kind: Literal["points"]
+    unit: Positive
+    dims: int = Field(ge=1, le=50)
+    length: Positive
+    height: Positive
+    """Units between the first and the 99th percentile."""
+    baseline: Share
+    noise: Growing
+    part: Mapping[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(ge=-1, le=1)]] = {}
+    """Rank correlation of what is shown after a share of the budget."""
+
+    def fault(self) -> str | None:
+        """Why its numbers do not fit together; None if they do."""
+        odd = next((share for share in self.part if abs(share * TWENTIETHS - round(share * TWENTIETHS)) > 1e-9), None)
+        return None if odd is None else f"part: progress is seen at twentieths of the budget, got {odd:g}"
+
+
+Landscape = Ideas | Points
+
+
+def read(path: Path) -> Landscape:
+    """A landscape from its file.
+
+    Raises:
+        Refused: it cannot be read, or is none.
+    """
+    try:
+        stated = json.loads(path.read_bytes())
+    except OSError as wrong:
+        raise Refused(f"{path}: {wrong.strerror}") from wrong
+    except ValueError as wrong:
+        raise Refused(f"{path}: no JSON: {wrong}") from wrong
+    kinds: dict[object, type[Landscape]] = {"ideas": Ideas, "points": Points}
+    kind = stated.get("kind", "ideas") if isinstance(stated, dict) else None
+    if not isinstance(kind, str) or kind not in kinds:
+        raise Refused(f"{path}: a landscape is an object whose kind is ideas or points, got {kind!r}")
+    its = kinds[kind]
+    try:
+        found = its.model_validate(stated)
+    except ValidationError as error:
+        raise plugins.explain(error, str(path), its.model_fields) from error
+    if fault := found.fault():
+        raise Refused(f"{path}: {fault}")
+    return found
+
+
+@dataclass(frozen=True)
 class Configuration:
     """A program and its parameters, with what is true of it."""
 
-    def __init__(self, level: float, sd: float) -> None:
-        self.level = level
-        """Its true value m."""
-        self.sd = sd
+    level: float
+    """Its true value m, collapses left out."""
+    sd: float
+    standing: float = 0.0
+    """Of a point: the normal score of its rank among all."""
 
 
-class World:
+class Tried(NamedTuple):
+    proposal: Proposal
+    configuration: Configuration
+
+
+class Seen(NamedTuple):
+    """One fresh run."""
+
+    score: float
+    curve: Curve
+    """Progress at each twentieth of the budget, up to the last one at which something is shown."""
+
+
+class World(ABC):
     """One campaign's environment: everything that is drawn, drawn from one generator."""
 
-    def __init__(self, landscape: Landscape, rng: Generator, null: bool = False) -> None:
-        self.landscape = landscape
+    baseline: Tried
+    edits: ClassVar[bool] = True
+    """Whether proposals are edits."""
+
+    def __init__(self, rng: Generator) -> None:
         self._rng = rng
+        self.seed = int(rng.integers(2**31))
+        """For whatever else has to be drawn."""
+
+    @abstractmethod
+    def propose(self, history: History, known: Mapping[int, Configuration]) -> Tried | None:
+        """The next trial, given the configurations of earlier ones; None if nothing is left to try."""
+
+    @abstractmethod
+    def run(self, one: Configuration, questions: str) -> Seen:
+        """One fresh run on a set of questions. Progress is independent of the score, given the configuration."""
+
+    @abstractmethod
+    def truth(self, one: Configuration, questions: str) -> float:
+        """The expectation of a run's score."""
+
+    def spares(self, one_in: int) -> bool:
+        return bool(self._rng.random() < 1 / one_in)
+
+    def _normal(self, one: Configuration, collapse: float) -> float:
+        """A score whose noise is normal, with a collapse now and then."""
+        collapsed = self._rng.random() < collapse
+        drop = self._rng.exponential(3 * one.sd) if collapsed else 0.0
+        return float(one.level + one.sd * self._rng.standard_normal() - drop)
+
+
+def world_of(landscape: Landscape, rng: Generator, null: bool = False, proposer: Proposer | None = None) -> World:
+    """A campaign's world; `proposer` is needed among points."""
+    if isinstance(landscape, Ideas):
+        return IdeasWorld(landscape, rng, null)
+    assert proposer is not None, "points are chosen by a proposer"
+    return PointsWorld(landscape, proposer, rng, null)
+
+
+def change(number: int, parent: int) -> Proposal:
+    """An edit by name: nothing but its effect matters."""
+    return Proposal({}, edit=f"+change {number}", parent=parent)
+
+
+class IdeasWorld(World):
+    """Every proposal is an edit of the champion, with an effect on top of it."""
+
+    def __init__(self, landscape: Ideas, rng: Generator, null: bool) -> None:
+        super().__init__(rng)
+        self.landscape = landscape
         self._null = null
-        self._difficulty: dict[str, NDArray[np.float64]] = {}
-        self.baseline = self._configured(landscape.base)
+        self._difficulty: dict[str, Array] = {}
+        self.baseline = Tried(Proposal({}), self._configured(landscape.base))
 
-    def idea(self, incumbent: Configuration) -> Configuration:
+    def propose(self, history: History, known: Mapping[int, Configuration]) -> Tried:
         """Something new on top of the incumbent."""
-        return self._configured(incumbent.level + self._effect(incumbent.level))
+        champion = best(history)
+        assert champion is not None, "the baseline was kept"
+        before = known[champion.number].level
+        return Tried(change(len(history), champion.number), self._configured(before + self._effect(before)))
 
-    def run(self, one: Configuration, questions: str) -> tuple[float, float]:
-        """One fresh run: its score on a set of questions, and its progress at the look.
-
-        Progress is independent of the score, given the configuration.
-        """
-        return self._score(one, questions), self._progress(one)
+    def run(self, one: Configuration, questions: str) -> Seen:
+        return Seen(self._score(one, questions), (None,) * (round(LOOK * TWENTIETHS) - 1) + (self._progress(one),))
 
     def _score(self, one: Configuration, questions: str) -> float:
         noise = self.landscape.noise
         if isinstance(noise, Normal):
-            collapsed = self._rng.random() < noise.collapse
-            drop = self._rng.exponential(3 * one.sd) if collapsed else 0.0
-            return float(one.level + one.sd * self._rng.standard_normal() - drop)
+            return self._normal(one, noise.collapse)
         right = self._chances(noise, one.level, questions, noise.run_sd / 0.3989 * self._rng.standard_normal())
         return float((self._rng.random(noise.questions) < right).mean())
 
@@ -144,20 +280,11 @@ class World:
         return float(shown + PREVIEW_NOISE * self.landscape.sd * self._rng.standard_normal())
 
     def truth(self, one: Configuration, questions: str) -> float:
-        """The expectation of a run's score."""
         noise = self.landscape.noise
         if isinstance(noise, Normal):
             return one.level - noise.collapse * 3 * one.sd
         between = math.sqrt(1 - self._shared(noise) + (noise.run_sd / 0.3989) ** 2)
         return float(special.ndtr(self._margin(noise, one.level, questions) / between).mean())
-
-    def spares(self, one_in: int) -> bool:
-        return bool(self._rng.random() < 1 / one_in)
-
-    @cached_property
-    def order(self) -> int:
-        """A seed for whatever else has to be drawn."""
-        return int(self._rng.integers(2**31))
 
     def _configured(self, level: float) -> Configuration:
         noise = self.landscape.noise
@@ -175,12 +302,12 @@ class World:
             return float(min(gain, max(its.cap - level, 0.0)))
         return 0.0 if draw < its.p_gain + its.p_null else -float(self._rng.exponential(3 * unit))
 
-    def _chances(self, noise: Binomial, level: float, questions: str, run: float) -> NDArray[np.float64]:
+    def _chances(self, noise: Binomial, level: float, questions: str, run: float) -> Array:
         """The probability of each right answer in one run."""
         margin = self._margin(noise, level, questions) + run
         return np.asarray(special.ndtr(margin / math.sqrt(1 - self._shared(noise))))
 
-    def _margin(self, noise: Binomial, level: float, questions: str) -> NDArray[np.float64]:
+    def _margin(self, noise: Binomial, level: float, questions: str) -> Array:
         if questions not in self._difficulty:
             self._difficulty[questions] = self._rng.standard_normal(noise.questions)
         known = special.ndtri(min(max(level, 0.01), 0.99))
@@ -191,20 +318,105 @@ class World:
         return math.sin(math.pi * noise.phi / 2)
 
 
+@dataclass(frozen=True)
+class Grid:
+    """The points of a fixed landscape, and the functions on them. Shapes (POINTS, dims), (POINTS, POINTS)."""
+
+    points: Array
+    factor: Array
+    """Cholesky factor of the covariance: times standard normals it is a draw."""
+
+    def nearest(self, point: Sequence[float]) -> int:
+        return int(((self.points - np.asarray(point)) ** 2).sum(axis=1).argmin())
+
+
+@cache
+def grid_of(dims: int, length: float) -> Grid:
+    """The same points for all campaigns. It takes seconds and 128 MiB: make it before processes are forked."""
+    from scipy.stats import qmc  # type: ignore[import-untyped]
+
+    points = qmc.Sobol(dims, scramble=True, rng=0).random(POINTS)
+    square = (points**2).sum(axis=1)
+    apart = np.maximum(square[:, None] + square[None, :] - 2 * points @ points.T, 0.0)
+    covariance = np.exp(-apart / (2 * length**2))
+    covariance[np.diag_indices(POINTS)] += 1e-6  # neighbours are alike to more digits than a float has
+    return Grid(points, np.linalg.cholesky(covariance))
+
+
+class PointsWorld(World):
+    """Every proposal is a point of one function, chosen by a real proposer."""
+
+    edits: ClassVar[bool] = False
+
+    def __init__(self, landscape: Points, proposer: Proposer, rng: Generator, null: bool) -> None:
+        super().__init__(rng)
+        self.landscape, self._proposer = landscape, proposer
+        self._grid = grid_of(landscape.dims, landscape.length)
+        drawn = self._grid.factor @ rng.standard_normal(POINTS)
+        ranks = np.empty(POINTS)
+        ranks[np.argsort(drawn)] = np.arange(POINTS)
+        self._standing = special.ndtri((ranks + 0.5) / POINTS)
+        low, high = np.quantile(drawn, [0.01, 0.99])
+        values = (drawn - drawn.mean()) * landscape.height * landscape.unit / (high - low)
+        first = int(np.argsort(drawn)[min(round(landscape.baseline * POINTS), POINTS - 1)])
+        self._sd = values.std() or 1.0
+        noise, rise = landscape.noise, np.zeros(POINTS)
+        if null:
+            values = np.zeros(POINTS)
+            self._standing = np.zeros(POINTS)
+        elif (top := values.max()) > values[first]:
+            rise = np.clip((values - values[first]) / (top - values[first]), 0.0, 1.0)
+        self._values = values
+        self._sds = (noise.sd + (noise.sd_at_best - noise.sd) * rise) * landscape.unit
+        self._space: Space = {f"x{axis}": Float(low=0.0, high=1.0, default=0.5) for axis in range(landscape.dims)}
+        params = dict(zip(self._space, self._grid.points[first].tolist(), strict=True))
+        self.baseline = Tried(Proposal(params), self._at(first))
+
+    def propose(self, history: History, known: Mapping[int, Configuration]) -> Tried | None:
+        brief = Brief(self._space, history, seed=int(self._rng.integers(2**31)))
+        found = self._proposer.propose(brief)
+        if found is None:
+            return None
+        place = self._grid.nearest([float(found.params[name]) for name in self._space])
+        return Tried(Proposal(dict(found.params), parent=0, seen=len(history)), self._at(place))
+
+    def run(self, one: Configuration, questions: str) -> Seen:
+        return Seen(self._normal(one, self.landscape.noise.collapse), self._progress(one))
+
+    def truth(self, one: Configuration, questions: str) -> float:
+        return one.level - self.landscape.noise.collapse * 3 * one.sd
+
+    def _at(self, place: int) -> Configuration:
+        return Configuration(float(self._values[place]), float(self._sds[place]), float(self._standing[place]))
+
+    def _progress(self, one: Configuration) -> Curve:
+        """At each share a fresh value, which stands until the next."""
+        curve: list[float | None] = []
+        for share, rank in sorted(self.landscape.part.items()):
+            at = round(share * TWENTIETHS)
+            curve += [curve[-1] if curve else None] * (at - 1 - len(curve))
+            straight = 2 * math.sin(math.pi * rank / 6)  # Pearson's correlation of normals with this rank correlation
+            drawn = straight * one.standing + math.sqrt(1 - straight**2) * self._rng.standard_normal()
+            curve.append(float(self._sd * drawn))
+        return tuple(curve)
+
+
 class Recorded(World):
     """A campaign in which every idea is the baseline itself: its runs are drawn from real ones, with replacement."""
 
-    def __init__(self, runs: Sequence[tuple[float, float]], rng: Generator) -> None:
-        """`runs`: the score of each, and its progress at the look, both in goodness."""
-        self._rng = rng
+    def __init__(self, runs: Sequence[Seen], rng: Generator) -> None:
+        """`runs`: scores and progress in goodness."""
+        super().__init__(rng)
         self._runs = runs
-        self.baseline = Configuration(float(np.mean([score for score, _ in runs])), 0.0)
+        self.baseline = Tried(Proposal({}), Configuration(float(np.mean([run.score for run in runs])), 0.0))
 
-    def idea(self, incumbent: Configuration) -> Configuration:
-        return incumbent
+    def propose(self, history: History, known: Mapping[int, Configuration]) -> Tried:
+        champion = best(history)
+        assert champion is not None, "the baseline was kept"
+        return Tried(change(len(history), champion.number), self.baseline.configuration)
 
-    def run(self, one: Configuration, questions: str) -> tuple[float, float]:
-        return self._runs[self._rng.integers(len(self._runs))]
+    def run(self, one: Configuration, questions: str) -> Seen:
+        return self._runs[int(self._rng.integers(len(self._runs)))]
 
     def truth(self, one: Configuration, questions: str) -> float:
         return one.level

@@ -122,8 +122,8 @@ def kept(task: Task[P, State[R]], results: Path) -> Callable[P, R]:
 
 def result_of(task: Task[P, State[R]]) -> Callable[P, R]:
     """Call a task made by `with_message`, for the result that its state holds."""
-    from prefect.results import ResultRecord  # type: ignore[attr-defined]
     from prefect.client.schemas.objects import State
+    from prefect.results import ResultRecord  # type: ignore[attr-defined]
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         found: object = task(*args, **kwargs)

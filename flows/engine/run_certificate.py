@@ -17,7 +17,7 @@ from flows.engine.worker_pool import run_in_parallel
 from tasks.deciding import holdout_uses
 from tasks.deciding.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.deciding.certificate import Certificate, Fresh, conclude, unpromising
-from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.champion_estimate import champion_estimate, has_edits, run_sd
 from tasks.deciding.group_design import Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
 from tasks.deciding.guards import guard_noise
 from tasks.deciding.reuse import reuse, searched
@@ -153,7 +153,7 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
         return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number, blocks)
 
     # The search tells nothing of another environment: neither noise nor runs of the baseline.
-    level = None if is_elsewhere else champion_estimate(runner.history)
+    sd = 0.0 if is_elsewhere else run_sd(runner.history)
     known = {} if is_elsewhere else guard_noise(environment.guards, runner.history)
     noise = {name: found.sd for name, found in known.items()}
     draw = ledger.seed("order", ledger.at(champion, f"certificate-{folder}"))
@@ -164,7 +164,7 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
             return None
         certificate = conclude(
             look, alpha, champion, environment.name, fresh, environment.guards,
-            sd=level.sd if level else 0.0, noise=noise, elsewhere=is_elsewhere, design=design,
+            sd=sd, noise=noise, elsewhere=is_elsewhere, design=design,
             search=() if is_elsewhere else searched(runner.history),
             apart="its questions are others than the certificate's" if environment.prepared else "",
             same_units=_same_units(environment, fresh), deterministic=environment.deterministic, carried=carries,
@@ -185,7 +185,7 @@ def planned(runner: Runner, alpha: float, runs: int | None = None) -> Design:
     if runs is not None:
         return of_groups(equal_arms(runs), alpha)
     known = not runner.elsewhere and bool(reuse(searched(runner.history), ()).spread)
-    return design_of(spec.trials, environment.deterministic, known, alpha)
+    return design_of(spec.trials, environment.deterministic, known, alpha, edits=has_edits(runner.history))
 
 
 def _earlier(runner: Runner, champion: int) -> tuple[Fresh, ...]:

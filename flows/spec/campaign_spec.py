@@ -28,6 +28,7 @@ from tasks import propose
 from tasks.cancellers import Canceller
 from tasks.decide import SIMPLER_KEEPS
 from tasks.deciding.ablation import ablation_runs
+from tasks.deciding.champion_estimate import has_edits
 from tasks.deciding.group_design import Design, design_of
 from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
@@ -122,9 +123,11 @@ class CampaignSpec(CampaignOptions, BaseModel):
             return Slots(home())
         return here(home(), environment, saved_layout())
 
-    def certificate_design(self, environment: Environment) -> Design | None:
-        """The certificate at the end; None where the rule takes none."""
-        return design_of(self.trials, environment.deterministic) if self.loaded_rule.certifies else None
+    def certificate_design(self, environment: Environment, history: History) -> Design | None:
+        """The certificate at the end, as it is planned now; None where the rule takes none."""
+        if not self.loaded_rule.certifies:
+            return None
+        return design_of(self.trials, environment.deterministic, edits=has_edits(history))
 
     def time_for_a_trial(self, environment: Environment, history: History) -> float:
         """Most seconds of the next trial: full training budgets, and the longest that any run took besides."""
@@ -141,7 +144,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
 
     def time_for_the_certificate(self, environment: Environment, history: History) -> float:
         """Seconds that are reserved from the start for the certificate and the ablation after it."""
-        design = self.certificate_design(environment)
+        design = self.certificate_design(environment, history)
         in_turn = design.in_turn(self.parallel) if design else 0
         if in_turn and self.advanced.ablation:
             changes = len(environment.space) + 1  # every parameter may differ, and the program

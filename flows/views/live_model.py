@@ -14,6 +14,7 @@ from typing import Any, Literal
 from environments import Environment, plugins
 from flows.views.curves import Axis, CurvePoint, TrainingCurve
 from flows.views.status import RULES, certifies
+from tasks.deciding.champion_estimate import has_edits
 from tasks.deciding.group_design import design_of
 from tasks.rules import Rule
 from tasks.trial import History, Proposal, Trial, best, tried
@@ -128,7 +129,8 @@ def campaign_progress(
     proposing = statistics.median([trial.proposal.seconds for trial in history[-RECENT:]] or [0.0])
     each = ((measured or environment.budget_seconds) * replicates + proposing) / parallel
     each_run = (run_seconds(complete[-RECENT:]) or environment.budget_seconds) / parallel
-    fresh_runs = design_of(spec["trials"], environment.deterministic).runs if certifies(spec["rule"]) else 0
+    design = design_of(spec["trials"], environment.deterministic, edits=has_edits(history))
+    fresh_runs = design.runs if certifies(spec["rule"]) else 0
     trials = tried(history)
     if certifying:
         left = (certifying.runs - certifying.run + 1) * each_run - min(certifying.since, 0.95 * each_run)

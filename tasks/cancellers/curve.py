@@ -1,9 +1,12 @@
-"""Stop a run whose progress lags behind the champion's, where the remaining time is better spent on the next trial.
+"""Stop a run whose progress lags behind, where the remaining time is better spent on the next trial.
 
-Progress is compared at the same share of the budget. The champion's curve is one noisy run, so its level is estimated
-from all trials, like its score (tasks/deciding/level_filter.py); the noise comes from the first runs of the
-baseline. The rest of the budget goes to whichever is expected to gain more: this run, or the next trial. Where
-progress predicts little, little is stopped. A run that is ahead of the champion, or hardly behind, is never stopped.
+Progress is compared at the same share of the budget. An edit is compared with the champion: its curve is one noisy
+run, so its level is estimated from all trials, like its score (tasks/deciding/level_filter.py). The rest of the budget
+goes to whichever is expected to gain more: this run, or the next trial. Where progress predicts little, little is
+stopped. An edit that is ahead of the champion, or hardly behind, is never stopped.
+
+In a search that changes parameters alone a run is compared with all points before it, and the best of them by
+progress go on.
 """
 
 from __future__ import annotations
@@ -13,10 +16,13 @@ from collections.abc import Iterator
 from pydantic import Field
 
 from tasks.cancellers import Canceller, trusted
-from tasks.deciding.champion_estimate import reference
+from tasks.deciding.champion_estimate import has_edits, reference
 from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.numbers import number
 from tasks.trial import TWENTIETHS, Curve, History, Run, best
+
+FEWEST = 3
+"""Points that go on before any is stopped."""
 
 
 class ByCurve(Canceller):
@@ -27,12 +33,17 @@ class ByCurve(Canceller):
     behind: float = Field(
         default=0.5, ge=0, le=10, description="Run sds behind the champion's progress that are no reason yet."
     )
+    best: float = Field(
+        default=0.4, gt=0, le=1, description="Share of the points that go on in a search that changes only parameters."
+    )
 
     def look(self, history: History, curve: Curve, higher_is_better: bool) -> str | None:
         at = round(self.fraction * TWENTIETHS) - 1
         if len(curve) != at + 1 or (value := curve[at]) is None:
             return None
         sign = 1 if higher_is_better else -1
+        if not has_edits(history):
+            return self._outside(history, at, sign, value)
         level = progress(history, at, sign)
         if level is None or sign * value >= level.level - self.behind * level.sd:
             return None  # at no cost to the run
@@ -42,6 +53,24 @@ class ByCurve(Canceller):
         return (
             f"{number(value)} at {self.fraction:.0%} of its budget, where the champion's progress was "
             f"{number(sign * level.level)} (sd between runs {level.sd:.2g}): a gain is unlikely ({idea.gains:.0%})"
+        )
+
+    def _outside(self, history: History, at: int, sign: int, value: float) -> str | None:
+        """Why a point does not go on: too many before it made better progress; None if it does."""
+        champion, believed = best(history), trusted(history)
+        if champion is None or champion.number not in believed:
+            return None
+        points = (trial for trial in history if trial.number and trial.verdict.kind != "crash")
+        counts = (trial.runs[0] for trial in points if trial.number in believed or trial.verdict.kind == "cancelled")
+        # Parameters alone do not inflate reports, so these need not be capped at the final ones.
+        curves = (run.curve for run in counts if at < len(run.curve))
+        known = [sign * seen for curve in curves if (seen := curve[at]) is not None]
+        ahead = sum(seen > sign * value for seen in known)
+        if len(known) < FEWEST or ahead < self.best * (len(known) + 1):
+            return None
+        return (
+            f"{value:.4g} at {self.fraction:.0%} of its budget: {ahead} of {len(known)} trials before it were further, "
+            f"and only the best {self.best:.0%} go on"
         )
 
 

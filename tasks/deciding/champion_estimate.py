@@ -5,12 +5,14 @@ A history from several machines is seen from the machine of its newest score (ta
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tasks.deciding.comparable import comparable
 from tasks.deciding.level_filter import Estimate, Observation, estimate
-from tasks.trial import History, Trial, machine_of, measured
+from tasks.deciding.statistics import pooled
+from tasks.trial import History, Proposal, Trial, machine_of, measured
 
 
 def champion_estimate(history: History) -> Estimate | None:
@@ -19,7 +21,7 @@ def champion_estimate(history: History) -> Estimate | None:
     found = reference(history)
     if found is None:
         return None
-    return estimate(_first(found), _seen(history[history.index(found) + 1 :], found.number))
+    return estimate(_first(found), _seen(history[history.index(found) + 1 :], found))
 
 
 def gain(history: History) -> float | None:
@@ -34,6 +36,15 @@ def _first(found: Trial) -> tuple[float, ...]:
     return (*(score.goodness for score in found.score.each if score.value is not None), *again)
 
 
+def run_sd(history: History) -> float:
+    """Standard deviation between runs: pooled over programs that ran several times, else estimated; 0 if unknown."""
+    found = pooled(goodness(history, trial.number) for trial in history)
+    if found and found.sd:
+        return found.sd
+    level = champion_estimate(history)
+    return level.sd if level else 0.0
+
+
 def reference(history: History) -> Trial | None:
     """The baseline, or the first trial with a score if the baseline has none."""
     seen = comparable(history, machine_of(history))
@@ -45,16 +56,36 @@ def goodness(history: History, number: int) -> tuple[float, ...]:
     return tuple(score.goodness for score in measured(history, number) if score.value is not None)
 
 
-def _seen(history: History, champion: int) -> Iterator[Observation]:
+def _seen(history: History, first: Trial) -> Iterator[Observation]:
+    champion, program = first.number, first.proposal.edit
     for trial in history:
         for rerun in trial.reruns:
             if rerun.of == champion and rerun.score.value is not None:
                 yield Observation("same", rerun.score.goodness)
         own = [rerun.score.goodness for rerun in trial.reruns if rerun.of == trial.number]
         values = [score.goodness for score in trial.score.each if score.value is not None] + own
-        if trial.verdict.kind == "keep":
-            # A simpler program counts as equal to the one before: the threshold does not move.
-            yield Observation("left" if trial.verdict.simpler else "kept", sum(values) / len(values), len(values))
-            champion = trial.number
-        elif trial.verdict.kind == "discard" and values and "untrained" not in trial.verdict.evidence:
-            yield Observation("left", sum(values) / len(values), len(values))
+        is_kept = trial.verdict.kind == "keep"
+        counts = trial.verdict.kind == "discard" and "untrained" not in trial.verdict.evidence
+        if values and (is_kept or counts):
+            yield _observed(values, is_kept and not trial.verdict.simpler, is_point(trial.proposal, program))
+        if is_kept:
+            champion, program = trial.number, trial.proposal.edit
+
+
+def _observed(values: Sequence[float], is_champion: bool, is_point: bool) -> Observation:
+    """A trial's result. A simpler program counts as equal to the one before: the threshold does not move."""
+    mean = math.fsum(values) / len(values)
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    if is_point:
+        return Observation("record" if is_champion else "point", mean, len(values), squares)
+    return Observation("kept" if is_champion else "left", mean, len(values), squares)
+
+
+def has_edits(history: History) -> bool:
+    """Whether a trial edited the program; if none did, it is a search of parameters alone."""
+    return any(trial.proposal.edit is not None for trial in history)
+
+
+def is_point(proposal: Proposal, program: str | None) -> bool:
+    """Whether a proposal changes parameters alone: its program is the champion's, whose edit is `program`."""
+    return proposal.edit == program

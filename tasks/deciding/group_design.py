@@ -21,12 +21,13 @@ Looks = Literal["one", "several"]
 Arm = Literal["champion", "baseline"]
 Groups = tuple[tuple[int, int], ...]
 """Runs of champion and baseline at each look, those of earlier groups included."""
-RUNS: tuple[tuple[int, Groups], ...] = (
-    (32, ((4, 3), (7, 5), (10, 8))),
-    (16, ((3, 2), (5, 3), (6, 5))),
-    (0, ((3, 2), (5, 3))),
-)
-"""(trials, groups): from this many trials on, a certificate has these groups."""
+RUNS: tuple[tuple[int, Groups], ...] = ((30, ((9, 4), (17, 8))), (12, ((5, 3), (10, 4))), (0, ((5, 3),)))
+"""(trials, groups): from this many trials on, a search of parameters ends with a certificate of these groups.
+
+Of points the best is soon found and hard to prove: its noise may be larger than the baseline's.
+"""
+EDIT_RUNS: tuple[tuple[int, Groups], ...] = ((24, ((4, 2), (6, 3))), (0, ((5, 2),)))
+"""The same after edits. They build on one another, so trials are worth more, and gains grow easier to prove."""
 FEWEST = 2
 """Runs per arm needed for a variance."""
 FIRST = 3
@@ -65,16 +66,19 @@ class Design:
         return Design(tuple((c + champion, b + baseline) for c, b in self.groups), self.levels)
 
 
-def design_of(trials: int, deterministic: bool = False, searched: bool = True, alpha: float = ALPHA) -> Design:
+def design_of(
+    trials: int, deterministic: bool = False, searched: bool = True, alpha: float = ALPHA, *, edits: bool = False
+) -> Design:
     """The certificate after a search of `trials` trials.
 
     Args:
+        edits: Whether programs were edited.
         searched: Whether several runs of the baseline are known from the search; without them both arms are equal.
         alpha: Error of all looks together.
     """
     if deterministic:
         return Design(((FEWEST, FEWEST),), (alpha,))
-    groups = next(groups for least, groups in RUNS if trials >= least)
+    groups = next(groups for least, groups in (EDIT_RUNS if edits else RUNS) if trials >= least)
     return of_groups(groups if searched else equal_arms(sum(groups[-1]) // 2), alpha)
 
 

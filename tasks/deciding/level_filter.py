@@ -1,10 +1,14 @@
-"""A Bayesian estimate of the champion's true mean score, from all trials of a campaign.
+"""A Bayesian estimate of the champion's true mean score, from the trials of a campaign.
 
-The champion's own score is biased: it was kept because it was high. So its mean is tracked through all trials, from
-the baseline's runs on. Each score informs about two unknowns: the champion's mean m, and the effect d of the trial on
-top of it. An effect is a gain of u/2 + Exp(2u), zero, or a loss of Exp(3u). The standard deviation s of one training
-run and the unit u of effects are unknown, too: a bank of filters assumes one pair each, and every score reweights
-them.
+An edit builds on the champion, so its score informs about two unknowns: the champion's mean m, and the effect d of the
+edit on top of it. An effect is a gain of u/2 + Exp(2u), zero, or a loss of Exp(3u). So m is tracked through all edits,
+from the baseline's runs on; the champion's own score alone would be biased, since it was kept for being high.
+
+Parameters are a point of a fixed landscape: what another point scores says nothing of the champion. A point that
+becomes champion has the mean of its own runs; one that does not leaves the champion's as it was.
+
+The standard deviation s of one training run and the unit u of effects are unknown, too: a bank of filters assumes one
+pair each. Scores of edits and of reruns reweight them, as does the spread between the runs of one trial.
 
 For a given pair everything is in closed form: a normal for m, an exponential for d, a normal for the run. After each
 score the mixture is replaced by a normal of the same mean and variance. The shares of the three kinds of effects are
@@ -30,22 +34,28 @@ GAIN, NULL, LOSS = 0.12, 0.38, 0.50
 """Prior shares of effects that are gains, zero and losses."""
 COLLAPSE = 0.05
 """Share of runs of a known configuration that collapse, by Exp(3 s)."""
-NOISES = np.exp(np.linspace(-1.2, 1.2, 9))
+NOISES = np.exp(np.linspace(-2.4, 2.4, 17))
 """Noise s, in multiples of the first runs' standard deviation."""
 EFFECTS = np.array([0.1, 0.2, 0.4, 0.8, 1.6, 4.0])
 """Effect unit u, as multiples of s."""
 
 STRIDE = 100
+CLIPPED = 3
+"""So many equal first runs are no sign of no noise, but of a score that has an end. Where nothing is random two are
+made (tasks/rules)."""
 
 
 class Observation(NamedTuple):
     """One result, in goodness (larger is better). A tuple, because long rows of them are hashed often."""
 
-    kind: Literal["same", "kept", "left"]
-    """`same`: another run of the champion. `kept`, `left`: a trial that became champion, or did not."""
+    kind: Literal["same", "kept", "left", "record", "point"]
+    """`same`: another run of the champion. `kept`, `left`: an edit that became champion, or did not. `record`,
+    `point`: the same of parameters."""
     value: float
     runs: int = 1
     """Training runs averaged in the value."""
+    squares: float = 0.0
+    """Sum of their squared differences from it."""
 
 
 @dataclass(frozen=True)
@@ -110,38 +120,67 @@ class Estimate:
 
     def after(self, seen: Observation) -> Estimate:
         look = (_Again if seen.kind == "same" else _Look)(self, seen.value, seen.runs)
-        mean, variance = look.followed() if seen.kind == "kept" else look.remaining()
-        return Estimate(self.noise, self.unit, mean, variance, look.after(self.weight))
+        is_point = seen.kind in ("record", "point")  # how far points lie apart says nothing of the noise
+        weight = self.weight if is_point else look.after(self.weight)
+        weight = _spread(weight, self.noise, seen.runs - 1, seen.squares)
+        if seen.kind == "record":
+            mean, variance = np.full_like(self.mean, seen.value), self.noise**2 / seen.runs
+        elif seen.kind == "point":
+            mean, variance = self.mean, self.variance
+        else:
+            mean, variance = look.followed() if seen.kind == "kept" else look.remaining()
+        return Estimate(self.noise, self.unit, mean, variance, weight)
 
 
-def first(values: tuple[float, ...], noise: float | None = None) -> Estimate:
+def first(values: tuple[float, ...], scale: float = 0.0) -> Estimate:
     """The estimate from the baseline's first runs (at least one, in goodness).
 
-    Without `noise`, an sd between runs known from elsewhere, a single run's is a guess that later trials correct.
+    `scale`: a guess of the noise where they do not tell it: one run, or a few that are equal.
     """
     mean = math.fsum(values) / len(values)
-    spread = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / max(len(values) - 1, 1))
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    degrees = 0 if _tells_nothing(values) else len(values) - 1
     tiny = max(abs(mean), 1.0) * 1e-9
-    scale = max(noise or 0.0, spread, tiny if len(values) > 1 or noise is not None else abs(mean) * 0.05 + tiny)
-    noises, units = (axis.ravel() for axis in np.meshgrid(NOISES * scale, EFFECTS))
-    degrees = len(values) - 1
-    fit = -degrees * np.log(noises) - degrees * spread**2 / (2 * noises**2)
-    if noise:  # weighted like four more runs
-        fit -= 4 * np.log(noises) + 4 * noise**2 / (2 * noises**2)
-    return Estimate(noises, units * noises, np.full_like(noises, mean), noises**2 / len(values), _normalised(fit))
+    guess = scale or abs(mean) * 0.05
+    centre = math.sqrt(squares / degrees) if degrees else guess
+    noises, units = (axis.ravel() for axis in np.meshgrid(NOISES * max(centre, tiny), EFFECTS))
+    weight = _spread(np.full_like(noises, 1 / noises.size), noises, degrees, squares)
+    return Estimate(noises, units * noises, np.full_like(noises, mean), noises**2 / len(values), weight)
 
 
-def estimate(values: tuple[float, ...], seen: Iterable[Observation], noise: float | None = None) -> Estimate:
+def estimate(values: tuple[float, ...], seen: Iterable[Observation]) -> Estimate:
     """The estimate after the baseline's first runs and all later results."""
     every = tuple(seen)
+    scale = _scale(values, every)
     for length in range(STRIDE, len(every), STRIDE):  # a long history must not recurse deeply
-        _estimate(values, noise, every[:length])
-    return _estimate(values, noise, every)
+        _estimate(values, scale, every[:length])
+    return _estimate(values, scale, every)
 
 
 @lru_cache(maxsize=4096)
-def _estimate(values: tuple[float, ...], noise: float | None, seen: tuple[Observation, ...]) -> Estimate:
-    return _estimate(values, noise, seen[:-1]).after(seen[-1]) if seen else first(values, noise)
+def _estimate(values: tuple[float, ...], scale: float, seen: tuple[Observation, ...]) -> Estimate:
+    return _estimate(values, scale, seen[:-1]).after(seen[-1]) if seen else first(values, scale)
+
+
+def _tells_nothing(values: tuple[float, ...]) -> bool:
+    """Whether first runs say nothing of the noise."""
+    return len(values) == 1 or (len(values) >= CLIPPED and min(values) == max(values))
+
+
+def _scale(values: tuple[float, ...], seen: Iterable[Observation]) -> float:
+    """The first difference that was seen at all, where the first runs tell no noise; else 0."""
+    if not _tells_nothing(values):
+        return 0.0
+    apart = (math.sqrt(one.squares / (one.runs - 1)) if one.squares else abs(one.value - values[0]) for one in seen)
+    return next((difference for difference in apart if difference), 0.0)
+
+
+def _spread(weight: Array, noise: Array, degrees: int, squares: float) -> Array:
+    """The weights after runs of one program that differ by so much among themselves."""
+    if not degrees:
+        return weight
+    with np.errstate(divide="ignore"):
+        return _normalised(np.log(weight) - degrees * np.log(noise) - squares / (2 * noise**2))
 
 
 def _normalised(logarithms: Array) -> Array:

@@ -1,51 +1,71 @@
 """Search liberally, certify strictly: keep every trial that is expected to be better, and prove the result at the end.
 
-A score is compared with the champion's estimated mean (tasks/deciding/level_filter.py), not with its own score,
-which was kept for being high. A wrong keep costs little: the estimate corrects itself, and the certificate decides.
+What is expected depends on the kind of proposal. Parameters are points of a fixed landscape: the champion among them
+is the one with the best mean, the record. An edit builds on the champion, and most edits do not help: it is kept when
+its effect on the champion's estimated mean is expected to be positive, luck allowed for
+(tasks/deciding/level_filter.py). A wrong keep costs little either way: the certificate decides.
 """
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.champion_estimate import champion_estimate, goodness, is_point
+from tasks.deciding.level_filter import Estimate
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
-from tasks.trial import History, best
+from tasks.trial import History, Trial, best
 
 
 class Certify(Rule):
-    """Keep a trial whose expected effect is positive, allowing for noise."""
+    """Keep parameters that set a record, and edits whose expected effect is positive."""
 
     grace: float = Field(
-        default=0.05, ge=0, le=1, description="Run sds that what scores above the level may be expected to lose by."
+        default=0.05, ge=0, le=1, description="Run sds that an edit above the level may be expected to lose by."
     )
-    """Also keep a trial that is as good as the champion: another run to tell them apart would not pay."""
+    """Also keep an edit that is as good as the champion: another run to tell them apart would not pay."""
 
     def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
         champion, level = best(history), champion_estimate(history)
         assert champion is not None and level is not None and tried.score.value is not None
+        if is_point(tried.proposal, champion.proposal.edit):
+            return _record(history, champion, level, tried)
+        return self._edit(champion, level, tried)
+
+    def _edit(self, champion: Trial, level: Estimate, tried: JudgedTrial) -> Weighed:
         idea = level.idea(tried.score.goodness, len(tried.score.values))
-        sign = 1 if tried.score.higher_is_better else -1
-        evidence: dict[str, float | int | None] = {
-            "level": sign * level.level,
-            "level_se": level.error,
-            "run_sd": level.sd,
-            "expected": idea.effect,
-        }
+        mean = level.level if tried.score.higher_is_better else -level.level
         above = tried.score.goodness > level.level
         better = idea.effect > 0 or (above and idea.effect > -self.grace * level.sd)
-        size = f"{abs(idea.effect):.3g}"
-        words = (
-            f"than trial {champion.number}: {tried.score.value:.4g} {'beats' if above else 'against'} its estimated "
-            f"mean of {sign * level.level:.4g} (se {level.error:.2g})"
-        )
         if idea.effect > 0:
-            words = f"expected {size} better {words}, luck allowed for (run sd {level.sd:.2g})"
-        elif better:
-            words = f"hardly worse {words}; expected loss {size}, under {self.grace:g} run sd"
+            words = f"expected to be {idea.effect:.3g} better than"
         else:
-            words = f"expected {size} worse {words}"
-            if above:
-                words += f", but luck explains that (run sd {level.sd:.2g}) and most ideas do not help"
-        return Weighed(better, words, evidence=evidence)
+            words = f"expected to be {'no' if better else f'{-idea.effect:.3g}'} worse than"
+        words += f" trial {champion.number}: {tried.score.value:.4g} against its estimated mean of {mean:.4g}"
+        if above and not better:
+            words += ", but most edits do not help, and luck explains so little more"
+        evidence: dict[str, float | int | None] = _known(level, mean) | {"expected": idea.effect}
+        return Weighed(better, f"{words}; {_luck(level, tried)}", evidence=evidence)
+
+
+def _record(history: History, champion: Trial, level: Estimate, tried: JudgedTrial) -> Weighed:
+    """Whether a point has the best mean so far."""
+    known = goodness(history, champion.number)
+    bar = sum(known) / len(known)
+    better = tried.score.goodness > bar
+    shown = bar if tried.score.higher_is_better else -bar
+    before = f"its mean of {shown:.4g} in {len(known)} runs" if len(known) > 1 else f"its {shown:.4g}"
+    words = f"{'better' if better else 'not better'} than trial {champion.number}: {tried.score.value:.4g} against "
+    words += f"{before}; {_luck(level, tried)}"
+    return Weighed(better, words, evidence=_known(level, shown))
+
+
+def _luck(level: Estimate, tried: JudgedTrial) -> str:
+    """How sure a single result is."""
+    runs = len(tried.score.values)
+    several = f", and this is the mean of {runs}" if runs > 1 else ""
+    return f"runs of one program differ by about {level.sd:.2g} by luck{several}"
+
+
+def _known(level: Estimate, mean: float) -> dict[str, float | int | None]:
+    return {"level": mean, "level_se": level.error, "run_sd": level.sd}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from pydantic import ValidationError
 from environments import plugins
 from environments.score import Score
 from tasks.cancellers import Canceller, trusted_runs
+from tasks.cancellers.curve import ByCurve
 from tasks.cancellers.forecast import Forecast, forecast
 from tasks.cancellers.pruner import Pruner
 from tasks.trial import TWENTIETHS, Curve, History, Proposal, Rerun, Run, Trial, Verdict
+from tests.support.histories import tried
 
 CANCELLERS = "tasks.cancellers"
 NAMES = plugins.names(CANCELLERS)
@@ -250,3 +253,32 @@ def test_a_cancelled_run_does_not_compete_on_a_ladder() -> None:
     history = (trial(0, [rising(60, noise=0.0)], "keep"), cancelled(1, rising(900, noise=0.0)[:6]))
     middling = rising(80, noise=0.0)
     assert first_due(Pruner(kind="successive_halving"), history, middling) is None
+
+
+def points(*progress: float) -> History:
+    """A search of parameters: a baseline and points with so much progress at 40 %, whose reports hold."""
+    history: History = ()
+    for number, value in enumerate((50.0, *progress)):
+        trial = tried(
+            history, value + 100, value + 100, kind="keep" if number == 0 else "discard", reported=value + 100
+        )
+        curve = (None,) * 7 + (value,) + (value + 50,) * 11
+        runs = tuple(replace(run, curve=curve) for run in trial.runs)
+        history += (replace(trial, runs=runs),)
+    return history
+
+
+def test_of_points_the_best_by_progress_go_on() -> None:
+    look = ByCurve().look
+    history = points(10.0, 20.0, 30.0, 40.0)
+    assert look(history, (None,) * 7 + (35.0,), True) is None, "one in four was further"
+    assert "only the best 40% go on" in str(look(history, (None,) * 7 + (15.0,), True))
+    assert look(points(30.0, 40.0), (None,) * 7 + (15.0,), True) is None, "the first points all go on"
+
+
+def test_edits_are_compared_with_the_champion_and_not_with_each_other() -> None:
+    history = points(80.0, 90.0, 85.0, 95.0)
+    edited = replace(history[1], proposal=replace(history[1].proposal, edit="+a line"))
+    curve = (None,) * 7 + (60.0,)
+    assert ByCurve().look(history, curve, True) is not None
+    assert ByCurve().look((history[0], edited, *history[2:]), curve, True) is None, "it is ahead of the champion"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tasks.deciding.champion_estimate import champion_estimate, goodness, reference
-from tasks.deciding.level_filter import EffectEstimate, Estimate, Observation, estimate, first
+from tasks.deciding.level_filter import EffectEstimate, Estimate, Observation, estimate
 from tasks.trial import History
 from tests.support.histories import scored, tried
 
@@ -143,8 +143,8 @@ def test_a_metric_to_minimise_is_followed_by_its_goodness() -> None:
 def test_a_history_is_followed_as_its_results_are() -> None:
     found = champion_estimate(campaign(1.0))
     told = [
-        Observation("left", 60.0), Observation("kept", 112.0), Observation("same", 104.0), Observation("left", (90.0 + 101.0) / 2, 2),
-        Observation("kept", 131.0),
+        Observation("point", 60.0), Observation("record", 112.0), Observation("same", 104.0),
+        Observation("point", (90.0 + 101.0) / 2, 2, 60.5), Observation("record", 131.0),
     ]  # fmt: skip
     expected = estimate(BASELINE, told)
     assert found is not None
@@ -158,7 +158,7 @@ def test_before_there_is_a_score_nothing_is_known() -> None:
     later = (*crashed, tried(crashed, 80.0))
     assert reference(later) is later[1], "the first with a score, where the baseline has none"
     found = champion_estimate(later)
-    assert found is not None and found.level == 80.0
+    assert found is not None and found.level == pytest.approx(80.0)
 
 
 def test_where_nothing_is_random_every_improvement_is_kept_and_nothing_else() -> None:
@@ -188,11 +188,35 @@ def test_a_first_value_of_any_size_works(value: float) -> None:
     assert found.idea(value + 1 + abs(value)).effect > 0 > found.idea(value - 1 - abs(value)).effect
 
 
-def test_noise_that_is_known_from_elsewhere_counts_as_some_runs() -> None:
-    unknown, quiet, loud = (first(BASELINE, noise) for noise in (None, 4.0, 40.0))
-    assert quiet.sd < unknown.sd < loud.sd
-    alone = first((80.0,), 12.0)
-    assert 6 < alone.sd < 24
+def test_the_noise_of_equal_first_runs_is_learned_from_later_ones() -> None:
+    """A score that has an end: the baseline is at it three times, and later programs are not."""
+    found = estimate((-200.0,) * 3, [Observation("record", -118.0), Observation("point", -190.0)])
+    assert found.level == pytest.approx(-118.0) and found.sd > 5 and found.error > 5
+    draw = random.Random(3)
+    again = [Observation("same", -118 + draw.gauss(0, 30)) for _ in range(8)]
+    known = estimate((-200.0,) * 3, [Observation("record", -118.0), *again])
+    assert 15 < known.sd < 60
+    zero = estimate((0.0,) * 3, [Observation("record", 0.3), Observation("same", 0.5), Observation("same", 0.2)])
+    assert 0.03 < zero.sd < 1
+
+
+def test_a_champion_that_is_three_times_as_noisy_as_the_baseline_widens_the_noise() -> None:
+    draw = random.Random(1)
+    again = [Observation("same", draw.gauss(200, 100)) for _ in range(20)]
+    assert 60 < estimate(BASELINE, [Observation("record", 200.0), *again]).sd < 150
+
+
+def test_what_other_points_score_leaves_the_champions_level_as_it_is() -> None:
+    poor = [Observation("point", value) for value in (-120.0, -80.0, 29.0, -200.0)]
+    found = estimate(BASELINE, [Observation("record", 236.0), *poor])
+    assert found.level == pytest.approx(236.0)
+
+
+def test_the_spread_within_a_trial_tells_the_noise() -> None:
+    quiet, loud = (
+        estimate(BASELINE, [Observation("left", 80.0, 4, 3 * sd**2) for _ in range(6)]).sd for sd in (3.0, 40.0)
+    )
+    assert quiet < 6 and loud > 30
 
 
 def test_a_long_night_is_no_deep_recursion() -> None:

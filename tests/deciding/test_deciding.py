@@ -194,15 +194,61 @@ def test_only_greedy_does_without_proof_and_without_a_second_run_of_the_baseline
     assert shortcuts == {name for name in NAMES if not rule_of(name).replicates_baseline} == {"greedy"}
 
 
-# Certify: what is expected to be better
+# Certify: among points the record, of edits what is expected to be better
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(237.0, "keep"), (236.0, "discard"), (107.0, "discard"), (42.0, "discard")]
+)
+def test_certify_keeps_the_record_among_points_whatever_their_neighbours_scored(value: float, kind: str) -> None:
+    history = (*begun(), tried(begun(), 236.0))
+    for poor in (-120.0, -80.0, -150.0, -95.0):
+        history += (tried(history, poor),)
+    found = verdict_of(weigh(history, undemanding(), Certify(), of(history, value)))
+    assert found.kind == kind
+    assert found.evidence["level"] == 236.0, "poor neighbours do not drag it down"
+
+
+def test_certify_says_in_one_sentence_what_a_point_was_compared_with_and_how_sure_that_is() -> None:
+    found = verdict_of(weigh(begun(), undemanding(), Certify(), of(begun(), 300.0)))
+    said = "better than trial 0: 300 against its mean of 82 in 3 runs; runs of one program differ by about 16 by luck"
+    assert found.reason == said
+
+
+def test_a_point_of_the_champions_edited_program_is_compared_with_the_champion() -> None:
+    history = edited_night(140.0)
+    point = of(history, 139.0, edit="+a line", parent=1)
+    assert verdict_of(weigh(history, undemanding(), Certify(), point)).reason.startswith("not better than trial 1: 139")
+    other = of(history, 139.0, edit="+another line", parent=1)
+    assert "expected" in verdict_of(weigh(history, undemanding(), Certify(), other)).evidence
+
+
+def test_replicates_tell_the_noise() -> None:
+    """The three runs of the baseline are 12 apart, those of the trials 60."""
+    history = begun()
+    for _ in range(4):
+        history += (tried(history, 20.0, 80.0, 140.0, kind="discard"),)
+    level = champion_estimate(history)
+    assert level is not None and 40 < level.sd < 80
+
+
+def edited_night(value: float) -> History:
+    """A champion whose program is edited, after three runs of the baseline."""
+    history, one = begun(), of(begun(), value, edit="+a line")
+    return (*history, decided(history, one, Verdict("keep", "as a test says", "provisional")))
+
+
+def edit_of(history: History, value: float, up: bool = True) -> JudgedTrial:
+    """Another edit on top of the champion."""
+    return of(history, value, edit=f"+line {len(history)}", up=up)
 
 
 def test_certify_allows_for_the_luck_of_the_champion() -> None:
     """A champion at 140 that came from a baseline around 82 is not believed to be that good, so less is needed."""
-    history = (*begun(), tried(begun(), 140.0))
+    history = edited_night(140.0)
     for _ in range(12):
-        history += (tried(history, 85.0, kind="discard"),)
-    found = verdict_of(weigh(history, undemanding(), Certify(), of(history, 135.0)))
+        history += (decided(history, edit_of(history, 85.0), Verdict("discard", "as a test says")),)
+    found = verdict_of(weigh(history, undemanding(), Certify(), edit_of(history, 135.0)))
     assert found.kind == "keep"
     level = found.evidence["level"]
     assert level is not None and level < 130
@@ -211,7 +257,7 @@ def test_certify_allows_for_the_luck_of_the_champion() -> None:
 
 
 def test_certify_does_not_follow_what_is_only_as_good_as_luck() -> None:
-    found = verdict_of(weigh(begun(), undemanding(), Certify(), of(begun(), 83.0)))
+    found = verdict_of(weigh(begun(), undemanding(), Certify(), edit_of(begun(), 83.0)))
     expected = found.evidence["expected"]
     assert found.kind == "discard" and expected is not None and expected <= 0
 
@@ -219,23 +265,25 @@ def test_certify_does_not_follow_what_is_only_as_good_as_luck() -> None:
 @pytest.mark.parametrize("up", [True, False])
 def test_certify_says_its_numbers_in_the_metrics_own_sign(up: bool) -> None:
     sign, history = (1 if up else -1), begun(up)
-    found = verdict_of(weigh(history, undemanding(), Certify(), of(history, sign * 300.0, up=up)))
+    found = verdict_of(weigh(history, undemanding(), Certify(), edit_of(history, sign * 300.0, up=up)))
     known = champion_estimate(history)
     assert known is not None
     assert found.evidence["level"] == pytest.approx(sign * known.level)
     assert found.evidence["run_sd"] == pytest.approx(known.sd)
-    assert f"{sign * 300:.4g} beats its estimated mean of {sign * known.level:.4g} " in found.reason
-    assert found.reason.startswith(f"expected {found.evidence['expected']:.3g} better"), "whichever way is better"
+    assert f"{sign * 300:.4g} against its estimated mean of {sign * known.level:.4g};" in found.reason
+    said = f"expected to be {found.evidence['expected']:.3g} better"
+    assert found.reason.startswith(said), "whichever way is better"
 
 
 @pytest.mark.parametrize("up", [True, False])
 def test_certify_does_not_contradict_itself_where_a_score_above_the_estimate_is_discarded(up: bool) -> None:
     sign, history = (1 if up else -1), begun(up)
-    lucky = verdict_of(weigh(history, undemanding(), Certify(grace=0), of(history, sign * 84.0, up=up)))
-    low = verdict_of(weigh(history, undemanding(), Certify(), of(history, sign * 60.0, up=up)))
+    lucky = verdict_of(weigh(history, undemanding(), Certify(grace=0), edit_of(history, sign * 84.0, up)))
+    low = verdict_of(weigh(history, undemanding(), Certify(), edit_of(history, sign * 60.0, up)))
     assert (lucky.kind, low.kind) == ("discard", "discard")
-    assert lucky.reason.startswith("expected") and "worse than trial 0" in lucky.reason and "luck" in lucky.reason
-    assert "worse than trial 0" in low.reason and "beats" not in low.reason and "luck" not in low.reason
+    assert lucky.reason.startswith("expected") and "worse than trial 0" in lucky.reason
+    assert "luck explains" in lucky.reason
+    assert "worse than trial 0" in low.reason and "luck explains" not in low.reason
 
 
 def test_where_nothing_is_random_certify_keeps_every_improvement_and_nothing_else() -> None:
