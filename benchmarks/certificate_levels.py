@@ -1,12 +1,12 @@
 """Levels of certificates: how often a group certificate is wrong, what it shows, and how many runs it takes.
 
-    python -m benchmarks.certificate_levels --levels      # the table of tasks/deciding/group_levels.py
+    python -m benchmarks.certificate_levels --levels      # the table of tasks/certifying/group_levels.py
     python -m benchmarks.certificate_levels               # error, power and runs of the designs that campaigns use
 
-Runs of both arms are drawn, 200,000 certificates a cell, and tested like tasks/deciding/certificate.py does (the smoke
-test compares the two). Scores are in standard deviations of the baseline's runs. A level is the largest that keeps
-the error of all looks together in every cell: standard deviations of the arms from 1:3 to 3:1, with the baseline's runs
-of the search counted, used for their spread alone, or (equal arms) unknown, and then without a floor. Where they
+Runs of both arms are drawn, 200,000 certificates a cell, and tested like tasks/certifying/certificate.py does (the
+smoke test compares the two). Scores are in standard deviations of the baseline's runs. A level is the largest that
+keeps the error of all looks together in every cell: standard deviations of the arms from 1:3 to 3:1, with the runs
+of the baseline in the search counted, used for their spread alone, or (equal arms) unknown, and then without a floor. Where they
 count, both arms score UNSEEN better than in the search: so much may a machine have gained that is no faster than the
 5 % of steps at which drift is seen. Stopping when hopeless is left out there, so that a certificate may also go on.
 """
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special  # type: ignore[import-untyped]
 
-from tasks.deciding.group_design import (
+from tasks.certifying.group_design import (
     ALPHA,
     EDIT_RUNS,
     HOPELESS,
@@ -35,7 +35,7 @@ from tasks.deciding.group_design import (
     of_groups,
     shares,
 )
-from tasks.deciding.reuse import PACE, RISE
+from tasks.certifying.reuse import PACE, RISE
 from tasks.deciding.statistics import CONFIDENCE, Comparison, corrected, quantile
 from tasks.deciding.values import BASELINE_RUNS
 

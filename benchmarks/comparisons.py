@@ -21,8 +21,8 @@ from rich.console import Console
 from rich.table import Table
 
 from environments.score import Score
-from tasks.deciding.ablation import LEVEL, Ablation, Removed, ablation_runs
-from tasks.deciding.power import RATIO, detectable
+from tasks.certifying.ablation import LEVEL, Ablation, Removed, ablation_runs
+from tasks.certifying.power import RATIO, detectable
 from tasks.deciding.statistics import welch
 from tasks.trial import Run
 

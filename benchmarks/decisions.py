@@ -4,7 +4,7 @@
     python -m benchmarks.decisions --landscape FILE.json --rule certify --runs 60 --campaigns 1000 --json
 
 Everything that decides is the code that campaigns run (tasks/decide.py, tasks/rules, tasks/cancellers,
-tasks/deciding/certificate.py); only training and judging are simulated (benchmarks/simulated.py), without Prefect. On
+tasks/certifying/certificate.py); only training and judging are simulated (benchmarks/simulated.py), without Prefect. On
 a landscape of points a real proposer chooses what is tried. All runs are charged: the baseline's, reruns,
 certificates, and cancelled ones by the share that was run; --runs is the most that a night may use. Without
 --landscape the bundled ones of benchmarks/landscapes are run, and a table is printed, with the ratio of each true gain
@@ -32,11 +32,11 @@ from environments.judges.command import Command
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.cancellers import Canceller
+from tasks.certifying.certificate import Certificate, Fresh, conclude, unpromising
+from tasks.certifying.group_design import ALPHA, EDIT_RUNS, RUNS, Design, design_of, in_groups
+from tasks.certifying.reuse import searched
 from tasks.decide import weigh
-from tasks.deciding.certificate import Certificate, Fresh, conclude, unpromising
 from tasks.deciding.champion_estimate import run_sd
-from tasks.deciding.group_design import ALPHA, EDIT_RUNS, RUNS, Design, design_of, in_groups
-from tasks.deciding.reuse import searched
 from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
 from tasks.propose import load
 from tasks.rules import Rule

@@ -23,7 +23,7 @@ from benchmarks.decisions import Campaign, Outcome
 from benchmarks.simulated import LOOK, Recorded, Seen
 from environments import plugins
 from tasks.cancellers import Canceller
-from tasks.deciding.group_design import design_of
+from tasks.certifying.group_design import design_of
 from tasks.rules import Rule
 from tasks.store.calibration import CALIBRATION, Calibration
 from tasks.trial import TWENTIETHS

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from environments import Environment
-from tasks.deciding.certificate import Certificate, shipped
+from tasks.certifying.certificate import Certificate, shipped
+from tasks.certifying.group_design import Arm
 from tasks.deciding.champion_estimate import champion_estimate
-from tasks.deciding.group_design import Arm
 from tasks.numbers import number
 from tasks.trial import History, Trial, Value, baseline, best, measured
 

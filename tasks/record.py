@@ -13,7 +13,7 @@ import environments
 from environments import Environment, judge_name
 from tasks import task_messages
 from tasks.cache_key import At, run_name, with_message
-from tasks.deciding.certificate import level
+from tasks.certifying.certificate import level
 from tasks.deciding.comparable import is_elsewhere
 from tasks.store import lineage, workspace
 from tasks.store.ledger import Ledger

@@ -11,7 +11,7 @@ from environments.plugins import Refused
 from environments.space import Value
 from flows.spec.environment import checked_environment
 from flows.views import terminal
-from tasks.deciding import holdout_uses
+from tasks.certifying import holdout_uses
 from tasks.recipes import output, preparing
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt

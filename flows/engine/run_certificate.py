@@ -1,4 +1,4 @@
-"""Running a certificate: champion and baseline, retrained and compared (tasks/deciding/certificate.py)."""
+"""Running a certificate: champion and baseline, retrained and compared (tasks/certifying/certificate.py)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from environments.plugins import Refused
 from flows.engine.preparation import report_pool
 from flows.engine.runner import Runner
 from flows.engine.worker_pool import run_in_parallel
-from tasks.deciding import holdout_uses
-from tasks.deciding.ablation import Ablation, Removed, ablation_runs, parts
-from tasks.deciding.certificate import Certificate, Fresh, conclude, unpromising
+from tasks.certifying import holdout_uses
+from tasks.certifying.ablation import Ablation, Removed, ablation_runs, parts
+from tasks.certifying.certificate import Certificate, Fresh, conclude, unpromising
+from tasks.certifying.group_design import Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
+from tasks.certifying.reuse import reuse, searched
 from tasks.deciding.champion_estimate import champion_estimate, has_edits, run_sd
-from tasks.deciding.group_design import Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
 from tasks.deciding.guards import guard_noise
-from tasks.deciding.reuse import reuse, searched
 from tasks.record import rewrite
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir

@@ -13,9 +13,9 @@ from flows.engine.launching import run_elsewhere
 from flows.engine.worker_pool import run_in_parallel
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import At, history_digest, is_kept, kept, whole
+from tasks.certifying.certificate import Fresh
+from tasks.certifying.group_design import Arm
 from tasks.decide import Untrained, Wanted, decide
-from tasks.deciding.certificate import Fresh
-from tasks.deciding.group_design import Arm
 from tasks.deciding.judge_allowance import allowance
 from tasks.deciding.run_checks import believed
 from tasks.deciding.values import BASELINE_SCORES, Again, JudgedTrial

@@ -26,10 +26,10 @@ from flows.spec.environment import checked_environment, source
 from flows.spec.options import FIXED, CampaignOptions
 from tasks import propose
 from tasks.cancellers import Canceller
+from tasks.certifying.ablation import ablation_runs
+from tasks.certifying.group_design import Design, design_of
 from tasks.decide import SIMPLER_KEEPS
-from tasks.deciding.ablation import ablation_runs
 from tasks.deciding.champion_estimate import has_edits
-from tasks.deciding.group_design import Design, design_of
 from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
 from tasks.machine.slot_layout import here, saved_layout

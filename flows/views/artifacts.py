@@ -29,7 +29,7 @@ from flows.server.api import impatient_client
 from flows.views import certificate_page, proposals_page
 from flows.views.markdown import code, in_markdown
 from flows.views.status import certificates, urls
-from tasks.deciding.certificate import Certificate, level
+from tasks.certifying.certificate import Certificate, level
 from tasks.describe import UNPROVEN, caution, headline, level_of, mean_of, outcome, short_value, step_budget
 from tasks.numbers import number
 from tasks.plots.progress import draw, png

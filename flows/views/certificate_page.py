@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flows.views.markdown import code, in_markdown
-from tasks.deciding.certificate import Certificate
+from tasks.certifying.certificate import Certificate
 from tasks.describe import caution, counts, difference, interval, outcome, ships
 from tasks.numbers import number
 

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from environments import Environment, plugins
 from flows.views.curves import Axis, CurvePoint, TrainingCurve
 from flows.views.status import RULES, certifies
+from tasks.certifying.group_design import design_of
 from tasks.deciding.champion_estimate import has_edits
-from tasks.deciding.group_design import design_of
 from tasks.rules import Rule
 from tasks.trial import History, Proposal, Trial, best, tried
 

@@ -11,10 +11,10 @@ from typing import Any
 from environments import plugins
 from environments.score import Score
 from flows.views.own_servers import own_servers
-from tasks.deciding.certificate import Certificate, level, shipped
+from tasks.certifying.certificate import Certificate, level, shipped
+from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
-from tasks.deciding.group_design import Arm, design_of
 from tasks.describe import ARMS, caution, outcome, step_budget
 from tasks.rules import Rule
 from tasks.store import approval, campaign_lock, inbox

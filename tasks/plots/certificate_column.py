@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tasks.deciding.certificate import Certificate
-from tasks.deciding.group_design import Arm
+from tasks.certifying.certificate import Certificate
+from tasks.certifying.group_design import Arm
 from tasks.describe import interval
 from tasks.plots.text import FONT, GREY, INK, text_at
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tasks.deciding.certificate import Certificate
+from tasks.certifying.certificate import Certificate
 from tasks.describe import changes, headline, outcome
 from tasks.numbers import number
 from tasks.plots.certificate_column import WIDTH_TAKEN, draw_column

@@ -1,7 +1,7 @@
 """Rules: whether a trial's score beats the champion's. One file each.
 
 A rule keeps no state: its answer follows from the history and the trial. It either decides, or asks for one more run
-of the trial or of the champion. The certificate on fresh runs has the last word (tasks/deciding/certificate.py),
+of the trial or of the champion. The certificate on fresh runs has the last word (tasks/certifying/certificate.py),
 unless the rule does without. Its fields are its options. To add one, put a file like this into the folder; its name
 is the name used in a campaign:
 

@@ -22,7 +22,7 @@ from scipy import special  # type: ignore[import-untyped]
 
 from environments import Environment
 from environments.score import Score
-from tasks.deciding.power import RATIO, detectable, runs_needed
+from tasks.certifying.power import RATIO, detectable, runs_needed
 from tasks.deciding.statistics import CONFIDENCE, pooled
 from tasks.recipes import output
 from tasks.store.ledger import measure
@@ -35,7 +35,7 @@ FEWEST = 3
 GAINS = (0.5, 1.0, 2.0, 3.0)
 """Gains, in standard deviations between runs, for which the needed runs are reported."""
 ARMS = (3, 4, 5)
-"""Runs per arm of certificates (tasks/deciding/certificate.py)."""
+"""Runs per arm of certificates (tasks/certifying/certificate.py)."""
 EARLIEST, LATEST = 0.2, 0.9
 """Shares of the budget between which early stopping is considered."""
 NOISIER = 2.0
@@ -125,7 +125,7 @@ class Needed:
     runs: int | None
     """Per arm, with a power of 0.8; None if a thousand are too few."""
     noisier: int | None
-    """The same for a champion whose runs scatter RATIO times as much (tasks/deciding/power.py)."""
+    """The same for a champion whose runs scatter RATIO times as much (tasks/certifying/power.py)."""
 
 
 @dataclass(frozen=True)

@@ -40,9 +40,9 @@ import environments
 from environments import Environment, plugins
 from environments.plugins import Refused
 from tasks.cache_key import At, spec_digest
-from tasks.deciding.ablation import Ablation
-from tasks.deciding.certificate import Certificate
-from tasks.deciding.group_design import Looks
+from tasks.certifying.ablation import Ablation
+from tasks.certifying.certificate import Certificate
+from tasks.certifying.group_design import Looks
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
 from tasks.store import attempts, workspace

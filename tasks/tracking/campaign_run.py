@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from tasks.deciding.certificate import Certificate
+from tasks.certifying.certificate import Certificate
 from tasks.tracking.certificates import certificate_tags, own, proof
 from tasks.tracking.trial_run import NOTE_CHARACTERS, CampaignRecord, MetricPoint, milliseconds, point, shown
 from tasks.trial import History, Trial, baseline, best

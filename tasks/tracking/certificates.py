@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tasks.deciding.certificate import Certificate, shipped
-from tasks.deciding.group_design import Arm
+from tasks.certifying.certificate import Certificate, shipped
+from tasks.certifying.group_design import Arm
 from tasks.describe import ARMS, caution, outcome, ships
 from tasks.tracking.trial_run import CampaignRecord, MetricPoint, inert, metric_key, milliseconds, plain, point
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from environments.plugins import Refused
-from tasks.deciding.certificate import Certificate
+from tasks.certifying.certificate import Certificate
 from tasks.store import safe_read
 from tasks.store.workspace import TrialDir
 from tasks.system.daemon import running_at

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tasks.deciding.certificate import Certificate, level
+from tasks.certifying.certificate import Certificate, level
 from tasks.describe import SELF_REPORTED
 from tasks.store import lineage
 from tasks.store.ledger import CERTIFICATE, Ledger, machine

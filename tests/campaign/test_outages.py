@@ -23,8 +23,8 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from environments.plugins import Refused
 from flows import approval as forms
 from flows.cli.machine import sync
-from flows.cli.machine.up import LIGHT
 from flows.engine import recovery, stopping
+from flows.server.mlflow_process import LIGHT
 from tasks.record import reconcile, settle
 from tasks.store import approval, workspace
 from tasks.store.approval import ApprovalRequest

@@ -18,6 +18,7 @@ from tasks.system import file_trees
 from tests.support.noisy import BETTER, DRAW, TOML, campaign, noisy, settled
 from tests.support.question_pool import pool
 from tests.support.toy import nightshift, quadratic
+from tests.support.trusting import trusted
 
 SHARING = """\
 import json, pathlib, sys
@@ -90,6 +91,7 @@ def test_runs_share_out_the_questions_for_confirm_of_a_finite_pool(tmp_path: Pat
     folder = pool(tmp_path / "pool", judge=SHARING, command="{out} {result} {prepared} {use} {block}").folder
     toml = folder / "environment.toml"
     toml.write_text(toml.read_text().replace("questions = 3", "questions = 5"))
+    trusted(folder)
     found = run(ready("baseline", '{"x": 1.0}', folder, runs=2))
     asked = [
         json.loads((Path(row["directory"]) / "judged/result.json").read_text())["also"]["question"]

@@ -7,19 +7,20 @@ from pathlib import Path
 from flows.engine import run_certificate
 from flows.engine.preparation import ensure_prepared, report_pool
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.deciding import holdout_uses
+from tasks.certifying import holdout_uses
 from tasks.trial import History
 from tests.support.histories import tried
 from tests.support.question_pool import pool
 from tests.support.runners import bench, prefect_at
 from tests.support.toy import quadratic
+from tests.support.trusting import trusted
 
 BASELINE = tried((), 2.25, 2.25, params={"x": 2.5}, higher_is_better=False)
 GOOD: History = (BASELINE, tried((BASELINE,), 0.0, params={"x": 1.0}, higher_is_better=False))
 
 
 def test_a_certificate_is_tested_at_the_level_of_its_use_and_charged_once(tmp_path: Path, server: str) -> None:
-    folder = pool(tmp_path / "pool").folder
+    folder = trusted(pool(tmp_path / "pool").folder)
     ledger = CampaignSpec.of(environment=str(folder), name="night", tracking="off").open()
     ensure_prepared(ledger, "here")
     prepared = report_pool(ledger.environment)

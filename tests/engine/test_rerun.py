@@ -29,7 +29,7 @@ from flows.engine.redecide import finish_pending
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import document
 from flows.views.tables import campaign_table
-from tasks.deciding.certificate import Certificate
+from tasks.certifying.certificate import Certificate
 from tasks.evaluate import judge_run
 from tasks.machine.slots import Slots
 from tasks.record import reconcile, settle

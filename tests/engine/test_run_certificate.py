@@ -21,9 +21,9 @@ from flows.engine import run_certificate
 from flows.engine.run_certificate import LOOK, DeclaredAnalysis, nothing_to_certify, path_of, store, why_not
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import document
-from tasks.deciding.ablation import parts
-from tasks.deciding.certificate import Certificate
-from tasks.deciding.group_design import ALPHA, design_of
+from tasks.certifying.ablation import parts
+from tasks.certifying.certificate import Certificate
+from tasks.certifying.group_design import ALPHA, design_of
 from tasks.store import workspace
 from tasks.store.ledger import Ledger, machine
 from tasks.store.workspace import TrialDir, finished

@@ -18,7 +18,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image
 
-from tasks.deciding.certificate import Certificate
+from tasks.certifying.certificate import Certificate
 from tasks.describe import changes, headline, level_of
 from tasks.numbers import number
 from tasks.plots.data import POINTS, estimates, plotted, visible

@@ -24,7 +24,7 @@ from flows.cli.doctor import machine
 from flows.engine import preparation
 from flows.engine.preparation import ensure_prepared
 from flows.spec.campaign_spec import CampaignSpec
-from tasks.deciding import holdout_uses
+from tasks.certifying import holdout_uses
 from tasks.describe import outcome
 from tasks.evaluate import judge_run
 from tasks.recipes import execution, output, preparing
@@ -588,7 +588,7 @@ def test_uses_that_an_earlier_version_counted_are_counted(tmp_path: Path) -> Non
 
 CHARGES = """
 import pathlib, sys
-from tasks.deciding import holdout_uses
+from tasks.certifying import holdout_uses
 for look in range(1, 9):
     holdout_uses.charge(pathlib.Path(sys.argv[1]), sys.argv[2], look)
 """

@@ -160,7 +160,7 @@ def test_red_team_folders_within_folders(tmp_path: Path, level: Level) -> None:
 @pytest.mark.parametrize("step", ["loud", "reports"])
 def test_red_team_printing_and_reporting_without_end(tmp_path: Path, level: Level, step: str) -> None:
     """Print 4 MiB where 1 is granted; write 30 MiB of reports."""
-    reasons = ("printed more than 1 MiB", "wrote more than 16 MiB", "left more than 0.02 GiB")
+    reasons = ("printed more than 1 MiB", "wrote more than 16 MiB", "is longer than 1 MiB", "left more than 0.02 GiB")
     defused(Ground.lay(tmp_path), step, 30, level, *reasons)
     assert (tmp_path / "runs/night-1/trials/0007/log.txt").stat().st_size < 2 * MIB
 

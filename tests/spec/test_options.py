@@ -17,7 +17,7 @@ from flows.spec import options
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.options import FIXED, AdvancedOptions, CampaignOptions, declared
-from tasks.deciding.group_design import Looks
+from tasks.certifying.group_design import Looks
 from tasks.store.approval import Mode
 from tasks.store.ledger import NAME, Settings
 

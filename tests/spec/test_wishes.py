@@ -65,7 +65,7 @@ def test_of_every_judge_it_is_known_what_runs_outside_the_sandbox(judge: str) ->
         (in_command("network = true"), "judging uses the network"),
         (top('readable = ["/srv/a/../data"]'), "training and judging read /srv/data"),
         (in_command('readable = ["/srv/answers"]'), "judging reads /srv/answers"),
-        (QUADRATIC.replace("[limits]", "[limits]\nout_gb = 17"), "the limit out_gb is 17, where 16 is usual"),
+        (QUADRATIC.replace("[limits]", "[limits]\nout_gb = 9"), "the limit out_gb is 9, where 8 is usual"),
         (QUADRATIC.replace("[limits]", "[limits]\nmemory_gb = 1e5"), "the limit memory_gb is 100000, more than"),
         (f'{CONTROL}[control]\nid = "this:Zen-v0"', "the Python module this runs in the engine, outside the sandbox"),
         (f'{CONTROL}[control]\nid = "X-v0"\nkwargs.deep.xml_file = "/etc/a.xml"', "X-v0 gets deep.xml_file = '/etc"),

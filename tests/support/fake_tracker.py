@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tasks.deciding.certificate import Certificate
+from tasks.certifying.certificate import Certificate
 from tasks.record import settle
 from tasks.store.ledger import Ledger
 from tasks.tracking.connection import RecordRejected, Unreachable

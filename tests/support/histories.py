@@ -12,8 +12,8 @@ from environments import Environment
 from environments.metric_guards import Guard
 from environments.score import Score
 from tasks import propose
+from tasks.certifying.certificate import Certificate, Fresh, conclude
 from tasks.decide import weigh
-from tasks.deciding.certificate import Certificate, Fresh, conclude
 from tasks.deciding.values import JudgedTrial, Weighed
 from tasks.proposing.brief import Brief
 from tasks.rules.greedy import Greedy

@@ -14,8 +14,8 @@ import pytest
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.deciding.certificate import Certificate, Fresh, conclude
-from tasks.deciding.group_design import Arm
+from tasks.certifying.certificate import Certificate, Fresh, conclude
+from tasks.certifying.group_design import Arm
 from tasks.describe import caution
 from tasks.record import COLUMNS, reconcile, rewrite, settle
 from tasks.store.ledger import CERTIFICATE, Ledger

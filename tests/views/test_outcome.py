@@ -16,9 +16,9 @@ from flows.engine import run_certificate
 from flows.views import certificate_page, overview, tables, terminal
 from flows.views.artifacts import News, artifacts, champion_page, table
 from flows.views.status import document, summary
-from tasks.deciding.certificate import Certificate, conclude
-from tasks.deciding.group_design import of_groups
-from tasks.deciding.reuse import searched
+from tasks.certifying.certificate import Certificate, conclude
+from tasks.certifying.group_design import of_groups
+from tasks.certifying.reuse import searched
 from tasks.describe import UNPROVEN, caution, headline, interval, mean_of, outcome
 from tasks.numbers import number, probability
 from tasks.store import workspace

@@ -19,8 +19,8 @@ from flows.cli.running import single_run
 from flows.cli.running.single_run import PlannedRun
 from flows.cli.set_option import overrides_only
 from flows.views import terminal
-from tasks.deciding.group_design import RUNS as CERTIFICATES
-from tasks.deciding.power import MOST, POWER, RATIO
+from tasks.certifying.group_design import RUNS as CERTIFICATES
+from tasks.certifying.power import MOST, POWER, RATIO
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.numbers import number
 from tasks.store import calibration

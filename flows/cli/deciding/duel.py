@@ -1,6 +1,6 @@
 """`nightshift duel A B`: fresh runs of one program and its parameters against fresh runs of another.
 
-As in a certificate (tasks/deciding/certificate.py), blocks of one run each in random order; but Welch's test is
+As in a certificate (tasks/certifying/certificate.py), blocks of one run each in random order; but Welch's test is
 two-sided. Every run is judged on units of its own: two programs that are good at different questions would else be
 told apart by questions that they share. Those of a finite pool are for `confirm`, so that no report question is used
 up. Everything is in runs/.duels/<environment>/0001/: the frozen environment,
@@ -26,7 +26,7 @@ from flows.cli.running import single_run
 from flows.cli.running.single_run import PlannedRun
 from flows.cli.set_option import overrides_only
 from flows.views import terminal
-from tasks.deciding.group_design import FEWEST, order
+from tasks.certifying.group_design import FEWEST, order
 from tasks.deciding.statistics import CONFIDENCE, Comparison, welch
 from tasks.numbers import number
 from tasks.recipes import output

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.deciding.reuse import Reuse, Searched, drift, reuse, searched
+from tasks.certifying.reuse import Reuse, Searched, drift, reuse, searched
 from tasks.trial import Rerun, Run
 from tests.support.histories import scored, tried
 

@@ -1,11 +1,11 @@
 """The certificate: fresh runs of the champion against fresh runs of the baseline, and what they prove.
 
 The search may profit from luck; the result may not. So the last runs of a campaign retrain both programs under fresh
-seeds, in groups, each in random order (tasks/deciding/group_design.py). Run n of either arm is judged on the same
+seeds, in groups, each in random order (tasks/certifying/group_design.py). Run n of either arm is judged on the same
 fresh units, and every n on its own, so that their luck is not the same in all runs of an arm. After each group all
 runs so far are tested (tasks/deciding/statistics.py: welch). The certificate ends when the test passes, when that has
 become unlikely, or with its last group. Runs of the search tell the noise, and where nothing drifted those of the
-baseline count as its runs (tasks/deciding/reuse.py). A champion that loses more than the margin in a guarded metric
+baseline count as its runs (tasks/certifying/reuse.py). A champion that loses more than the margin in a guarded metric
 is not certified.
 
 A campaign declares beforehand whether it has one certificate with an error of ALPHA, or several, of which the j-th
@@ -21,9 +21,9 @@ from functools import partial
 
 from environments.metric_guards import Guard
 from environments.score import Score
+from tasks.certifying.group_design import FEWEST, HOPELESS, Arm, Design
+from tasks.certifying.reuse import Reuse, Searched, reuse, spreads
 from tasks.deciding.champion_estimate import reference
-from tasks.deciding.group_design import FEWEST, HOPELESS, Arm, Design
-from tasks.deciding.reuse import Reuse, Searched, reuse, spreads
 from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, corrected, error_of, pooled, welch
 from tasks.trial import History, Level, Run, Trial, measured
 

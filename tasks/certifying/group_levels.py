@@ -1,7 +1,7 @@
 """Levels of the last look of each certificate design, for errors of 0.05, 0.025, 0.0125 and 0.00625 over all looks.
 
 Made by `python -m benchmarks.certificate_levels --levels`, which says how. Keys: runs of champion and baseline at each
-look, those of earlier groups included (tasks/deciding/group_design.py).
+look, those of earlier groups included (tasks/certifying/group_design.py).
 """
 
 LEVELS: dict[tuple[tuple[int, int], ...], tuple[float, ...]] = {

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.deciding.power import POWER, RATIO, detectable, power, runs_needed
+from tasks.certifying.power import POWER, RATIO, detectable, power, runs_needed
 from tasks.deciding.statistics import welch
 
 

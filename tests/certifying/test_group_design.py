@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.certificate_levels import last_levels, simulated
-from tasks.deciding.certificate import compare
-from tasks.deciding.group_design import (
+from tasks.certifying.certificate import compare
+from tasks.certifying.group_design import (
     ALPHA,
     RUNS,
     Design,
@@ -21,8 +21,8 @@ from tasks.deciding.group_design import (
     of_groups,
     order,
 )
-from tasks.deciding.group_levels import LEVELS
-from tasks.deciding.reuse import Searched, reuse
+from tasks.certifying.group_levels import LEVELS
+from tasks.certifying.reuse import Searched, reuse
 from tasks.trial import Run
 from tests.support.histories import scored
 

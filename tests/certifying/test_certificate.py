@@ -12,9 +12,9 @@ import pytest
 
 from environments.metric_guards import Guard
 from environments.score import Score
-from tasks.deciding.certificate import Certificate, Fresh, conclude, level, shipped
-from tasks.deciding.group_design import ALPHA, Arm, of_groups
-from tasks.deciding.reuse import Searched
+from tasks.certifying.certificate import Certificate, Fresh, conclude, level, shipped
+from tasks.certifying.group_design import ALPHA, Arm, of_groups
+from tasks.certifying.reuse import Searched
 from tasks.deciding.statistics import CONFIDENCE
 from tasks.trial import Run
 from tests.support.histories import certified, scored, tried

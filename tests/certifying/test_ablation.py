@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tasks.deciding.ablation import LEVEL, Ablation, Removed, ablation_runs
+from tasks.certifying.ablation import LEVEL, Ablation, Removed, ablation_runs
 from tasks.deciding.statistics import largest_t
 from tasks.store.ledger import ABLATION
 from tasks.trial import Run

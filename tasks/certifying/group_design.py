@@ -2,7 +2,7 @@
 
 Runs are made in groups. After each, all runs so far are tested, at a level that grows with the square of their share
 of the largest number: an early success has to be clear, and little is taken from the last look. Early levels and all
-looks together keep the error at ALPHA (tasks/deciding/group_levels.py).
+looks together keep the error at ALPHA (tasks/certifying/group_levels.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from tasks.deciding.group_levels import LEVELS
+from tasks.certifying.group_levels import LEVELS
 
 ALPHA = 0.05
 Looks = Literal["one", "several"]

@@ -1,0 +1,1 @@
+"""Certificates: what fresh runs prove, by which design, and what they may share."""
