@@ -96,7 +96,7 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
     worth = f"  {champion['level']}: {over}, and picking the best of several scores overestimates it"
     if estimate := champion["estimate"]:
         mean = f"{number(estimate['level'])} (se {estimate['se']:.2g})"
-        worth += f"; its estimated mean is {mean}, luck allowed for"
+        worth += f"; its estimated mean is {mean}"
     yield Text(worth, "dim")
     does_without = document["state"] == "finished" and document["certificate"] is None
     if does_without and document["shipped"] == "champion":
