@@ -73,6 +73,8 @@ class Outcome:
     ideas: int
     keeps: int
     false_keeps: int
+    runs_used: float
+    """In all; a certificate may end before its last group."""
 
 
 class Campaign:
@@ -81,6 +83,7 @@ class Campaign:
     def __init__(self, world: World, rule: Rule, canceller: Canceller | None, runs: int) -> None:
         self.world, self.rule, self.canceller = world, rule, canceller
         self.left = float(runs)
+        self.used = 0.0
         self.history: History = ()
         self.known: dict[int, Configuration] = {}
         self.keeps = self.false_keeps = 0
@@ -114,6 +117,7 @@ class Campaign:
             run = replace(run, due=due)
             if not due.spared:
                 self.left -= due.fraction
+                self.used -= 1 - due.fraction
                 seen = run.curve[: round(due.fraction * TWENTIETHS)]
                 gone = replace(run, status="cancelled", curve=seen, reported=seen[-1])
                 missing = Score.missing("cancelled", higher_is_better=True)
@@ -145,6 +149,7 @@ class Campaign:
 
     def _run(self, one: Configuration, questions: str = "search") -> tuple[Run, Score]:
         value, curve = self.world.run(one, questions)
+        self.used += 1
         return Run("", self.world.seed, 1.0, "finished", steps=STEPS, curve=curve, reported=value), Score(value, n=1)
 
     def _settle(self, tried: JudgedTrial, verdict: Verdict | None = None) -> None:
@@ -163,17 +168,20 @@ class Campaign:
             truth = self.world.truth(tried, "search")
             gain = truth - self.world.truth(base, "search")
             seen = _value(champion.score)
-            return Outcome(champion is not baseline, seen, truth, gain, seen - _value(baseline.score), True, *done)
+            return Outcome(
+                champion is not baseline, seen, truth, gain, seen - _value(baseline.score), True, *done, self.used
+            )
         if champion is baseline or unpromising(self.history, champion):
             truth = self.world.truth(base, "search")
-            return Outcome(False, _value(baseline.score), truth, 0.0, 0.0, True, *done)
+            return Outcome(False, _value(baseline.score), truth, 0.0, 0.0, True, *done, self.used)
         found = self._certificate(champion, design)
+
         truth = self.world.truth(tried if found.passed else base, "report")
         claim = found.expected_score(baseline.score.values)
         assert claim is not None and found.comparison is not None, "simulated runs always have a score"
         gain = truth - self.world.truth(base, "report")
         covered = found.comparison.low <= gain <= found.comparison.high
-        return Outcome(found.passed, claim, truth, gain, found.expected or 0.0, covered, *done)
+        return Outcome(found.passed, claim, truth, gain, found.expected or 0.0, covered, *done, self.used)
 
     def _certificate(self, champion: Trial, design: Design) -> Certificate:
         fresh: list[Fresh] = []
@@ -254,6 +262,7 @@ def figures(found: Sequence[Outcome], null: Sequence[Outcome]) -> Row:
         "true_gain_se": statistics.stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan,
         "gain_claim_minus_true_when_shipped": _mean([one.claimed_gain - one.gain for one in shipped]),
         "interval_coverage_when_shipped": _mean([one.covered for one in shipped]),
+        "runs_used": _mean([one.runs_used for one in found]),
         "ideas": _mean([one.ideas for one in found]),
         "false_keep_share": _share(sum(one.false_keeps for one in found), sum(one.keeps for one in found)),
     }
@@ -324,6 +333,7 @@ def _print(row: Row, greedy: float, head: bool) -> None:
         "se": f"{float(row['true_gain_se']) / unit:>5.2f}",
         "when shipped": f"{float(row['gain_claim_minus_true_when_shipped']) / unit:>+12.2f}",
         "coverage": f"{row['interval_coverage_when_shipped']:>8.3f}",
+        "used": f"{row['runs_used']:>5.1f}",
         "ideas": f"{row['ideas']:>6.1f}",
         "false keeps": f"{row['false_keep_share']:>11.2f}",
     }

@@ -282,7 +282,7 @@ def _worth(history: History, champion: Trial, own: Sequence[Certificate]) -> str
     if proof:
         return f"**{word}**, and {outcome(proof)}."
     estimate = level_of(history)
-    allowed = "" if estimate is None else f"; its estimated mean, luck allowed for, is {number(estimate)}"
+    allowed = "" if estimate is None else f"; its estimated mean is {number(estimate)}"
     return (
         f"**{word}**: {UNPROVEN}. Picking the best of several scores overestimates it{allowed}. The standard error is "
         "that of this trained policy's score; another training run may score differently."

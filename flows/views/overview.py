@@ -107,7 +107,7 @@ def _champion(document: Document, champion: Document, width: int) -> Iterator[Te
     worth = f"  {champion['level']}: {over}, and picking the best of several scores overestimates it"
     if estimate := champion["estimate"]:
         low, high = (estimate["level"] + side * SURE_SES * estimate["se"] for side in (-1, 1))
-        worth += f"; luck allowed for, its true mean is likely between {number(low)} and {number(high)}"
+        worth += f"; its true mean is likely between {number(low)} and {number(high)}"
     yield Text(worth, "dim")
     row = next(row for row in document["trials"] if row["trial"] == champion["trial"])
     yield Text(f"  kept because: {clean(row['reason'])}", "dim")

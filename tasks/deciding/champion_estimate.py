@@ -37,12 +37,9 @@ def _first(found: Trial) -> tuple[float, ...]:
 
 
 def run_sd(history: History) -> float:
-    """Standard deviation between runs: pooled over programs that ran several times, else estimated; 0 if unknown."""
+    """Standard deviation between runs, pooled over the programs that ran several times; 0 if none did."""
     found = pooled(goodness(history, trial.number) for trial in history)
-    if found and found.sd:
-        return found.sd
-    level = champion_estimate(history)
-    return level.sd if level else 0.0
+    return found.sd if found else 0.0
 
 
 def reference(history: History) -> Trial | None:

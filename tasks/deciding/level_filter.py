@@ -135,11 +135,11 @@ class Estimate:
 def first(values: tuple[float, ...], scale: float = 0.0) -> Estimate:
     """The estimate from the baseline's first runs (at least one, in goodness).
 
-    `scale`: a guess of the noise where they do not tell it: one run, or a few that are equal.
+    `scale`: a guess of the noise where a few are equal. A single run's is a guess that later results correct.
     """
     mean = math.fsum(values) / len(values)
     squares = math.fsum((value - mean) ** 2 for value in values)
-    degrees = 0 if _tells_nothing(values) else len(values) - 1
+    degrees = 0 if _is_clipped(values) else len(values) - 1
     tiny = max(abs(mean), 1.0) * 1e-9
     guess = scale or abs(mean) * 0.05
     centre = math.sqrt(squares / degrees) if degrees else guess
@@ -162,14 +162,14 @@ def _estimate(values: tuple[float, ...], scale: float, seen: tuple[Observation, 
     return _estimate(values, scale, seen[:-1]).after(seen[-1]) if seen else first(values, scale)
 
 
-def _tells_nothing(values: tuple[float, ...]) -> bool:
-    """Whether first runs say nothing of the noise."""
-    return len(values) == 1 or (len(values) >= CLIPPED and min(values) == max(values))
+def _is_clipped(values: tuple[float, ...]) -> bool:
+    """Whether first runs are so many and equal that they say nothing of the noise."""
+    return len(values) >= CLIPPED and min(values) == max(values)
 
 
 def _scale(values: tuple[float, ...], seen: Iterable[Observation]) -> float:
     """The first difference that was seen at all, where the first runs tell no noise; else 0."""
-    if not _tells_nothing(values):
+    if not _is_clipped(values):
         return 0.0
     apart = (math.sqrt(one.squares / (one.runs - 1)) if one.squares else abs(one.value - values[0]) for one in seen)
     return next((difference for difference in apart if difference), 0.0)

@@ -238,7 +238,7 @@ def test_the_champion_is_described_against_the_baseline(tmp_path: Path) -> None:
     ledger = created(tmp_path)
     page = champion_page(ledger, night([2.25, 1.0], up=False))
 
-    assert "## n: about 1.204 after 1 trial, baseline 2.25; nothing is certified yet" in page
+    assert "## n: about 1 after 1 trial, baseline 2.25; nothing is certified yet" in page
     assert "**provisional**" in page
     assert f"git -C {ledger.path}/lineage.git diff baseline champion" in page
     assert "Nothing better was found yet" in champion_page(ledger, night([2.25, 3.0], up=False))
