@@ -7,8 +7,9 @@ Runs of both arms are drawn, 200,000 certificates a cell, and tested like tasks/
 smoke test compares the two). Scores are in standard deviations of the baseline's runs. A level is the largest that
 keeps the error of all looks together in every cell: standard deviations of the arms from 1:3 to 3:1, with the runs
 of the baseline in the search counted, used for their spread alone, or (equal arms) unknown, and then without a floor.
-Where they count, both arms score UNSEEN better than in the search: so much may a machine have gained that is no faster than the
-5 % of steps at which drift is seen. Stopping when hopeless is left out there, so that a certificate may also go on.
+Where they count, both arms score UNSEEN better than in the search: so much may a machine have gained that is no faster
+than the 5 % of steps at which drift is seen. Stopping when hopeless is left out there, so that a certificate may also
+go on.
 """
 
 from __future__ import annotations
