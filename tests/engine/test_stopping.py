@@ -115,7 +115,7 @@ def test_a_campaign_ends_when_the_next_trial_would_not_fit_into_its_hours(enviro
 def test_the_time_of_the_certificate_is_kept_free(environment: Environment) -> None:
     """Five runs and three of the arms, of 5 s each, with 3 s besides, and a tenth over."""
     drawing = environment.model_copy(update={"deterministic": False})
-    trials, asked = history(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=15)
+    trials, asked = history(3, 2, wall=8.0), spec(hours=100 / HOUR, rule="certify", trials=8)
     reserve = 1.1 * 8 * 8.0
     assert stop(asked, drawing, trials, 91.9 - reserve, asked=False) is None
     found = stop(asked, drawing, trials, 92.1 - reserve, asked=False)
@@ -144,7 +144,7 @@ def test_a_night_that_is_not_refused_for_its_hours_begins(tmp_path: Path, rule: 
     assert stop(short, environments.load(folder), (), 0.0, asked=False) is None
 
 
-@pytest.mark.parametrize(("rule", "trials", "runs"), [("greedy", 50, 0), ("certify", 15, 8), ("race", 50, 18)])
+@pytest.mark.parametrize(("rule", "trials", "runs"), [("greedy", 50, 0), ("certify", 8, 8), ("race", 50, 25)])
 def test_the_certificate_takes_the_runs_of_both_arms_and_a_tenth_over(
     environment: Environment, rule: str, trials: int, runs: int
 ) -> None:
@@ -179,7 +179,7 @@ def test_eight_hours_end_within_eight_hours(
         trials += (trial,)
         spent += trial.wall_seconds
     if trials:
-        design = asked.certificate_design(environment)
+        design = asked.certificate_design(environment, trials)
         spent += design.runs * (budget + max(besides)) if design else 0
     assert spent <= hours * HOUR + 1e-6
 

@@ -201,8 +201,11 @@ def _replicates(findings: Findings) -> str:
 
 
 def _certificate(findings: Findings) -> str:
-    trials = next(least for least, groups in CERTIFICATES if groups[-1][1] <= findings.certificate)
-    length = f"a campaign of {trials} or more trials has them" if trials else "every campaign has them"
+    sizes = [
+        f"{groups[-1][0]} v {groups[-1][1]}" + (f" from {least} trials on" if least else "")
+        for least, groups in reversed(CERTIFICATES)
+    ]
+    length = f"that of a campaign has at most {', '.join(sizes)}"
     shows = next(detects for detects in findings.detects if detects.runs == findings.certificate)
     certificate = (
         f"certificate: {findings.certificate} runs of each arm show a true gain of {number(shows.gain)} with "
