@@ -64,7 +64,7 @@ def limits(certificate: Certificate) -> list[str]:
     """Facts that limit a certificate, one phrase each."""
     mine, theirs = (len(certificate.scores(arm)) for arm in ARMS)
     fallen, times, found = certificate.collapsed, certificate.looked_before, []
-    if fallen[0] * theirs > fallen[1] * mine:
+    if fallen[0] * theirs > fallen[1] * mine and 2 * fallen[0] <= mine:  # else it is just worse
         found.append(
             f"{fallen[0]} of {mine} runs of the champion collapsed, of the baseline {fallen[1]} of {theirs}: "
             "rare collapses may be missed"
@@ -130,7 +130,8 @@ def _result(newest: Certificate, certificates: Sequence[Certificate]) -> str:
     verdict = "certified" if newest.passed else f"not certified, {ships(certificates)}"
     if mine is None or theirs is None:
         return f"trial {newest.champion} {verdict}: {newest.reason}"
-    return f"trial {newest.champion} {verdict}: {number(mine)} against the baseline's {number(theirs)} on fresh runs"
+    which = "fresh runs and those of the search" if newest.reused else "fresh runs"
+    return f"trial {newest.champion} {verdict}: {number(mine)} against the baseline's {number(theirs)} on {which}"
 
 
 def mean_of(history: History, trial: int) -> float | None:

@@ -324,14 +324,14 @@ class _Session:
     def _stop(self, program: Program) -> str | None:
         grace, self.is_over = self.environment.grace_seconds, True
         raised = self.cut.smoke and program.has_raised()
-        if raised and not self._lives_on(program, grace):
-            status = program.poll(0)
-            return f"{RAISED}: {program.describe(status)}" if status else RAISED if status is None else None
+        goes_on = raised and self._lives_on(program, grace)
+        if raised and not goes_on and (status := program.poll(0)) is not None:
+            return f"{RAISED}: {program.describe(status)}" if status else None
         if not program.terminate(grace):
             return f"did not stop within {grace:g} s of SIGTERM at the end of its budget, and was killed"
         self.progress.read()
         status = program.poll(0)
-        if status in (-signal.SIGTERM, 143) and self.cut.smoke and not raised and program.has_raised():
+        if status in (-signal.SIGTERM, 143) and self.cut.smoke and not goes_on and program.has_raised():
             return RAISED  # at that moment: SIGTERM ended what the exception was about to end
         if status in (0, -signal.SIGTERM, 143):  # 143 is a shell's status when SIGTERM ended its child
             return None

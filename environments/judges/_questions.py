@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,6 +74,12 @@ def share(asked: Sequence[Question], block: ComparisonBlock | None) -> tuple[Que
             raise ValueError(f"its pool has {len(own)} questions{which} for {block.of} blocks: make more of them")
         found += own[block.number - 1 :: block.of]
     return tuple(found)
+
+
+def evenly(asked: Sequence[Question]) -> int:
+    """The most questions that can be asked, equally many of each source."""
+    counts = Counter(question.source for question in asked)
+    return len(counts) * min(counts.values())
 
 
 def draw(asked: Sequence[Question], many: int, seed: np.random.SeedSequence) -> list[Question]:

@@ -150,7 +150,7 @@ class Text(Judge):
             pool = _questions.pool(file)
             weights = _questions.sources(pool, self.sources)
             share = _questions.share(pool, exam.block)
-            asked = self.questions if exam.block is None else min(self.questions, len(share))
+            asked = self.questions if exam.block is None else min(self.questions, _questions.evenly(share))
             drawn = _questions.draw(share, asked, for_draw)
             ids = [question.id for question in pool]
             taskset = Taskset(exam.folder / self.taskset, file, ids, self.reward_seconds, ends)

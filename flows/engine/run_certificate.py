@@ -17,10 +17,11 @@ from flows.engine.worker_pool import run_in_parallel
 from tasks.certifying import holdout_uses
 from tasks.certifying.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.certifying.certificate import Certificate, Fresh, conclude, unpromising
-from tasks.certifying.group_design import Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
+from tasks.certifying.group_design import ALPHA, Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
 from tasks.certifying.reuse import reuse, searched
 from tasks.deciding.champion_estimate import champion_estimate, has_edits, run_sd
 from tasks.deciding.guards import guard_noise
+from tasks.recipes import output
 from tasks.record import rewrite
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
@@ -70,8 +71,8 @@ def why_not(runner: Runner) -> str | None:
     return nothing_to_certify(runner) or (unpromising(runner.history, champion) if champion else None)
 
 
-def nothing_to_certify(runner: Runner) -> str | None:
-    """Why the champion cannot be certified; None if it can."""
+def nothing_to_certify(runner: Runner, runs: int | None = None) -> str | None:
+    """Why the champion cannot be certified, with at most `runs` of each arm if given; None if it can."""
     if reason := no_champion(runner.history):
         return reason
     if not alpha_of(next_look(runner), runner.ledger.campaign.looks):
@@ -79,7 +80,26 @@ def nothing_to_certify(runner: Runner) -> str | None:
             "the campaign declared one look before it began, and took it; a campaign that is begun with "
             "looks = several may take more, and `nightshift duel` compares two programs at any time"
         )
+    return _earlier_crash(runner) or _too_few_questions(runner, runs)
+
+
+def _earlier_crash(runner: Runner) -> str | None:
+    champion = best(runner.history)
+    assert champion is not None, "there is one"
+    if any(run.arm == "champion" and run.score.value is None for run in _earlier(runner, champion.number)):
+        return "a fresh run of this champion crashed in an earlier certificate, which counts in all later ones"
     return None
+
+
+def _too_few_questions(runner: Runner, runs: int | None) -> str | None:
+    pool = report_pool(runner.environment)
+    made = output.read(pool) if pool and runner.environment.judge.block_units == "disjoint" else None
+    if made is None:
+        return None
+    design, has = planned(runner, ALPHA, runs), made.questions["report"]
+    if has >= (blocks := max(design.champion, design.baseline)):
+        return None
+    return f"its report pool has {has} questions, and {blocks} runs need one each at least: make more of them"
 
 
 def no_champion(history: History) -> str | None:
@@ -119,7 +139,7 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     Args:
         runs: Fresh runs of each arm at most; None: as at the end of a campaign.
     """
-    if reason := nothing_to_certify(runner):
+    if reason := nothing_to_certify(runner, runs):
         raise Refused(f"campaign {runner.ledger.campaign.name!r} cannot be certified: {reason}")
     ledger, look, environment = runner.ledger, next_look(runner), runner.environment
     leader, alpha, is_elsewhere = (best(runner.history), alpha_of(look, ledger.campaign.looks), bool(runner.elsewhere))
@@ -141,10 +161,13 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
         return lost if nothing_to_certify(runner) else certify(runner, runs)
     own = declared.design or Design(((declared.runs, declared.runs),), (alpha,))
     ledger.event(
-        "certify", look=look, champion=champion, runs=declared.runs, planned=own.runs, environment=environment.name
-    )
+        "certify", look=look, champion=champion, runs=declared.runs, planned=own.runs, environment=environment.name,
+        folder=folder,
+    )  # fmt: skip
 
-    fresh = [*_earlier(runner, champion)]
+    # The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.
+    shares = bool(pool) and environment.judge.block_units == "disjoint"
+    fresh = [] if shares else [*_earlier(runner, champion)]
     carried = tuple(sum(run.arm == arm for run in fresh) for arm in ("champion", "baseline"))
     design, carries = own.after(carried[0], carried[1]), len(fresh)
     blocks = max(design.champion, design.baseline)
@@ -184,7 +207,8 @@ def planned(runner: Runner, alpha: float, runs: int | None = None) -> Design:
     environment, spec = runner.environment, runner.spec
     if runs is not None:
         return of_groups(equal_arms(runs), alpha)
-    known = not runner.elsewhere and bool(reuse(searched(runner.history), ()).spread)
+    # Runs on a finite pool share its questions out: unequal arms would leave some to one arm alone.
+    known = not runner.elsewhere and not report_pool(environment) and bool(reuse(searched(runner.history), ()).spread)
     return design_of(spec.trials, environment.deterministic, known, alpha, edits=has_edits(runner.history))
 
 

@@ -189,10 +189,11 @@ class Runner:
     def granted(self, purpose: Use) -> Allowance | None:
         """The time that a program may spend under judgement; None in another environment, whose baseline is not known.
 
-        A certificate grants half of the spare time: what a program gains by computing there, half must not give it.
+        A certificate and reruns grant half of the spare time: what a program gains by computing there, half must not
+        give it.
         """
         known = None if self.elsewhere else allowance(self.history, machine(), self.environment.budget_seconds)
-        return known.halved() if known and purpose == "report" else known
+        return known.halved() if known and purpose in ("confirm", "report") else known
 
     def _slot(self, at: At, place: TrialDir, last: str) -> AbstractContextManager[Slot]:
         """A slot for a run; none if the result of its `last` task is stored."""

@@ -162,8 +162,8 @@ class Follower:
         """The certificate under way, as far as the directories of its runs show."""
         if self._certificate is None:
             return None
-        champion, pattern = self._certificate["champion"], f"{self._certificate['look']}-"
-        folders = list((self.ledger.path / "certificates").glob(f"{pattern}{champion:04d}-*"))
+        champion, folder = self._certificate["champion"], self._certificate.get("folder", self._certificate["look"])
+        folders = list((self.ledger.path / "certificates").glob(f"{folder}-{champion:04d}-*"))
         planned = self._certificate.get("planned", 2 * self._certificate["runs"])
         begun = max((path.stat().st_mtime for path in folders), default=now)
         return Certifying(champion, max(len(folders), 1), planned, max(now - begun, 0.0))

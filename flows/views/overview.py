@@ -76,7 +76,8 @@ def _certificate(document: Document, proof: Document, width: int) -> Iterator[Te
     yield Text(words, "bold green" if proof["passed"] else "yellow")
     if None not in (means := (proof["champion"]["mean"], proof["baseline"]["mean"])):
         text = Text(f"on fresh runs: trial {trial}, {document['metric']} ").append(number(means[0]), "bold")
-        yield text.append(" against the baseline's ").append(number(means[1]), "bold")
+        text.append(" against the baseline's ").append(number(means[1]), "bold")
+        yield text.append(" (its runs of the search included)" if proof["reused"] else "")
     params = next(row["params"] for row in document["trials"] if row["trial"] == trial)
     yield from _changes(params, document, width)
     if proof["passed"]:

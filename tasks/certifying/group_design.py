@@ -112,7 +112,8 @@ def last_level(groups: Groups, alpha: float) -> float:
         known = tuple(min(levels) for levels in zip(*beside, strict=True))
     halvings = [ALPHA * 0.5**halved for halved in range(len(known))]
     at = next((n for n, share in enumerate(halvings) if share <= alpha * (1 + 1e-9)), len(known) - 1)
-    return known[at] * min(alpha / halvings[at], 1.0)
+    slope = max(math.log2(known[-2] / known[-1]), 1.0)  # beyond the table its own slope goes on
+    return float(known[at] * min(alpha / halvings[at], 1.0) ** slope)
 
 
 def alpha_of(look: int, looks: Looks) -> float:

@@ -36,7 +36,9 @@ def edited_program(
     """
     after = patches.edited(files, executable, odd, diff, editable)
     for name, text in after.items():
-        _check_settings(name, text)
+        was_free = name in files and _settings_fault(name, _plain(files[name]))  # such as JSON with comments
+        if not was_free and (fault := _settings_fault(name, text)):
+            raise EditFailed(f"the edited {name} {fault}")
     python = {name: text for name, text in after.items() if name.endswith(".py")}
     before = {name: _plain(files[name]) for name in python if name in files}
     try:
@@ -62,18 +64,18 @@ def _plain(text: str) -> str:
     return text.encode(errors="surrogateescape").decode(errors="replace")
 
 
-def _check_settings(name: str, text: str) -> None:
-    """Refuse a settings file that no program could read, such as TOML with a key twice."""
+def _settings_fault(name: str, text: str) -> str | None:
+    """Why no program could read a settings file, such as TOML with a key twice; None if it could."""
     try:
         if name.endswith(".toml"):
             tomllib.loads(text)
         elif name.endswith(".json"):
             json.loads(text)
-    except RecursionError as deep:
-        raise EditFailed(f"the edited {name} is nested too deeply to be read") from deep
+    except RecursionError:
+        return "is nested too deeply to be read"
     except ValueError as wrong:
-        kind = name.rpartition(".")[2].upper()
-        raise EditFailed(f"the edited {name} is not {kind}: {str(wrong)[:200]}") from wrong
+        return f"is not {name.rpartition('.')[2].upper()}: {str(wrong)[:200]}"
+    return None
 
 
 def _check_encoding(name: str, source: str) -> None:

@@ -105,8 +105,8 @@ def _sandbox(level: Level, environment: Environment, words: str) -> str | None:
     hub = "LocalEntryNotFound" in words or ("huggingface.co" in words and any(sign in words for sign in OFFLINE))
     if hub and not environment.network:
         return (
-            "programs have no network and a home of their own: add your Hugging Face cache to `readable`, and begin "
-            "the command with `env HF_HOME=... HF_HUB_OFFLINE=1`; or set network = true"
+            "programs have no network and a home of their own: add the `hub` folder of your Hugging Face cache to "
+            "`readable`, and begin the command with `env HF_HUB_CACHE=.../hub HF_HUB_OFFLINE=1`; or set network = true"
         )
     if any(sign in words for sign in NO_NETWORK) and not environment.network:
         return f"sandbox {level}: programs have no network: list data in `readable`, or set network = true"

@@ -81,7 +81,11 @@ def read(function: Callable[P, T], *values: P.args, **none: P.kwargs) -> T:
     if len(question) > QUESTION_LIMIT:
         raise Unreadable(f"has more than {QUESTION_LIMIT // 2**20} MiB", stated=False)
     # A second try: the processes may have been killed by somebody who does not know them.
-    answer, end = _ask(name, question) or _ask(name, question) or ({}, {"fault": "was being read when that was killed"})
+    heard = _ask(name, question)
+    if heard is None:
+        _forget()  # its folder may be gone, too
+        heard = _ask(name, question)
+    answer, end = heard or ({}, {"fault": "was being read when that was killed"})
     if "fault" in end:
         raise CannotStart(f"foreign text {end['fault']}")
     told: dict[str, Any] = end or answer
@@ -110,7 +114,10 @@ def _ask(name: str, question: bytes) -> tuple[dict[str, Any], dict[str, str]] | 
                 if len(said) > 2 * ANSWER_LIMIT:
                     raise CannotStart("the process that reads foreign text says more than it may")
     answer, _, end = said.rpartition(b"\n")
-    return (json.loads(answer or b"{}"), json.loads(end)) if end.endswith(b"}") and b"\n" in said else None
+    if not (end.endswith(b"}") and b"\n" in said):
+        return None
+    how: dict[str, str] = json.loads(end)
+    return ({} if how else json.loads(answer or b"{}")), how  # that end may have cut the answer off
 
 
 def _done(step: Callable[[], T], deadline: float) -> T:

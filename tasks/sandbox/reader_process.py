@@ -139,7 +139,9 @@ def _confine(plan: dict[str, Any], scratch: str, guard: int) -> None:
     _die_with(guard)
     if sys.platform == "linux":
         # When memory is short, it is killed before anything else.
-        Path("/proc/self/oom_score_adj").write_text("900")
+        own = Path("/proc/self/oom_score_adj")
+        if int(own.read_text()) < 900:  # to lower it takes a privilege
+            own.write_text("900")
     for which, most in (
         (resource.RLIMIT_AS, MEMORY), (resource.RLIMIT_FSIZE, FILE_BYTES), (resource.RLIMIT_NOFILE, FILES),
         (resource.RLIMIT_CORE, 0),

@@ -124,7 +124,8 @@ def _confine(plan: dict[str, Any]) -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != plan["keeper"]:
         os._exit(127)  # the supervisor died before the signal was set
-    _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial is killed before its engine
+    if int(_read("/proc/self/oom_score_adj") or 0) < 800:  # to lower it takes a privilege
+        _write("/proc/self/oom_score_adj", "800")  # when memory is short, the trial is killed before its engine
     for name, most in plan["rlimits"].items():
         which = getattr(resource, name)
         hard = resource.getrlimit(which)[1]

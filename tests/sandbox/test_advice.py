@@ -51,7 +51,7 @@ def train(tmp_path: Path, level: Level, code: str, **settings: Any) -> Run:
         ("open('fit.py', 'a')", ("sandbox", "writes {out} and TMPDIR")),
         pytest.param(
             "from huggingface_hub import hf_hub_download\nhf_hub_download('gpt2', 'config.json')",
-            ("add your Hugging Face cache to `readable`", "network = true"),
+            ("your Hugging Face cache to `readable`", "network = true"),
             marks=pytest.mark.slow,
         ),
         (

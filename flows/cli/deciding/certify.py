@@ -39,7 +39,7 @@ def certify(name: str, on: str | None, runs: int | None, trust: bool, server: st
     if reason := run_certificate.no_champion(ledger.history()):
         raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     for runner in runners(ledger, elsewhere):
-        if reason := run_certificate.nothing_to_certify(runner):
+        if reason := run_certificate.nothing_to_certify(runner, runs):
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     api = server_process.stated_server(server, home())
     parameters = {"name": name, "on": elsewhere, "runs": runs}

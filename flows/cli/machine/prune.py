@@ -134,7 +134,7 @@ def _fresh_runs(ledger: Ledger) -> Iterator[Path]:
     """The directories of runs of certificates and ablations that are complete."""
     for kind in ("certificates", "ablations"):
         for result in sorted((ledger.path / kind).glob("*.json")):
-            yield from (path for path in sorted(result.parent.glob(f"{result.stem}-*")) if path.is_dir())
+            yield from (path for path in sorted(result.parent.glob(f"{result.stem}-[0-9]*")) if path.is_dir())
 
 
 def _empty(folder: Path, dry: bool) -> int:
