@@ -56,7 +56,7 @@ def train(tmp_path: Path, level: Level, code: str, **settings: Any) -> Run:
         ),
         (
             """raise OSError("We couldn't connect to 'https://huggingface.co' to load the files")""",
-            ("add your Hugging Face cache to `readable`", "network = true"),
+            ("your Hugging Face cache to `readable`", "network = true"),
         ),
         ("import urllib.request\nurllib.request.urlopen('https://example.org')", ("no network", "network = true")),
         (
