@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import shutil
 import statistics
@@ -95,7 +96,9 @@ def prepare(folder: Path, base_steps: int | None) -> None:
     (folder / "settings.json").write_text(
         json.dumps(recipe.settings | ({} if base_steps is None else {"steps": base_steps}))
     )
-    subprocess.run([sys.executable, str(home / recipe.program), str(folder)], check=True, capture_output=True)
+    command = [sys.executable, str(home / recipe.program), str(folder)]
+    environment = {**os.environ, "PYTHONPATH": str(home.parent / "helpers")}
+    subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
 
 
 def judged(place: TrialDir, prepared: Path, **settings: int) -> Cost:

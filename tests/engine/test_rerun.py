@@ -276,7 +276,7 @@ def _killed_at(write: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         real(path, text)
 
     with monkeypatch.context() as patched:
-        patched.setattr(workspace, "write", dying)
+        patched.setattr("tasks.record.write_atomic", dying)
         with pytest.raises(KeyboardInterrupt):
             yield
 

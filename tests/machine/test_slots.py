@@ -545,4 +545,4 @@ def test_more_trials_at_once_than_there_are_slots_are_refused(tmp_path: Path, sa
     environment = quadratic(tmp_path / "quadratic")
     done = nightshift("run", str(environment), "--parallel", "2", "--tracking", "off", server=saved)
     assert done.returncode == 2
-    assert "parallel = 2, but this machine has 1 slot for quadratic (cpu-0): ask for fewer, or" in done.stderr
+    assert "parallel = 2, but this machine has 1 slot for quadratic (cpu-0): lower it, or" in done.stderr

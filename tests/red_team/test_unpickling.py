@@ -110,7 +110,7 @@ def test_red_team_no_verb_unpickles_what_a_program_left(tmp_path: Path, home: Pa
     """A campaign whose models are bombs: certified, compared, run again, recorded, shown, pruned. None goes off."""
     canary = tmp_path / "canary"
     folder = quadratic(tmp_path / "env", fit=f"CANARY = {str(canary)!r}\n{FIT}{BOMBS}")
-    options = ("--trials", "2", "--proposer", "random_search")
+    options = ("--trials", "2", "--proposer", "tpe", "--seed", "3")
     done = nightshift("run", str(folder), "--name", "bombs", *options, *GREEDY)
     assert done.returncode == 0, done.stdout + done.stderr
     verbs = (
