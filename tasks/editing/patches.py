@@ -184,16 +184,22 @@ def _check_whole(lines: Sequence[str]) -> None:
                 break
             body.append(line or " ")
         after = at + 1 + len(body)
-        while body and not body[-1].strip():
-            body.pop()
-        counts = sum(line[0] in " -" for line in body), sum(line[0] in " +" for line in body)
         stated = int(head[1] or 1), int(head[2] or 1)
+        # Blank lines at the end are context as long as the head says so.
+        while body and not body[-1].strip() and any(c > s for c, s in zip(_counts(body), stated, strict=True)):
+            body.pop()
+        counts = _counts(body)
         is_last = not any(line.strip() for line in lines[after:])
         if is_cut_off(stated, counts, body[-1:] != [] and body[-1][0] == "-", is_last):
             raise EditFailed(
                 f"the edit is cut off: the hunk in its line {at + 1} has {counts[0]} old and {counts[1]} new lines, "
                 f"and its head says {stated[0]} and {stated[1]}: correct the numbers, or send all of it"
             )
+
+
+def _counts(body: Sequence[str]) -> tuple[int, int]:
+    """Old and new lines of a hunk."""
+    return sum(line[0] in " -" for line in body), sum(line[0] in " +" for line in body)
 
 
 def _touched(diff: bytes, editable: Sequence[str], scratch: Path) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from difflib import SequenceMatcher
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tasks.editing.edits import EditFailed, diff_of, patched
@@ -36,6 +36,7 @@ def pairs(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @settings(max_examples=30, deadline=None)
+@example({"train.py": "\n\n"}, {"train.py": "x\n\n\n"})
 @given(TEXTS, TEXTS)
 def test_a_diff_between_any_texts_makes_the_one_into_the_other(before: dict[str, str], after: dict[str, str]) -> None:
     shown = diff_of(before, after)
