@@ -13,6 +13,7 @@ import os
 import re
 import sqlite3
 import ssl
+import threading
 import urllib.error
 import urllib.request
 import uuid
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 PROBE_SECONDS = 3.0
 TEMPORARY = (401, 403, 408, 429)
 """HTTP client errors that are no fault of the record."""
+_ENVIRONMENT = threading.RLock()
 CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
 SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -199,14 +201,15 @@ def own_login(uri: str, home: Path) -> dict[str, str]:
 @contextmanager
 def _logged_in(secrets: Mapping[str, str]) -> Iterator[None]:
     """Have mlflow use this login, and no other, within the block: the next store may be somebody else's."""
-    before = {name: os.environ[name] for name in CREDENTIALS if name in os.environ}
-    try:
-        if secrets:
-            _set_credentials(secrets)
-        yield
-    finally:
-        if secrets:
-            _set_credentials(before)
+    with _ENVIRONMENT:  # of the whole process: a login set by another thread would go to this store
+        before = {name: os.environ[name] for name in CREDENTIALS if name in os.environ}
+        try:
+            if secrets:
+                _set_credentials(secrets)
+            yield
+        finally:
+            if secrets:
+                _set_credentials(before)
 
 
 def _set_credentials(secrets: Mapping[str, str]) -> None:
