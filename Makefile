@@ -12,9 +12,9 @@ ALONE := env -u PREFECT_API_URL -u PREFECT_API_KEY -u PREFECT_API_AUTH_STRING -u
 	-u MLFLOW_TRACKING_URI -u MLFLOW_REGISTRY_URI -u MLFLOW_TRACKING_TOKEN -u MLFLOW_EXPERIMENT_NAME \
 	-u MLFLOW_EXPERIMENT_ID -u MLFLOW_RUN_ID
 
-# Tests mostly wait for processes, so four files run at a time, whatever the number of cores. Their order is kept: sorted
+# Tests mostly wait for processes, so six files run at a time, whatever the number of cores. Their order is kept: sorted
 # by number of tests, the files of whole campaigns, which have few, would come last and alone.
-SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
+SIDE_BY_SIDE := -n 6 --dist loadfile --no-loadscope-reorder
 
 export PYTHON TORCH_INDEX
 

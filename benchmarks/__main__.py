@@ -29,7 +29,7 @@ BENCHMARKS = {
     "certificate_levels": Benchmark("20 min", "--rows 500"),
     "chaos": Benchmark("40 min", "--kills 4 --short --seed 3"),
     "comparisons": Benchmark("2 min", "--nights 20"),
-    "decisions": Benchmark("1 h", "--campaigns 4 --runs 20 --jobs 1"),
+    "decisions": Benchmark("25 min", "--campaigns 4 --nulls 4 --runs 20 --jobs 1"),
     "demos": Benchmark("2 h", "--demos 1 --fresh 1 --trials 2 --environment cartpole"),
     "edits": Benchmark("20 s", "--each 1"),
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),

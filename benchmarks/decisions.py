@@ -1,14 +1,20 @@
 """How often decisions are right: the real rules, early stopping and certificate on simulated environments.
 
-    python -m benchmarks.decisions
+    python -m benchmarks.decisions                  # points and `returns`, with 2,000 null campaigns a cell
+    python -m benchmarks.decisions --quick          # the same with a tenth of the campaigns
     python -m benchmarks.decisions --landscape FILE.json --rule certify --runs 60 --campaigns 1000 --json
 
 Everything that decides is the code that campaigns run (tasks/decide.py, tasks/rules, tasks/cancellers,
-tasks/certifying/certificate.py); only training and judging are simulated (benchmarks/simulated.py), without Prefect. On
-a landscape of points a real proposer chooses what is tried. All runs are charged: the baseline's, reruns,
-certificates, and cancelled ones by the share that was run; --runs is the most that a night may use. Without
---landscape the bundled ones of benchmarks/landscapes are run, and a table is printed, with the ratio of each true gain
-to that of greedy. Figures are in the landscape's own unit of score.
+tasks/deciding/halving.py, tasks/certifying/certificate.py); only training and judging are simulated
+(benchmarks/simulated.py), without Prefect. On a landscape of points a real proposer chooses what is tried. Where such
+a landscape says that a part of the budget ranks points well enough, short budgets come first, as `--fidelity auto`
+has it (--full: every run in full, and stopped early as `--cancel` says). All runs are charged: the baseline's, reruns,
+certificates, short and cancelled ones by the share that was run; --runs is the most that a night may use. Without
+--landscape those of HEADLINES are run, with --all all of benchmarks/landscapes, and a table is printed, with the ratio
+of each true gain to that of greedy. Figures are in the landscape's own unit of score.
+
+All rules meet the same functions, and the same luck in their first trials. Without effects all points are equal, so
+that who proposes them changes nothing: there random search does, which is fast.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.simulated import PROPOSERS, Configuration, Landscape, Points, World, grid_of, read, world_of
+from benchmarks.simulated import PROPOSERS, Configuration, Landscape, Points, Tried, World, grid_of, read, world_of
 from environments import Environment, plugins
 from environments.judges.command import Command
 from environments.plugins import Refused
@@ -36,7 +42,9 @@ from tasks.certifying.certificate import Certificate, Fresh, conclude, unpromisi
 from tasks.certifying.group_design import ALPHA, EDIT_RUNS, RUNS, Design, design_of, in_groups
 from tasks.certifying.reuse import searched
 from tasks.decide import weigh
+from tasks.deciding import fidelity
 from tasks.deciding.champion_estimate import run_sd
+from tasks.deciding.halving import next_rung
 from tasks.deciding.values import BASELINE_RUNS, Again, JudgedTrial
 from tasks.propose import load
 from tasks.rules import Rule
@@ -46,9 +54,14 @@ SPARED = 10
 RUNS_OF = {"ideas": (18, 34, 60), "points": (17, 31, 60)}
 """Runs in all, by kind of landscape."""
 Row = dict[str, float | int | str]
+EPSILON = 1e-6
+"""Of sums of shares of the budget."""
 STEPS = 1000
 """Steps of a run: the simulated machine does not change its speed."""
 BUNDLED = Path(__file__).with_name("landscapes")
+HEADLINES = ("points_hard", "points_mild", "returns")
+QUICK = 10
+"""How many times fewer campaigns --quick runs."""
 ENVIRONMENT = Environment(
     name="simulated", folder=Path(), metric="score", direction="maximize", trainer="command",
     judge=Command(eval_cmd="{result}"), budget_seconds=1, allow_untrained=True,
@@ -80,8 +93,11 @@ class Outcome:
 class Campaign:
     """One simulated campaign: the loop of flows/campaign.py, with a world in place of training and judging."""
 
-    def __init__(self, world: World, rule: Rule, canceller: Canceller | None, runs: int) -> None:
-        self.world, self.rule, self.canceller = world, rule, canceller
+    def __init__(
+        self, world: World, rule: Rule, canceller: Canceller | None, runs: int, share: float = 1.0
+    ) -> None:  # fmt: skip
+        """`share`: of the budget, of new points (tasks/deciding/halving.py)."""
+        self.world, self.rule, self.canceller, self.share = world, rule, canceller, share
         self.left = float(runs)
         self.used = 0.0
         self.history: History = ()
@@ -92,7 +108,7 @@ class Campaign:
         design = planned(round(self.left), self.world.edits) if self.rule.certifies else None
         self.left -= design.runs if design else 0
         self._baseline()
-        while self.left >= 1 and self._trial():
+        while self.left > 1 - EPSILON and self._trial():
             pass
         return self._shipped(design)
 
@@ -100,7 +116,9 @@ class Campaign:
         count = self.rule.baseline_runs(1, deterministic=False)
         self.left -= count
         proposal, self.known[0] = self.world.baseline
-        pairs = [self._run(self.known[0]) for _ in range(count)]
+        # As many are drawn under any rule, so that the trials after them draw the same.
+        pairs = [self._run(self.known[0]) for _ in range(max(count, BASELINE_RUNS))][:count]
+        self.used = float(count)
         score = Score.over([score for _, score in pairs])
         self._settle(JudgedTrial(0, proposal, tuple(run for run, _ in pairs), score), Verdict("keep", "baseline"))
 
@@ -108,11 +126,15 @@ class Campaign:
         """One trial, to its verdict; False when the runs do not last so long, or nothing is left to try."""
         champion, number = best(self.history), len(self.history)
         assert champion is not None, "the baseline was kept"
-        found = self.world.propose(self.history, self.known)
+        found = self._proposed()
         if found is None:
             return False
         proposal, self.known[number] = found
-        run, score = self._run(self.known[number])
+        run, score = self._run(self.known[number], share=proposal.share)
+        if proposal.is_short:
+            self.left -= proposal.share
+            self._settle(JudgedTrial(number, proposal, (run,), score))
+            return True
         if due := self._due(run):
             run = replace(run, due=due)
             if not due.spared:
@@ -126,7 +148,7 @@ class Campaign:
         self.left -= 1
         tried = JudgedTrial(number, proposal, (run,), score)
         while isinstance(wanted := weigh(self.history, ENVIRONMENT, self.rule, tried), Again):
-            if self.left < 1:
+            if self.left < 1 - EPSILON:
                 return False
             self.left -= 1
             again, score = self._run(self.known[wanted.of])
@@ -138,6 +160,16 @@ class Campaign:
             self.false_keeps += self.known[number].level <= self.known[champion.number].level
         return True
 
+    def _proposed(self) -> Tried | None:
+        """The next trial: a short one in full, or a new point; None if nothing is left to try."""
+        rung = next_rung(self.history, self.share, left=self.left)
+        if rung.promotes is not None:
+            short = next(trial for trial in self.history if trial.number == rung.promotes)
+            again = replace(short.proposal, share=1.0, promotes=short.number, seen=len(self.history))
+            return Tried(again, self.known[short.number])
+        found = self.world.propose(self.history, self.known)
+        return found and found._replace(proposal=replace(found.proposal, share=rung.share))
+
     def _due(self, run: Run) -> Due | None:
         if self.canceller is None:
             return None
@@ -147,10 +179,14 @@ class Campaign:
                 return Due(twentieth / TWENTIETHS, reason, self.world.spares(SPARED))
         return None
 
-    def _run(self, one: Configuration, questions: str = "search") -> tuple[Run, Score]:
+    def _run(self, one: Configuration, questions: str = "search", share: float = 1.0) -> tuple[Run, Score]:
         value, curve = self.world.run(one, questions)
-        self.used += 1
-        return Run("", self.world.seed, 1.0, "finished", steps=STEPS, curve=curve, reported=value), Score(value, n=1)
+        if share < 1:  # a short run scores what a whole one shows by then
+            seen = curve[round(share * TWENTIETHS) - 1]
+            assert seen is not None, "the landscape says what is shown"
+            value, curve = seen, ()
+        self.used += share
+        return Run("", self.world.seed, share, "finished", steps=STEPS, curve=curve, reported=value), Score(value, n=1)
 
     def _settle(self, tried: JudgedTrial, verdict: Verdict | None = None) -> None:
         verdict = verdict or weigh(self.history, ENVIRONMENT, self.rule, tried)  # type: ignore[assignment]
@@ -218,13 +254,23 @@ class Night:
     cancel: str
     proposer: str
     runs: int
+    full: bool = False
+    """Whether all trials run for the whole budget, also where a part of it would tell."""
+
+    @property
+    def share(self) -> float:
+        """Of the budget, of new points: the least whose rank correlation pays, or 1."""
+        if self.full or self.rule == "greedy" or not isinstance(self.landscape, Points):
+            return 1.0
+        paying = (share for share, rank in self.landscape.part.items() if rank >= fidelity.PAYS)
+        return min((share for share in paying if fidelity.LEAST <= share <= fidelity.MOST), default=1.0)
 
     def campaign(self, index: int, seed: int, null: bool) -> Outcome:
         rule = plugins.make("tasks.rules", self.rule, Rule, {})  # type: ignore[type-abstract]
         is_points = isinstance(self.landscape, Points)
-        proposer = load(self.proposer, {}) if is_points else None
+        proposer = load("random_search" if null else self.proposer, {}) if is_points else None
         world = world_of(self.landscape, np.random.default_rng([seed, index, null]), null, proposer)
-        return Campaign(world, rule, self._canceller(), self.runs).run()
+        return Campaign(world, rule, self._canceller(), self.runs, self.share).run()
 
     def _canceller(self) -> Canceller | None:
         """Early stopping, which looks when something is first shown."""
@@ -235,17 +281,17 @@ class Night:
         return made.model_copy(update={"fraction": min(shares)}) if shares and hasattr(made, "fraction") else made
 
 
-def simulate(night: Night, campaigns: int, seed: int, jobs: int | None = None) -> Row:
-    """Figures over so many campaigns with effects, and as many without any."""
+def simulate(night: Night, campaigns: int, nulls: int, seed: int, jobs: int | None = None) -> Row:
+    """Figures over so many campaigns with effects, and `nulls` without any."""
     if isinstance(night.landscape, Points):
         grid_of(night.landscape.dims, night.landscape.length)  # once, before the processes are forked
     with ProcessPoolExecutor(jobs) as pool:
-        chunk = max(campaigns // 64, 1)
         found, null = (
-            list(pool.map(partial(night.campaign, seed=seed, null=none), range(campaigns), chunksize=chunk))
-            for none in (False, True)
+            list(pool.map(partial(night.campaign, seed=seed, null=none), range(many), chunksize=max(many // 64, 1)))
+            for many, none in ((campaigns, False), (nulls, True))
         )
-    stated: Row = {"rule": night.rule, "cancel": night.cancel, "runs": night.runs, "campaigns": campaigns}
+    stated: Row = {"rule": night.rule, "cancel": night.cancel, "runs": night.runs, "share": night.share}
+    stated |= {"campaigns": campaigns, "nulls": nulls}
     return stated | figures(found, null)
 
 
@@ -283,15 +329,21 @@ def main() -> None:
     parser.add_argument("--cancel", default="curve", choices=[*plugins.names("tasks.cancellers"), "none"])
     parser.add_argument("--proposer", default="tpe", choices=PROPOSERS, help="who chooses among points")
     parser.add_argument("--runs", type=int, action="append", help="most training runs of a night; may be repeated")
-    parser.add_argument("--campaigns", type=int, default=1000)
+    parser.add_argument("--all", action="store_true", help="every bundled landscape")
+    parser.add_argument("--full", action="store_true", help="no short budgets first")
+    parser.add_argument("--campaigns", type=int, default=500, help="a cell, with effects")
+    parser.add_argument("--nulls", type=int, default=2000, help="campaigns a cell, without any effect")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} times fewer campaigns")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, help="processes at once; all cores when left out")
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()
+    fewer = QUICK if asked.quick else 1
+    campaigns, nulls = (max(many // fewer, 1) for many in (asked.campaigns, asked.nulls))
     rows, greedy = list[Row](), math.nan
     try:
         for path, night in _nights(asked):
-            row = simulate(night, asked.campaigns, asked.seed, asked.jobs)
+            row = simulate(night, campaigns, nulls, asked.seed, asked.jobs)
             named: Row = {"landscape": path.stem, "unit": night.landscape.unit}
             rows.append(named | row)
             # Each cell begins with greedy, if it was asked for.
@@ -306,7 +358,8 @@ def main() -> None:
 
 
 def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
-    for path in asked.landscape or sorted(BUNDLED.glob("*.json")):
+    bundled = sorted(path for path in BUNDLED.glob("*.json") if asked.all or path.stem in HEADLINES)
+    for path in asked.landscape or bundled:
         landscape = read(path)
         for runs in asked.runs or RUNS_OF[landscape.kind]:
             if runs < (least := BASELINE_RUNS + planned(runs, landscape.kind == "ideas").runs + 1):
@@ -314,7 +367,7 @@ def _nights(asked: argparse.Namespace) -> Iterator[tuple[Path, Night]]:
             for rule in sorted(asked.rule or ["greedy", "certify"], key=lambda rule: rule != "greedy"):
                 # Greedy is as the seeds run it: every trial to its end.
                 cancel = "none" if rule == "greedy" else asked.cancel
-                yield path, Night(landscape, rule, cancel, asked.proposer, runs)
+                yield path, Night(landscape, rule, cancel, asked.proposer, runs, asked.full)
 
 
 def _print(row: Row, greedy: float, head: bool) -> None:

@@ -42,7 +42,7 @@ def one_campaign(index: int, runs: Runs, rule: str, trials: int, seed: int) -> O
 
 
 def recorded(calibration: Calibration) -> Runs:
-    """The goodness of every run, and of its progress at the look."""
+    """The utility of every run, and of its progress at the look."""
     at = round(LOOK * TWENTIETHS) - 1
     found = []
     for one in calibration.runs:
@@ -50,7 +50,7 @@ def recorded(calibration: Calibration) -> Runs:
         progress = one.run.curve[at] if at < len(one.run.curve) else None
         if progress is None:
             sys.exit(f"run {one.run.seed} reported no progress at {LOOK:.0%} of its budget: nothing can be resampled")
-        found.append(Seen(one.score.goodness, (None,) * at + (sign * progress,)))
+        found.append(Seen(one.score.utility, (None,) * at + (sign * progress,)))
     return found
 
 

@@ -5,8 +5,8 @@
 Both play the same episodes of the same trained policy, one to a lane, all lanes side by side. The columns named after
 levels of isolation are the engine's own `tasks.evaluate.judge_run`: the control judge steps the environments here, and
 the trial's program, confined, answers each frame with the actions of all lanes. `in process` is the loop that one
-would write without walls: the same environments, seeds and batches, the policy a call away, torch on one thread. The
-policy answers its mode, so all of them must come to the same returns, to the last bit; if not, this stops.
+would write without a sandbox: the same environments, seeds and batches, the policy a call away, torch on one thread.
+The policy answers its mode, so all of them must come to the same returns, to the last bit; if not, this stops.
 
 The policy comes from a short real training of `tasks/trainers/ppo.py`, whose `act` is the program that is judged. A
 round plays every way once, in an order of its own, and a ratio is taken within a round.
@@ -17,8 +17,8 @@ ratio              of that to the same in process
 step_us/answers    its part of one env step: frames sent and answers awaited (in process: the policy's calls)
 step_us/rest       all else of it: above all the environments themselves
 ready_ms           until the first frame: environments made, program started and its libraries loaded, policy read
-cpu_ms/ready       processor time of the program until it is ready
-cpu_us/answer      processor time of one answer, to a grain of 10 ms over all of them
+cpu_ms/ready       processor time of the program until it is ready, from when its packages are loaded
+cpu_us/answer      processor time of one answer
 allowed/...        what a program with this need may spend in a certificate, half of the spare time, over the need
 after_ms           from the last step to the score: silence heard, the program and its processes ended
 """
@@ -135,6 +135,9 @@ class Witness:
 
     def wait(self, seconds: float) -> int:
         return self._candidate.wait(seconds)
+
+    def load(self, seconds: float) -> None:
+        self._candidate.load(seconds)
 
     def allow(self, seconds: float) -> None:
         self._candidate.allow(seconds)

@@ -1,4 +1,4 @@
-"""Campaigns on a real environment: every trial is trained and judged as `nightshift try` does it, behind walls.
+"""Campaigns on a real environment: every trial is trained and judged as `nightshift try` does it, in a sandbox.
 
 CartPole with 5,000 environment steps instead of 20,000, so that a trial takes a few seconds and scores are noisy. What
 is true of a champion is the mean of `FRESH` more trainings with seeds that no campaign has; the best known is the best

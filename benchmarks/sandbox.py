@@ -72,7 +72,7 @@ class Place:
         environment = child_environment("/tmp", "benchmark")
         return subprocess.Popen(line, cwd=self.workspace, env=environment, stdin=pipe, stdout=pipe, bufsize=0)
 
-    def walled(self, level: Level, command: Sequence[str], pipes: bool) -> Program:
+    def confined(self, level: Level, command: Sequence[str], pipes: bool) -> Program:
         return Program(
             command, cwd=self.workspace, log=self.log, marker="benchmark", level=level,
             view=VisiblePaths((self.workspace,), (self._out(level),)), limits=Limits(), pipes=pipes,
@@ -88,7 +88,7 @@ class Place:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="What the walls cost at the start of a program.")
+    parser = argparse.ArgumentParser(description="What the sandbox costs at the start of a program.")
     parser.add_argument("--rounds", type=int, default=40, help="starts of each program at each level (40)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
@@ -157,7 +157,7 @@ def plain_training(place: Place, name: str) -> Lap:
 def training(place: Place, level: Level, name: str) -> Lap:
     """The steps of `tasks.train`, for a program that ends by itself."""
     began = time.perf_counter()
-    with place.walled(level, TRAINED[name], pipes=False) as program:
+    with place.confined(level, TRAINED[name], pipes=False) as program:
         running = time.perf_counter() - began
         while (status := program.poll(POLL_SECONDS)) is None:
             pass
@@ -184,7 +184,7 @@ def plain_judgement(place: Place, name: str) -> Lap:
 def judgement(place: Place, level: Level, name: str) -> Lap:
     """The steps of `tasks.evaluate`, for a judge that asks once."""
     began = time.perf_counter()
-    with place.walled(level, JUDGED[name], pipes=True) as program:
+    with place.confined(level, JUDGED[name], pipes=True) as program:
         candidate = PipedCandidate(program, place.workspace / "result.json")
         candidate.send(b"?", ANSWER_SECONDS)
         answer = candidate.receive(1, ANSWER_SECONDS)

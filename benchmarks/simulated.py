@@ -352,7 +352,9 @@ class PointsWorld(World):
         super().__init__(rng)
         self.landscape, self._proposer = landscape, proposer
         self._grid = grid_of(landscape.dims, landscape.length)
-        drawn = self._grid.factor @ rng.standard_normal(POINTS)
+        # Without effects any order will do. einsum, as BLAS would start threads in every process.
+        luck = rng.standard_normal(POINTS)
+        drawn = luck if null else np.einsum("ij,j->i", self._grid.factor, luck)
         ranks = np.empty(POINTS)
         ranks[np.argsort(drawn)] = np.arange(POINTS)
         self._standing = special.ndtri((ranks + 0.5) / POINTS)
@@ -405,7 +407,7 @@ class Recorded(World):
     """A campaign in which every idea is the baseline itself: its runs are drawn from real ones, with replacement."""
 
     def __init__(self, runs: Sequence[Seen], rng: Generator) -> None:
-        """`runs`: scores and progress in goodness."""
+        """`runs`: scores and progress in utility."""
         super().__init__(rng)
         self._runs = runs
         self.baseline = Tried(Proposal({}), Configuration(float(np.mean([run.score for run in runs])), 0.0))

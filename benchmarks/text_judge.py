@@ -3,8 +3,8 @@
     python -m benchmarks.text_judge [--rounds 3] [--batches 64,256,1024] [--base-steps 300] [--json]
 
 Its recipe makes the questions and the base model, which is judged as a trial's model is, by `tasks.evaluate.judge_run`.
-That is done without walls: they cost no time to speak of, and the kernel does not always tell what was used behind
-them. A round judges once with each batch, and once a single question with a single sample, which is what starting
+That is done without a sandbox: it costs no time to speak of, and the kernel does not always tell what was used in
+one. A round judges once with each batch, and once a single question with a single sample, which is what starting
 costs: libraries imported, model loaded. The first judgement starts the taskset's process besides, and is thrown away.
 
 samples                  completions that are scored, the likeliest ones with them

@@ -149,6 +149,18 @@ class Environment(BaseModel):
         """The baseline's parameters: every default of the space, and the fixed ones."""
         return {name: parameter.default for name, parameter in self.space.items()} | self.fixed
 
+    def at(self, share: float) -> Environment:
+        """The same environment with a share of the training budget, above 0 and at most 1."""
+        if share == 1:
+            return self
+        least = self.limits.least_seconds
+        scaled = {
+            "budget_seconds": round(self.budget_seconds * share, 6),
+            "budget_steps": max(round(self.budget_steps * share), 1) if self.budget_steps else 0,
+            "limits": self.limits.model_copy(update={"least_seconds": None if least is None else least * share}),
+        }
+        return self.model_copy(update=scaled)
+
     def complete(self, params: Mapping[str, Value]) -> dict[str, Value]:
         """The baseline's parameters with `params` replacing some, each checked against the space. Raises Refused."""
         complete = self.defaults
@@ -269,13 +281,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     The environment's name is `name`, or else the folder's. A variant's name applies that variant's keys before the
     overrides. Refused with one line per error: file, key, value and remedy.
     """
-    source = str(folder / FILE)
-    table = toml_file.read(folder / FILE)
-    variants = table.pop(VARIANTS, {})
-    if not isinstance(variants, dict) or not all(isinstance(keys, dict) for keys in variants.values()):
-        raise Refused(f"{source}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")
-    for key, value in {**variants.get(name, {}), **(overrides or {})}.items():
-        _lay_over(table, key, value)
+    source, table = str(folder / FILE), table_of(folder, overrides, name)
     for key in {"name", "folder", "prepared"} & set(table):
         remedy = "state in [prepare] what is made beforehand" if key == "prepared" else "its folder's name counts"
         raise Refused(f"{source}: {key}: unknown key: {remedy}")
@@ -285,6 +291,20 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     except ValidationError as error:
         known = [field for model in (Environment, Float, Choice, Guard, Recipe) for field in model.model_fields]
         raise plugins.explain(error, source, known) from error
+
+
+def table_of(folder: Path, overrides: Mapping[str, Value] | None = None, name: str = "") -> dict[str, Any]:
+    """The content of a folder's environment.toml, with the keys of the variant of that name and `overrides` laid over.
+
+    Refused if it is no TOML, or a key has no place in it.
+    """
+    table = toml_file.read(folder / FILE)
+    variants = table.pop(VARIANTS, {})
+    if not isinstance(variants, dict) or not all(isinstance(keys, dict) for keys in variants.values()):
+        raise Refused(f"{folder / FILE}: {VARIANTS}: must be tables of dotted keys, by name, got {variants!r}")
+    for key, value in {**variants.get(name, {}), **(overrides or {})}.items():
+        _lay_over(table, key, value)
+    return table
 
 
 def _judge(table: dict[str, Any], source: str) -> Judge:

@@ -145,20 +145,20 @@ class Score:
         return cls(None, higher_is_better=higher_is_better, error=error)
 
     @property
-    def goodness(self) -> float:
+    def utility(self) -> float:
         """The value with its sign turned so that larger is better; minus infinity if it is missing."""
         if self.value is None:
             return -math.inf
         return self.value if self.higher_is_better else -self.value
 
     def __lt__(self, other: Score) -> bool:
-        return self.goodness < other.goodness
+        return self.utility < other.utility
 
     def __gt__(self, other: Score) -> bool:
-        return self.goodness > other.goodness
+        return self.utility > other.utility
 
     def __le__(self, other: Score) -> bool:
-        return self.goodness <= other.goodness
+        return self.utility <= other.utility
 
     def __ge__(self, other: Score) -> bool:
-        return self.goodness >= other.goodness
+        return self.utility >= other.utility

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 ASK_SECONDS = 10.0
 """Time-out of a request; then the campaign goes on without the server."""
+ASK_RETRIES = 3
+"""Of a request that puts a proposal to the server, which on SQLite is busy while it stores events."""
 REST_SECONDS = 120.0
 """How long a server that did not answer is not asked again; each request to a hanging server costs ASK_SECONDS."""
 SHOWN_LINES = 400
@@ -119,7 +121,7 @@ def _suspended(ledger: Ledger, number: int, proposal: Proposal, seconds: float) 
     keys = keyset_from_paused_state(state)
     state.state_details.run_input_keyset = {str(name): key for name, key in keys.items()}
     name = ledger.campaign.name
-    with impatient_client(ASK_SECONDS) as client:
+    with impatient_client(ASK_SECONDS, ASK_RETRIES) as client:
         run = client.create_flow_run(
             approve,
             name=f"{name} trial {number}",

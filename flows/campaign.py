@@ -13,17 +13,21 @@ from prefect.states import Completed, Failed
 
 from flows.engine import chaining, launching, run_certificate, stopping
 from flows.engine.campaign_state import CampaignState
+from flows.engine.cancelling import cancellable
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
 from flows.engine.redecide import finish_pending
 from flows.engine.worker_pool import WorkerPool
+from flows.report.write import write_report
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
-from flows.spec.naming import campaign_name, flow_run_name, tag
-from flows.spec.options import form
+from flows.spec.form import form
+from flows.spec.naming import campaign_name, first_after_start, flow_run_name, tag
+from flows.spec.refusal import fails_when_refused
 from flows.views import run_log
 from flows.views.artifacts import Artifacts
+from flows.views.status import CampaignEnd
 from tasks.proposing.brief import RemainingBudget
 from tasks.record import reconcile
 from tasks.store.campaign_lock import Life
@@ -33,8 +37,12 @@ LOOK_SECONDS = 2.0
 """Interval of checks for an approval."""
 
 
-@flow(name="campaign", flow_run_name=flow_run_name, on_running=[tag], persist_result=True, result_serializer="json")
 @form
+@flow(
+    name="campaign", flow_run_name=flow_run_name, on_running=[tag], persist_result=True, result_serializer="json",
+    validate_parameters=False,  # CampaignSpec says what is wrong, and where earlier forms had an option
+)  # fmt: skip
+@fails_when_refused
 def campaign(
     environment: str = "lunar_lander",
     name: str | None = None,
@@ -54,8 +62,8 @@ def campaign(
     """Improve an environment's program: propose, train, evaluate, decide, until a stopping criterion applies."""
     spec = CampaignSpec.of(
         environment=environment, name=campaign_name(name, environment), proposer=proposer, rule=rule,
-        cancel=cancel, replicates=replicates, trials=trials, hours=hours, until=until, parallel=parallel,
-        launch=launch, seed=seed, tracking=tracking, advanced=advanced,
+        cancel=cancel, replicates=replicates, trials=trials, hours=hours, until=first_after_start(until),
+        parallel=parallel, launch=launch, seed=seed, tracking=tracking, advanced=advanced,
     )  # fmt: skip
     spec.check()
     spec.loaded_proposer.preflight(RemainingBudget(usd=spec.advanced.max_usd, tokens=spec.advanced.max_tokens))
@@ -64,15 +72,16 @@ def campaign(
     if chaining.has_handed_over(ledger, run.id):
         return chaining.hand_over(spec, ledger, len(ledger.history()))
     wait_for_the_other(ledger, run.id)
-    with Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id):
+    with cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id):
         check_progress(ledger, run.id)
         spec.store(ledger)
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
+        ledger.event("slots", locks=slots.locks if spec.launch == "here" else {})
         finished = finish_pending(spec, ledger, slots, reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
-        with Artifacts(ledger, run.id) as artifacts:
+        with Artifacts(ledger, run.id, write_report) as artifacts:
             artifacts.show(finished)
             run_log.begin(ledger, finished)
             chunk, full = chaining.begun(len(finished)), chaining.full(len(finished))
@@ -90,7 +99,7 @@ def campaign(
                         pool.start(state.trial, *coming)
             if coming.state == "finished":
                 coming = coming if run_certificate.at_the_end(state.runner) else stopping.ASKED
-                artifacts.show(state.history)
+            artifacts.show(state.history, CampaignEnd(coming.state, coming.reason))
             run_log.end(ledger, state.history, coming.reason)
         outbox.close(coming.state)  # with the certificate and the final picture
         ledger.event("end", state=coming.state, reason=coming.reason)

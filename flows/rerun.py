@@ -6,52 +6,67 @@ from typing import Annotated, Any
 
 from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
-from pydantic import Field
 
 from environments.plugins import Refused
 from flows.engine import run_certificate, stopping
+from flows.engine.cancelling import cancellable
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other
 from flows.engine.redecide import finish_pending
 from flows.engine.runner import Runner
+from flows.report.write import write_report
 from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.form import titled
+from flows.spec.naming import tag_existing
+from flows.spec.refusal import fails_when_refused
+from flows.views import run_log
 from flows.views.artifacts import Artifacts
-from flows.views.status import stored_spec
+from flows.views.status import CampaignEnd, stored_spec
 from tasks.record import reconcile
 from tasks.store import attempts
 from tasks.store.campaign_lock import Life
 from tasks.store.ledger import Ledger, machine
+from tasks.task_messages import of_trial
 from tasks.tracking.outbox import Outbox
 from tasks.trial import History, is_from
 
-Number = Annotated[int, Field(ge=0, description="Number of a finished trial.")]
+Name = Annotated[str, titled("Campaign", "Name of a campaign that has ended.")]
+Number = Annotated[int, titled("Trial", "Number of a finished trial; 0 is the baseline.", ge=0)]
 
 
-@flow(name="rerun", flow_run_name="{name} {trial}", persist_result=True, result_serializer="json")
-def rerun(name: str, trial: Number) -> State[str]:
+@flow(
+    name="rerun", flow_run_name="{name} trial {trial} again", on_running=[tag_existing], persist_result=True,
+    result_serializer="json",
+)  # fmt: skip
+@fails_when_refused
+def rerun(name: Name, trial: Number) -> State[str]:
     """Run a trial of a campaign again, and recompute every later verdict."""
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = CampaignSpec.of(**stored_spec(ledger))
     wait_for_the_other(ledger, run.id)
-    with Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life, presence(run.id):
+    with cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life, presence(run.id):
         check_progress(ledger, run.id)
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
         finished = reconcile(ledger)
         _begin(ledger, finished, trial, run.id)
+        run_log.begin(ledger, finished)
         slots = spec.slots(ledger.environment)
+        ledger.event("slots", locks=slots.locks if spec.launch == "here" else {})
         history = finish_pending(spec, ledger, slots, finished)
         outbox = Outbox(ledger, spec.tracking, run.id, history)
-        with Artifacts(ledger, run.id) as artifacts:
+        with Artifacts(ledger, run.id, write_report) as artifacts:
             artifacts.show(history)
             end = _end(spec, ledger, history, life.spent)
             if end.state == "finished":
                 certified = run_certificate.at_the_end(Runner(spec, ledger, history, slots))
                 end = end if certified else stopping.ASKED
-                artifacts.show(history)
+            artifacts.show(history, CampaignEnd(end.state, end.reason))
+            run_log.end(ledger, history, end.reason)
         outbox.close(end.state)
         ledger.event("end", state=end.state, reason=end.reason)
-    message = f"{name}: trial {trial} again; {end.reason}"
+    (again,) = (each for each in history if each.number == trial)
+    message = f"{name}: trial {trial} again: {of_trial(again, {}).words}; {end.reason}"
     return Failed(message=message) if end.state == "failed" else Completed(message=message, data=name)
 
 

@@ -19,9 +19,11 @@ from prefect.states import Completed, Failed
 
 import environments
 from environments.plugins import Refused
+from flows.engine.cancelling import cancellable
 from flows.engine.deployment_run import NOT_SHARED
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
+from flows.spec.refusal import fails_when_refused
 from flows.views.status import stored_spec
 from tasks.cache_key import history_digest
 from tasks.recipes import output, preparing
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 
 @flow(name="trial", flow_run_name="{campaign} {run}", persist_result=False)
+@fails_when_refused
 def trial(campaign: str, folder: str, run: str, launch: int, token: str, runs: str | None = None) -> State[None]:
     """Train and judge one run of a campaign, whose directory is on shared storage.
 
@@ -52,7 +55,7 @@ def trial(campaign: str, folder: str, run: str, launch: int, token: str, runs: s
     """
     path = Path(runs, Path(folder).name) if runs else Path(folder)
     launches = Launches(path, run)
-    with interrupt.deferred():
+    with cancellable(), interrupt.deferred():
         try:
             asked = launches.read(launch, token).asked
         except NotShared as wrong:

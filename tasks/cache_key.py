@@ -99,11 +99,16 @@ def with_message(message: Message[R]) -> Callable[[Callable[P, R]], Callable[P, 
 
 
 def run_name() -> str:
-    """Name of a task run in the Prefect UI: *task environment trial*."""
+    """Name of a task run in the Prefect UI: *task environment trial run*, with the campaign's name in a rerun.
+
+    The first run of a trial is left out: it is the only one of most.
+    """
     from prefect.runtime import flow_run, task_run
 
-    environment = Path(flow_run.parameters.get("environment", "")).name
-    return " ".join(filter(None, [task_run.task_name, environment, str(task_run.parameters["at"].number)]))
+    asked = flow_run.parameters
+    subject = Path(asked.get("environment") or asked.get("name") or "").name
+    at: At = task_run.parameters["at"]
+    return " ".join(filter(None, [task_run.task_name, subject, str(at.number), at.part]))
 
 
 def is_kept(results: Path, at: At, name: str) -> bool:

@@ -1,7 +1,7 @@
 """Decide: history and a judged trial -> Verdict. Pure.
 
 Here is what holds under every rule: a crash has no score, a guarded metric may not fall, a champion must have learned
-its score, a simpler program may stay although it is not better, and scores compare within one machine
+its score, a simpler program may stay although it is not better, and scores compare within one machine and one budget
 (tasks/deciding/comparable.py). What counts as better is up to the rule (tasks/rules).
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 from environments import Environment
 from tasks import task_messages
 from tasks.cache_key import At, stored
-from tasks.deciding.champion_estimate import champion_estimate, goodness, reference
+from tasks.deciding import halving
+from tasks.deciding.champion_estimate import champion_estimate, reference, utility
 from tasks.deciding.comparable import STRAYS, compared, strays, unmeasured
 from tasks.deciding.guards import fallen
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row
@@ -48,12 +49,21 @@ def weigh(history: History, environment: Environment, rule: Rule, tried: JudgedT
         return Verdict("cancelled", due.reason if due else "stopped early")
     if tried.score.value is None:
         return Verdict("crash", tried.score.error or "no score")
+    if tried.proposal.is_short:
+        return _short(history, tried)
     again = unmeasured(history, tried)
     wanted = _compare(*compared(history, tried), environment, rule) if again is None else Again(again)
     if isinstance(wanted, Again) and strays(tried) >= STRAYS:
         words = f"not compared: {strays(tried)} reruns needed for it ran on another machine than the trial"
         return Verdict("discard", words, None, {"score": tried.score.value})
     return wanted
+
+
+def _short(history: History, tried: JudgedTrial) -> Verdict:
+    """A short trial is ranked among short ones, and never kept: the champion has trained for longer."""
+    rank, count = halving.standing(history, tried.proposal, tried.score)
+    seen: dict[str, float | int | None] = {"score": tried.score.value, "share": tried.proposal.share, "rank": rank}
+    return Verdict("discard", halving.words(tried.proposal.share, rank, count), None, seen)
 
 
 def _compare(history: History, tried: JudgedTrial, environment: Environment, rule: Rule) -> Wanted:
@@ -85,6 +95,7 @@ def _kept(history: History, environment: Environment, tried: JudgedTrial, keep: 
     if tried.control is None:
         return Untrained()
     seen = keep.evidence | {"untrained": tried.control.score.value}
+    seen |= {name: score.value for name, score in tried.control.others.items()}
     if reason := _not_learned(history, tried):
         return Verdict("discard", reason, None, seen)
     return Verdict("keep", keep.reason, keep.level, seen, keep.simpler)
@@ -97,10 +108,10 @@ def _simpler(
     discard = Verdict("discard", weighed.words, None, seen)
     if not is_simpler(history, tried.proposal, champion) or (level := champion_estimate(history)) is None:
         return discard
-    known = goodness(history, champion.number)
-    fresh = tuple(rerun.score.goodness for rerun in tried.again(champion.number))
+    known = utility(history, champion.number)
+    fresh = tuple(rerun.score.utility for rerun in tried.again(champion.number))
     mean = sum(known + fresh) / len(known + fresh)
-    if tried.score.goodness < mean - SIMPLER_SDS * level.sd:
+    if tried.score.utility < mean - SIMPLER_SDS * level.sd:
         return discard
     if kept_in_a_row(history) >= SIMPLER_KEEPS and not fresh:
         if any(rerun.of == champion.number for rerun in tried.reruns):
@@ -111,10 +122,14 @@ def _simpler(
 
 
 def _not_learned(history: History, tried: JudgedTrial) -> str | None:
-    """Why the gain is not learned: half of it is there before training, or hidden; None if it is learned."""
+    """Why the gain is not learned: half of it is there before training, with a checkpoint of the baseline, or only with
+    time to compute under judgement, or it is hidden; None if it is learned.
+    """
     first, control, score = reference(history), tried.control, tried.score
     assert first is not None and control is not None, "a control is asked for only when there is a champion"
     allow = "allow_untrained in environment.toml would keep it"
+    if reason := _not_in_the_checkpoint(history, tried):
+        return f"not learned: {reason}; {allow}"
     if control.score.value is None:
         if control.unedited is None or control.unedited.value is None:
             return None
@@ -122,11 +137,33 @@ def _not_learned(history: History, tried: JudgedTrial) -> str | None:
             "not learned, or hidden: after a hundredth of its time the edited program left nothing to judge, but the "
             f"environment's own program did; {allow}"
         )
-    claimed = score.goodness - first.score.goodness
-    without = control.score.goodness - first.score.goodness
+    claimed = score.utility - first.score.utility
+    without = control.score.utility - first.score.utility
     if without < claimed * UNTRAINED_SHARE:
         return None
     return (
         f"not learned: {control.score.value:.4g} without training and {score.value:.4g} with it, against trial "
         f"{first.number}'s {first.score.value:.4g}; {allow}"
     )
+
+
+def _not_in_the_checkpoint(history: History, tried: JudgedTrial) -> str | None:
+    """Why the gain is not due to what the checkpoint holds, as far as the controls tell; None if it is."""
+    first, control = reference(history), tried.control
+    assert first is not None and control is not None, "a control is asked for only when there is a champion"
+    most = UNTRAINED_SHARE * (tried.score.utility - first.score.utility)
+    if halved := control.halved:
+        again = "judged again within half of the time allowed under judgement it"
+        if halved.value is None:
+            return f"{again} has no score ({(halved.error or '').partition(chr(10))[0]})"
+        # Another run of it may be the first one of this machine.
+        own = next((one for one in tried.score.each if halved.seed in (None, one.seed)), None)
+        if own and own.utility - halved.utility > most > 0:
+            return f"{again} scores {halved.value:.4g}, before {own.value:.4g}"
+    lent, borrowed = control.lent, control.borrowed
+    if not lent or not borrowed or lent.value is None or borrowed.value is None:
+        return None
+    if borrowed.utility - lent.utility >= most > 0:
+        plays = f"it scores {borrowed.value:.4g} with the baseline's checkpoint"
+        return f"{plays}, and the baseline's own program {lent.value:.4g}"
+    return None

@@ -75,7 +75,7 @@ def limits(certificate: Certificate) -> list[str]:
         level = f"so this one was tested at {certificate.alpha:.2g}"
         found.append(f"its questions were used {times} time{'s' * (times > 1)} before, {level}")
     if len(certificate.machines) > 1:
-        found.append(f"its runs were spread over {len(certificate.machines)} machines")
+        found.append(f"its runs were spread over {len(certificate.machines)} machines, and compared within each")
     return found
 
 

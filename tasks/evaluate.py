@@ -18,7 +18,7 @@ from environments.effort import Allowance
 from environments.judges import ComparisonBlock, Exam, Misbehaved, Use
 from environments.plugins import Refused
 from environments.score import Score
-from tasks import task_messages
+from tasks import judged_start, task_messages
 from tasks.cache_key import At, stored
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
@@ -68,7 +68,9 @@ def judge_run(
     place.judged.mkdir()
     confinement.give(place.judged, isolation.level)
     command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed, use, block))
-    directory = place.workspace if judge.runs_in == "workspace" else environment.folder
+    directory = environment.folder
+    if judge.runs_in == "workspace":
+        command, directory = judged_start.command(command), place.workspace
     try:
         with Program(
             command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
@@ -206,6 +208,10 @@ class PipedCandidate:
             pass
         self._program.note(bytes(self._pending))
         return status
+
+    def load(self, seconds: float) -> None:
+        self.receive_line(len(judged_start.LOADED), seconds)  # all that can have been written by now
+        self._program.count_cpu()
 
     def allow(self, seconds: float) -> None:
         self._program.allow_cpu(seconds)

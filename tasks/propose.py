@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,7 +10,9 @@ from environments import plugins
 from environments.plugins import Refused
 from tasks import task_messages
 from tasks.cache_key import At, stored
+from tasks.deciding.halving import next_rung, unpromoted
 from tasks.editing.edits import EditFailed
+from tasks.numbers import number
 from tasks.proposers import Proposer
 from tasks.proposers.random_search import RandomSearch
 from tasks.proposing.brief import Brief, Refusal, Suggestion, Unavailable, Unusable
@@ -19,7 +22,7 @@ from tasks.store.seeds import derive
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.task_messages import TaskMessage
-from tasks.trial import NOTHING_BOUGHT, Proposal
+from tasks.trial import NOTHING_BOUGHT, Proposal, Trial
 
 PROPOSERS = "tasks.proposers"
 TURNS = 3
@@ -57,9 +60,39 @@ class Nothing:
 
 
 def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
-    """The baseline for an empty history, else the proposer's suggestion, or the fallback's."""
+    """The baseline for an empty history, else a promotion that is due, the proposer's suggestion, or the fallback's."""
     if not brief.history:
         return Proposal(checks.environment.defaults, rationale="the environment's own program and parameters")
+    left = math.inf if brief.left.trials is None else brief.left.trials
+    rung = next_rung(brief.history, brief.share, brief.pending, left)
+    if rung.promotes is not None:
+        return _promoted(brief, next(trial for trial in brief.history if trial.number == rung.promotes))
+    found = _new(checks, proposer, fallback, brief)
+    if isinstance(found, Proposal):
+        return replace(found, share=rung.share)
+    rest = () if found.because else unpromoted(brief.history, brief.pending.values())
+    return _promoted(brief, rest[0]) if rest else found
+
+
+def _promoted(brief: Brief, short: Trial) -> Proposal:
+    """A short trial once more, in full."""
+    own = short.proposal
+    return Proposal(
+        params=own.params,
+        edit=own.edit,
+        rationale=f"trial {short.number} for the whole budget: {number(short.score.value)} after {own.share:.0%} of it",
+        parent=own.parent,
+        seen=len(brief.history),
+        pending=tuple(sorted(brief.pending)),
+        proposer=own.proposer,
+        model=own.model,
+        category=own.category,
+        promotes=short.number,
+    )
+
+
+def _new(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
+    """The proposer's suggestion, or the fallback's."""
     answer = ask(checks, proposer, brief)
     if not isinstance(answer, GivenUp):
         return answer or Nothing()

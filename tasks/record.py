@@ -130,7 +130,8 @@ def program_files(ledger: Ledger) -> tuple[str, ...]:
 def row(environment: Environment, trial: Trial, commit: str, believed: Level | None, here: str) -> str:
     """A trial as a line of results.tsv; unknown values are empty. `here`: the machine whose scores compare."""
     score, peak = trial.score, max((run.peak_memory or 0 for run in trial.runs), default=0)
-    steps = f"/{environment.budget_steps}" if environment.budget_steps else ""
+    budget = environment.at(trial.proposal.share)
+    steps = f"/{budget.budget_steps}" if budget.budget_steps else ""
     varying = {name: value for name, value in trial.proposal.params.items() if name in environment.space}
     values: dict[str, object] = {
         "trial": trial.number,
@@ -146,10 +147,10 @@ def row(environment: Environment, trial: Trial, commit: str, believed: Level | N
         "peak_memory_gb": round(peak / 2**30, 3) if peak else None,
         "cost_usd": trial.proposal.cost,
         "proposer": trial.proposal.proposer,
-        "budget": f"{environment.budget_seconds:g}s{steps}",
+        "budget": f"{budget.budget_seconds:g}s{steps}",
         "machine": trial.runs[-1].machine,
         "judge": judge_name(environment.judge),
-        "comparable": "no" if is_elsewhere(trial, here) else "yes",
+        "comparable": "no" if trial.proposal.is_short or is_elsewhere(trial, here) else "yes",
         "description": trial.proposal.rationale,
         "params": json.dumps(varying, sort_keys=True),
     }

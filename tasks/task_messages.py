@@ -41,7 +41,7 @@ def of_run(run: Run, _: Arguments) -> TaskMessage:
 def of_score(score: Score, asked: Arguments) -> TaskMessage:
     run: Run = asked["run"]
     if run.status != "finished":
-        return plain(f"not judged: {run.error or 'the run was stopped early'}")
+        return plain(f"not judged: {in_short(run.error) if run.error else 'the run was stopped early'}")
     if score.value is None:
         return _crash(score.error or "no score")
     error = f" (se {score.se:.2g})" if score.se is not None else ""
@@ -56,12 +56,18 @@ def of_control(control: UntrainedControl, _: Arguments) -> TaskMessage:
 
 
 def of_verdict(verdict: Verdict, _: Arguments) -> TaskMessage:
-    return plain(f"{verdict.kind}: {verdict.reason}")
+    return plain(f"{verdict.kind}: {in_short(verdict.reason)}")
 
 
 def of_trial(trial: Trial, _: Arguments) -> TaskMessage:
     score = "" if trial.score.value is None else f" {trial.score.value:.4g}"
-    return plain(f"{trial.verdict.kind}{score}: {trial.verdict.reason}")
+    return plain(f"{trial.verdict.kind}{score}: {in_short(trial.verdict.reason)}")
+
+
+def in_short(reason: str) -> str:
+    """The first line of a reason, and the last one of the log that may follow it: what a traceback ends with."""
+    first, *log = [line.removeprefix("|").strip() for line in reason.strip().splitlines() if line.strip(" |")] or [""]
+    return f"{first}: {log[-1]}" if log else first
 
 
 def plain(words: str) -> TaskMessage:
@@ -70,4 +76,4 @@ def plain(words: str) -> TaskMessage:
 
 
 def _crash(error: str) -> TaskMessage:
-    return TaskMessage(plain(f"crash: {error.strip().splitlines()[0]}").words, error[-LOG_LENGTH:])
+    return TaskMessage(plain(f"crash: {in_short(error)}").words, error[-LOG_LENGTH:])

@@ -39,7 +39,7 @@ from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.system.clock import clock
 from tasks.system.redact import clean
 from tasks.system.slot import NOWHERE, Slot
-from tasks.trial import TWENTIETHS, Curve, Due, History, Params, Proposal, Run
+from tasks.trial import TWENTIETHS, Curve, Due, History, Params, Proposal, ResourceSample, Run
 
 UNSANDBOXED = (
     "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
@@ -88,7 +88,7 @@ def train(
     if settled := workspace.settled(place, at.part):
         return settled[0]
     seen, higher = comparable(history, machine()), environment.higher_is_better
-    look = None if canceller is None else partial(canceller.look, seen, higher_is_better=higher)
+    look = None if canceller is None or proposal.is_short else partial(canceller.look, seen, higher_is_better=higher)
     return run_program(at.marker, environment, isolation, program, place, proposal, seed, None, look, spare, slot)
 
 
@@ -194,6 +194,7 @@ def run_program(
         curve=session.progress.curve,
         due=session.due,
         machine=machine(),
+        resources=session.resources,
     )
 
 
@@ -210,6 +211,7 @@ class _Session:
     startup: float | None = None
     peak_memory: int | None = None
     gpu_memory: tuple[int, ...] | None = None
+    resources: tuple[ResourceSample, ...] = ()
     error: str | None = None
     failure: Failure | None = None
     """Why it failed by its own report, if the engine did not have to stop it."""
@@ -229,10 +231,10 @@ class _Session:
 
     def run(self, command: list[str], marker: str) -> None:
         view = confinement.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
-        with Program(
+        with Sampler(self.slot.gpus) as sampler, Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
-            limits=self.environment.limits, slot=self.slot,
-        ) as program, Sampler(self.slot.gpus) as sampler:  # fmt: skip
+            limits=self.environment.limits, slot=self.slot, gpu_memory=lambda: sampler.now,
+        ) as program:  # fmt: skip
             try:
                 reason = self._watch(program)
                 if not reason:
@@ -243,6 +245,7 @@ class _Session:
                 reason = str(wrong)
             program.kill()
             self.peak_memory = program.peak_memory
+            self.resources = program.samples.kept
             self.gpu_memory = sampler.peaks
             tail = program.tail()
         if self.status == "cancelled":  # what it left no longer matters

@@ -17,6 +17,8 @@ Value = int | float | str | bool
 Params = dict[str, Value]
 TIMES = ("seconds", "usage")
 """How long a proposal took, which is not part of its identity."""
+FIDELITY = {"share": 1.0, "promotes": None}
+"""What a proposal's part of the budget is by default, as in campaigns that were begun before there was another."""
 
 VerdictKind = Literal["keep", "discard", "cancelled", "crash"]
 Level = Literal["provisional", "confirmed", "certified"]
@@ -73,6 +75,14 @@ class Proposal:
     seconds: float = 0.0
     inbox: str = ""
     """Name of the inbox proposal that it came from; empty if it came from a proposer."""
+    share: float = 1.0
+    """Part of the training budget that it runs for; a trial below 1 is a short one (tasks/deciding/halving.py)."""
+    promotes: int | None = None
+    """The short trial that it runs in full; None without."""
+
+    @property
+    def is_short(self) -> bool:
+        return self.share < 1
 
     @property
     def cost(self) -> float | None:
@@ -83,6 +93,20 @@ class Proposal:
 Curve = tuple[float | None, ...]
 """A metric as last reported at each twentieth of the budget, as far as the run got; None before the first report."""
 TWENTIETHS = 20
+
+
+@dataclass(frozen=True)
+class ResourceSample:
+    """The resources of a training at one moment, all of its processes together."""
+
+    elapsed: float
+    """Seconds since its start."""
+    cpu: float
+    """Processor time so far, in seconds."""
+    memory: int
+    """Resident sets, in bytes."""
+    gpu_memory: tuple[int, ...] = ()
+    """Memory in use on each GPU of its slot, in bytes; empty if not measured."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +158,8 @@ class Run:
     due: Due | None = None
     machine: str = ""
     """The machine that it ran on (tasks.store.ledger.machine); empty if not recorded."""
+    resources: tuple[ResourceSample, ...] = ()
+    """Samples at equal distances, at most tasks.sandbox.usage.MOST_SAMPLES; empty if not recorded."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +183,18 @@ class UntrainedControl:
     """Score of the trial's own program; missing if it left nothing to judge."""
     unedited: Score | None = None
     """Score of the environment's program instead, needed when an edited one left nothing."""
+    halved: Score | None = None
+    """Score of an edited program's trained checkpoint, judged again on the same units within half of its allowance."""
+    borrowed: Score | None = None
+    """Score of an edited program that plays the baseline's first checkpoint, on the units of that run."""
+    lent: Score | None = None
+    """Score of the baseline's own program in that run."""
+
+    @property
+    def others(self) -> dict[str, Score]:
+        """Its scores besides that without training, by name."""
+        named = {"unedited": self.unedited, "halved": self.halved, "borrowed": self.borrowed, "lent": self.lent}
+        return {name: score for name, score in named.items() if score}
 
 
 @dataclass(frozen=True)
@@ -202,7 +240,8 @@ class Trial:
     @cached_property
     def decided(self) -> str:
         """The decision as JSON: proposal, scores and verdict, without times. Cached: every later key needs it."""
-        proposal = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
+        own = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
+        proposal = {key: value for key, value in own.items() if key not in FIDELITY or value != FIDELITY[key]}
         reruns = ((rerun.of, rerun.score.value) for rerun in self.reruns)
         seen = (self.number, self.attempt, self.settle, proposal, self.score.value, self.verdict.kind, *reruns)
         return json.dumps(seen, sort_keys=True)
@@ -221,14 +260,20 @@ def best(history: History) -> Trial | None:
     return next((trial for trial in reversed(history) if trial.verdict.kind == "keep"), None)
 
 
+def in_full(history: History) -> History:
+    """The history without short trials, whose scores compare only with one another."""
+    full = tuple(trial for trial in history if not trial.proposal.is_short)
+    return history if len(full) == len(history) else full
+
+
 def tried(history: History) -> float:
-    """Number of trials without the baseline; a stopped one counts by the share of its budget that ran."""
+    """Number of trials without the baseline, in whole budgets: short and stopped ones count by the part that ran."""
     return sum(_part(trial) for trial in history if trial.number > 0)
 
 
 def _part(trial: Trial) -> float:
     due = trial.runs[0].due if trial.runs and trial.verdict.kind == "cancelled" else None
-    return due.fraction if due else 1.0
+    return trial.proposal.share * (due.fraction if due else 1.0)
 
 
 def machine_of(history: History) -> str:

@@ -1,22 +1,35 @@
-"""The no-training control: the score of a candidate champion that gets almost no time to train.
+"""The controls of a would-be champion: what it scores where its training cannot be the reason.
 
-A program may score well without learning: a hand-written controller, finished weights, planning with a simulator, or
-training before the budget begins. Its trial is not kept (tasks/decide.py), unless the environment allows it. Where the
-environment's own program leaves a checkpoint when stopped so early, an edited program must too. A program that detects
-the control and then plays badly is *not* caught.
+A program may score well without learning: a hand-written controller, finished weights, planning with a simulator,
+training before the budget begins, or under judgement. Its trial is not kept (tasks/decide.py), unless the environment
+allows it.
+
+without training   the program is stopped after a hundredth of its training time. Where the environment's own program
+                   leaves a checkpoint when stopped so early, an edited program must too
+
+And where code of an edited program is judged:
+
+at half            its trained checkpoint is judged again, on the same units, within half of the spare time, and of what
+                   it needs itself without training. Who computes under judgement, in proportion to its training, fails
+borrowed           it plays the checkpoint of the baseline, on the units on which that was judged. Who plays it much
+                   better than the baseline has not learned that. A program with another architecture cannot play it
+
+A program that detects a control and then plays badly is *not* caught.
 """
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 from environments import Environment
-from environments.effort import Allowance
+from environments.effort import OWN_ANSWER_TIMES, Allowance
 from environments.score import Score
 from tasks import task_messages
 from tasks.cache_key import At, stored
 from tasks.evaluate import judge_run
+from tasks.sandbox import confinement, outputs
 from tasks.sandbox.isolation import Isolation
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
@@ -41,14 +54,28 @@ def untrained(
     proposal: Proposal,
     trained: Run,
     seed: int,
+    trained_seed: int,
     slot: Slot,
     allowance: Allowance | None,
+    baseline: TrialDir,
+    baseline_seed: int,
+    lent: Score,
 ) -> UntrainedControl:
-    """Run the same program, parameters and seed, stop it after a hundredth of the time, and judge its checkpoint."""
+    """Run the same program, parameters and seed, stop it after a hundredth of the time, and judge its checkpoint; judge
+    an edited program's trained checkpoint and the baseline's besides.
+
+    Args:
+        trained: The trial's first run. Its units were drawn from `trained_seed`.
+        baseline: The first run of the baseline, whose units were drawn from `baseline_seed`, and its score `lent`.
+        allowance: As for a search; None: nothing is bounded, so nothing is judged at half of it.
+    """
     trial = workspace.finished(place)  # it may lack a control: verdicts are sometimes recomputed
     if trial and "untrained" in trial.verdict.evidence:
-        known = trial.verdict.evidence["untrained"]
-        return UntrainedControl(Score(known, higher_is_better=environment.higher_is_better))
+        names = trial.verdict.evidence.keys() & {"untrained", "unedited", "halved", "borrowed", "lent"}
+        known = {
+            name: Score(trial.verdict.evidence[name], higher_is_better=environment.higher_is_better) for name in names
+        }
+        return UntrainedControl(known.pop("untrained"), **known)
     # Nothing before `ready` counts as training.
     startup = environment.startup_seconds
     if trained.startup is None:
@@ -65,6 +92,37 @@ def untrained(
         return score
 
     score = scored("untrained", proposal)
-    if score.value is None and proposal.edit:
-        return UntrainedControl(score, scored("untrained-unedited", replace(proposal, edit=None)))
-    return UntrainedControl(score)
+    if not proposal.edit:
+        return UntrainedControl(score)
+    unedited = scored("untrained-unedited", replace(proposal, edit=None)) if score.value is None else None
+    if environment.judge.runs_in != "workspace":
+        return UntrainedControl(score, unedited)
+    halved = None
+    if allowance and outputs.checkpoint(place.out) == trained.checkpoint:  # it may be pruned from the disk
+        own = [score.effort] if score.effort else []
+        half = (Allowance.of(own, allowance.budget_seconds, OWN_ANSWER_TIMES) if own else allowance).halved()
+        halved = judge_run(at.marker, environment, isolation, place, trained, trained_seed, slot, allowance=half)
+    aside = TrialDir(place.path / "borrowed")
+    borrowed = None
+    borrowing = borrowed_run(aside, environment, isolation, program, proposal, trained, baseline)
+    if borrowing:
+        borrowed = judge_run(
+            at.marker, environment, isolation, aside, borrowing, baseline_seed, slot, allowance=allowance
+        )
+        for large in (aside.out, aside.workspace):
+            file_trees.remove(large)
+    return UntrainedControl(score, unedited, halved, borrowed, lent if borrowed else None)
+
+
+def borrowed_run(
+    aside: TrialDir, environment: Environment, isolation: Isolation, program: Path, proposal: Proposal, trained: Run,
+    baseline: TrialDir,
+) -> Run | None:  # fmt: skip
+    """A run in `aside` as if the proposal's program had left the baseline's checkpoint; None if that is gone."""
+    if not outputs.checkpoint(baseline.out):
+        return None
+    aside.path.mkdir(exist_ok=True)
+    digest = workspace.prepare(aside, program, environment, proposal, trained.seed)
+    shutil.copytree(baseline.out, aside.out, symlinks=True, dirs_exist_ok=True)
+    confinement.give(aside.out, isolation.level)
+    return replace(trained, program=digest, checkpoint=outputs.checkpoint(aside.out))

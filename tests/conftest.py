@@ -6,15 +6,19 @@ import atexit
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support import servers
+
+# The tests start hundreds of interpreters, and each would compile all of this anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Prefect and MLflow read these when they are imported, which test modules may do before any fixture runs.
 _PREFECT_HOME = tempfile.TemporaryDirectory(prefix="nightshift-tests-")
@@ -33,7 +37,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 LONGEST_FIRST = (
-    "campaign/", "judges/test_text_judge", "cli/test_cli", "engine/", "red_team/", "proposers/", "trainers/", "cli/",
+    "campaign/", "judges/test_text_judge", "cli/test_cli", "engine/", "red_team/", "llm/",
+    "proposers/", "trainers/", "cli/", "tracking/",
 )  # fmt: skip
 
 
@@ -45,6 +50,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((rank for rank, start in enumerate(LONGEST_FIRST) if file.startswith(start)), len(LONGEST_FIRST))
 
     items.sort(key=turn)
+
+
+TOGETHER = ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",), ("environments/",)
+"""Files of one worker: they use packages that take seconds to import (litellm, mlflow, verifiers)."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole files to a worker, as `--dist loadfile`, and several of them where each worker would import the same."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Together(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.split("::", 1)[0]
+            name = file.partition("tests/")[2]
+            return next((group[0] for group in TOGETHER if name.startswith(group)), file)
+
+    return Together(config, log)
 
 
 @pytest.fixture(autouse=True)
@@ -86,24 +111,14 @@ def own_server(home: Path, empty_prefect: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Iterator[str]:
-    """The API address of one real Prefect server, shared by all tests that ask for it."""
-    folder = tmp_path_factory.mktemp("prefect")
-    shutil.copy(empty_prefect, folder)
-    port = servers.free_port()
-    url = f"http://127.0.0.1:{port}/api"
-    command = [sys.executable, "-m", "flows.server.prefect_app", str(port)]
-    with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    try:
-        servers.wait_until_healthy(url, process, folder / "server.log")
+    """The API address of one real Prefect server, shared by all tests that ask for it, those of other workers too."""
+    folder = servers.for_all_workers(tmp_path_factory) / "prefect"
+    with servers.shared_prefect_server(folder, empty_prefect) as url:
         yield url
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)  # its data is thrown away, so nothing needs a clean end
-        process.wait()
+
+
+@pytest.fixture(scope="session")
+def lone_server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Iterator[str]:
+    """A server for tests that change what everybody on it sees: blocks by a known name, work pools, deployments."""
+    with servers.prefect_server(tmp_path_factory.mktemp("prefect"), empty_prefect) as url:
+        yield url

@@ -77,8 +77,13 @@ class Candidate(Protocol):
     def wait(self, seconds: float) -> int:
         """Wait for the program to end within `seconds`; returns its exit status."""
 
+    def load(self, seconds: float) -> None:
+        """Wait until it has loaded the packages that it imports; no statement of it runs before it is sent something.
+        Its processor time counts from here on.
+        """
+
     def allow(self, seconds: float) -> None:
-        """From now on, stop it when all of its processes have used more than so much processor time since its start."""
+        """From now on, stop it when all of its processes have used more than so much processor time."""
 
     def used(self) -> float:
         """That processor time so far; at most what is allowed."""

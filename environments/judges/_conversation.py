@@ -29,9 +29,10 @@ class Conversation:
 
     def greet(self, hello: bytes, seconds: float) -> None:
         began = time.monotonic()
-        if self._allowance:
-            self._candidate.allow(self._allowance.until_ready)
         try:
+            self._candidate.load(self._at_most(seconds))
+            if self._allowance:
+                self._candidate.allow(self._allowance.until_ready)
             self._candidate.send(hello, self._at_most(seconds))
             line = self._candidate.receive_line(_LINE_BYTES, self._at_most(seconds))
             self._ready = self._candidate.used()

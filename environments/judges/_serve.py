@@ -89,10 +89,10 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", 0))
             port: int = probe.getsockname()[1]
             return port
-    except PermissionError as walls:
+    except PermissionError as denied:
         raise CannotServe(
-            "refused: there is no loopback behind these walls to serve a model on: it takes --isolation bwrap"
-        ) from walls
+            "refused: there is no loopback in this sandbox to serve a model on: it takes --isolation bwrap"
+        ) from denied
 
 
 def ends(model: Path) -> list[int]:

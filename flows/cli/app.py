@@ -26,6 +26,7 @@ GROUPS = {
         "list": "List all campaigns, the newest last.",
         "status": "Show CAMPAIGN (default: the newest): its state, its champion against the baseline, its trials.",
         "watch": "Follow a running CAMPAIGN (default: the newest). Ctrl-C leaves it running.",
+        "report": "Write report.html of CAMPAIGN (default: the newest); of several, a page that compares them too.",
         "logs": "Print the training and evaluation output of TRIAL (default: the newest) of CAMPAIGN.",
     },
     "Deciding": {
@@ -37,10 +38,14 @@ GROUPS = {
         "approve": "Approve a pending TRIAL of CAMPAIGN (default: the only one).",
         "reject": "Reject a pending TRIAL of CAMPAIGN (default: the only one).",
     },
+    "Taking": {
+        "export": "Write the champion of CAMPAIGN (default: the newest) to a folder, or to a branch of your repository."
+    },
     "Problems": {"env": "List, create, check and prepare environments."},
     "Machine": {
         "up": "Start a Prefect server, a worker and the MLflow UI on this machine. They keep running.",
         "down": "Stop what up started. Refused while a campaign runs on it.",
+        "server": "Set up a Prefect server: automations and blocks, work pools, notifications.",
         "doctor": "Check whether this machine is ready for campaigns. Changes nothing.",
         "prune": "Delete the large files of trials of CAMPAIGN (default: every campaign that is not running).",
         "sync": "Send waiting records of CAMPAIGN (default: all) to MLflow.",

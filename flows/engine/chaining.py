@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from flows.spec import form
 from tasks.store.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def hand_over(spec: CampaignSpec, ledger: Ledger, trials: int) -> State[str]:
         key = f"{ledger.campaign.campaign_id}/after/{runtime.flow_run.id}"
         with get_client(sync_client=True) as client:
             client.create_flow_run_from_deployment(
-                UUID(runtime.deployment.id), parameters=spec.model_dump(mode="json"), idempotency_key=key
+                UUID(runtime.deployment.id), parameters=form.parameters(spec), idempotency_key=key
             )
     return Completed(name=NAME, message=f"{spec.name}: goes on in another run", data=spec.name)
 

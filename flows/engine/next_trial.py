@@ -8,6 +8,8 @@ waits.
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +24,7 @@ from flows.engine.stopping import NOTHING_LEFT, Stop
 from flows.engine.worker_pool import WorkerPool
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import kept, whole
-from tasks.propose import Nothing, load, propose
+from tasks.propose import Nothing, propose
 from tasks.proposing.brief import Brief, Pending, RejectedProposal, RemainingBudget
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.store import inbox
@@ -47,7 +49,7 @@ def undone(state: CampaignState, finished: History) -> Iterator[tuple[int, Propo
         at, place = ledger.at(trial.number, attempt=1), ledger.place(trial.number, attempt=1)
         checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker)
         brief = Brief(ledger.environment.space, state.history)
-        nobody = whole(load(spec.advanced.fallback, {}))  # a stored proposal asks no proposer again
+        nobody = whole(spec.loaded_fallback)  # a stored proposal asks no proposer again
         found = kept(propose, ledger.results)(at, whole(checks), nobody, nobody, whole(brief))
         assert isinstance(found, Proposal), "a trial that is finished was proposed"
         yield trial.number, found
@@ -69,7 +71,8 @@ def next_trial(state: CampaignState, pool: WorkerPool, life: Life, most: int) ->
     spec, ledger, history, under_way = state.spec, state.ledger, state.history, pool.under_way
     if pool.is_full or (under_way and not history):  # every trial is compared with the baseline
         return WAITS
-    enough = stopping.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop, len(under_way))
+    budgets = math.fsum(proposal.share for proposal in under_way.values())
+    enough = stopping.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop, budgets)
     if enough is None or (enough.state == "finished" and spec.loaded_rule.certifies):
         enough = stopping.full(ledger.path) or enough  # for a trial, or for the runs of a certificate
     is_full = len(history) + len(under_way) >= most
@@ -110,7 +113,7 @@ def proposed(
     """The proposal of a trial: the stored one, or a new one."""
     spec, ledger, history = state.spec, state.ledger, state.history
     waiting, place = _waiting(parked), ledger.place(number)
-    at, fallback = ledger.at(number), load(spec.advanced.fallback, {})
+    at, fallback = ledger.at(number), spec.loaded_fallback
     proposer = fallback if waiting and spec.advanced.approval == "code" else spec.loaded_proposer
     rejected = tuple(RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected")
     for name, why in inbox.broken(ledger.path).items():
@@ -126,6 +129,7 @@ def proposed(
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
         left=_when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, spent)),
+        share=ledger.fidelity.share,
         rejected=rejected,
         traces=place.path,
     )
@@ -147,15 +151,19 @@ def _when_begun(path: Path, now: RemainingBudget) -> RemainingBudget:
 
 
 def budget_left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> RemainingBudget:
-    """The budget left before the next trial."""
+    """The budget left before the next trial; one trial at most, where there is no time for a short one and another."""
     bought = sum((proposal.usage for proposal in ledger.proposals()), NOTHING_BOUGHT)
     max_usd, max_tokens = spec.advanced.max_usd, spec.advanced.max_tokens
     # A price that is unknown leaves nothing: a limit that cannot be checked must not be exceeded.
     left_usd = 0.0 if bought.usd is None else max((max_usd or 0.0) - bought.usd, 0.0)
-    reserve = spec.time_for_the_certificate(ledger.environment, history)
+    reserve, share = spec.time_for_the_certificate(ledger.environment, history), ledger.fidelity.share
+    seconds, trials = max(spec.hours * 3600 - spent - reserve, 0.0), max(spec.trials - tried(history), 0.0)
+    until = math.inf if spec.deadline is None else spec.deadline - time.time() - reserve
+    a_trial = spec.time_for_a_trial(ledger.environment, history)
+    a_short_one = a_trial - (1 - share) * ledger.environment.budget_seconds
     return RemainingBudget(
-        trials=max(spec.trials - tried(history), 0.0),
-        seconds=max(spec.hours * 3600 - spent - reserve, 0.0),
+        trials=min(trials, 1.0) if share < 1 and min(seconds, until) < a_short_one + a_trial else trials,
+        seconds=seconds,
         usd=None if max_usd is None else left_usd,
         tokens=None if max_tokens is None else max(max_tokens - bought.tokens, 0),
     )
@@ -169,7 +177,8 @@ def _needs_a_word(
     spec: CampaignSpec, history: History, parked: Sequence[Parked], number: int, proposal: Proposal
 ) -> bool:
     """Whether a proposal needs an approval that it does not have."""
-    if not history or any(one.number == number for one in parked):
+    # A promotion runs what was approved already.
+    if not history or proposal.promotes is not None or any(one.number == number for one in parked):
         return False
     if spec.advanced.approval == "code":
         return proposal.edit not in {trial.proposal.edit for trial in history}

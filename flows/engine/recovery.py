@@ -20,9 +20,10 @@ from prefect import State
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.settings import PREFECT_API_URL
-from prefect.states import Crashed, Running
+from prefect.states import Cancelled, Crashed, Running
 
 from environments.plugins import Refused
+from flows.engine.cancelling import last_asked
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
@@ -36,7 +37,7 @@ LOOK_SECONDS = 2.0
 END_SECONDS = 300.0
 """How long the end of a flow run waits for an absent server."""
 LEAVE_SECONDS = 2.0
-ASSERT_SECONDS = 20.0
+ASSERT_SECONDS = 5.0
 """Interval of checks of this run's state at the server."""
 
 
@@ -52,7 +53,8 @@ def crash_the_dead(ledger: Ledger, own: str | None) -> None:
             except ObjectNotFound:
                 continue
             if run.state is not None and not run.state.is_final():
-                ended: State[Any] = Crashed(message="its process was killed; the campaign goes on in another run")
+                as_asked = Cancelled if run.state.is_cancelling() else Crashed
+                ended: State[Any] = as_asked(message="its process was killed; the campaign goes on in another run")
                 client.set_flow_run_state(run.id, ended, force=True)
 
 
@@ -89,12 +91,16 @@ def check_progress(ledger: Ledger, own: str | None) -> None:
 
 @contextmanager
 def presence(own: str | None) -> Iterator[None]:
-    """Within the block, report to the Prefect server that this run is alive, if the server marked it as dead."""
+    """Within the block, follow the state of this run at the Prefect server.
+
+    A run that a person cancelled or paused is interrupted, also where no worker watches it. One that the server took
+    for dead is reported alive.
+    """
     over = threading.Event()
 
     def look_on() -> None:
         while not over.wait(ASSERT_SECONDS):
-            assert_alive(own, over)
+            follow_state(own, over)
 
     # Prefect's settings, such as the server's address, are context variables.
     context = contextvars.copy_context()
@@ -109,23 +115,23 @@ def presence(own: str | None) -> Iterator[None]:
             thread.join(LEAVE_SECONDS)  # while the server is away its client retries for a minute
 
 
-def assert_alive(own: str | None, over: threading.Event) -> bool:
-    """Set a run to Running if the server marked it Crashed or AwaitingRetry; whether it was.
+def follow_state(own: str | None, over: threading.Event) -> None:
+    """Interrupt this process if a person cancelled or paused its run; set the run to Running if it was taken for dead.
 
-    That can happen after an outage. An absent server is asked again later; a run that a person cancels is left alone.
+    The latter can happen after an outage. An absent server is asked again later.
     """
     try:
         with get_client(sync_client=True, httpx_settings={"timeout": 10}) as client:
             run = client.read_flow_run(UUID(str(own)))
-            if run.state is None or not (run.state.is_crashed() or run.state.name == "AwaitingRetry"):
-                return False
-            alive: State[Any] = Running(message="its process lives; the server had not heard of it for a while")
-            if over.is_set():
-                return False
-            client.set_flow_run_state(run.id, alive, force=True)
-            return True
+            if run.state is None or run.state.is_running() or over.is_set():
+                return
+            if last_asked(client, run.id):
+                interrupt.ask()
+            elif run.state.is_crashed() or run.state.name == "AwaitingRetry":
+                alive: State[Any] = Running(message="its process lives; the server had not heard of it for a while")
+                client.set_flow_run_state(run.id, alive, force=True)
     except (httpx.HTTPError, ObjectNotFound, PrefectHTTPStatusError):
-        return False
+        return
 
 
 def wait_for_the_server(ledger: Ledger) -> None:

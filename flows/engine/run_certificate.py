@@ -162,7 +162,7 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     own = declared.design or Design(((declared.runs, declared.runs),), (alpha,))
     ledger.event(
         "certify", look=look, champion=champion, runs=declared.runs, planned=own.runs, environment=environment.name,
-        folder=folder,
+        folder=folder, groups=own.groups,
     )  # fmt: skip
 
     # The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from environments import Environment
@@ -26,7 +27,7 @@ from tasks.store.launch_files import RESULTS, LaunchRequest, Step
 from tasks.store.ledger import Ledger, machine
 from tasks.store.workspace import TrialDir
 from tasks.train import train
-from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict
+from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, baseline
 from tasks.untrained_control import untrained
 
 SPARED = 10
@@ -84,7 +85,8 @@ class Runner:
         for seed, (run, score) in enumerate(done, 1):
             if not workspace.settled(self.ledger.place(number, _part(seed)), _part(seed)):
                 before = tuple(earlier for earlier, _ in believable)
-                run = believed(self.environment, (), proposal, run, self.ledger.path, before)
+                budget = self.environment.at(proposal.share)
+                run = believed(budget, (), proposal, run, self.ledger.path, before)
             if run.status == "crash":
                 score = Score.missing(run.error or "crash", self.environment.higher_is_better)
             believable.append((run, score))
@@ -112,11 +114,24 @@ class Runner:
             run_elsewhere(self.spec.launch, self.ledger, asked)
         with self._slot(at, place, "untrained") as slot:
             control = kept(untrained, self.ledger.results)(
-                at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal,
-                trained, self.ledger.seed("control", at), whole(slot), self.granted("control"),
+                at, whole(self.environment), self.spec.isolation, self.ledger.program, place, proposal, trained,
+                self.ledger.seed("control", at), self.ledger.seed("search", at), whole(slot), self.granted("control"),
+                *self._lender,
             )  # fmt: skip
         self.ledger.verify()
         return control
+
+    @property
+    def _lender(self) -> tuple[TrialDir, int, Score]:
+        """The baseline's first run: its directory, the seed of its units, and its score; missing if not known here."""
+        known = baseline(self.history)  # on another machine, none while the baseline itself is run again
+        attempt = known.attempt if known else None
+        score = known.score.each[0] if known else Score.missing("not known here", self.environment.higher_is_better)
+        return (
+            self.ledger.place(0, attempt=attempt),
+            self.ledger.seed("search", self.ledger.at(0, attempt=attempt)),
+            score,
+        )
 
     def decide(self, tried: JudgedTrial) -> Verdict:
         rule = whole(self.spec.loaded_rule)
@@ -168,38 +183,48 @@ class Runner:
                 at, "measure", proposal, self._name(place), *self._known, purpose, siblings, early, judged, block, other
             )
             run_elsewhere(self.spec.launch, ledger, asked)
-        problem, walls = whole(self.environment), self.spec.isolation
+        environment, isolation = self.environment.at(proposal.share), self.spec.isolation
+        problem = whole(environment)
         canceller = self.spec.loaded_canceller(self.environment) if early and self.history else None
         seed = ledger.seed(purpose, judged or at)
         with self._slot(at, place, "evaluate") as slot:
             run = kept(train, results)(
-                at, problem, walls, ledger.program, place, proposal, ledger.seed("train", at),
+                at, problem, isolation, ledger.program, place, proposal, ledger.seed("train", at),
                 whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
                 whole(slot),
             )  # fmt: skip
             if not workspace.settled(place, at.part):  # the output of a decided run may be pruned from the disk
-                run = believed(self.environment, self.history, proposal, run, ledger.path, siblings)
+                run = believed(environment, self.history, proposal, run, ledger.path, siblings)
             if not (results / f"{at}/evaluate").is_file():
                 ledger.verify()  # the judge is the frozen one
-            granted = self.granted(purpose)
+            granted = self.granted(purpose, proposal)
             return run, kept(evaluate, results)(
-                at, problem, walls, place, run, seed, purpose, whole(slot), granted, block
+                at, problem, isolation, place, run, seed, purpose, whole(slot), granted, block
             )
 
-    def granted(self, purpose: Use) -> Allowance | None:
+    def granted(self, purpose: Use, proposal: Proposal | None = None) -> Allowance | None:
         """The time that a program may spend under judgement; None in another environment, whose baseline is not known.
 
         A certificate and reruns grant half of the spare time: what a program gains by computing there, half must not
         give it.
+
+        Args:
+            proposal: It has trained for its share of the budget; None for a whole one.
         """
-        known = None if self.elsewhere else allowance(self.history, machine(), self.environment.budget_seconds)
+        number = next((trial.number for trial in self.history if trial.proposal == proposal), None)
+        budget = self.environment.at(proposal.share if proposal else 1.0).budget_seconds
+        known = None if self.elsewhere else allowance(self.history, machine(), budget, number)
         return known.halved() if known and purpose in ("confirm", "report") else known
 
-    def _slot(self, at: At, place: TrialDir, last: str) -> AbstractContextManager[Slot]:
+    @contextmanager
+    def _slot(self, at: At, place: TrialDir, last: str) -> Iterator[Slot]:
         """A slot for a run; none if the result of its `last` task is stored."""
         if is_kept(self.ledger.results, at, last) or workspace.settled(place, at.part):
-            return nullcontext(NOWHERE)
-        return self.slots.hold(lambda words: self.ledger.event("waiting", number=at.number, who=words))
+            yield NOWHERE
+            return
+        with self.slots.hold(lambda words: self.ledger.event("waiting", number=at.number, who=words)) as slot:
+            self.ledger.event("slot", number=at.number, slot=slot.name)
+            yield slot
 
     def _at(self, number: int, part: str = "") -> At:
         return replace(self.ledger.at(number, part), launched=self.launched)

@@ -5,6 +5,7 @@ To add one: its option in flows/spec/options.py, and its test in `stop`.
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from flows.spec.campaign_spec import CampaignSpec
 from tasks.sandbox.program import DISK_RESERVE, MIB
 from tasks.trial import History, Trial, baseline, best, tried
 
-WHOLE = 1 - 1e-6
+WHOLE_ERROR = 1e-6
+"""Of sums of shares of the budget."""
+WHOLE = 1 - WHOLE_ERROR
 """Less than a whole trial left: no other is started."""
 ROOM = 2 * DISK_RESERVE
 """Free bytes needed to start a trial: the reserve, and as much again for the trial."""
@@ -40,14 +43,14 @@ NOTHING_LEFT = Stop("finished", "the proposer has nothing left to try")
 
 
 def stop(
-    spec: CampaignSpec, environment: Environment, history: History, spent: float, asked: bool, under_way: int = 0
+    spec: CampaignSpec, environment: Environment, history: History, spent: float, asked: bool, under_way: float = 0.0
 ) -> Stop | None:
     """The first stopping criterion that applies; None to continue.
 
     Args:
         spent: Seconds, summed over all processes of the campaign.
         asked: Whether somebody asked it to stop.
-        under_way: Trials that are started and not decided.
+        under_way: Trials that are started and not decided, in whole budgets.
     """
     if asked:
         return ASKED
@@ -57,7 +60,7 @@ def stop(
         return crashes
     if history and spec.trials - tried(history) - under_way < WHOLE:
         return Stop("finished", _done(spec, history))
-    if spec.advanced.patience and _without_improvement(history) >= spec.advanced.patience:
+    if spec.advanced.patience and _without_improvement(history) > spec.advanced.patience - WHOLE_ERROR:
         return Stop("finished", f"nothing better in the last {spec.advanced.patience} trial(s)")
     reserve = spec.time_for_the_certificate(environment, history)
     need = spec.time_for_a_trial(environment, history) + reserve
@@ -82,10 +85,12 @@ def full(path: Path) -> Stop | None:
 
 def _done(spec: CampaignSpec, history: History) -> str:
     """That the budget of trials is used up, in words."""
-    if not any(trial.verdict.kind == "cancelled" for trial in history):
+    kinds = {"short": any(trial.proposal.is_short for trial in history)}
+    kinds["cancelled"] = any(trial.verdict.kind == "cancelled" for trial in history)
+    if not any(kinds.values()):
         return f"all {spec.trials} trials done"
-    many = len([trial for trial in history if trial.number > 0])
-    return f"{many} trials done, worth {tried(history):.3g} of {spec.trials} whole ones: cancelled ones count in part"
+    many, part = len([trial for trial in history if trial.number > 0]), " and ".join(k for k in kinds if kinds[k])
+    return f"{many} trials done, worth {tried(history):.3g} of {spec.trials} whole ones: {part} ones count in part"
 
 
 def _crashed(spec: CampaignSpec, first: Trial) -> str:
@@ -107,9 +112,10 @@ def _too_many_crashes(spec: CampaignSpec, history: History) -> Stop | None:
     return Stop("failed", f"{crashed} of the last {len(recent)} trials crashed")
 
 
-def _without_improvement(history: History) -> int:
+def _without_improvement(history: History) -> float:
+    """Trials since the champion, short ones by their share of the budget."""
     champion = best(history)
-    return len([trial for trial in history if champion is None or trial.settle > champion.settle])
+    return math.fsum(trial.proposal.share for trial in history if champion is None or trial.settle > champion.settle)
 
 
 def _hours(seconds: float) -> str:

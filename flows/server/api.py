@@ -41,13 +41,17 @@ class Api(httpx.Client):
 
 
 @contextmanager
-def impatient_client(seconds: float) -> Iterator[SyncPrefectClient]:
-    """Prefect's client without its own retries: the caller asks again, and notices a request to stop meanwhile."""
+def impatient_client(seconds: float, retries: int = 0) -> Iterator[SyncPrefectClient]:
+    """Prefect's client without its own retries: the caller asks again, and notices a request to stop meanwhile.
+
+    Args:
+        retries: Of each request, for a caller that does not ask again; a busy server needs some.
+    """
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
     with (
-        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+        temporary_settings({PREFECT_CLIENT_MAX_RETRIES: retries}),
         get_client(sync_client=True, httpx_settings={"timeout": seconds}) as client,
     ):
         yield client

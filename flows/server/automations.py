@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flows.server.api import Api
@@ -17,6 +17,8 @@ from tasks.system.home import CHECKOUT
 FILE = CHECKOUT / "automations.yaml"
 SILENT, RESUME = "nightshift-silent", "nightshift-resume"
 """Names of automations: a silent run is marked Crashed; a crashed run is resumed."""
+RESUMED_MESSAGES = ("Its process died; it is resumed.", "Its crash had been missed; it is resumed.")
+"""Messages of the states by which the automation, and `nightshift up`, resume a run: no person has asked for that."""
 DIGEST = "digest-"
 """Prefix of the tag."""
 
@@ -29,20 +31,25 @@ def wanted(periods: Mapping[str, float] | None = None) -> list[dict[str, Any]]:
     for automation in automations:
         trigger = automation["trigger"]
         trigger["within"] = (periods or {}).get(automation["name"], trigger["within"])
-        text = json.dumps(automation, sort_keys=True)
-        automation["tags"] = ["nightshift", DIGEST + hashlib.sha256(text.encode()).hexdigest()[:12]]
     return automations
 
 
 def put(url: str, auth: tuple[str, str] | None, periods: Mapping[str, float] | None = None) -> list[str]:
-    """Create or update the automations on a server; the names of those that were written.
+    """Create or update the automations of the file on a server; the names of those that were written."""
+    return write(wanted(periods), url, auth)
+
+
+def write(automations: Sequence[Mapping[str, Any]], url: str, auth: tuple[str, str] | None) -> list[str]:
+    """Create or update automations on a server; the names of those that were written.
 
     One that was switched off stays off. Of several with one name the first is kept.
     """
     written = []
     with Api(url, auth) as api:
-        for automation in wanted(periods):
-            name = automation["name"]
+        for each in automations:
+            name, text = each["name"], json.dumps(each, sort_keys=True)
+            tags = ["nightshift", DIGEST + hashlib.sha256(text.encode()).hexdigest()[:12]]
+            automation = {**each, "tags": tags}
             stored = api.ask("POST", "/automations/filter", {"automations": {"name": {"any_": [name]}}})
             for duplicate in stored[1:]:
                 api.ask("DELETE", f"/automations/{duplicate['id']}")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from flows.server.server_process import PATIENCE_SECONDS
 from tasks.system.daemon import Daemon, address, answers, serve
 from tasks.system.login import make_login
+from tasks.tracking import schema
 
 FIRST_PORT = 5000
 LIGHT = {
@@ -20,12 +22,16 @@ LIGHT = {
 }
 
 
-def start(home: Path, auth: bool) -> None:
+def start(home: Path, auth: bool, still: Callable[[str], None] | None = None) -> None:
     """Start it and wait until it answers, unless it runs already and asks for a login as it should.
 
+    Args:
+        still: Told the address while it starts (tasks.system.daemon.serve).
+
     Raises:
-        Refused: it does not start.
+        Refused: it does not start, or the database is another MLflow version's.
     """
+    schema.check(home / "mlflow.db")
     mlflow, login = Daemon(home / ".prefect", "mlflow"), make_login(home) if auth else None
     note = mlflow.living()
     if note and note.auth == auth and answers(note.url, PATIENCE_SECONDS, login):
@@ -43,7 +49,7 @@ def start(home: Path, auth: bool) -> None:
         command += [] if auth else ["--no-auth"]
         return mlflow.launch(command, environment, address(port), auth=auth, stays=True)
 
-    serve(mlflow, FIRST_PORT, launch, login=login)
+    serve(mlflow, FIRST_PORT, launch, login=login, still=still)
 
 
 def _make_database(database: Path) -> None:

@@ -1,13 +1,17 @@
 """Our own Prefect server. It asks for the login itself, so that its pages can ask the user.
 
-python -m flows.server.prefect_app PORT
+It also keeps the logs in Prefect's home short: its own, the worker's and MLflow's.
+
+    python -m flows.server.prefect_app PORT
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 
 from flows.server.request_check import RequestCheck
+from tasks.system import log_rotation
 from tasks.system.daemon import HOST
 
 
@@ -21,7 +25,9 @@ def main(port: int) -> None:
     from prefect.server.api.server import create_app
     from prefect.settings import get_current_settings
 
-    server = get_current_settings().server
+    settings = get_current_settings()
+    server, forever = settings.server, threading.Event()
+    threading.Thread(target=log_rotation.keep_short, args=(settings.home, forever), daemon=True).start()
     uvicorn.run(
         RequestCheck(create_app(final=True), port, login=None, is_page=is_page),
         host=HOST,

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -236,7 +236,10 @@ def healthy(directory: Path) -> Note | None:
     return note
 
 
-def start(directory: Path, *, auth: str | None, stays: bool = False, database: str | None = None) -> str:
+def start(
+    directory: Path, *, auth: str | None, stays: bool = False, database: str | None = None,
+    still: Callable[[str], None] | None = None,
+) -> str:  # fmt: skip
     """Start our own server and wait until it answers; its address. Refused if it does not start.
 
     A server that died is started on its old port if that is free: its runs and open pages use that address.
@@ -244,6 +247,7 @@ def start(directory: Path, *, auth: str | None, stays: bool = False, database: s
     Args:
         auth: The `user:password` it asks for; None: no login.
         database: The address of a PostgreSQL database; None: SQLite.
+        still: Told the address while it starts (tasks.system.daemon.serve).
     """
     server = daemon(directory)
     dead = server.died()
@@ -255,7 +259,7 @@ def start(directory: Path, *, auth: str | None, stays: bool = False, database: s
         environment = _environment(port, auth, database)
         return server.launch(command, environment, url, auth=auth is not None, stays=stays, database=stored_in)
 
-    return serve(server, (dead and httpx.URL(dead.url).port) or FIRST_PORT, launch, "/api")
+    return serve(server, (dead and httpx.URL(dead.url).port) or FIRST_PORT, launch, "/api", still=still)
 
 
 @contextlib.contextmanager

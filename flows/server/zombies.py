@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from flows.server.api import Api
+from flows.server.automations import RESUMED_MESSAGES
 from tasks.store.campaign_lock import is_running
 from tasks.store.ledger import Ledger, campaigns, ended
 
@@ -35,14 +36,15 @@ Life = Mapping[str, Any]
 
 
 def sweep(url: str, auth: tuple[str, str] | None) -> list[str]:
-    """Mark the dead runs of this home's campaigns Crashed; their names."""
+    """Mark the dead runs of this home's campaigns Crashed, or Cancelled where a person was cancelling; their names."""
     with Api(url, auth) as api:
         chosen = {"flow_runs": {"state": {"type": {"any_": list(UNDER_WAY)}}}}
         runs = api.ask("POST", "/flow_runs/filter", chosen)
         lives = _lives() if runs else {}
         dead = [run for run in runs if run["id"] in lives and is_dead(lives[run["id"]], _since(run))]
         for run in dead:
-            state = {"type": "CRASHED", "name": "Crashed", "message": MESSAGE}
+            end = "Cancelled" if run["state_type"] == "CANCELLING" else "Crashed"
+            state = {"type": end.upper(), "name": end, "message": MESSAGE}
             api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state})
     return [str(run["name"]) for run in dead]
 
@@ -56,7 +58,7 @@ def resume_forgotten(url: str, auth: tuple[str, str] | None) -> list[str]:
         mine = [run for run in runs if run["id"] in lives]
         forgotten = [run for run in mine if RESUME_SECONDS < time.time() - _since(run) < FORGET_SECONDS]
         for run in forgotten:
-            state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": "its crash had been missed"}
+            state = {"type": "SCHEDULED", "name": "AwaitingRetry", "message": RESUMED_MESSAGES[1]}
             api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
     return [str(run["name"]) for run in forgotten]
 

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from flows.spec.options import AdvancedOptions
+from tasks.deciding.fidelity import LEAST, MOST
+
+
+def parsed(value: Any) -> Any:
+    """A value, read from JSON where Prefect keeps it as text, as in a schedule; {} where the field was not touched."""
+    if isinstance(value, dict) and value.get("__prefect_kind") == "json":
+        value = value.get("value") or {}
+        try:
+            return json.loads(value) if isinstance(value, str) else value
+        except json.JSONDecodeError as wrong:
+            raise ValueError(f"{value!r} is not JSON: {wrong}") from wrong
+    return value
 
 
 class Advanced(AdvancedOptions, BaseModel):
@@ -15,13 +28,26 @@ class Advanced(AdvancedOptions, BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    @field_validator("fidelity", mode="before")
+    @classmethod
+    def _share(cls, value: Any) -> Any:
+        """Read a share of the budget as a number or as a text, without an end that says nothing."""
+        if value in ("none", "auto"):
+            return value
+        try:
+            share = float(value)
+        except (TypeError, ValueError):
+            share = math.nan
+        if not LEAST <= share <= MOST:
+            raise ValueError(
+                f"must be none, auto, or a share of the budget from {LEAST:g} to {MOST:g} such as 0.3, got {value!r}"
+            )
+        return f"{share:g}"
+
     @field_validator("options", "rule_options", "cancel_options", "overrides", mode="before")
     @classmethod
     def _edited(cls, value: Any) -> Any:
-        """Read JSON as Prefect stores it in a schedule: as text, or without any where the field was not touched."""
-        if isinstance(value, dict) and value.get("__prefect_kind") == "json":
-            value = value.get("value") or {}
-            value = json.loads(value) if isinstance(value, str) else value
+        value = parsed(value)
         if isinstance(value, dict) and None in value.values():
             raise ValueError(f"{next(key for key in value if value[key] is None)!r} is null: leave it out")
         return value

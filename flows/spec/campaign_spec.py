@@ -17,12 +17,13 @@ from typing import Any
 
 import tomlkit
 from filelock import FileLock
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from environments import Environment, plugins
 from environments.plugins import Refused
 from flows.spec.advanced import Advanced
 from flows.spec.environment import checked_environment, source
+from flows.spec.form import spread
 from flows.spec.options import FIXED, CampaignOptions
 from tasks import propose
 from tasks.cancellers import Canceller
@@ -30,6 +31,7 @@ from tasks.certifying.ablation import ablation_runs
 from tasks.certifying.group_design import Design, design_of
 from tasks.decide import SIMPLER_KEEPS
 from tasks.deciding.champion_estimate import has_edits
+from tasks.deciding.fidelity import Fidelity
 from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
 from tasks.machine.slot_layout import here, saved_layout
@@ -40,15 +42,16 @@ from tasks.recipes import preparing
 from tasks.rules import Rule
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
-from tasks.store import calibration
+from tasks.store import calibration, short_runs
 from tasks.store.earlier_campaigns import LEARNED, learned_from, lessons_json
-from tasks.store.ledger import CALIBRATED, RERUNS, Ledger, Settings, check_name, machine
+from tasks.store.ledger import CALIBRATED, FIDELITY, RERUNS, SHORT, Ledger, Settings, check_name, machine
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import URL_PASSWORD
 from tasks.trial import History
 
 RULES, CANCELLERS = "tasks.rules", "tasks.cancellers"
+TIME_OF_DAY = r"\d{1,2}:\d{2}"
 SPARE = 1.1
 """Factor on the time of a certificate, so that it is not missed by seconds."""
 
@@ -68,6 +71,11 @@ class CampaignSpec(CampaignOptions, BaseModel):
             return cls(**asked)
         except ValidationError as error:
             raise plugins.explain(error, "campaign", (*cls.model_fields, *Advanced.model_fields)) from error
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spread(cls, asked: Any) -> Any:
+        return spread(asked) if isinstance(asked, dict) else asked
 
     @field_validator("name")
     @classmethod
@@ -104,6 +112,10 @@ class CampaignSpec(CampaignOptions, BaseModel):
         return propose.load(self.proposer, self.advanced.options)
 
     @property
+    def loaded_fallback(self) -> Proposer:
+        return propose.load(self.advanced.fallback, {})
+
+    @property
     def loaded_rule(self) -> Rule:
         return plugins.make(RULES, self.rule, Rule, self.advanced.rule_options)  # type: ignore[type-abstract]
 
@@ -137,8 +149,10 @@ class CampaignSpec(CampaignOptions, BaseModel):
             runs = rule.baseline_runs(self.replicates, environment.deterministic)
             return math.ceil(runs / self.parallel) * a_run
         reruns = rule.most_reruns + (kept_in_a_row(history) >= SIMPLER_KEEPS)
-        # A trial that would be champion is judged once more without training.
-        controls = 0 if environment.allow_untrained else 1
+        # A trial that would be champion runs once more without training; an edit is judged twice more besides.
+        edits = self.loaded_proposer.edits or has_edits(history)
+        controls = 3 if edits and environment.judge.runs_in == "workspace" else 1
+        controls = 0 if environment.allow_untrained else controls
         thinking = max(trial.proposal.seconds for trial in history)
         return (math.ceil(self.replicates / self.parallel) + reruns) * a_run + besides * controls + thinking
 
@@ -186,11 +200,13 @@ class CampaignSpec(CampaignOptions, BaseModel):
 
     def _check_proposers(self, environment: Environment) -> None:
         """Refuse a proposer or fallback that cannot be run with these options."""
-        fallback = propose.load(self.advanced.fallback, {})
+        fallback = self.loaded_fallback
         if fallback.asks or fallback.edits:
             raise Refused(
                 f"fallback = {self.advanced.fallback!r} may fail itself: name a proposer without a model, such as tpe"
             )
+        if self.advanced.fidelity not in ("none", "auto") and (why := self._unranked()):
+            raise Refused(f"fidelity = {self.advanced.fidelity}: {why}: name another, or leave it out")
         if self.loaded_proposer.asks:
             prompts.check(problem_of(environment).prompts)
         if self.loaded_proposer.edits and self.advanced.approval != "none" and self.isolation.level == "none":
@@ -221,7 +237,38 @@ class CampaignSpec(CampaignOptions, BaseModel):
     def open(self) -> Ledger:
         """The campaign's ledger: a new one, or the existing one. Refused if its scores would not be comparable."""
         with FileLock(home() / ".create.lock"):  # of two that start one name, the second opens the first's
-            return self._resumed() if Ledger.exists(self.name) else self._create()
+            ledger = self._resumed() if Ledger.exists(self.name) else self._create()
+            if self.advanced.fidelity != "none" and not (ledger.path / SHORT).is_file():
+                chosen = self._fidelity(ledger)
+                ledger.event("fidelity", share=chosen.share, words=chosen.words)
+                write_atomic(ledger.path / SHORT, FIDELITY.dump_json(chosen).decode() + "\n")
+            return ledger
+
+    def _fidelity(self, ledger: Ledger) -> Fidelity:
+        """At which share of the budget a new campaign runs points first: as stated, or as a calibration advises."""
+        stated, auto = self.advanced.fidelity, "fidelity = auto"
+        if stated != "auto":
+            return Fidelity(float(stated), f"fidelity = {stated}: new points run for {float(stated):.0%} of the budget")
+        whole = f"{auto}: every trial runs for the whole budget"
+        elsewhere = "" if self.launch == "here" else "calibrations are of this machine, and trials run elsewhere"
+        if why := self._unranked() or elsewhere:
+            return Fidelity(1.0, f"{whole}: {why}")
+        digest = calibration.digest(ledger.path, ledger.environment)
+        known = short_runs.advice(home(), digest, machine())
+        if known is None:
+            settings = "".join(f" --set {key}={value}" for key, value in self.advanced.overrides.items())
+            command = f"nightshift calibrate {self.environment} --fidelity 0.3{settings}"
+            return Fidelity(1.0, f"{whole}, since no shorter one was tried on this machine; `{command}` does")
+        if known.share == 1:
+            return Fidelity(1.0, f"{whole}; {known.words}")
+        return Fidelity(known.share, f"{auto}: new points run for {known.words}")
+
+    def _unranked(self) -> str:
+        """Which proposer of this campaign cannot run short budgets first; empty if all can."""
+        for name, proposer in ((self.proposer, self.loaded_proposer), (self.advanced.fallback, self.loaded_fallback)):
+            if not proposer.ranks:
+                return f"proposer {name} cannot search by scores of short runs (docs/proposers.md says which can)"
+        return ""
 
     def store(self, ledger: Ledger) -> None:
         """Write spec.toml and log what changed since the last life. The caller must hold the campaign's lock."""
@@ -300,7 +347,7 @@ def besides_training(environment: Environment, history: History) -> float:
 def next_time(text: str, now: datetime.datetime | None = None) -> datetime.datetime:
     """The next moment after `now` at which the clock shows a time such as 07:30, or an ISO date and time as it is."""
     now = now or datetime.datetime.now().astimezone()
-    if re.fullmatch(r"\d{1,2}:\d{2}", text):
+    if re.fullmatch(TIME_OF_DAY, text):
         hour, minute = map(int, text.split(":"))
         try:
             # No time zone until the end: the clocks may change meanwhile.

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from prefect import runtime
 from prefect.client.orchestration import get_client
 
-from tasks.store.ledger import check_name, free_name
+from environments.plugins import Refused
+from flows.spec.campaign_spec import TIME_OF_DAY, next_time
+from tasks.store.ledger import Ledger, free_name, stem_of
 
 if TYPE_CHECKING:
     from prefect import Flow, State
     from prefect.client.schemas.objects import FlowRun
 
+ANY = "campaign"
+"""The deployment that takes any environment, and names its runs by it."""
+STEM = 48
+"""Characters of a deployment's or environment's name in that of a campaign, so that its start fits in too."""
+
 
 def campaign_name(stated: str | None, environment: str) -> str:
-    """The stated name, else the deployment's, else the next free one of the environment."""
-    return stated or _deployed_name() or free_name(_last(environment))
+    """The stated name, else one by deployment and start, else the next free one of the environment."""
+    return stated or _deployed_name(_last(environment)) or free_name(_last(environment))
 
 
 def flow_run_name() -> str:
@@ -33,14 +42,34 @@ def tag(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     A hook, so that task runs do not inherit the tags: for each tag of a task, Prefect asks its server for a
     concurrency slot, which takes longer than the task.
     """
-    if missing := [fact for fact in _facts(flow_run.parameters) if fact and fact not in flow_run.tags]:
+    _add(flow_run, *_facts(flow_run.parameters))
+
+
+def tag_existing(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """The same for a flow of a campaign that exists already: `name` is its parameter."""
+    name, environment = str(flow_run.parameters["name"]), ""
+    with suppress(Refused):  # the flow itself says what is wrong
+        environment = Ledger.open(name).environment.name
+    _add(flow_run, environment, name)
+
+
+def first_after_start(until: str | None) -> str | None:
+    """A time of day as the first one after the scheduled start of this flow run, however late it begins or resumes."""
+    start = runtime.flow_run.scheduled_start_time
+    is_time_of_day = until and re.fullmatch(TIME_OF_DAY, until)
+    return next_time(until, start.astimezone()).isoformat() if until and is_time_of_day and start else until
+
+
+def _add(flow_run: FlowRun, *tags: str) -> None:
+    if missing := [tag for tag in tags if tag and tag not in flow_run.tags]:
         with get_client(sync_client=True) as client:
             client.update_flow_run(flow_run.id, tags=[*flow_run.tags, *missing])
 
 
 def _facts(asked: dict[str, Any]) -> tuple[str, str]:
     """The names of the environment and of the campaign; the latter is empty until a free one is found."""
-    return _last(str(asked.get("environment") or "")), str(asked.get("name") or _deployed_name() or "")
+    environment = _last(str(asked.get("environment") or ""))
+    return environment, str(asked.get("name") or _deployed_name(environment) or "")
 
 
 def _last(environment: str) -> str:
@@ -52,7 +81,9 @@ def _plain(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def _deployed_name() -> str | None:
-    """`<deployment>-<scheduled start>`: the same when the flow run is retried, so that it resumes its campaign."""
+def _deployed_name(environment: str) -> str | None:
+    """`<deployment>-<scheduled start>`, or by environment: the same when the run is retried, so that it resumes."""
     deployment, start = runtime.deployment.name, runtime.flow_run.scheduled_start_time
-    return check_name(f"{deployment}-{start:%Y%m%d-%H%M%S}".lower()) if deployment else None
+    if not deployment:
+        return None
+    return f"{stem_of(environment if deployment == ANY else deployment, STEM)}-{start:%Y%m%d-%H%M%S}"

@@ -1,23 +1,23 @@
 """The options of a campaign, each declared once: name, type, default, bounds, choices, help, and whether it is fixed.
 
-Made from these declarations: the form of the flow in the Prefect UI (`form`); the checks of CampaignSpec and Advanced,
-which inherit them; the command line of `run` and `resume` (flows/cli/options.py); the table in docs/command-line.md
-(flows/cli/reference.py). This module imports nothing heavy, and its annotations are no strings that would have to be
-evaluated, so that `--help` is quick.
+Made from these declarations: the form of the flow in the Prefect UI (flows/spec/form.py); the checks of CampaignSpec
+and Advanced, which inherit them; the command line of `run` and `resume` (flows/cli/options.py); the table in
+docs/command-line.md (flows/cli/reference.py). This module imports nothing heavy, and its annotations are no strings
+that would have to be evaluated, so that `--help` is quick.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
-F = TypeVar("F", bound=Callable[..., Any])
-TIME = r"^([01]?\d|2[0-3]):[0-5]\d$|^\d{4}-\d\d-\d\d[T ]\d\d:\d\d"
+TIME = r"^$|^([01]?\d|2[0-3]):[0-5]\d$|^\d{4}-\d\d-\d\d[T ]\d\d:\d\d"
+FIDELITY = r"^(none|auto|0?\.\d+)$"
 _CHECKOUT = Path(__file__).resolve().parents[2]
 
 
@@ -27,7 +27,7 @@ class Option:
 
     help: str
     group: str = ""
-    """Heading above it on the command line."""
+    """Heading above it on the command line and in the form."""
     title: str = ""
     """Label in the form; by default the option's name."""
     fixed: bool = False
@@ -87,14 +87,6 @@ def plugins(folder: str) -> tuple[str, ...]:
     return tuple(sorted(name for name in files if not name.startswith("_")))
 
 
-def form(flow: F) -> F:
-    """Give the parameters of a flow's function the labels, descriptions and bounds of the campaign's options."""
-    for each in declared(CampaignOptions):
-        option = replace(each.option, title=each.option.title or each.name.capitalize())
-        flow.__annotations__[each.name] = Annotated[(each.kind, *option)]
-    return flow
-
-
 def environments() -> tuple[str, ...]:
     """The bundled environments and their variants, as environments.bundled has them, without reading TOML."""
     files = [*_CHECKOUT.glob("environments/*/environment.toml")]
@@ -105,6 +97,8 @@ def environments() -> tuple[str, ...]:
 ENVIRONMENTS = environments()
 SEARCH, DECISIONS, LIMITS, EXECUTION = "Search", "Decisions", "Limits", "Execution"
 MODELS = "Language models and approval"
+FIRST = ("environment", "proposer", "trials", "hours", "until", "parallel", "launch", "name")
+"""What people change first: parameters of the form, in this order. The rest is in groups under `advanced`."""
 
 
 # fmt: off
@@ -118,7 +112,7 @@ class CampaignOptions:
     )]
     name: Annotated[str | None, Option(
         help="Name of the campaign. An unfinished campaign of that name is resumed. Default: a new name.",
-        schema={"pattern": r"^[a-z0-9][a-z0-9._-]{0,63}$"},
+        schema={"pattern": r"^$|^[a-z0-9][a-z0-9._-]{0,63}$"},
     )]
     proposer: Annotated[str, Option(
         help="Proposer: decides what to try next.",
@@ -198,6 +192,11 @@ class AdvancedOptions:
         help="After a certificate, run the champion again and without each of its changes, to say which carry.",
         group=DECISIONS,
     )] = False
+    fidelity: Annotated[str, Option(
+        help="Short budgets first: the share of the budget, such as 0.3, at which new points of the search space run "
+        "before the best of them run in full; auto where a calibration of this machine says that it pays; or none.",
+        group=SEARCH, fixed=True, schema={"examples": ["none", "auto", "0.3"], "pattern": FIDELITY},
+    )] = "none"
     fallback: Annotated[str, Option(
         help="Fallback proposer: used when the main proposer fails; must not need a model.",
         group=SEARCH, fixed=True,
@@ -227,15 +226,15 @@ class AdvancedOptions:
         group=MODELS,
     )] = False
     rule_options: Annotated[dict[str, Any], Option(
-        help="Options of the rule, as JSON.",
+        help="Options of the rule, as JSON.", group=DECISIONS,
         title="Rule options", fixed=True,
     )] = {}  # noqa: RUF012
     cancel_options: Annotated[dict[str, Any], Option(
-        help='Options of early stopping, as JSON, such as {"fraction": 0.5} for curve.',
+        help='Options of early stopping, as JSON, such as {"fraction": 0.5} for curve.', group=DECISIONS,
         title="Cancel options", fixed=True,
     )] = {}  # noqa: RUF012
     options: Annotated[dict[str, Any], Option(
-        help='Options of the proposer, as JSON, such as {"points": 5} for grid.',
+        help='Options of the proposer, as JSON, such as {"points": 5} for grid.', group=SEARCH,
         title="Proposer options", fixed=True,
     )] = {}  # noqa: RUF012
     overrides: Annotated[dict[str, Any], Option(

@@ -1,7 +1,8 @@
-"""progress.png, and the artifacts of a campaign's Prefect run, kept up to date while it runs.
+"""progress.png, the report, and the artifacts of a campaign's Prefect run, kept up to date while it runs.
 
-    with Artifacts(ledger, flow_run_id) as artifacts:
+    with Artifacts(ledger, flow_run_id, report) as artifacts:
         artifacts.show(history)   # after every trial; returns at once
+        artifacts.show(history, CampaignEnd("finished", "8 trials done"))
 
 One thread draws and sends, always the newest history, so the campaign never waits for it; the end waits until the
 last history is sent. Faults never end a campaign: they become events in the ledger. The picture is a data URL inside
@@ -12,6 +13,7 @@ and then updates them in place, so there is one version of each and not one for 
 from __future__ import annotations
 
 import base64
+import contextlib
 import contextvars
 import json
 import os
@@ -19,16 +21,18 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
 from uuid import UUID
 
+from flows.server import announcements
 from flows.server.api import impatient_client
 from flows.views import certificate_page, proposals_page
 from flows.views.markdown import code, in_markdown
-from flows.views.status import certificates, urls
+from flows.views.status import CampaignEnd, certificates, urls
 from tasks.certifying.certificate import Certificate, level
 from tasks.describe import UNPROVEN, caution, headline, level_of, mean_of, outcome, short_value, step_budget
 from tasks.numbers import number
@@ -36,6 +40,7 @@ from tasks.plots.progress import draw, png
 from tasks.store import approval, inbox
 from tasks.store.ledger import Ledger
 from tasks.store.provenance import incidents, sources
+from tasks.task_messages import in_short
 from tasks.trial import History, Trial, baseline, best, measured
 
 if TYPE_CHECKING:
@@ -45,10 +50,18 @@ REST = 4.0
 """Seconds of rest for every second of work: drawing shares the machine and this interpreter with the trials."""
 REST_SECONDS = 1.0
 """The least rest; nobody looks more often."""
+LOOK_SECONDS = 60.0
+"""Interval of checks whether the campaign is stalled."""
 SEND_SECONDS = 10.0
 """How long the Prefect server may take to answer; the end of a campaign may wait for it."""
+RERUN = "rerun/rerun"
+"""The deployment of prefect.yaml that runs a trial again."""
 PICTURE = "progress.png"
 """The picture's file in the campaign's directory."""
+
+
+Report = Callable[[Ledger, CampaignEnd | None], str]
+"""Writes the report of a campaign, whose end is given once it is known, and returns it as Markdown."""
 
 
 class Artifact(NamedTuple):
@@ -66,11 +79,12 @@ class News:
     own: tuple[Certificate, ...] = ()
     """Certificates of the campaign's own environment, in their order."""
     elsewhere: tuple[Certificate, ...] = ()
+    ending: CampaignEnd | None = None
 
     @property
-    def size(self) -> tuple[int, int]:
+    def size(self) -> tuple[int, int, bool]:
         """It only grows."""
-        return len(self.history), len(self.own) + len(self.elsewhere)
+        return len(self.history), len(self.own) + len(self.elsewhere), self.ending is not None
 
 
 NOTHING = News()
@@ -79,14 +93,16 @@ NOTHING = News()
 class Artifacts:
     """Keep the picture and the artifacts of a campaign up to date, in a thread, while a `with` block runs."""
 
-    def __init__(self, ledger: Ledger, flow_run_id: str | None) -> None:
+    def __init__(self, ledger: Ledger, flow_run_id: str | None, report: Report) -> None:
         self.ledger = ledger
+        self._report, self._page = report, ""
         self._flow_run_id = UUID(flow_run_id) if flow_run_id else None
         self._newest = NOTHING
         self._news, self._over = threading.Event(), threading.Event()
         self._sent: dict[str, UUID] = {}
         self._failing: set[str] = set()
         self._picture: bytes | None = None
+        self._form: str | None = None
 
     def __enter__(self) -> Artifacts:
         # Prefect's settings, the server's address among them, are variables of the context.
@@ -100,18 +116,20 @@ class Artifacts:
         self._news.set()
         self._thread.join()
 
-    def show(self, history: History) -> None:
+    def show(self, history: History, ending: CampaignEnd | None = None) -> None:
         """Publish a history and the certificates if there is more than before; a replay publishes nothing older."""
-        news = News(history, *certificates(self.ledger))
+        news = News(history, *certificates(self.ledger), ending)
         if news.size > self._newest.size:
             self._newest = news
             self._news.set()
 
     def _keep_up(self) -> None:
         with impatient_client(SEND_SECONDS) as client:  # the next trial is the next attempt
-            shown = NOTHING
+            shown, since = NOTHING, time.time()
             while not self._over.is_set() or shown is not self._newest:
-                self._news.wait()
+                if not self._news.wait(LOOK_SECONDS):
+                    self._try({"stalled": lambda: self._tell(announcements.stalled(self.ledger, since), client)})
+                    continue
                 self._news.clear()
                 began, news = time.monotonic(), self._newest
                 if news is not shown:
@@ -120,11 +138,19 @@ class Artifacts:
                 self._over.wait(max(REST * (time.monotonic() - began), REST_SECONDS))
 
     def _publish(self, news: News, client: SyncPrefectClient) -> None:
-        """Draw and send the news. A step that fails is noted once, until it works again."""
-        steps: dict[str, Callable[[], None]] = {
+        """Draw and send the news."""
+        self._try({
             "picture": lambda: self._draw(news),
+            "report": lambda: self._write_report(news),
             "artifacts": lambda: self._send(news, client),
-        }
+        })  # fmt: skip
+
+    def _tell(self, due: Sequence[announcements.Announcement], client: SyncPrefectClient) -> None:
+        for announcement in due:
+            announcements.tell(client, self.ledger, self._flow_run_id, announcement)
+
+    def _try(self, steps: Mapping[str, Callable[[], None]]) -> None:
+        """Take steps. One that fails is noted once, until it works again."""
         for what, step in steps.items():
             try:
                 step()
@@ -146,13 +172,17 @@ class Artifacts:
         temporary.write_bytes(self._picture)
         temporary.replace(path)
 
+    def _write_report(self, news: News) -> None:
+        self._page = self._report(self.ledger, news.ending)
+
     def _send(self, news: News, client: SyncPrefectClient) -> None:
-        """Make this life's artifacts, or update them."""
+        """Make this life's artifacts, or update them; first what has happened is told."""
         from prefect.client.schemas.actions import ArtifactCreate
 
+        self._tell(announcements.due(self.ledger, news.history, (*news.own, *news.elsewhere)), client)
         name = self.ledger.campaign.name
         sentence = headline(news.history, name, news.own)
-        for artifact in artifacts(self.ledger, news, self._picture):
+        for artifact in artifacts(self.ledger, news, self._picture, self._page, self._rerun_form(client)):
             # One that fails is made again at the next attempt: somebody may have deleted it in the page.
             if known := self._sent.pop(artifact.about, None):
                 # update_artifact() would also put the whole content into an event.
@@ -166,17 +196,30 @@ class Artifacts:
                 )  # fmt: skip
                 self._sent[artifact.about] = client.create_artifact(made).id
 
+    def _rerun_form(self, client: SyncPrefectClient) -> str | None:
+        """Address of the form of the deployment `rerun`; None where it is not deployed. Asked for once it is there."""
+        from prefect.exceptions import ObjectNotFound
+        from prefect.utilities.urls import url_for
+
+        if self._form is None:
+            with contextlib.suppress(ObjectNotFound):
+                deployment = client.read_deployment_by_name(RERUN)
+                self._form = f"{url_for('deployment', obj_id=deployment.id)}/run"
+        return self._form
+
 
 def key(campaign: str, about: str) -> str:
     """An artifact's key, in the letters that Prefect allows."""
     return f"campaign-{re.sub('[^a-z0-9]+', '-', campaign).strip('-')}-{about}"
 
 
-def artifacts(ledger: Ledger, news: News, picture: bytes | None) -> list[Artifact]:
-    """Every artifact of a campaign; without the picture where it could not be drawn."""
+def artifacts(
+    ledger: Ledger, news: News, picture: bytes | None, report: str, rerun_form: str | None = None
+) -> list[Artifact]:
+    """Every artifact of a campaign; without the picture or the report where it could not be made."""
     history, name = news.history, ledger.campaign.name
     found = [
-        Artifact("trials", "table", json.dumps(table(history, news.own))),
+        Artifact("trials", "table", json.dumps(table(history, news.own, name, rerun_form))),
         Artifact("champion", "markdown", champion_page(ledger, history, news.own)),
     ]
     if news.own or news.elsewhere:
@@ -191,21 +234,43 @@ def artifacts(ledger: Ledger, news: News, picture: bytes | None) -> list[Artifac
         url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
         page = f"![{headline(history, name, news.own)}]({url})\n\n{code(ledger.path / PICTURE)}\n"
         found.insert(0, Artifact("progress", "markdown", page))
-    return found
+    return [*([Artifact("report", "markdown", report)] if report else []), *found]
 
 
-def table(history: History, own: Sequence[Certificate] = ()) -> list[dict[str, str]]:
-    """A row per trial, the newest first: Prefect's page shows a few at a time and cannot sort."""
+def table(
+    history: History, own: Sequence[Certificate] = (), campaign: str = "", rerun_form: str | None = None
+) -> list[dict[str, str]]:
+    """A row per trial, the newest first: Prefect's page shows a few at a time and cannot sort.
+
+    Where `rerun` is deployed, a link in each row opens its form, filled in for the trial.
+    """
     every = [trial.proposal.params for trial in history]
     names = dict.fromkeys(name for params in every for name in params)
     varying = [name for name in names if len({repr(params.get(name)) for params in every}) > 1]
-    return [_row(trial, varying, own) for trial in reversed(history)]
+    rows = _filled([_row(trial, varying, own) for trial in reversed(history)])
+    if rerun_form is None:
+        return rows
+    links = (_rerun_link(rerun_form, campaign, trial) for trial in reversed(history))
+    # Beside the number, since a page shows the first columns only.
+    return [{"trial": row["trial"], "again": link, **row} for row, link in zip(rows, links, strict=True)]
+
+
+def _filled(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Rows without the columns that are empty in all of them: the reason stands last, and a page is narrow."""
+    used = {name for row in rows for name, value in row.items() if value}
+    return [{name: value for name, value in row.items() if name in used} for row in rows]
+
+
+def _rerun_link(form: str, campaign: str, trial: Trial) -> str:
+    """The query is the one of the page's own links to a form; an unescaped bracket would end the markdown."""
+    parameters = quote(json.dumps({"name": campaign, "trial": trial.number}), safe="")
+    return f"[rerun]({form}?parameters={parameters})"
 
 
 def _row(trial: Trial, varying: list[str], own: Sequence[Certificate]) -> dict[str, str]:
     known = {
         "trial": str(trial.number),
-        "verdict": f"{trial.verdict.kind}{f' (was {trial.was[-1].kind})' if trial.was else ''}",
+        "verdict": f"{trial.verdict.kind}{f' (was {trial.was[-1].kind})' if trial.was else ''}{_share(trial)}",
         "level": level(trial, own) or "",
         "score": _cell(trial.score.value),
         "± se": _cell(trial.score.se),
@@ -213,9 +278,17 @@ def _row(trial: Trial, varying: list[str], own: Sequence[Certificate]) -> dict[s
         "proposer": trial.proposal.proposer,
     }
     tried = {name: short_value(trial.proposal.params.get(name)) for name in varying}
-    rest = {"seconds": f"{sum(run.seconds for run in trial.runs):.1f}", "reason": code(trial.verdict.reason[:200])}
+    rest = {
+        "seconds": f"{sum(run.seconds for run in trial.runs):.1f}",
+        "reason": code(in_short(trial.verdict.reason)[:200]),
+    }
     named = {f"{name} (parameter)" if name in known | rest else name: value for name, value in tried.items()}
     return known | named | rest
+
+
+def _share(trial: Trial) -> str:
+    """Of a short trial, its share of the budget."""
+    return f", {trial.proposal.share:.0%} of the budget" if trial.proposal.is_short else ""
 
 
 def _cell(value: float | None) -> str:

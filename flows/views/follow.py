@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Literal
@@ -19,16 +20,20 @@ from rich.text import Text
 
 from environments.plugins import Refused
 from flows.views.curves import CurveFile, TrainingCurve
-from flows.views.live_model import Certifying, LiveModel, UnderWay, campaign_progress, runs_of_a_trial
+from flows.views.live_model import Certifying, LiveModel, SlotState, UnderWay, campaign_progress, runs_of_a_trial
 from flows.views.live_view import begins_line, certificate_line, live_view
-from flows.views.status import stored_spec, urls
-from flows.views.terminal import before_line, clean, is_screen, put, trial_line
+from flows.views.status import SURE_SES, estimate, stored_spec, urls
+from flows.views.terminal import HEADING, before_line, clean, is_screen, put, trial_line
+from tasks.machine import slot_locks
 from tasks.store import approval, campaign_lock, workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
-from tasks.trial import History, best
+from tasks.tracking.outbox import waiting as waiting_records
+from tasks.trial import NOTHING_BOUGHT, History, Usage, best
 
 LOOK_SECONDS = 0.25
+PREPARING = ("preparing", "fidelity")
+"""Events before the first trial, whose words are shown."""
 
 
 class CampaignWatch:
@@ -87,6 +92,7 @@ class CampaignWatch:
             self._tell(words, Text(f" > {clean(words)}", "dim"))
         for trial in model.history:
             if trial.number not in self._told:
+                self._tell("heading", HEADING)
                 self._tell(trial.number, trial_line(trial, model.history))
         if not is_screen(self._console):
             self._tell_what_begins(model)
@@ -119,7 +125,7 @@ class Follower:
         self.ledger = ledger
         self.history: History = ledger.history()
         self.preparing: tuple[str, ...] = ()
-        """What the environment's recipe said of its progress."""
+        """How the campaign was prepared: what the environment's recipe said, and which budget comes first."""
         self._open: list[int] = []
         """Trials that have begun and are not decided."""
         self._next = 0
@@ -128,6 +134,16 @@ class Follower:
         self._page: str | None = None
         self._certificate: dict[str, Any] | None = None
         """The event of a certificate that was begun and is not made."""
+        self._waits: dict[int, str] = {}
+        """Trials that wait for a slot, and who holds the slots."""
+        self._slot_of: dict[int, str] = {}
+        """The slot that a trial was given last."""
+        self._slots: dict[str, list[str]] = {}
+        """Names of the slots' locks."""
+        self._failure: str = ""
+        """The last failure of MLflow in this life."""
+        self._summed: tuple[tuple[int, ...], tuple[float, float] | None, Usage] | None = None
+        """What is computed from the trials, and of which."""
         self._curves: dict[TrialDir, CurveFile] = {}
 
     def look(self, now: float) -> LiveModel:
@@ -142,8 +158,47 @@ class Follower:
         certifying = None if under_way else self._certifying(now)
         environment, spent = self.ledger.environment, campaign_lock.spent(self.ledger)
         progress = campaign_progress(self._spec, environment, self.history, spent, max(since, 0.0), now, certifying)
-        waiting = tuple(number for number in held if not (places[number].path / "answer.json").exists())
-        return LiveModel(environment, self.history, under_way, progress, self._page, now, certifying, waiting)
+        asked = {one.number: one.asked.until for one in approval.parked(self.ledger.trials) if one.answer is None}
+        waiting = {number: asked[number] for number in held if number in asked}
+        bought, likely = self._sums()
+        what = "the certificate" if certifying else "this campaign"
+        return LiveModel(
+            environment, self.history, under_way, progress, self._page, now, certifying, tuple(waiting),
+            min(waiting.values(), default=None), self._slot_states(under_way, what), bought, likely, self._unrecorded(),
+        )  # fmt: skip
+
+    def _sums(self) -> tuple[Usage, tuple[float, float] | None]:
+        """What proposals have cost, and where the champion's true mean likely lies; computed once per decision."""
+        begun = {n: path for n in self._open if (path := self.ledger.place(n).proposal).is_file()}
+        of = (len(self.history), *begun)
+        if self._summed is None or self._summed[0] != of:
+            proposals = [trial.proposal for trial in self.history]
+            proposals += [workspace.PROPOSAL.validate_json(path.read_bytes()) for path in begun.values()]
+            bought = sum((proposal.usage for proposal in proposals), NOTHING_BOUGHT)
+            champion = best(self.history)
+            sure = estimate(self.history, champion) if champion and champion.number else None
+            ends = tuple(sure["level"] + side * SURE_SES * sure["se"] for side in (-1, 1)) if sure else None
+            self._summed = of, (ends[0], ends[1]) if ends else None, bought
+        return self._summed[2], self._summed[1]
+
+    def _slot_states(self, under_way: tuple[UnderWay, ...], what: str) -> tuple[SlotState, ...]:
+        """The slots of this machine, by the locks and who says to hold them; `what`: this campaign, at no trial."""
+        mine, folder = campaign_lock.holder(self.ledger).get("pid"), slot_locks.folder()
+        trials = {
+            self._slot_of.get(trial.number): f"trial {trial.number}" for trial in under_way if not trial.waits_for
+        }
+        states = []
+        for name, locks in self._slots.items():
+            noted = (slot_locks.noted(folder / f"{lock}.lock") for lock in locks)
+            holder = next((one for one in noted if one and one.is_alive), None)
+            who = "" if holder is None else trials.get(name, what) if holder.pid == mine else str(holder)
+            states.append(SlotState(name, who))
+        return tuple(states)
+
+    def _unrecorded(self) -> str:
+        """How many records wait for MLflow, and why; empty while it has failed at nothing."""
+        left = waiting_records(self.ledger, self.history) if self._failure else 0
+        return f"{left} record{' waits' if left == 1 else 's wait'}: {self._failure}" if left else ""
 
     def read_events(self) -> None:
         """Read the events if there are more, and the specification: a change of that is followed by an event."""
@@ -154,9 +209,26 @@ class Follower:
         self._spec = stored_spec(self.ledger)
         events = list(self.ledger.events())
         self._page = urls(self.ledger).get("prefect")
-        self.preparing = tuple(event["words"] for event in events if event["event"] == "preparing")
+        self.preparing = tuple(event["words"] for event in events if event["event"] in PREPARING)
+        self._read_life(events)
         about = [event for event in events if event["event"] in ("life", "certify", "certified", "end")]
         self._certificate = about[-1] if about and about[-1]["event"] == "certify" else None
+
+    def _read_life(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """What this life said of its slots and of MLflow."""
+        self._waits, self._slot_of, self._failure = {}, {}, ""
+        for event in events:
+            if event["event"] == "life":
+                self._waits, self._slot_of, self._slots, self._failure = {}, {}, {}, ""
+            elif event["event"] == "waiting":
+                self._waits[event["number"]] = event["who"]
+            elif event["event"] == "slot":
+                self._waits.pop(event["number"], None)
+                self._slot_of[event["number"]] = event["slot"]
+            elif event["event"] == "slots":
+                self._slots = event["locks"]
+            elif event["event"] == "tracking":
+                self._failure = event["error"]
 
     def _certifying(self, now: float) -> Certifying | None:
         """The certificate under way, as far as the directories of its runs show."""
@@ -166,7 +238,9 @@ class Follower:
         folders = list((self.ledger.path / "certificates").glob(f"{folder}-{champion:04d}-*"))
         planned = self._certificate.get("planned", 2 * self._certificate["runs"])
         begun = max((path.stat().st_mtime for path in folders), default=now)
-        return Certifying(champion, max(len(folders), 1), planned, max(now - begun, 0.0))
+        groups = tuple((champions, baselines) for champions, baselines in self._certificate.get("groups", ()))
+        waits = self._waits.get(champion, "")
+        return Certifying(champion, max(len(folders), 1), planned, max(now - begun, 0.0), groups, waits)
 
     def _find_trials(self) -> None:
         while self.ledger.place(self._next).path.is_dir():
@@ -182,10 +256,13 @@ class Follower:
                 self._curves.clear()  # there may be another champion, and nobody looks at this one again
 
     def _under_way(self, number: int, now: float) -> UnderWay:
-        environment, champion = self.ledger.environment, best(self.history)
+        proposal = workspace.PROPOSAL.validate_json(self.ledger.place(number).proposal.read_bytes())
+        environment = self.ledger.environment.at(proposal.share)
+        # A schedule follows the share of the budget, so curves of two budgets do not compare.
+        champion = None if proposal.is_short else best(self.history)
         place, run = self._run_under_way(number)
         own = self._curve(place)
-        phase: Literal["starting", "training", "judging"] = "training" if own.ready else "starting"
+        phase: Literal["waiting", "starting", "training", "judging"] = "training" if own.ready else "starting"
         elapsed = own.elapsed or 0.0
         if place.judge_log.is_file():
             phase = "judging"
@@ -194,15 +271,17 @@ class Follower:
         elif place.log.is_file():  # a program without reports, or before its first
             elapsed = max(now - environment.startup_seconds - place.config.stat().st_mtime, 0.0)
             phase = "training" if elapsed else phase
+        waits = self._waits.get(number, "") if phase != "training" else ""
         return UnderWay(
             number=number,
-            proposal=workspace.PROPOSAL.validate_json(self.ledger.place(number).proposal.read_bytes()),
-            phase=phase,
+            proposal=proposal,
+            phase="waiting" if waits else phase,
             elapsed=min(elapsed, environment.budget_seconds),
             step=own.step,
             curve=own.curve,
             champion_curve=self._curve(self.ledger.place_of(champion)).curve if champion else TrainingCurve(),
             run=run,
+            waits_for=waits,
         )
 
     def _run_under_way(self, number: int) -> tuple[TrialDir, str]:

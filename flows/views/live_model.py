@@ -17,7 +17,7 @@ from flows.views.status import RULES, certifies
 from tasks.certifying.group_design import design_of
 from tasks.deciding.champion_estimate import has_edits
 from tasks.rules import Rule
-from tasks.trial import History, Proposal, Trial, best, tried
+from tasks.trial import NOTHING_BOUGHT, History, Proposal, Trial, Usage, best, tried
 
 RECENT = 10
 """Trials whose pace tells how long the next ones take."""
@@ -29,7 +29,8 @@ class UnderWay:
 
     number: int
     proposal: Proposal
-    phase: Literal["starting", "training", "judging"]
+    phase: Literal["waiting", "starting", "training", "judging"]
+    """`waiting`: for a slot."""
     elapsed: float
     """Seconds that it has trained, at most its budget."""
     step: float | None
@@ -37,6 +38,13 @@ class UnderWay:
     champion_curve: TrainingCurve
     run: str = ""
     """Which of its runs this is; empty where there is only one."""
+    waits_for: str = ""
+    """Who holds the slots, while it waits for one."""
+
+    @property
+    def share(self) -> str:
+        """Its part of the budget in words; empty for the whole."""
+        return f"{self.proposal.share:.0%} of the budget" if self.proposal.is_short else ""
 
     def axis(self, environment: Environment) -> Axis:
         """The budget that binds, along which both curves compare: seconds, or steps if they are used up first."""
@@ -62,6 +70,17 @@ class Certifying:
     """Of both arms together."""
     since: float
     """Seconds since the run under way began."""
+    groups: tuple[tuple[int, int], ...] = ()
+    """Runs of champion and baseline at each look; empty where it is not known."""
+    waits_for: str = ""
+    """Who holds the slots, while it waits for one."""
+
+
+@dataclass(frozen=True)
+class SlotState:
+    name: str
+    holder: str
+    """A trial or a process; empty: free."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +94,17 @@ class CampaignProgress:
     """Seconds, over all lives."""
     share: float
     """Of the whole time, as far as it can be foreseen, 0..1."""
-    binds: Literal["trials", "time"]
+    binds: Literal["trials", "hours", "until"]
+    """The limit that is reached first."""
     ends: float | None
     """Unix time, in seconds; None while no trial has shown how long one takes."""
+    hours: float = 8.0
+    until: float | None = None
+    """Unix time, in seconds."""
+    patience: int | None = None
+    """Trials without a new champion that are left of the limit; None without one."""
+    max_usd: float | None = None
+    certifies: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,6 +123,15 @@ class LiveModel:
     certifying: Certifying | None = None
     waiting: tuple[int, ...] = ()
     """Trials that wait for approval."""
+    answer_by: float | None = None
+    """Unix time of the first deadline of those that wait."""
+    slots: tuple[SlotState, ...] = ()
+    """Of this machine, as far as known."""
+    bought: Usage = NOTHING_BOUGHT
+    likely: tuple[float, float] | None = None
+    """Where the champion's true mean likely lies, low to high; None where it is not known."""
+    unrecorded: str = ""
+    """Why records wait for MLflow, and how many; empty if none does."""
 
     @property
     def trial(self) -> UnderWay | None:
@@ -138,13 +174,23 @@ def campaign_progress(
         to_do = max(spec["trials"] + 1 - trials - bool(history), 0)
         left = max(each * to_do - min(since, each), 0.0) + fresh_runs * each_run
     time_left = max(spec["hours"] * 3600 - spent, 0.0)
-    if until := spec.get("until"):
-        time_left = max(min(time_left, datetime.datetime.fromisoformat(until).timestamp() - now), 0.0)
-    binds: Literal["trials", "time"] = "time" if time_left < left else "trials"
+    deadline = datetime.datetime.fromisoformat(spec["until"]).timestamp() if spec.get("until") else None
+    clock: Literal["hours", "until"] = "hours"
+    if deadline is not None and deadline - now < time_left:
+        time_left, clock = max(deadline - now, 0.0), "until"
+    binds: Literal["trials", "hours", "until"] = clock if time_left < left else "trials"
     left = min(left, time_left)
     share = spent / (spent + left) if left else 1.0
     ends = None if measured is None and binds == "trials" else now + left
-    return CampaignProgress(trials, spec["trials"], spent, share, binds, ends)
+    advanced, champion = spec.get("advanced", {}), best(history)
+    patience = advanced.get("patience")
+    if patience is not None:
+        since_champion = [trial for trial in history if champion is None or trial.settle > champion.settle]
+        patience = max(patience - len(since_champion), 0)
+    return CampaignProgress(
+        trials, spec["trials"], spent, share, binds, ends, spec["hours"], deadline, patience, advanced.get("max_usd"),
+        certifies(spec["rule"]),
+    )  # fmt: skip
 
 
 def runs_of_a_trial(spec: dict[str, Any], environment: Environment, number: int, calibrated: bool = False) -> int:
@@ -156,8 +202,11 @@ def runs_of_a_trial(spec: dict[str, Any], environment: Environment, number: int,
 
 
 def run_seconds(trials: Sequence[Trial]) -> float | None:
-    """Seconds per training run, its judgement included, of the median trial; None without any."""
+    """Seconds per training run in full, its judgement included, of the median trial; None without any."""
     seconds = [
-        trial.wall_seconds / (len(trial.runs) + sum(not rerun.calibrated for rerun in trial.reruns)) for trial in trials
+        trial.wall_seconds
+        / (len(trial.runs) + sum(not rerun.calibrated for rerun in trial.reruns))
+        / trial.proposal.share
+        for trial in trials
     ]
     return statistics.median(seconds) if seconds else None

@@ -17,13 +17,15 @@ from rich.text import Text
 
 from flows.views.curves import value_at
 from flows.views.live_model import Certifying, LiveModel, UnderWay
-from flows.views.terminal import changes, clean, duration, fold
+from flows.views.terminal import changes, clean, duration, fold, lines_changed
 from tasks.describe import SELF_REPORTED, mean_of
 from tasks.numbers import number
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LABEL = 12
 """Columns before the text of a row."""
+FEW = 4
+"""Free slots that are named."""
 Row = tuple[int, str, RenderableType]
 """How easily it is spared in a low window (0: last of all), its label, and its text."""
 
@@ -55,44 +57,59 @@ def _beside(picture: RenderableType, text: Text) -> Table:
 
 
 def _rows(model: LiveModel, width: int) -> list[Row]:
-    rows: list[Row] = [(6, "", "")]
+    rows: list[Row] = [(7, "", "")]
     columns = max(min((width - LABEL) // 2 - 4, 60), 8)
     if model.certifying:
-        about = f"trial {model.certifying.champion} and the baseline, trained with fresh seeds and compared"
-        share = model.certifying.since / model.environment.budget_seconds
-        rows += [
-            (0, " certifying", _line(f"run {model.certifying.run} of at most {model.certifying.runs}")),
-            (4, "   why", _line(about)),
-            (0, "   this run", bar(share, columns)),
-        ]
+        rows += _certificate(model.certifying, model.environment.budget_seconds, columns)
     elif model.trial is None:
         rows.append((0, " next", _line("choosing what to try", "dim")))
     else:
         rows += _trial(model, model.trial, width, columns)
         for other in model.under_way[1:]:
-            progress = bar(other.elapsed / model.environment.budget_seconds, columns // 2)
-            text = Text.assemble((f"{other.phase:<8}  ", "cyan"), comparison(model, other)[0])
+            progress = bar(other.elapsed / model.environment.at(other.proposal.share).budget_seconds, columns // 2)
+            said = Text(clean(other.waits_for)) if other.waits_for else comparison(model, other)[0]
+            text = Text.assemble((f"{other.phase:<8}  ", "cyan"), said)
             rows.append((3, f" trial {other.number}", _beside(progress, text)))
     if model.waiting:
-        words = f"trial {', '.join(map(str, model.waiting))} for approval: nightshift approve | reject"
+        left = f" ({span(max(model.answer_by - model.now, 0.0))} left)" if model.answer_by else ""
+        words = f"trial {', '.join(map(str, model.waiting))} for approval{left}: nightshift approve | reject"
         rows.append((1, " waiting", _line(words, "yellow")))
-    rows.append((0, " campaign", _progress(model, width)))
+    rows += _campaign(model, width)
     if model.page:
         page = clean(model.page)
         parts = urlsplit(page)
         fits = len(page) <= width - LABEL
-        rows.append((5, " prefect", _line(page if fits else f"{parts.scheme}://{parts.netloc}", "dim")))
+        rows.append((6, " prefect", _line(page if fits else f"{parts.scheme}://{parts.netloc}", "dim")))
+    return rows
+
+
+def _certificate(made: Certifying, budget_seconds: float, columns: int) -> list[Row]:
+    """A certificate: the run under way of all that are planned, and when it is looked at."""
+    about = f"trial {made.champion} and the baseline, trained with fresh seeds and compared"
+    rows: list[Row] = [(0, " certifying", _line(f"run {made.run} of at most {made.runs}"))]
+    rows.append((4, "   why", _line(about)))
+    if len(made.groups) > 1:
+        looks = ", ".join(f"{sum(group)} ({group[0]} v {group[1]})" for group in made.groups)
+        rows.append((5, "   looks", _line(f"after {looks} runs; it ends at the first that decides")))
+    words = f"waiting for a slot: {clean(made.waits_for)}" if made.waits_for else duration(made.since)
+    rows.append((0, "   this run", _beside(bar(made.since / budget_seconds, columns), Text(words))))
     return rows
 
 
 def _trial(model: LiveModel, trial: UnderWay, width: int, columns: int) -> list[Row]:
     """A trial in full: its phase and budget, its reason, its changes, and its curve above the champion's."""
-    environment, champion, axis = model.environment, model.champion, trial.axis(model.environment)
+    environment, champion = model.environment.at(trial.proposal.share), model.champion
+    axis = trial.axis(environment)
     used = f"  {duration(trial.elapsed)} of {duration(environment.budget_seconds)}"
     if axis == "step" and environment.budget_steps and trial.step is not None:
         used = f"  {trial.step:,.0f} of {environment.budget_steps:,} steps ({SELF_REPORTED})"
-    head = Text.assemble((trial.phase, "cyan"), f"  {trial.run}" if trial.run else "")
-    head.append("" if trial.phase == "starting" else used, "dim")
+    said = "".join(f"  {words}" for words in (trial.share, trial.run) if words)
+    head = Text.assemble((trial.phase, "cyan"), said)
+    if trial.waits_for:
+        head.append(f"  for a slot: {clean(trial.waits_for)}", "yellow")
+    elif trial.phase != "starting":
+        left = environment.budget_seconds - trial.elapsed
+        head.append(used + (f", {duration(left)} left" if trial.phase == "training" and left > 0 else ""), "dim")
     rows: list[Row] = [(1, f" trial {trial.number}", _line(head))]
     why = fold(reason(trial).split(" "), width - LABEL, 2, " ")
     rows += [(4, "" if place else "   why", _line(line)) for place, line in enumerate(why)]
@@ -111,9 +128,9 @@ def _trial(model: LiveModel, trial: UnderWay, width: int, columns: int) -> list[
         picture = bar(trial.elapsed / environment.budget_seconds, columns)
     mine, theirs = comparison(model, trial)
     rows.append((2, "   curve", _beside(picture, mine)))
-    if champion:
+    if champion and not trial.proposal.is_short:
         line = Text(spark(other, end, columns, scale, to_the_end=True), "dim")
-        rows.append((2, "   champion", _beside(line, theirs)))
+        rows.append((2, "   against", _beside(line, theirs)))
     return rows
 
 
@@ -133,20 +150,17 @@ def changed(model: LiveModel, trial: UnderWay) -> list[str]:
         return changes({name: value for name, value in proposal.params.items() if name in space}, {})
     parts = changes(proposal.params, champion.proposal.params)
     if proposal.edit:
-        rows = proposal.edit.splitlines()
-        more = sum(row.startswith("+") and not row.startswith("+++") for row in rows)
-        less = sum(row.startswith("-") and not row.startswith("---") for row in rows)
+        more, less = lines_changed(proposal.edit)
         parts.insert(0, f"the program, +{more} -{less} lines")
     return parts or ["nothing: the champion's parameters again"]
 
 
 def comparison(model: LiveModel, trial: UnderWay) -> tuple[Text, Text]:
     """The newest report of a trial, and the champion's at the same point of the budget."""
-    environment, champion, axis = model.environment, model.champion, trial.axis(model.environment)
+    environment, champion = model.environment.at(trial.proposal.share), model.champion
+    axis = trial.axis(environment)
     own = trial.curve.along(axis)
-    scored = ""
-    if champion:
-        scored = f"trial {champion.number} scored {number(mean_of(model.history, champion.number))}"
+    scored = f"scored {number(mean_of(model.history, champion.number))}" if champion else ""
     if not own:
         return Text("no report yet" if trial.phase != "judging" else "reported nothing", "dim"), Text(scored)
     where, value = own[-1]
@@ -186,29 +200,102 @@ def spark(
     return "".join(signs)
 
 
-def _progress(model: LiveModel, width: int) -> Table:
-    """A bar of the time, and when it ends."""
+def _campaign(model: LiveModel, width: int) -> list[Row]:
+    """The whole campaign: its champion, its budget, what ends it, its slots, and what does not answer."""
+    rows: list[Row] = []
+    if words := champion_words(model):
+        rows.append((2, " champion", _line(words)))
+    rows += [(0, " spent", _budget(model, spent(model), width)), *_ends(model, width - LABEL)]
+    if model.slots:
+        rows.append((4, " slots", _line(slots(model), "dim")))
+    if model.unrecorded:
+        rows.append((2, " mlflow", _line(clean(model.unrecorded), "yellow")))
+    return rows
+
+
+def champion_words(model: LiveModel) -> str:
+    """The champion beside the baseline, and how sure its score is; empty while nothing has a score."""
+    found, name = model.champion, clean(model.environment.metric)
+    value = mean_of(model.history, found.number) if found else None
+    if found is None or value is None:
+        return ""
+    if found.number == 0:
+        return f"the baseline, {name} {number(value)}; nothing that was tried is better"
+    sure = f" (likely {model.likely[0]:.3g} to {model.likely[1]:.3g})" if model.likely else ""
+    words = f"trial {found.number}, {name} {number(value)}{sure}, baseline {number(mean_of(model.history, 0))}"
+    return f"{words}; {found.verdict.level or 'provisional'}"
+
+
+def spent(model: LiveModel) -> str:
+    """What is used up of each limit."""
     progress = model.progress
-    by_trials = progress.binds == "trials"
-    words = f"{min(progress.trials, progress.asked):.3g} of {progress.asked} trials, {duration(progress.spent)}"
-    if progress.ends:
-        words += f" · {'done' if by_trials else 'time is up'} {moment(progress.ends, model.now)}"
-    columns = max(min(width - LABEL - len(words) - 3, (width - LABEL) // 2 - 4, 60), 1)
-    return _beside(bar(progress.share, columns, "green" if by_trials else "yellow"), Text(words))
+    parts = [f"{min(progress.trials, progress.asked):.3g} of {progress.asked} trials"]
+    parts.append(f"{span(progress.spent)} of {span(progress.hours * 3600)}")
+    if model.bought.calls or progress.max_usd is not None:
+        usd = "unknown" if model.bought.usd is None else f"{model.bought.usd:.2f}"
+        parts.append(f"{usd} of {progress.max_usd:.2f} USD" if progress.max_usd is not None else f"{usd} USD")
+    return " · ".join(parts)
+
+
+def _ends(model: LiveModel, width: int) -> list[Row]:
+    first, others = ends(model)
+    whole = "; ".join(filter(None, (first, others)))
+    if len(whole) <= width:
+        return [(1, " ends", _line(whole))]
+    return [(1, " ends", _line(first)), (5, "", _line(others))]
+
+
+def ends(model: LiveModel) -> tuple[str, str]:
+    """When the campaign is expected to end and by which stopping criterion; and which others may come before."""
+    progress = model.progress
+    until = f"at {time.strftime('%H:%M', time.localtime(progress.until))}" if progress.until else ""
+    after = f"after trial {progress.asked}" + " and the certificate" * progress.certifies
+    if model.certifying:
+        after = "after the certificate"
+    first = {"trials": after, "hours": f"when {span(progress.hours * 3600)} are used", "until": until}[progress.binds]
+    others = [f"{until} at the latest"] if until and progress.binds != "until" else []
+    if progress.patience is not None and not model.certifying:
+        others.append(f"sooner after {progress.patience} more without a new champion")
+    return (f"{moment(progress.ends, model.now)}, {first}" if progress.ends else first), "; ".join(others)
+
+
+def slots(model: LiveModel) -> str:
+    """Which are busy, and with what."""
+    busy = [f"{one.name} by {clean(one.holder)}" for one in model.slots if one.holder]
+    free = [one.name for one in model.slots if not one.holder]
+    words = [f"{len(busy)} of {len(model.slots)} busy", *busy]
+    return ", ".join(words) + (f"; free: {', '.join(free)}" if 0 < len(free) <= FEW else "")
+
+
+def span(seconds: float) -> str:
+    """A long time in whole minutes."""
+    minutes = round(seconds / 60)
+    if minutes < 100:
+        return duration(seconds) if seconds < 100 else f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
 def moment(then: float, now: float) -> str:
     """A time of day, with the date where it is far, and how long until then."""
     left = max(then - now, 0.0)
     clock = time.strftime("%H:%M" if left < 43_200 else "%a %d %b %H:%M", time.localtime(then))
-    return f"about {clock}, in {duration(left)}"
+    return f"about {clock}, in {span(left)}"
+
+
+def _budget(model: LiveModel, words: str, width: int) -> Table:
+    """A bar of the time that is foreseen for the whole campaign, and what is spent."""
+    progress = model.progress
+    columns = max(min(width - LABEL - len(words) - 3, (width - LABEL) // 2 - 4, 60), 1)
+    return _beside(bar(progress.share, columns, "green" if progress.binds == "trials" else "yellow"), Text(words))
 
 
 def begins_line(model: LiveModel, trial: UnderWay) -> Text:
     """For a file: what is tried next and why, and how far the campaign is."""
     progress, what = model.progress, " · ".join(changed(model, trial))
     end = f", done {moment(progress.ends, model.now)}" if progress.ends and progress.binds == "trials" else ""
-    head = f" > {trial.number:>4}  {'begins':<9} {'':>8}  {reason(trial)}  {what}"
+    why = f"{trial.share}: {reason(trial)}" if trial.share else reason(trial)
+    head = f" > {trial.number:>4}  {'begins':<9} {'':>8}  {why}  {what}"
     return Text(f"{head}  [{progress.trials:.3g} of {progress.asked} trials{end}]")
 
 

@@ -16,14 +16,13 @@ from rich.text import Text
 
 from flows.views import tables
 from flows.views.own_servers import OwnServer, login_steps
+from flows.views.status import SURE_SES
 from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
 from tasks.describe import UNPROVEN
 from tasks.numbers import number
 
 INCIDENTS = 8
 """Things that happened to proposals, which are shown here; `status --json` has all."""
-SURE_SES = 2
-"""Standard errors to either side within which an estimate is likely."""
 Document = Mapping[str, Any]
 
 
@@ -62,6 +61,8 @@ def _outcome(document: Document, width: int) -> Iterator[Text]:
         yield Text(f"in {clean(transfer['environment'])}: {clean(transfer['words'])}")
     if steps := document["step_budget"]:
         yield Text(steps, "dim")
+    if line := document["fidelity"]["words"]:
+        yield Text(clean(line), "dim")
     if line := cancelled(document["cancelled"]):
         yield Text(line, "dim")
     yield from _proposals(document)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from prefect import get_run_logger
 
 from flows.views.terminal import trial_line
+from tasks.cache_key import CRASH, is_kept
 from tasks.describe import headline
 from tasks.store.ledger import Ledger
+from tasks.store.workspace import TrialDir
 from tasks.trial import History
 
 FINISHED = "Finished in state"
@@ -16,14 +19,33 @@ FINISHED = "Finished in state"
 
 
 def without_finished_tasks(record: logging.LogRecord) -> bool:
-    return record.levelno > logging.INFO or not record.getMessage().startswith(FINISHED)
+    words = record.getMessage()
+    is_known = record.levelno <= logging.INFO or words.startswith(f"{FINISHED} {CRASH}(")
+    return not (is_known and words.startswith(FINISHED))
 
 
 def begin(ledger: Ledger, history: History) -> None:
     """The first line of a life."""
     logging.getLogger("prefect.task_runs").addFilter(without_finished_tasks)  # the same function is added once
-    before = f", {len(history)} trials before" if history else ""
-    get_run_logger().info(f"{ledger.campaign.name}: {ledger.environment.name}{before}; files in {ledger.path}")
+    said = f"{ledger.campaign.name}: {ledger.environment.name}; files in {ledger.path}"
+    get_run_logger().info(f"{said}{resumed(ledger, history)}")
+
+
+def resumed(ledger: Ledger, history: History) -> str:
+    """What a resumed campaign reads from its files, and what it does again; empty for a new one."""
+    proposed = [path.parent for path in sorted(ledger.trials.glob("[0-9]*/proposal.json"))]
+    begun = [TrialDir(path) for path in proposed if (path / "log.txt").exists()]
+    cut_off = [int(place.path.name[:4]) for place in begun if not place.trial.exists()]
+    trained = [number for number in cut_off if is_kept(ledger.results, ledger.at(number), "train")]
+    again = [number for number in cut_off if number not in trained]
+    parts = [f"{len(history)} trial{'s' * (len(history) != 1)} read from files"] * bool(history)
+    parts += [f"{_trials(trained)} trained already and judged now"] * bool(trained)
+    parts += [f"{_trials(again)} trained again"] * bool(again)
+    return f". Resumed: {', '.join(parts)}" if parts else ""
+
+
+def _trials(numbers: Sequence[int]) -> str:
+    return f"trial{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def decided(history: History) -> None:

@@ -6,7 +6,7 @@ import math
 import tomllib
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from environments import plugins
 from environments.score import Score
@@ -15,6 +15,7 @@ from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
+from tasks.deciding.halving import promotion
 from tasks.describe import ARMS, caution, outcome, step_budget
 from tasks.rules import Rule
 from tasks.store import approval, campaign_lock, inbox
@@ -25,12 +26,22 @@ from tasks.tracking.outbox import waiting
 from tasks.trial import NOTHING_BOUGHT, History, Trial, baseline, best, machine_of, measured
 
 RULES = "tasks.rules"
+SURE_SES = 2
+"""Standard errors to either side within which an estimate is likely."""
 
 
-def document(ledger: Ledger) -> dict[str, Any]:
+class CampaignEnd(NamedTuple):
+    """How a campaign that still holds its lock is about to end."""
+
+    state: str
+    reason: str
+
+
+def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any]:
     """The campaign's status; the shape is documented in docs/command-line.md."""
     campaign, history = ledger.campaign, ledger.history()
     own, elsewhere = certificates(ledger)
+    how = ending.state if ending else state(ledger)
     here = machine_of(history)
     bought = sum((proposal.usage for proposal in ledger.proposals()), NOTHING_BOUGHT)
     return {
@@ -40,22 +51,23 @@ def document(ledger: Ledger) -> dict[str, Any]:
         "metric": ledger.environment.metric,
         "direction": ledger.environment.direction,
         "step_budget": step_budget(ledger.environment),
-        "state": state(ledger),
-        "reason": ended(ledger).get("reason"),
+        "state": how,
+        "reason": ending.reason if ending else ended(ledger).get("reason"),
         "spec": stored_spec(ledger),
         "seed": campaign.seed,
         "isolation": campaign.isolation,
+        "fidelity": asdict(ledger.fidelity),
         "machine": here,
         "baseline": _scored(history, baseline(history)),
-        "champion": _champion(history, own),
-        **_shipped(ledger, history, own),
-        "certificate": _certificate(own[-1]) if own else None,
+        "champion": of_champion(history, best(history), own),
+        **_shipped(ledger, history, own, how),
+        "certificate": of_certificate(own[-1]) if own else None,
         "reserved": _reserved(ledger),
         "uncertified": None if own else _uncertified(ledger),
         "ablation": _ablation(ledger, own),
-        "transfers": [_certificate(one) for one in elsewhere],
+        "transfers": [of_certificate(one) for one in elsewhere],
         "cancelled": _cancelled(history),
-        "trials": [_row(trial, own, here) for trial in history],
+        "trials": [_row(trial, own, here, promotion(history, trial.number)) for trial in history],
         **_proposals(ledger, history),
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),
@@ -77,10 +89,10 @@ def certificates(ledger: Ledger) -> tuple[tuple[Certificate, ...], tuple[Certifi
     return tuple(one for one in every if not one.elsewhere), tuple(one for one in every if one.elsewhere)
 
 
-def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate]) -> dict[str, Any]:
+def _shipped(ledger: Ledger, history: History, own: Sequence[Certificate], how: str) -> dict[str, Any]:
     """What ships, once known: a certified trial, the champion under a rule without certificates, or the baseline."""
     which, trial = None, None
-    champion, passed, how = best(history), shipped(own), state(ledger)
+    champion, passed = best(history), shipped(own)
     if how != "running" and champion:
         if passed:
             which, trial = "champion", passed.champion
@@ -155,7 +167,7 @@ def summary(ledger: Ledger) -> dict[str, Any]:
         "state": state(ledger),
         "trials": len([trial for trial in history if trial.number > 0]),
         "baseline": _scored(history, baseline(history)),
-        "champion": _champion(history, certificates(ledger)[0]),
+        "champion": of_champion(history, best(history), certificates(ledger)[0]),
         "created": ledger.campaign.created,
     }
 
@@ -175,15 +187,15 @@ def _scored(history: History, trial: Trial | None) -> dict[str, Any] | None:
     }
 
 
-def _champion(history: History, own: Sequence[Certificate]) -> dict[str, Any] | None:
-    champion = best(history)
+def of_champion(history: History, champion: Trial | None, own: Sequence[Certificate]) -> dict[str, Any] | None:
+    """A champion as the status shows it; None without a score."""
     scored = _scored(history, champion)
     if champion is None or scored is None:
         return None
-    return {**scored, "level": level(champion, own), "estimate": _estimate(history, champion)}
+    return {**scored, "level": level(champion, own), "estimate": estimate(history, champion)}
 
 
-def _estimate(history: History, champion: Trial) -> dict[str, float] | None:
+def estimate(history: History, champion: Trial) -> dict[str, float] | None:
     """The estimate of the champion's mean, in the metric's own sign; None where it is beyond any number."""
     estimate = champion_estimate(history)
     if estimate is None:
@@ -193,7 +205,8 @@ def _estimate(history: History, champion: Trial) -> dict[str, float] | None:
     return numbers if all(map(math.isfinite, numbers.values())) else None
 
 
-def _certificate(one: Certificate) -> dict[str, Any]:
+def of_certificate(one: Certificate) -> dict[str, Any]:
+    """A certificate as the status shows it."""
     test = one.comparison
     return {
         "environment": one.environment,
@@ -247,7 +260,8 @@ def _cancelled(history: History) -> dict[str, Any]:
     return {"due": len(due), "spared": len(spared), "spared_kept": kept, "share_lost": share}
 
 
-def _row(trial: Trial, own: Sequence[Certificate], here: str) -> dict[str, Any]:
+def _row(trial: Trial, own: Sequence[Certificate], here: str, in_full: Trial | None) -> dict[str, Any]:
+    """A trial; `in_full` ran it for the whole budget, if it is a short one that was promoted."""
     due = next((run.due for run in trial.runs if run.due), None)
     return {
         "trial": trial.number,
@@ -267,7 +281,10 @@ def _row(trial: Trial, own: Sequence[Certificate], here: str) -> dict[str, Any]:
         "due": due and {"fraction": due.fraction, "reason": due.reason, "spared": due.spared},
         "seconds": sum(run.seconds for run in trial.runs),
         "machine": trial.runs[-1].machine if trial.runs else "",
-        "comparable": not is_elsewhere(trial, here),
+        "comparable": not (trial.proposal.is_short or is_elsewhere(trial, here)),
+        "share": trial.proposal.share,
+        "promotes": trial.proposal.promotes,
+        "promoted": in_full.number if in_full else None,
         "params": trial.proposal.params,
         "description": trial.proposal.rationale,
         "reason": trial.verdict.reason,

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from flows.views.terminal import WHOLE, clean, duration, is_screen, setting
+from flows.views.terminal import WHOLE, clean, duration, is_screen, room, setting
 from tasks.numbers import number
 from tasks.verdict_styles import VERDICTS
 
@@ -71,8 +71,11 @@ def campaign_table(document: Document, console: Console, last: int | None = None
     if len(rows) < len(every) and not last:
         show = f"nightshift status {document['campaign']} --last {len(every)}"
         notes.append(f"{len(every) - len(rows)} that were not kept are left out: {show}")
-    if not all(row["comparable"] for row in rows):
+    if any(map(_ran_elsewhere, rows)):
         notes.append(f"{ELSEWHERE}: on another machine, so its score does not compare with the others")
+    if shares := {row["share"] for row in rows if row["share"] < 1}:
+        share = ", ".join(f"{share:.0%}" for share in sorted(shares))
+        notes.append(f"{share}: of the budget, so its score compares with those alone; → the trial that ran it in full")
     table.caption = Text("\n".join(notes), "dim") if notes else None
     return table
 
@@ -84,7 +87,9 @@ def _cells(document: Document, row: Document, varying: list[str]) -> dict[str, R
     verdict = f"{VERDICTS[row['verdict']].mark} {believed}"
     verdict += " *" * (row["trial"] == (document["champion"] or {}).get("trial"))
     verdict += f" (was {row['was'][-1]['verdict']})" if row["was"] else ""
-    verdict += "" if row["comparable"] else f" {ELSEWHERE}"
+    verdict += f" {row['share']:.0%}" * (row["share"] < 1)
+    verdict += "" if row["promoted"] is None else f" → {row['promoted']}"
+    verdict += f" {ELSEWHERE}" * _ran_elsewhere(row)
     params, first = row["params"], document["trials"][0]["params"]
     changed = (f"{clean(name)}={setting(value)}" for name, value in params.items() if first.get(name) != value)
     return {
@@ -103,10 +108,18 @@ def _cells(document: Document, row: Document, varying: list[str]) -> dict[str, R
     }
 
 
+def _ran_elsewhere(row: Document) -> bool:
+    """Whether it ran on another machine, so that its score compares with none of its budget."""
+    return row["share"] == 1 and not row["comparable"]
+
+
 def _strip(document: Document, row: Document) -> Text:
-    """The rank of a score, the best to the right; a tick at the baseline. By value one outlier would hide the rest."""
-    comparable = [trial for trial in document["trials"] if trial["comparable"]]
-    scores = {trial["trial"]: trial["score"] for trial in comparable if trial["score"] is not None}
+    """The rank of a score among those of its budget, the best to the right; a tick at the baseline.
+
+    By value one outlier would hide the rest.
+    """
+    alike = [one for one in document["trials"] if one["share"] == row["share"] and not _ran_elsewhere(one)]
+    scores = {trial["trial"]: trial["score"] for trial in alike if trial["score"] is not None}
     if row["trial"] not in scores:
         return Text(" " * PLACES)
     ranks = sorted(set(scores.values()), reverse=document["direction"] == "minimize")
@@ -124,27 +137,39 @@ def _strip(document: Document, row: Document) -> Text:
     return text
 
 
+STATES = {"running": "bold green", "failed": "bold red", "stopped": "yellow", "interrupted": "yellow"}
+"""Styles of states; others have none."""
+CAMPAIGN = ["campaign", "state", "trials", "baseline", "champion"]
+
+
 def campaigns_table(summaries: list[dict[str, Any]], console: Console) -> Table | Text:
-    """Every campaign in a line."""
+    """Every campaign in a line, in as many columns as fit; names are whole, if need be in a second line."""
     if not summaries:
         return Text("no campaign yet; to begin one: nightshift run cartpole")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    headings = ["campaign", "state", "trials", "baseline", "champion"]
-    headings += ["environment"] * (console.width >= 76) + ["begun"] * (console.width >= 96)
-    for heading in headings:
-        whole = heading in ("campaign", "state")
-        table.add_column(
-            heading,
-            justify="right" if heading in RIGHT else "left",
-            no_wrap=whole,
-            overflow="fold" if whole else "ellipsis",
-        )
-    for row in summaries:
-        begun = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["created"]))
-        scores = [number((row[who] or {}).get("score")) for who in ("baseline", "champion")]
-        cells = [row["campaign"], row["state"], str(row["trials"]), *scores, row["environment"], begun]
-        texts = [Text(clean(cell), no_wrap=True, overflow="ellipsis") for cell in cells[: len(headings)]]
-        table.add_row(row["campaign"], *texts[1:])
+    rows = [_summary_cells(summary) for summary in summaries]
+    wide = console.options.update(width=WHOLE)
+    for columns in ([*CAMPAIGN, "environment", "begun"], [*CAMPAIGN, "begun"], CAMPAIGN, CAMPAIGN[:2]):
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for name in columns:
+            table.add_column(name, justify="right" if name in RIGHT else "left", overflow="fold")
+        for cells in rows:
+            table.add_row(*(cells[name] for name in columns))
+        needs = console.measure(table, options=wide).maximum
+        if needs <= room(console):
+            break
     if not is_screen(console):
-        table.width = console.measure(table, options=console.options.update(width=WHOLE)).maximum
+        table.width = needs
     return table
+
+
+def _summary_cells(summary: Mapping[str, Any]) -> dict[str, Text]:
+    """A campaign in every column that the list may have."""
+    scores = {who: number((summary[who] or {}).get("score")) for who in ("baseline", "champion")}
+    return {
+        "campaign": Text(clean(summary["campaign"]), "bold" * (summary["state"] == "running")),
+        "state": Text(summary["state"], STATES.get(summary["state"], "")),
+        "trials": Text(str(summary["trials"])),
+        **{who: Text(score) for who, score in scores.items()},
+        "environment": Text(clean(summary["environment"])),
+        "begun": Text(time.strftime("%Y-%m-%d %H:%M", time.localtime(summary["created"]))),
+    }

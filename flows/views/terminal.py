@@ -22,7 +22,7 @@ from rich.text import Text
 from environments.space import Value
 from tasks.describe import mean_of
 from tasks.numbers import number
-from tasks.trial import History, Trial, baseline, best
+from tasks.trial import History, Proposal, Trial, baseline, best, is_from, machine_of
 from tasks.verdict_styles import VERDICTS
 
 ASCII = str.maketrans("▁▂▃▄▅▆▇█·→…━─╸╺●┊", "_.,-=+*#.>~=-==o|")
@@ -123,28 +123,91 @@ def fold(parts: Sequence[str], width: int, lines: int | None = None, between: st
     return [line.replace("\xa0", " ") for line in folded]
 
 
+HEADING = Text(f"  {'trial':>5}  {'':<9} {'score':>8} {'gain':>9} {'time':>8}  tried", "dim")
+"""Of the lines of trials."""
+
+
 def trial_line(trial: Trial, history: History) -> Text:
-    """A decided trial: verdict, score, reason, reruns, and what it changed against the champion of that time."""
-    kind, champion = trial.verdict.kind, best(history[: trial.settle])
+    """A decided trial: verdict, score, gain over the champion of that time (positive is better), time, what was tried.
+
+    What matters most comes first, since a screen cuts the line at its edge.
+    """
+    kind, before = trial.verdict.kind, history[: trial.settle]
+    gain = _gain(trial, before)
     line = Text(f" {VERDICTS[kind].mark} {trial.number:>4}  ")
-    line.append(f"{kind:<9}", VERDICTS[kind].style).append(
-        f" {number(trial.score.value):>8}", "bold" * (kind == "keep")
-    )
-    reason = clean((trial.verdict.reason.strip().splitlines() or [""])[0])
-    line.append(f"  {reason}", "red" * (kind == "crash"))
+    believed = "confirmed" if trial.verdict.level == "confirmed" else kind
+    line.append(f"{believed:<9}", VERDICTS[kind].style)
+    line.append(f" {number(trial.score.value):>8}", "bold" * (kind == "keep"))
+    better = gain is not None and gain > 0
+    line.append(f" {_signed(gain):>9}", "green" * better)
+    line.append(f" {duration(sum(run.seconds for run in trial.runs)):>8}", "dim")
+    reason = short_reason(trial)
     known = sum(rerun.calibrated for rerun in trial.reruns)
     reruns = len(trial.reruns) - known
     notes = [
         f"was {trial.was[-1].kind}" if trial.was else "",
-        "confirmed" if trial.verdict.level == "confirmed" else "",
+        "" if trial.proposal.promotes is None else f"trial {trial.proposal.promotes} in full",
         f"{len(trial.runs)} runs" if len(trial.runs) > 1 else "",
         f"{known} more from a calibration" if known else "",
         f"{reruns} rerun{'s' * (reruns > 1)}" if reruns else "",
     ]
-    if any(notes):
-        line.append(f"  ({', '.join(filter(None, notes))})", "dim")
-    changed = changes(trial.proposal.params, champion.proposal.params) if champion else []
-    return line.append(f"  {' · '.join(changed)}" if changed else "", "dim")
+    what = "the baseline" if trial.number == 0 else what_was_tried(trial.proposal, best(before))
+    parts = [
+        (what, ""),
+        (f"({', '.join(filter(None, notes))})" if any(notes) else "", "dim"),
+        ("" if reason == what else reason, "red" if kind == "crash" else "dim"),
+    ]
+    if kind in ("crash", "cancelled") or (before and better != (kind == "keep")):  # the numbers do not say why
+        parts = [parts[2], *parts[:2]]
+    for words, style in parts:
+        line.append(f"  {words}" if words else "", style)
+    return line
+
+
+def _gain(trial: Trial, before: History) -> float | None:
+    """By how much a score is better than the champion's mean so far; None where they do not compare."""
+    champion = best(before)
+    theirs = mean_of(before, champion.number) if champion else None
+    if trial.score.value is None or theirs is None:
+        return None
+    if trial.runs and not is_from(trial.runs[-1].machine, machine_of(before)):
+        return None
+    return trial.score.value - theirs if trial.score.higher_is_better else theirs - trial.score.value
+
+
+def _signed(gain: float | None) -> str:
+    """A gain to three digits; empty without one."""
+    if gain is None or 1000 <= abs(gain) < 1e6:
+        return "" if gain is None else number(gain, sign=True)
+    return f"{gain:+.3g}"
+
+
+def short_reason(trial: Trial) -> str:
+    """The first line of a verdict's reason; of a crash, the last line of its log comes first."""
+    said, *log = [line for line in trial.verdict.reason.splitlines() if line.strip()] or [""]
+    return (
+        f"{clean(log[-1]).removeprefix('| ')} ({clean(said)})" if log and trial.verdict.kind == "crash" else clean(said)
+    )
+
+
+def what_was_tried(proposal: Proposal, champion: Trial | None) -> str:
+    """The edit and its reason, or the parameters that differ from the champion's; empty for the baseline."""
+    if champion is None:
+        return ""
+    values, theirs = proposal.params, champion.proposal.params
+    changed = " ".join(f"{clean(name)}={setting(value)}" for name, value in values.items() if theirs.get(name) != value)
+    edit = proposal.edit if proposal.edit != champion.proposal.edit else None
+    if edit:
+        more, less = lines_changed(edit)
+        changed = f"+{more} -{less} lines: {clean(proposal.rationale)}  {changed}".rstrip()
+    return changed or "the champion again"
+
+
+def lines_changed(edit: str) -> tuple[int, int]:
+    """Lines that a unified diff adds, and that it removes."""
+    rows = edit.splitlines()
+    more = sum(row.startswith("+") and not row.startswith("+++") for row in rows)
+    return more, sum(row.startswith("-") and not row.startswith("---") for row in rows)
 
 
 def before_line(history: History, metric: str) -> Text:

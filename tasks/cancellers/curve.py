@@ -97,7 +97,7 @@ def _seen(history: History, at: int, sign: int, believed: set[int]) -> Iterator[
 
 
 def _value(run: Run, at: int, sign: int) -> float | None:
-    """A run's progress in goodness, at most its final value: an inflated report must not stop rivals."""
+    """A run's progress in utility, at most its final value: an inflated report must not stop rivals."""
     value = run.curve[at] if at < len(run.curve) else None
     if value is None or run.status != "finished" or run.reported is None:
         return None if value is None else sign * value

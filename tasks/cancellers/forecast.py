@@ -1,6 +1,6 @@
 """Stop a run whose power-law forecast ends below the champion's final progress.
 
-The law is y(t) = a + b * (1 - t**-c) / c in goodness, with t the share of the budget, so a is the value at its end.
+The law is y(t) = a + b * (1 - t**-c) / c in utility, with t the share of the budget, so a is the value at its end.
 For c > 0 it saturates, c = 0 is the logarithm, c = -1 a straight line, c < -1 accelerates. Each c of a grid is fitted
 by least squares, and the forecasts are mixed by their likelihood. The law's bias in this problem is estimated from
 the champion's own curve, forecast from the same share of the budget.
@@ -67,7 +67,7 @@ class Forecast(Canceller):
 
 @dataclass(frozen=True)
 class Ending:
-    """The forecast value at the end of the budget, in goodness."""
+    """The forecast value at the end of the budget, in utility."""
 
     mean: float
     sd: float

@@ -40,7 +40,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class ChangeFinding:
-    """What the runs without one change show; differences are in goodness."""
+    """What the runs without one change show; differences are in utility."""
 
     change: str
     loss: float
@@ -54,7 +54,7 @@ class ChangeFinding:
 class Ablation:
     champion: int
     mean: float
-    """Mean of the champion's runs, in goodness."""
+    """Mean of the champion's runs, in utility."""
     runs: int
     """Number of these runs."""
     sd: float
@@ -66,8 +66,8 @@ class Ablation:
     @classmethod
     def of(cls, champion: int, kept: Sequence[Removed], removed: Sequence[Removed], sd: float = 0.0) -> Ablation:
         """The ablation of these runs; their variance is at least half of the square of the search's `sd`."""
-        groups = [_goodness(kept), *(_goodness(runs) for runs in _by_change(removed).values())]
-        own, scored = pooled(groups), _goodness(kept)
+        groups = [_utilities(kept), *(_utilities(runs) for runs in _by_change(removed).values())]
+        own, scored = pooled(groups), _utilities(kept)
         spread = math.sqrt(max(own.sd**2 if own else 0.0, sd**2 / 2))
         return cls(champion, statistics.fmean(scored or [0.0]), len(scored), spread, tuple(removed), tuple(kept))
 
@@ -76,7 +76,7 @@ class Ablation:
         """What the runs show of each change whose runs all have a score; empty if one of the champion's has none."""
         if not self.kept or _crashed(self.kept):
             return ()
-        arms = {change: _goodness(runs) for change, runs in _by_change(self.removed).items() if not _crashed(runs)}
+        arms = {change: _utilities(runs) for change, runs in _by_change(self.removed).items() if not _crashed(runs)}
         loss = {change: self.mean - statistics.fmean(values) for change, values in arms.items()}
         counts, found = [len(values) for values in arms.values()], []
         for change, values in arms.items():
@@ -104,7 +104,7 @@ class Ablation:
     def _df(self) -> int:
         """Degrees of freedom of the spread."""
         groups = (self.kept, *_by_change(self.removed).values())
-        return sum(max(len(_goodness(runs)) - 1, 0) for runs in groups)
+        return sum(max(len(_utilities(runs)) - 1, 0) for runs in groups)
 
     def sentences(self) -> list[str]:
         """What is known of each change, a sentence each, in the order in which they were removed."""
@@ -126,7 +126,7 @@ class Ablation:
             if missing := _crashed(some):
                 why = (missing[0].score.error or "no score").splitlines()[0]
                 return f"could not be told, since {len(missing)} of {len(some)} runs{whose} crashed: {why}"
-        loss = self.mean - runs[0].score.goodness
+        loss = self.mean - runs[0].score.utility
         return f"{number(abs(loss))} {'worse' if loss > 0 else 'better'} in one run, which could not tell it"
 
     def _error(self, runs: int) -> float:
@@ -166,5 +166,5 @@ def _crashed(runs: Sequence[Removed]) -> list[Removed]:
     return [one for one in runs if one.score.value is None]
 
 
-def _goodness(runs: Sequence[Removed]) -> list[float]:
-    return [one.score.goodness for one in runs if one.score.value is not None]
+def _utilities(runs: Sequence[Removed]) -> list[float]:
+    return [one.score.utility for one in runs if one.score.value is not None]

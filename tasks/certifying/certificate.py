@@ -2,11 +2,12 @@
 
 The search may profit from luck; the result may not. So the last runs of a campaign retrain both programs under fresh
 seeds, in groups, each in random order (tasks/certifying/group_design.py). Run n of either arm is judged on the same
-fresh units, and every n on its own, so that their luck is not the same in all runs of an arm. After each group all
-runs so far are tested (tasks/deciding/statistics.py: welch). The certificate ends when the test passes, when that has
-become unlikely, or with its last group. Runs of the search tell the noise, and where nothing drifted those of the
-baseline count as its runs (tasks/certifying/reuse.py). A champion that loses more than the margin in a guarded metric
-is not certified.
+fresh units, and every n on its own, so that their luck is not the same in all runs of an arm. After each group all runs
+so far are tested (tasks/deciding/statistics.py: welch). The certificate ends when the test passes, when that has become
+unlikely, or with its last group. Runs of the search tell the noise, and where nothing drifted those of the baseline
+count as its runs (tasks/certifying/reuse.py). Arms are compared within each machine: where a faster one is among them,
+it must not matter which arm had more runs on it. A champion that loses more than the margin in a guarded metric is not
+certified.
 
 A campaign declares beforehand whether it has one certificate with an error of ALPHA, or several, of which the j-th
 has ALPHA / 2^j, so that all together stay within ALPHA.
@@ -24,7 +25,7 @@ from environments.score import Score
 from tasks.certifying.group_design import FEWEST, HOPELESS, Arm, Design
 from tasks.certifying.reuse import Reuse, Searched, reuse, spreads
 from tasks.deciding.champion_estimate import reference
-from tasks.deciding.statistics import CONFIDENCE, Comparison, bound, corrected, error_of, pooled, welch
+from tasks.deciding.statistics import CONFIDENCE, Comparison, Places, bound, corrected, error_of, pooled, within
 from tasks.trial import History, Level, Run, Trial, measured
 
 COLLAPSE = 3.0
@@ -69,7 +70,7 @@ class Certificate:
     passed: bool
     reason: str
     comparison: Comparison | None = None
-    """Champion against baseline, in goodness; None if there is nothing to compare."""
+    """Champion against baseline, in utility; None if there is nothing to compare."""
     guards: tuple[Guarded, ...] = ()
     elsewhere: bool = False
     """Whether the environment is another: such a certificate shows transfer, and does not decide what ships."""
@@ -165,9 +166,12 @@ def shipped(certificates: Iterable[Certificate]) -> Certificate | None:
 
 
 def unpromising(history: History, champion: Trial) -> str | None:
-    """Why a certificate would be of no use: the champion is not even better in the search. None if it is."""
-    first = reference(history)
-    means = [[score.goodness for score in measured(history, one.number)] for one in (champion, first) if one]
+    """Why a certificate would be of no use: the champion is not even better in the search. None if it is.
+
+    A promoted point was chosen among many by its short run, of which one full run is a weak test.
+    """
+    first = None if champion.proposal.promotes is not None else reference(history)
+    means = [[score.utility for score in measured(history, one.number)] for one in (champion, first) if one]
     if len(means) < 2 or not all(means) or statistics.fmean(means[0]) > statistics.fmean(means[1]):
         return None
     return "in the search it scored no better than the baseline"
@@ -223,8 +227,11 @@ def conclude(
     made = partial(
         made, reused=again.counted, not_reused=again.refused, collapsed=_collapsed(now, [s for _, s in before], sd)
     )
-    found = compare(now, [score for _, score in before], again, search, sd, same_units > 0)
-    held = _guards(guards, now, [score for _, score in before], noise or {}, level / alpha if alpha else 1.0)
+    mine = [(fresh.run, fresh.score) for fresh in arms["champion"]]
+    if apart_from := _apart(mine, before):
+        return made(False, apart_from, another=not last)
+    found = compare(mine, before, again, search, sd, same_units > 0)
+    held = _guards(guards, mine, before, noise or {}, level / alpha if alpha else 1.0)
     if not deterministic and _is_noiseless(found, now):
         return made(
             False, "neither arm's runs differ among themselves: without noise nothing can be tested "
@@ -242,8 +249,12 @@ def conclude(
     return made(False, f"on fresh runs the gain could be luck: p = {found.p:.2g}, {needed}", found, held)
 
 
+Judged = Sequence[tuple[Run, Score]]
+"""Runs of an arm, each with its score."""
+
+
 def compare(
-    now: Sequence[Score], before: Sequence[Score], again: Reuse, search: Sequence[Searched] = (), sd: float = 0.0,
+    now: Judged, before: Judged, again: Reuse, search: Sequence[Searched] = (), sd: float = 0.0,
     same_units: bool = False,
 ) -> Comparison:  # fmt: skip
     """The test of a certificate: the champion's fresh runs against the baseline's and those of the search that count.
@@ -253,10 +264,29 @@ def compare(
     """
     seen = pooled(spreads(search))
     sd = max(sd, seen.sd if seen else 0.0)
-    mine = [score.goodness for score in now]
-    theirs = [score.goodness for score in (*before, *(one.score for one in again.counted))]
-    floors = [sd**2 / 2] * 2 if same_units else [max(sd**2 / 2, _units_error(arm)) for arm in (now, before)]
-    return welch(mine, theirs, (floors[0], floors[1]), again.spread)
+    theirs = [*before, *((one.run, one.score) for one in again.counted)]
+    found = _places(*([(run.machine, score.utility) for run, score in arm] for arm in (now, theirs)))
+    scores = ([score for _, score in arm] for arm in (now, before))
+    floors = [sd**2 / 2] * 2 if same_units else [max(sd**2 / 2, _units_error(arm)) for arm in scores]
+    return within(found, (floors[0], floors[1]), again.spread)
+
+
+def _places(mine: Sequence[tuple[str, float]], theirs: Sequence[tuple[str, float]]) -> Places:
+    """The values of two arms by machine; those of an unknown one are with the others if there is only one."""
+    machines = sorted({machine for machine, _ in (*mine, *theirs)})
+    if len({*machines} - {""}) < 2:
+        return [([value for _, value in mine], [value for _, value in theirs])]
+    return [([v for at, v in mine if at == one], [v for at, v in theirs if at == one]) for one in machines]
+
+
+def _apart(mine: Judged, theirs: Judged) -> str:
+    """Why the machines of two arms leave nothing to compare; empty if they do not."""
+    places = _places(*([(run.machine, score.utility) for run, score in arm] for arm in (mine, theirs)))
+    if any(here and there for here, there in places):
+        if all(any(len(place[side]) > 1 for place in places) for side in (0, 1)):
+            return ""
+        return "too few runs of an arm were on one machine to tell how noisy it is"
+    return "the champion and the baseline ran on different machines, whose scores do not compare"
 
 
 def _units_error(arm: Sequence[Score]) -> float:
@@ -266,15 +296,15 @@ def _units_error(arm: Sequence[Score]) -> float:
 
 
 def _is_noiseless(found: Comparison, now: Sequence[Score]) -> bool:
-    return error_of(found) <= RESOLUTION * max(abs(found.gain), *(abs(score.goodness) for score in now))
+    return error_of(found) <= RESOLUTION * max(abs(found.gain), *(abs(score.utility) for score in now))
 
 
 def _collapsed(now: Sequence[Score], before: Sequence[Score], sd: float) -> tuple[int, int]:
     """How many runs of either arm lie far below the usual run of the baseline."""
-    noise = pooled([[score.goodness for score in before]])
+    noise = pooled([[score.utility for score in before]])
     spread = max(sd, noise.sd if noise else 0.0)
-    least = statistics.median(score.goodness for score in before) - COLLAPSE * spread
-    mine, theirs = (sum(score.goodness < least for score in arm) for arm in (now, before))
+    least = statistics.median(score.utility for score in before) - COLLAPSE * spread
+    mine, theirs = (sum(score.utility < least for score in arm) for arm in (now, before))
     return mine, theirs
 
 
@@ -286,18 +316,16 @@ def _fell(one: Guarded) -> str:
 
 
 def _guards(
-    guards: Mapping[str, Guard], now: Sequence[Score], before: Sequence[Score], noise: Mapping[str, float], share: float
+    guards: Mapping[str, Guard], now: Judged, before: Judged, noise: Mapping[str, float], share: float
 ) -> tuple[Guarded, ...]:
     """Non-inferiority of the guarded metrics. (share: of the error that belongs to this look)"""
     doubt = (1 - CONFIDENCE) * share
     return tuple(_guarded(name, g, now, before, noise.get(name, 0.0), doubt) for name, g in guards.items())
 
 
-def _guarded(
-    name: str, guard: Guard, now: Sequence[Score], before: Sequence[Score], sd: float, doubt: float
-) -> Guarded:
+def _guarded(name: str, guard: Guard, now: Judged, before: Judged, sd: float, doubt: float) -> Guarded:
     """A one-sided bound of a guarded metric's loss against its margin."""
-    kept = [-guard.loss(score.also[name], 0.0) for score in now]
-    had = [-guard.loss(score.also[name], 0.0) for score in before]
-    found = welch(kept, had, floor=sd**2 / 2)
+    kept = [(run.machine, -guard.loss(score.also[name], 0.0)) for run, score in now]
+    had = [(run.machine, -guard.loss(score.also[name], 0.0)) for run, score in before]
+    found = within(_places(kept, had), floor=sd**2 / 2)
     return Guarded(name, guard.margin, -found.gain, -bound(found, doubt))

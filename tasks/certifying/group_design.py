@@ -26,7 +26,7 @@ RUNS: tuple[tuple[int, Groups], ...] = ((30, ((9, 4), (17, 8))), (12, ((5, 3), (
 
 Of points the best is soon found and hard to prove: its noise may be larger than the baseline's.
 """
-EDIT_RUNS: tuple[tuple[int, Groups], ...] = ((24, ((4, 2), (6, 3))), (0, ((5, 2),)))
+EDIT_RUNS: tuple[tuple[int, Groups], ...] = ((24, ((4, 2), (6, 3))), (0, ((4, 2),)))
 """The same after edits. They build on one another, so trials are worth more, and gains grow easier to prove."""
 FEWEST = 2
 """Runs per arm needed for a variance."""

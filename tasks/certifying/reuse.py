@@ -39,7 +39,7 @@ class Reuse:
     counted: tuple[Searched, ...] = ()
     """Runs that count as runs of the baseline."""
     spread: tuple[tuple[float, ...], ...] = ()
-    """Goodness of the others, in groups of one machine; they tell the noise."""
+    """Utilities of the others, in groups of one machine; they tell the noise."""
     refused: str = ""
     """Why none counts; empty if some do, or if there are none."""
 
@@ -69,10 +69,10 @@ def reuse(before: Sequence[Searched], fresh: Sequence[tuple[Run, Score]], apart:
 
 
 def spreads(runs: Sequence[Searched]) -> tuple[tuple[float, ...], ...]:
-    """Goodness of the runs in groups of two or more that differ only in their seed."""
+    """Utilities of the runs in groups of two or more that differ only in their seed."""
     places: dict[tuple[bool, str], list[float]] = {}
     for one in runs:
-        places.setdefault((one.spread_only, one.run.machine), []).append(one.score.goodness)
+        places.setdefault((one.spread_only, one.run.machine), []).append(one.score.utility)
     return tuple(tuple(values) for values in places.values() if len(values) > 1)
 
 
@@ -87,7 +87,7 @@ def drift(before: Sequence[tuple[Run, Score]], fresh: Sequence[tuple[Run, Score]
     pace = statistics.fmean(steps[1]) / statistics.fmean(steps[0]) - 1
     if abs(pace) > PACE:
         return f"the baseline now makes {abs(pace):.0%} {'more' if pace > 0 else 'fewer'} steps in the same budget"
-    old, new = ([score.goodness for _, score in runs] for runs in (before, fresh))
+    old, new = ([score.utility for _, score in runs] for runs in (before, fresh))
     if len(old) > 1 and len(new) > 1 and welch(new, old).p < RISE:
         return "the baseline now scores better than in the search"
     return ""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from tasks.deciding.comparable import comparable
 from tasks.deciding.level_filter import Estimate, Observation, estimate
 from tasks.deciding.statistics import pooled
-from tasks.trial import History, Proposal, Trial, machine_of, measured
+from tasks.trial import History, Proposal, Trial, in_full, machine_of, measured
 
 
 def champion_estimate(history: History) -> Estimate | None:
@@ -31,14 +31,14 @@ def gain(history: History) -> float | None:
 
 
 def _first(found: Trial) -> tuple[float, ...]:
-    """The baseline's first runs, in goodness."""
-    again = [rerun.score.goodness for rerun in found.reruns if rerun.score.value is not None]
-    return (*(score.goodness for score in found.score.each if score.value is not None), *again)
+    """The baseline's first runs, in utility."""
+    again = [rerun.score.utility for rerun in found.reruns if rerun.score.value is not None]
+    return (*(score.utility for score in found.score.each if score.value is not None), *again)
 
 
 def run_sd(history: History) -> float:
     """Standard deviation between runs, pooled over the programs that ran several times; 0 if none did."""
-    found = pooled(goodness(history, trial.number) for trial in history)
+    found = pooled(utility(history, trial.number) for trial in in_full(history))
     return found.sd if found else 0.0
 
 
@@ -48,9 +48,9 @@ def reference(history: History) -> Trial | None:
     return next((trial for trial in seen if trial.score.value is not None), None)
 
 
-def goodness(history: History, number: int) -> tuple[float, ...]:
+def utility(history: History, number: int) -> tuple[float, ...]:
     """Every score of a trial, one per training run, reruns included; larger is better."""
-    return tuple(score.goodness for score in measured(history, number) if score.value is not None)
+    return tuple(score.utility for score in measured(history, number) if score.value is not None)
 
 
 def _seen(history: History, first: Trial) -> Iterator[Observation]:
@@ -58,9 +58,9 @@ def _seen(history: History, first: Trial) -> Iterator[Observation]:
     for trial in history:
         for rerun in trial.reruns:
             if rerun.of == champion and rerun.score.value is not None:
-                yield Observation("same", rerun.score.goodness)
-        own = [rerun.score.goodness for rerun in trial.reruns if rerun.of == trial.number]
-        values = [score.goodness for score in trial.score.each if score.value is not None] + own
+                yield Observation("same", rerun.score.utility)
+        own = [rerun.score.utility for rerun in trial.reruns if rerun.of == trial.number]
+        values = [score.utility for score in trial.score.each if score.value is not None] + own
         is_kept = trial.verdict.kind == "keep"
         counts = trial.verdict.kind == "discard" and "untrained" not in trial.verdict.evidence
         if values and (is_kept or counts):

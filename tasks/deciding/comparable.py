@@ -1,9 +1,12 @@
-"""Which scores compare: the history as seen from one machine.
+"""Which scores compare: the history as seen from one machine, and in full budgets.
 
 Under a time budget a faster machine trains further, so scores of different machines do not compare. A trial is
 compared with trials of its own machine, and with others as far as they were rerun there. Baseline and champion are
 rerun there before anything is compared with them: the champion is the threshold, and noise, guards and gain are
 computed from the baseline. Runs without a recorded machine count for every machine.
+
+Short trials (tasks/deciding/halving.py) compare only with one another, so nobody who asks for comparable trials sees
+them.
 """
 
 from __future__ import annotations
@@ -13,14 +16,14 @@ from dataclasses import replace
 
 from environments.score import Score
 from tasks.deciding.values import BASELINE_RUNS, JudgedTrial
-from tasks.trial import History, Rerun, Run, Trial, Verdict, best, is_from
+from tasks.trial import History, Rerun, Run, Trial, Verdict, best, in_full, is_from
 
 STRAYS = 3
 """Reruns of one trial that may land on other machines before it is given up."""
 
 
 def comparable(history: History, machine: str) -> History:
-    """The history as far as it compares with runs of `machine`; the baseline stays, if need be without a score."""
+    """The history as far as it compares with full runs on `machine`; the baseline stays, if need be without a score."""
     return _seen(history, machine, ())[0]
 
 
@@ -35,7 +38,7 @@ def compared(history: History, tried: JudgedTrial) -> tuple[History, JudgedTrial
 def unmeasured(history: History, tried: JudgedTrial) -> int | None:
     """The trial that must be rerun on the machine of `tried` first; None also if its rerun failed there."""
     machine = tried.runs[-1].machine
-    first = next((trial for trial in history if trial.score.value is not None), None)
+    first = next((trial for trial in in_full(history) if trial.score.value is not None), None)
     for trial in (first, best(history)):
         if trial is None or not is_elsewhere(trial, machine):
             continue
@@ -61,6 +64,7 @@ def _seen(history: History, machine: str, fresh: tuple[Rerun, ...]) -> tuple[His
     The score of a trial that did not run there is that of its first reruns there, which then no longer count for the
     trial that asked for them.
     """
+    history = in_full(history)
     runs = (run for trial in history for run in (*trial.runs, *(rerun.run for rerun in trial.reruns)))
     if all(is_from(run.machine, machine) for run in (*runs, *(rerun.run for rerun in fresh))):
         return history, fresh

@@ -46,7 +46,7 @@ made (tasks/rules)."""
 
 
 class Observation(NamedTuple):
-    """One result, in goodness (larger is better). A tuple, because long rows of them are hashed often."""
+    """One result, in utility (larger is better). A tuple, because long rows of them are hashed often."""
 
     kind: Literal["same", "kept", "left", "record", "point"]
     """`same`: another run of the champion. `kept`, `left`: an edit that became champion, or did not. `record`,
@@ -68,7 +68,7 @@ class EffectEstimate:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimate after some results. All values in goodness."""
+    """The estimate after some results. All values in utility."""
 
     noise: Array
     unit: Array
@@ -133,7 +133,7 @@ class Estimate:
 
 
 def first(values: tuple[float, ...], scale: float = 0.0) -> Estimate:
-    """The estimate from the baseline's first runs (at least one, in goodness).
+    """The estimate from the baseline's first runs (at least one, in utility).
 
     `scale`: a guess of the noise where a few are equal. A single run's is a guess that later results correct.
     """

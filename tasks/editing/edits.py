@@ -17,8 +17,20 @@ from tasks.editing import checks, patches
 from tasks.editing.patches import FILE_LIMIT, EditFailed
 from tasks.sandbox.reader import Unreadable, read
 
-__all__ = ["EditFailed", "apply_edit", "diff_of", "patched", "sources"]
+__all__ = ["EditFailed", "apply_edit", "check_whole", "diff_of", "patched", "sources"]
 THE_EDIT = "the edit"
+
+
+def check_whole(diff: str) -> None:
+    """Refuse a diff by whoever counts its lines, before it is stored, if it looks cut off.
+
+    Raises:
+        EditFailed: a hunk has fewer lines than its head says; it cannot be read within limits.
+    """
+    try:
+        read(patches.check_whole, diff)
+    except Unreadable as wrong:
+        raise EditFailed(wrong.about(THE_EDIT)) from wrong
 
 
 def apply_edit(workspace: Path, edit: str, environment: Environment) -> None:

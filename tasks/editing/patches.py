@@ -152,7 +152,7 @@ def is_cut_off(stated: tuple[int, int], found: tuple[int, int], ends_in_removal:
 
 
 def _readable(edit: str) -> bytes:
-    """The diff for git, if it is text of an allowed size, and whole."""
+    """The diff for git, if it is text of an allowed size."""
     text = edit if edit.endswith("\n") else edit + "\n"
     try:
         size = len(text.encode())
@@ -166,13 +166,19 @@ def _readable(edit: str) -> bytes:
         old, new = head[: len(head) // 2], head[len(head) // 2 + 1 :]
         if old.partition("/")[2] != new.partition("/")[2]:
             raise EditFailed(f"the edit has 'diff --git {head}': it must name one file, twice (a/train.py b/train.py)")
-    _check_whole(text.split("\n"))
     # With --recount, git takes the head of a second file for lines of the first, unless a line like this is between.
     return (text if HEAD.search(text) else BARE_HEAD.sub("diff -u\n", text)).encode()
 
 
-def _check_whole(lines: Sequence[str]) -> None:
-    """Refuse a diff with a hunk that is cut off, which --recount would hide."""
+def check_whole(diff: str) -> None:
+    """Refuse a new diff with a hunk that is cut off, which --recount would hide.
+
+    Stored ones are read as they were accepted.
+
+    Raises:
+        EditFailed: a hunk is cut off.
+    """
+    lines = diff.split("\n")
     heads = [(at, head) for at, line in enumerate(lines) if (head := HUNK.match(line))]
     ends = [*(at for at, _ in heads[1:]), len(lines)]
     for (at, head), end in zip(heads, ends, strict=False):

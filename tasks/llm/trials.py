@@ -53,7 +53,7 @@ def _worth_telling(after: Sequence[tuple[Trial, History]]) -> list[tuple[Trial, 
     """The newest trials and the best ones, in turn."""
     newest = list(reversed(after))[:NEWEST]
     scored = [one for one in after if one[0].score.value is not None]
-    tops = sorted(scored, key=lambda one: -one[0].score.goodness)[:BEST]
+    tops = sorted(scored, key=lambda one: -one[0].score.utility)[:BEST]
     mixed: dict[int, tuple[Trial, History]] = {}
     for place in range(max(len(newest), len(tops))):
         for one in (*newest[place : place + 1], *tops[place : place + 1]):
@@ -100,7 +100,7 @@ def _counted(trials: Sequence[Trial]) -> str:
     """Trials for which there is no room, in a sentence."""
     kinds = Counter(trial.verdict.kind for trial in trials)
     counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
-    top = max(trials, key=lambda trial: trial.score.goodness)
+    top = max(trials, key=lambda trial: trial.score.utility)
     score = f"; the best of them had {number(top.score.value)}" if top.score.value is not None else ""
     return f"{len(trials)} older trials are left out ({counts}{score})."
 

@@ -53,6 +53,8 @@ class Sampler:
         self._thread = threading.Thread(target=self._watch, name="gpu-memory", daemon=True)
         self.peaks: tuple[int, ...] | None = None
         """Bytes per GPU, in the order of the UUIDs; None while nothing was measured."""
+        self.now: tuple[int, ...] = ()
+        """The last sample; empty while nothing was measured."""
 
     def __enter__(self) -> Sampler:
         if self._uuids:
@@ -71,6 +73,7 @@ class Sampler:
                 now = read()
             except OSError:  # a GPU that fell off the bus: keep the peaks so far
                 return
+            self.now = now
             self.peaks = tuple(map(max, now, self.peaks or now))
             if self._over.wait(self._seconds):
                 return

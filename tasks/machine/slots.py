@@ -77,6 +77,11 @@ class Slots:
         count = self.cpu_slots or len(os.sched_getaffinity(0))
         return tuple(Part(f"cpu-{number}", (f"{prefix}{number}",)) for number in range(count))
 
+    @property
+    def locks(self) -> dict[str, tuple[str, ...]]:
+        """The names of each slot's locks, by which others see who holds it."""
+        return {part.name: part.locks for part in self.parts}
+
     @contextmanager
     def hold(self, waiting: Callable[[str], None] | None = None) -> Iterator[Slot]:
         """Hold one slot while the block runs; wait until one is free. `waiting` is told once who holds the slots.

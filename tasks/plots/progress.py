@@ -139,12 +139,16 @@ def _trials(axes: Axes, data: PlotData, lane: float) -> None:
         spots = [
             (point.trial.settle, lane if point.at is None else point.at)
             for point in inside
-            if point.trial.verdict.kind == kind
+            if point.trial.verdict.kind == kind and not _is_dot(point)
         ]
         if spots:
             mark: dict[str, Any] = {"markeredgewidth": 0.15 * size, **shown.plot}
             axes.plot(*zip(*spots, strict=True), **common | mark | {"markersize": size * mark["markersize"]})
-    bars = [(point.trial.settle, point.at or 0.0, point.error) for point in inside if point.error]
+    if dots := [(one.trial.settle, one.at or 0.0, one.trial.proposal.share) for one in inside if _is_dot(one)]:
+        places, heights, shares = zip(*dots, strict=True)
+        dot: dict[str, Any] = {"marker": "o", "markeredgewidth": 0, "color": FAINT, "markersize": 0.45 * size}
+        axes.plot(places, heights, label=printable(f"{shares[0]:.0%} of the budget"), **common | dot)
+    bars = [(one.trial.settle, one.at or 0.0, one.error) for one in inside if one.error and not _is_dot(one)]
     if bars:
         faint = 0.75 if many <= 60 else 0.4
         style: dict[str, Any] = {
@@ -163,6 +167,11 @@ def _trials(axes: Axes, data: PlotData, lane: float) -> None:
         label = printable(f"off scale: trial {point.trial.number} at {number(at)}{more}") if index == 0 else None
         style = common | {"marker": arrow, "markersize": 1.3 * size, "color": GREY, "label": label}
         axes.plot([point.trial.settle], [edge], **style)
+
+
+def _is_dot(point: PlottedTrial) -> bool:
+    """Whether it is a short trial with a score, which is not like the scores beside it."""
+    return point.trial.proposal.is_short and point.at is not None
 
 
 def _averaged(points: Sequence[PlottedTrial]) -> str:
@@ -244,7 +253,7 @@ def _margin(picture: Figure, axes: Axes, data: PlotData) -> None:
 def _labels(axes: Axes, data: PlotData) -> None:
     """Label champions with their number and what they changed, or the number alone, where there is room."""
     kept = [trial for trial in data.history if trial.verdict.kind == "keep"]
-    gains = [new.score.goodness - old.score.goodness for old, new in pairwise(kept)]
+    gains = [new.score.utility - old.score.utility for old, new in pairwise(kept)]
     order = sorted(range(1, len(kept)), key=lambda index: (index < len(kept) - 1, -gains[index - 1]))
     if kept and kept[0].number > 0:
         order = [0, *order]

@@ -24,6 +24,7 @@ class Numeric(Proposer):
     draw of its luck, not a find. Once every point of a discrete space was tried, there is nothing left to try.
     """
 
+    ranks: ClassVar[bool] = True
     title: ClassVar[str]
     """The search's name in a rationale."""
     startup: int = Field(default=4, ge=1, le=1_000)
@@ -62,7 +63,7 @@ class Numeric(Proposer):
             return f"Sobol point {seen.made + 1} of {self.startup}"
         if is_design:
             return f"Sobol point {seen.made + 1}, as no trial has a score yet"
-        best = max(seen.scored, key=lambda trial: trial.score.goodness)
+        best = max(seen.scored, key=lambda trial: trial.score.utility)
         trials = "1 scored trial" if len(seen.scored) == 1 else f"{len(seen.scored)} scored trials"
         return f"{self.title} on {trials}, best {number(best.score.value)} (trial {best.number})"
 

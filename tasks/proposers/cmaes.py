@@ -72,7 +72,7 @@ def _told(seen: Observations, population: int | None, seed: int) -> Any:
 def _badness(trial: Trial) -> tuple[int, float]:
     """The better a trial, the smaller."""
     if trial.score.value is not None:
-        return 0, -trial.score.goodness
+        return 0, -trial.score.utility
     return (1, 0.0) if trial.verdict.kind == "cancelled" else (2, 0.0)
 
 

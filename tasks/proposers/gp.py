@@ -38,19 +38,19 @@ class Gp(Numeric):
 
     def answers(self, seen: Observations, brief: Brief) -> Iterator[Point]:
         torch.set_num_threads(1)  # how many there are must not decide what is proposed
-        outcomes = [{"value": value} for value in goodness([trial for trial, _ in seen.decided])]
+        outcomes = [{"value": value} for value in utility([trial for trial, _ in seen.decided])]
         return ask(study(seen, outcomes, GPSampler, True, seed=brief.seed, n_startup_trials=1), seen.axes)
 
 
-def goodness(trials: Sequence[Trial]) -> list[float]:
+def utility(trials: Sequence[Trial]) -> list[float]:
     """The utility of each trial; higher is better."""
-    scored = [trial.score.goodness for trial in trials if trial.score.value is not None]
+    scored = [trial.score.utility for trial in trials if trial.score.value is not None]
     low, high = (float(value) for value in np.quantile(scored, [0.25, 0.75]))
     worst = max(min(scored), low - 3 * (high - low))
 
     def of(trial: Trial) -> float:
         if trial.score.value is not None:
-            return max(trial.score.goodness, worst)
+            return max(trial.score.utility, worst)
         return low if trial.verdict.kind == "cancelled" else worst
 
     return [of(trial) for trial in trials]

@@ -22,7 +22,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from tasks.deciding.champion_estimate import champion_estimate, goodness
+from tasks.deciding.champion_estimate import champion_estimate, utility
 from tasks.proposers._numeric import Numeric
 from tasks.proposing.axes import Axis, Point, params_of, point_of, varied
 from tasks.proposing.brief import Brief, Suggestion
@@ -44,6 +44,7 @@ class Learned(Numeric):
     """A Sobol design first, or the champions of earlier campaigns; then draws of the policy. No point twice."""
 
     title = "the PPO policy"
+    ranks = False  # its rewards are effects on top of the champion, which has trained for the whole budget
     startup: int = Field(default=8, ge=1, le=1_000)
     """Points of the design before the policy takes over; the design goes on while no trial has a score."""
     hidden: int = Field(default=32, ge=4, le=256)
@@ -106,9 +107,9 @@ def rewards(history: History) -> tuple[float, ...]:
     effects: list[float | None] = []
     for trial in history:
         scored = trial.score.value is not None
-        effects.append(trial.score.goodness - level if scored and level is not None else None)
+        effects.append(trial.score.utility - level if scored and level is not None else None)
         if trial.verdict.kind == "keep":
-            level = statistics.fmean(goodness(history, trial.number))
+            level = statistics.fmean(utility(history, trial.number))
     estimate = champion_estimate(history)
     sizes = [abs(effect) for effect in effects if effect]
     # Where hardly any noise was seen, an effect is large or small beside the campaign's others.

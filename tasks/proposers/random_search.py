@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from tasks.proposers import Proposer
@@ -10,6 +12,8 @@ from tasks.proposing.brief import Brief, Suggestion
 
 class RandomSearch(Proposer):
     """Independent uniform draws (log-uniform where the parameter says so)."""
+
+    ranks: ClassVar[bool] = True
 
     def propose(self, brief: Brief) -> Suggestion:
         rng = np.random.default_rng(brief.seed)

@@ -46,7 +46,7 @@ def study_of(seen: Observations, seed: int) -> Study:
 
     from tasks.proposing.optuna_study import study
 
-    worst = min(seen.scored, key=lambda trial: trial.score.goodness).score
+    worst = min(seen.scored, key=lambda trial: trial.score.utility).score
     outcomes = [_outcome(trial, worst.value) for trial, _ in seen.decided]
     options = {"multivariate": True, "n_startup_trials": 0, "constant_liar": True, "gamma": good_ones, "seed": seed}
     return study(seen, outcomes, TPESampler, worst.higher_is_better, **options)

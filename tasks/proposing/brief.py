@@ -110,6 +110,8 @@ class Brief:
     hint: Suggestion | None = None
     """A numeric optimiser's suggestion for the same trial; None where none was asked."""
     left: RemainingBudget = RemainingBudget()
+    share: float = 1.0
+    """Of the budget, for new points (tasks/deciding/halving.py)."""
     traces: Path | None = None
     """The folder for traces of requests and answers; None: nothing is kept."""
 

@@ -18,12 +18,16 @@ ASKS = 8
 class Observations:
     """The trials so far, as points of the space; what lies outside of it counts only in `made`.
 
-    A trial counts whoever proposed it and whatever its program was: its score says something of its point.
+    A trial counts whoever proposed it and whatever its program was: its score says something of its point. Scores of
+    two budgets are not mixed: once there are short trials, these are what a search learns from. Every point that it
+    proposed has one; a promotion repeats one of them in full, and adds nothing.
     """
 
     axes: tuple[Axis, ...]
     decided: tuple[tuple[Trial, Point], ...]
-    """In the order in which they were decided."""
+    """Those that a search learns from, in the order in which they were decided."""
+    others: tuple[tuple[Trial, Point], ...]
+    """Those of another budget."""
     under_way: tuple[Point, ...]
     made: int
     """Proposals other than the baseline."""
@@ -33,20 +37,25 @@ class Observations:
     @classmethod
     def of(cls, space: Space, history: History, pending: Pending) -> Observations:
         axes, champion = varied(space), best(history)
-        decided = ((trial, point_of(axes, trial.proposal.params)) for trial in history)
-        under_way = (point_of(axes, proposal.params) for proposal in pending.values())
+        points = ((trial, point_of(axes, trial.proposal.params)) for trial in history)
+        decided = [(trial, point) for trial, point in points if point is not None]
+        is_short = any(trial.proposal.is_short for trial, _ in decided)
+        new = [proposal for proposal in pending.values() if proposal.promotes is None]
+        under_way = (point_of(axes, proposal.params) for proposal in new)
         return cls(
             axes,
-            tuple((trial, point) for trial, point in decided if point is not None),
+            tuple(one for one in decided if one[0].proposal.is_short or not is_short),
+            tuple(one for one in decided if is_short and not one[0].proposal.is_short),
             tuple(point for point in under_way if point is not None),
-            sum(number > 0 for number in (*pending, *(trial.number for trial in history))),
+            len(new) + sum(trial.number > 0 and trial.proposal.promotes is None for trial in history),
             champion.proposal.edit if champion else None,
         )
 
     @cached_property
     def tried(self) -> set[Point]:
         """The points under way, and those decided with the champion's program; with another program a point is new."""
-        same = (point for trial, point in self.decided if trial.proposal.edit == self.program)
+        every = (*self.decided, *self.others)
+        same = (point for trial, point in every if trial.proposal.edit == self.program)
         return {*self.under_way, *same}
 
     @property

@@ -16,10 +16,11 @@ from environments.limits import Limits
 from environments.recipe import Recipe
 from tasks.recipes.output import Unfit
 from tasks.sandbox import confinement, outputs
+from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import check_given, findings
-from tasks.sandbox.program import SAID, CannotStart, Program, Stopped
+from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.system.clock import clock
 
 POLL_SECONDS = 0.05

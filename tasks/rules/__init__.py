@@ -12,7 +12,7 @@ is the name used in a campaign:
 
         def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
             champion = best(history)
-            gain = tried.score.goodness - champion.score.goodness
+            gain = tried.score.utility - champion.score.utility
             return Weighed(gain > self.margin, f"{gain:+.4g} against the champion", "provisional")
 """
 

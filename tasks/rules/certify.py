@@ -1,20 +1,25 @@
 """Search liberally, certify strictly: keep every trial that is expected to be better, and prove the result at the end.
 
-What is expected depends on the kind of proposal. Parameters are points of a fixed landscape: the champion among them
-is the one with the best mean, the record. An edit builds on the champion, and most edits do not help: it is kept when
-its effect on the champion's estimated mean is expected to be positive, luck allowed for
-(tasks/deciding/level_filter.py). A wrong keep costs little either way: the certificate decides.
+What is expected depends on the kind of proposal. Parameters are points of a fixed landscape: the champion among them is
+the one with the best mean, the record. A promoted point (tasks/deciding/halving.py) was the best of many by its short
+run, of which a single full run is a weak test: so the first one need not beat the baseline. An edit builds on the
+champion, and most edits do not help: it is kept when its effect on the champion's estimated mean is expected to be
+positive, luck allowed for (tasks/deciding/level_filter.py). A wrong keep costs little either way: the certificate
+decides.
 """
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from tasks.deciding.champion_estimate import champion_estimate, goodness, is_point
+from tasks.deciding.champion_estimate import champion_estimate, is_point, utility
 from tasks.deciding.level_filter import Estimate
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
 from tasks.trial import History, Trial, best
+
+DOUBT = 2.0
+"""Run sds that the first promoted point may score below the baseline's mean: more is hardly luck."""
 
 
 class Certify(Rule):
@@ -33,9 +38,9 @@ class Certify(Rule):
         return self._edit(champion, level, tried)
 
     def _edit(self, champion: Trial, level: Estimate, tried: JudgedTrial) -> Weighed:
-        idea = level.idea(tried.score.goodness, len(tried.score.values))
+        idea = level.idea(tried.score.utility, len(tried.score.values))
         mean = level.level if tried.score.higher_is_better else -level.level
-        above = tried.score.goodness > level.level
+        above = tried.score.utility > level.level
         better = idea.effect > 0 or (above and idea.effect > -self.grace * level.sd)
         if idea.effect > 0:
             words = f"expected to be {idea.effect:.3g} better than"
@@ -50,14 +55,19 @@ class Certify(Rule):
 
 def _record(history: History, champion: Trial, level: Estimate, tried: JudgedTrial) -> Weighed:
     """Whether a point has the best mean so far."""
-    known = goodness(history, champion.number)
+    known = utility(history, champion.number)
     bar = sum(known) / len(known)
-    better = tried.score.goodness > bar
+    better = tried.score.utility > bar
+    spared = not better and _is_first_promotion(champion, tried) and tried.score.utility > bar - DOUBT * level.sd
     shown = bar if tried.score.higher_is_better else -bar
     before = f"its mean of {shown:.4g} in {len(known)} runs" if len(known) > 1 else f"its {shown:.4g}"
-    words = f"{'better' if better else 'not better'} than trial {champion.number}: {tried.score.value:.4g} against "
-    words += f"{before}; {_luck(level, tried)}"
-    return Weighed(better, words, evidence=_known(level, shown))
+    how = "kept for its short run, though not better" if spared else "better" if better else "not better"
+    words = f"{how} than trial {champion.number}: {tried.score.value:.4g} against {before}; {_luck(level, tried)}"
+    return Weighed(better or spared, words, evidence=_known(level, shown))
+
+
+def _is_first_promotion(champion: Trial, tried: JudgedTrial) -> bool:
+    return tried.proposal.promotes is not None and champion.number == 0
 
 
 def _luck(level: Estimate, tried: JudgedTrial) -> str:

@@ -10,7 +10,7 @@ import math
 
 from pydantic import Field, model_validator
 
-from tasks.deciding.champion_estimate import champion_estimate, goodness
+from tasks.deciding.champion_estimate import champion_estimate, utility
 from tasks.deciding.values import Again, JudgedTrial, Weighed
 from tasks.rules import Rule
 from tasks.trial import History, best
@@ -40,18 +40,18 @@ class Race(Rule):
         sign = 1 if tried.score.higher_is_better else -1
         evidence: dict[str, float | int | None] = {"level": sign * level.level, "run_sd": level.sd}
         before = f"{tried.score.value:.4g} against trial {champion.number}'s estimated mean of {sign * level.level:.4g}"
-        if tried.score.goodness < level.level + self.enter * level.sd:
+        if tried.score.utility < level.level + self.enter * level.sd:
             words = f"not better by {self.enter:g} run sd ({self.enter * level.sd:.2g}): {before}"
             return Weighed(False, words, evidence=evidence)
-        own = [rerun.score.goodness for rerun in tried.again(tried.number)]
+        own = [rerun.score.utility for rerun in tried.again(tried.number)]
         if len(own) < len([rerun for rerun in tried.reruns if rerun.of == tried.number]):
             return Weighed(False, f"not confirmed, since a rerun crashed: {before}", evidence=evidence)
         if any(rerun.of == champion.number and rerun.score.value is None for rerun in tried.reruns):
             return Weighed(False, f"not confirmed, since a rerun of the champion crashed: {before}", evidence=evidence)
         if not own:
             return Again(tried.number)
-        known = goodness(history, champion.number)
-        fresh = [rerun.score.goodness for rerun in tried.again(champion.number)]
+        known = utility(history, champion.number)
+        fresh = [rerun.score.utility for rerun in tried.again(champion.number)]
         # The run that a champion was kept for does not count: it was kept for being high.
         looked_at = 0 if champion.number == 0 else len(champion.score.values)
         against = [*known[looked_at:], *fresh]

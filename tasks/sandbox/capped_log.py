@@ -8,6 +8,8 @@ from pathlib import Path
 
 from tasks.system.redact import Scrubber, capped, clean
 
+SAID = "| "
+"""Begins each line of a program's words where they stand among ours."""
 LOG_KEPT_HEAD, LOG_KEPT_TAIL = 2**20, 2**16
 TRACEBACK = re.compile(r"(?:  \+ Exception Group )?Traceback \(most recent call last\):")
 OTHERS = re.compile(r"Exception (?:in|ignored)")

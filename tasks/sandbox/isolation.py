@@ -16,9 +16,10 @@ from pathlib import Path
 from environments.limits import Limits
 from environments.plugins import Refused
 from tasks.sandbox import seccomp
+from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.confinement import LEVELS, SYSTEM, Level, VisiblePaths, give, landlock_version, owner
-from tasks.sandbox.program import SAID, CannotStart, Program
+from tasks.sandbox.program import CannotStart, Program
 from tasks.system.clock import clock
 from tasks.system.secret_places import secret_place
 

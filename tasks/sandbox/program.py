@@ -23,7 +23,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -33,7 +33,7 @@ import psutil
 from environments.judges import Misbehaved
 from environments.limits import Limits
 from tasks.sandbox import cgroup, confinement, outputs, supervisor, usage
-from tasks.sandbox.capped_log import CappedLog
+from tasks.sandbox.capped_log import SAID, CappedLog
 from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program, passed_on
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.system import file_trees, interrupt
@@ -46,9 +46,6 @@ LOOK_SECONDS = 0.5
 FIRST_LOOK_SECONDS = 0.1
 SUPERVISOR_SECONDS = 20.0
 """How long a supervisor may take to end everything; only processes that hang in the kernel need longer."""
-
-SAID = "| "
-"""Begins each line of a program's words where they stand among ours."""
 
 GIB, MIB = 2**30, 2**20
 DISK_RESERVE = MEMORY_RESERVE = 256 * MIB
@@ -87,12 +84,15 @@ class Program:
         pipes: bool = False,
         slot: Slot = NOWHERE,
         counted: bool = False,
+        gpu_memory: Callable[[], tuple[int, ...]] = tuple,
     ) -> None:
-        """`counted`: whether its processor time will be asked for (`cpu_seconds`)."""
+        """`counted`: whether its processor time will be asked for; `gpu_memory`: that of its GPUs now, in bytes."""
         self.marker, self.slot, self.limits = marker, slot, limits
-        self._counted, self._cpu, self._most_cpu = counted, 0.0, math.inf
+        self._counted, self._cpu, self._cpu_before, self._most_cpu = counted, 0.0, 0.0, math.inf
         self.peak_memory: int | None = None
         """Largest sampled resident memory of all its processes together, in bytes; None if it ended before a sample."""
+        self.samples = usage.Samples()
+        self._gpu_memory = gpu_memory
         self.started = clock()
         self._looked = self.started - LOOK_SECONDS + FIRST_LOOK_SECONDS
         self._status: int | None = None
@@ -206,16 +206,19 @@ class Program:
         return self._status
 
     def allow_cpu(self, seconds: float) -> None:
-        """Stop it when all of its processes together have used more than so much processor time since its start."""
+        """Stop it when all of its processes together have used more than so much processor time, as it is counted."""
         self._most_cpu = seconds
 
+    def count_cpu(self) -> None:
+        """Count its processor time from now on; at first it is counted from its start."""
+        self._cpu_before += self.cpu_seconds()
+
     def cpu_seconds(self) -> float:
-        """That processor time so far. Raises Stopped when it is more than allowed."""
+        """Its counted processor time so far. Raises Stopped when it is more than allowed."""
         now = usage.measure(self.process.pid, self._disk).cpu
         if self.process.poll() is not None:  # it has ended meanwhile: its supervisor tells
             self._take_in(0)
-        self._count(now)
-        return self._cpu
+        return self._count(now)
 
     def terminate(self, grace: float) -> bool:
         """Ask all of its processes to end (SIGTERM); whether the program did so within `grace` seconds."""
@@ -333,14 +336,18 @@ class Program:
         if b"\n" in self._heard:
             self._listen()
 
-    def _count(self, cpu: float) -> None:
-        """Note processor time; what a process takes with it at its end may be missing until it is waited for."""
+    def _count(self, cpu: float) -> float:
+        """Note processor time, and return what counts.
+
+        What a process takes with it at its end may be missing until it is waited for.
+        """
         self._cpu = max(self._cpu, cpu)
-        if self._cpu > self._most_cpu:
+        if (counted := self._cpu - self._cpu_before) > self._most_cpu:
             raise Stopped(
-                f"used {self._cpu:.1f} s of processor time, more than the {self._most_cpu:.1f} s that the baseline's "
+                f"used {counted:.2f} s of processor time, more than the {self._most_cpu:.2f} s that the baseline's "
                 "need and a margin allow here: it may play, not train"
             )
+        return counted
 
     def _look(self) -> None:
         """Every LOOK_SECONDS, check the resources that it uses. Raises Stopped when it exceeds a limit."""
@@ -349,6 +356,7 @@ class Program:
         self._looked = clock()
         now, allowed = usage.measure(self.process.pid, self._disk), usage.allowed(self.limits)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
+        self.samples.add(clock() - self.started, now, self._gpu_memory())
         self._count(now.cpu)
         # The quick measure counts shared pages once per process; the exact one decides.
         if not self._group and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory:

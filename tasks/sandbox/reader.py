@@ -168,7 +168,7 @@ def _begin() -> _Begun:
     folder = tempfile.mkdtemp(prefix="nightshift-read-")
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     git = shutil.which("git") or ""
-    plan = {"engine": os.getpid(), "git": git, "folder": folder, **_walls(git)}
+    plan = {"engine": os.getpid(), "git": git, "folder": folder, **_confined(git)}
     with theirs:
         try:
             process = subprocess.Popen(
@@ -187,7 +187,7 @@ def _begin() -> _Begun:
     return _Begun(os.getpid(), process, ours, folder)
 
 
-def _walls(git: str) -> dict[str, Any]:
+def _confined(git: str) -> dict[str, Any]:
     """The rules of Landlock and the system call filter, where the kernel has them; else the limits have to do."""
     version = landlock_version()
     if not version or not seccomp.is_known():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import time
 from dataclasses import dataclass
 
 import psutil
@@ -13,8 +14,10 @@ from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level
 from tasks.system import orphans
+from tasks.trial import ResourceSample
 
 GIB = 2**30
+MOST_SAMPLES = 60
 QUEUED_SIGNALS = 4096
 """Signals and timers that wait; the user's other processes may queue more."""
 
@@ -28,6 +31,29 @@ class ResourceUsage:
     """Files on the disk that have no name any more and are held open, in bytes."""
     cpu: float = 0.0
     """Processor time of every process so far, in seconds: of those that live, and of those that were waited for."""
+
+
+class Samples:
+    """The course of a program's resources at equal distances, which double whenever there are too many.
+
+    The last sample is left out, since the program may have been ending: of a short one there may be none.
+    """
+
+    def __init__(self) -> None:
+        self._apart, self._count = 1, 0
+        self._last: ResourceSample | None = None
+        self.kept: tuple[ResourceSample, ...] = ()
+
+    def add(self, elapsed: float, now: ResourceUsage, gpu_memory: tuple[int, ...]) -> None:
+        sample = ResourceSample(round(elapsed, 2), round(now.cpu, 2), now.memory, gpu_memory)
+        last, self._last = self._last, sample
+        if last is None:
+            return
+        if self._count % self._apart == 0:
+            self.kept += (last,)
+        self._count += 1
+        if len(self.kept) > MOST_SAMPLES:
+            self.kept, self._apart = self.kept[::2], 2 * self._apart
 
 
 def measure(keeper: int, disk: int, exact: bool = False) -> ResourceUsage:
@@ -44,12 +70,21 @@ def measure(keeper: int, disk: int, exact: bool = False) -> ResourceUsage:
         for process in top.children(recursive=True):
             processes += 1
             with contextlib.suppress(psutil.Error):
-                cpu += sum(process.cpu_times()[:4])  # its own, user and system, and that of its children
+                cpu += _spent(process)
             with contextlib.suppress(psutil.Error):
                 memory += process.memory_full_info().pss if exact else process.memory_info().rss
             held |= _without_name(process.pid)
     unlinked = sum(size for (device, _), size in held.items() if device == disk)
     return ResourceUsage(processes, memory + sum(held.values()) - unlinked, unlinked, cpu)
+
+
+def _spent(process: psutil.Process) -> float:
+    """Its processor time and that of its children that it waited for; its own to the nanosecond, where it lives."""
+    times = process.cpu_times()
+    own: float = times.user + times.system  # in hundredths of a second
+    with contextlib.suppress(OSError):
+        own = max(own, time.clock_gettime(~process.pid << 3 | 2))  # clock_getcpuclockid(3)
+    return own + float(times.children_user + times.children_system)
 
 
 def _without_name(pid: int) -> dict[tuple[int, int], int]:

@@ -57,12 +57,15 @@ class Life:
         self._signals.__enter__()
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
+        stopped = kind is KeyboardInterrupt and self.asked_to_stop
         self._signals.__exit__(None, None, None)
         self._over.set()
         self._beat.join()
         self._note()
         self._lock.close()
+        if stopped:
+            raise interrupt.StoppedForGood
 
     @property
     def spent(self) -> float:

@@ -15,7 +15,7 @@ from environments import Environment
 from environments.plugins import Refused
 from environments.score import Score
 from tasks.store.ledger import Ledger
-from tasks.trial import History, Trial
+from tasks.trial import History, Trial, in_full
 
 LEARNED = "learned.json"
 MOST = 500
@@ -25,7 +25,7 @@ HISTORY = TypeAdapter(History)
 
 
 def learned_from(names: Iterable[str], environment: Environment) -> History:
-    """The newest trials of earlier campaigns, the oldest campaign first, reduced to what can be learned from.
+    """The newest full trials of earlier campaigns, the oldest campaign first, reduced to what can be learned from.
 
     Each campaign's part begins with its baseline. Refused: no such campaign, another environment, or no finished trial.
     """
@@ -33,7 +33,7 @@ def learned_from(names: Iterable[str], environment: Environment) -> History:
     ledgers = [Ledger.open(name) for name in dict.fromkeys(names)]
     for ledger in sorted(ledgers, key=lambda one: one.campaign.created, reverse=True):
         _check(ledger, environment)
-        history = ledger.history()
+        history = in_full(ledger.history())
         if not history:
             raise Refused(f"campaign {ledger.campaign.name!r} has no finished trial to learn from: leave it out")
         part = history[-room:] if room else ()

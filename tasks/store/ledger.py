@@ -7,6 +7,7 @@
         trials/0007-run-2/   its second training seed; 0007-again-1-of-0003/: a rerun of trial 3 for it
         attempts.json     {"7": 2}: trial 7 was run again, in trials/0007.2/ (tasks/store/attempts.py)
         calibration.json  earlier runs of the baseline, if there are any
+        fidelity.json     the share of the budget at which points run first, if asked for
         prepared.json     content of the prepared files at the start, if there is a recipe
             (tasks/recipes/preparing.py)
         certificates/1.json   a certificate, with its runs beside it
@@ -43,9 +44,10 @@ from tasks.cache_key import At, spec_digest
 from tasks.certifying.ablation import Ablation
 from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import Looks
+from tasks.deciding.fidelity import Fidelity
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
-from tasks.store import attempts, workspace
+from tasks.store import attempts, lineage, workspace
 from tasks.store.judge_code import judge_digest, versions
 from tasks.store.seeds import JUDGED, Purpose, derive
 from tasks.store.workspace import TrialDir
@@ -57,6 +59,10 @@ FORMAT = 1
 CERTIFICATE = TypeAdapter(Certificate)
 ABLATION = TypeAdapter(Ablation)
 RERUNS = TypeAdapter(tuple[Rerun, ...])
+FIDELITY = TypeAdapter(Fidelity)
+SHORT = "fidelity.json"
+LATER: Mapping[str, object] = {"fidelity": "none"}
+"""Settings that campaigns of earlier versions lack, with their values there: these are no part of the digest."""
 CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 TAKEN = re.compile(r"artifacts|mlflow\.db.*")
@@ -82,6 +88,8 @@ class Settings(BaseModel):
     replicates: int = 1
     """Training seeds of each trial."""
     looks: Looks = "one"
+    fidelity: str = "none"
+    """As stated; what follows from it is in fidelity.json."""
     fallback: str = "tpe"
     learn_from: tuple[str, ...] = ()
     """Earlier campaigns whose trials are in learned.json."""
@@ -106,6 +114,8 @@ class Campaign(Settings):
     isolation: str
     """Isolation level at the start (tasks/sandbox/confinement.py); each run records its own."""
     version: str
+    commit: str = ""
+    """The commit that the environment came from (tasks/store/lineage.py); empty outside of git."""
 
 
 def check_name(name: str) -> str:
@@ -123,9 +133,14 @@ def campaigns() -> tuple[str, ...]:
     return tuple(path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime, path)))
 
 
+def stem_of(name: str, most: int) -> str:
+    """The beginning of campaigns' names that is made from another name, at most so many characters long."""
+    return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-._")[:most] or "campaign"
+
+
 def free_name(environment: str) -> str:
     """`<environment>-<n>` with the next free n, reserved by creating its directory."""
-    stem = re.sub(r"[^a-z0-9._-]+", "-", environment.lower()).strip("-._")[:56] or "campaign"
+    stem = stem_of(environment, 56)
     taken = [int(tail) for path in home().glob(f"{stem}-*") if (tail := path.name[len(stem) + 1 :]).isdigit()]
     number = max(taken, default=0) + 1
     while True:
@@ -193,6 +208,7 @@ class Ledger:
             digest=measure(path, environment, settings.model_dump()),
             isolation=isolation,
             version=importlib.metadata.version("nightshift-rl"),
+            commit=lineage.source_commit(environment.folder),
             **settings.model_dump(),
         )
         write_atomic(path / "campaign.json", campaign.model_dump_json(indent=2) + "\n")
@@ -263,6 +279,12 @@ class Ledger:
         path = self.path / CALIBRATED
         return RERUNS.validate_json(path.read_bytes()) if path.is_file() else ()
 
+    @cached_property
+    def fidelity(self) -> Fidelity:
+        """At which share of the budget new points run first."""
+        path = self.path / SHORT
+        return FIDELITY.validate_json(path.read_bytes()) if path.is_file() else Fidelity()
+
     def certificates(self) -> tuple[Certificate, ...]:
         """Every certificate, in order; those of other environments last."""
         found = (self.path / "certificates").glob("*.json")
@@ -327,7 +349,7 @@ def measure(path: Path, environment: Environment, settings: dict[str, object], j
             "environment": outputs.digest(path / "environment"),
             "program": outputs.digest(path / "program"),
             "judge": judge or judge_digest(environment.judge),
-            **settings,
+            **{name: value for name, value in settings.items() if name not in LATER or value != LATER[name]},
         }
     )
 

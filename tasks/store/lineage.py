@@ -73,6 +73,18 @@ def patch(repository: Path, number: int) -> str:
     return _git(repository, "diff", "--no-color", "baseline", _ref(number)).decode(errors="replace")
 
 
+def source_commit(folder: Path) -> str:
+    """The commit of the user's repository in which a folder is; empty outside of one, or before its first commit.
+
+    Changes that are not committed do not show in it. `rev-parse` runs no hook or filter of the repository.
+    """
+    if shutil.which("git") is None:
+        return ""
+    command = ["git", "-C", str(folder), "rev-parse", "--verify", "--quiet", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, env=git_environment())
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
 def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str | None) -> Iterator[bytes]:
     when = int(trial.runs[0].started) if trial.runs else 0
     title = f"trial {trial.number}: {trial.verdict.kind}"

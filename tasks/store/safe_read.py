@@ -25,6 +25,8 @@ CHUNK_BYTES = 2**20
 SENT_NAME = re.compile(r"[\w.@+=,()\[\] -]+(/[\w.@+=,()\[\] -]+)*")
 """Paths that MLflow servers accept; a refused one would block its trial's record."""
 NAME_BYTES = 512
+MODEL_FILE = "mlmodel"
+"""MLflow loads a folder with a file of this name as a model, by code that the file names: none comes from a trial."""
 NAMED = 3
 """How many of the files that were not sent a record names."""
 
@@ -68,7 +70,7 @@ def pack_campaign(folder: Path, to: Path) -> None:
     """Copy what a campaign shows: picture, table, specification and certificates, as far as they exist."""
     found = (path for kind in ("json", "md") for path in (folder / "certificates").glob(f"*.{kind}"))
     certificates = sorted(f"certificates/{path.name}" for path in found)
-    for name in ("progress.png", "results.tsv", "spec.toml", *certificates):
+    for name in ("report.html", "timeline.json", "progress.png", "results.tsv", "spec.toml", *certificates):
         if file := open_below(folder, name):
             _copy(file, to / name)
     specification = to / "spec.toml"
@@ -76,30 +78,55 @@ def pack_campaign(folder: Path, to: Path) -> None:
         specification.write_text(without_passwords(specification.read_text()))
 
 
-def pack_checkpoint(out: Path, to: Path) -> str:
-    """Copy the files of out/ without links; returns what the record says of it, `out/` if all are copied."""
-    if os.path.lexists(out) and (out.is_symlink() or not out.is_dir()):
-        return "not uploaded: out/ is no folder"
+def pack_folder(folder: Path, to: Path) -> str:
+    """Copy the files of out/, or of a workspace, without links; returns what the record says of it: its name (`out/`)
+    if all are copied.
+    """
+    name = f"{folder.name}/"
+    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir()):
+        return f"not uploaded: {name} is no folder"
     try:
-        files = list(islice(_files(out), CHECKPOINT_FILES + 1))
+        files = list(islice(_files(folder), CHECKPOINT_FILES + 1))
         size = sum(path.lstat().st_size for path in files)
     except OSError as fault:
-        return f"not uploaded: out/ cannot be read: {fault.strerror}"
+        return f"not uploaded: {name} cannot be read: {fault.strerror}"
     if len(files) > CHECKPOINT_FILES:
-        return f"not uploaded: out/ holds more than {CHECKPOINT_FILES} files"
+        return f"not uploaded: {name} holds more than {CHECKPOINT_FILES} files"
     if size > CHECKPOINT_BYTES:
-        return f"not uploaded: out/ holds {size / 1e6:.0f} MB, more than {CHECKPOINT_BYTES / 1e6:.0f} MB"
+        return f"not uploaded: {name} holds {size / 1e6:.0f} MB, more than {CHECKPOINT_BYTES / 1e6:.0f} MB"
     secrets = known_secrets()
-    reasons = [_withheld(out, path, to, secrets) for path in sorted(files)]
+    reasons = [_withheld(folder, path, to, secrets) for path in sorted(files)]
     withheld = [reason for reason in reasons if reason]
     if not withheld:
-        return "out/"
+        return name
     more = f"; {len(withheld) - NAMED} more" if len(withheld) > NAMED else ""
-    return f"out/ without {'; '.join(withheld[:NAMED])}{more}"
+    return f"{name} without {'; '.join(withheld[:NAMED])}{more}"
 
 
-def _files(out: Path) -> Iterator[Path]:
-    folders = [out] if out.is_dir() else []
+def copy_tree(folder: Path, to: Path, without: Sequence[str] = ()) -> list[str]:
+    """Copy the files of a program's folder without links, over those that are there; returns their names.
+
+    A file stays executable. A copy with redacted secrets would not be what was judged, so none is made.
+
+    Raises:
+        OSError: one cannot be read or copied, or holds a secret.
+    """
+    secrets, names = known_secrets(), sorted(path.relative_to(folder).as_posix() for path in _files(folder))
+    copied = [name for name in names if name not in without]
+    for name in copied:
+        if (file := open_below(folder, name)) is None:
+            raise OSError(f"{folder / name} cannot be read")
+        executable = os.fstat(file.fileno()).st_mode & 0o111
+        scrubber = Scrubber(secrets)
+        _copy(file, to / name, scrubber)
+        if scrubber.found:
+            raise OSError(f"{folder / name} holds the secret {', '.join(sorted(scrubber.found))}: it is not passed on")
+        (to / name).chmod((to / name).stat().st_mode | executable)
+    return copied
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    folders = [folder] if folder.is_dir() else []
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
@@ -109,27 +136,29 @@ def _files(out: Path) -> Iterator[Path]:
                     yield Path(entry.path)
 
 
-def _withheld(out: Path, path: Path, to: Path, secrets: Sequence[Secret]) -> str | None:
-    """Copy one file of out/; or return its name and why it is not copied."""
-    name = path.relative_to(out).as_posix()
+def _withheld(folder: Path, path: Path, to: Path, secrets: Sequence[Secret]) -> str | None:
+    """Copy one file of a folder; or return its name and why it is not copied."""
+    name = path.relative_to(folder).as_posix()
     safe = " ".join(clean(os.fsencode(name).decode(errors="replace")))
     shown = repr(capped(safe, 80))
     if safe != name:
         return f"{shown}: its name holds a secret, or what cannot be shown"
     if not SENT_NAME.fullmatch(name) or len(os.fsencode(name)) > NAME_BYTES:
         return f"{shown}: its name is none that every server takes"
-    if (file := open_below(out, name)) is None:
+    if path.name.lower() == MODEL_FILE:
+        return f"{shown}: MLflow would run the code that it names"
+    if (file := open_below(folder, name)) is None:
         return f"{shown}: it cannot be read"
     try:
-        found = _copy(file, to / "out" / name, secrets)
+        found = _copy(file, to / folder.name / name, Scrubber(secrets))
     except OSError as fault:
         return f"{shown}: it cannot be copied ({fault.strerror})"
     return f"{shown}: it holds the secret {', '.join(sorted(found))}" if found else None
 
 
-def _copy(file: BinaryIO, target: Path, secrets: Sequence[Secret] | None = None) -> set[str]:
+def _copy(file: BinaryIO, target: Path, scrubber: Scrubber | None = None) -> set[str]:
     """Copy a file at its present length, redacted. A binary file with secrets is not copied; returns their names."""
-    scrubber = Scrubber(secrets)
+    scrubber = scrubber or Scrubber()
     binary, left = False, os.fstat(file.fileno()).st_size
     target.parent.mkdir(parents=True, exist_ok=True)
     with file, target.open("wb") as copy:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -22,16 +22,18 @@ import httpx
 import psutil
 
 from environments.plugins import Refused
+from tasks.system import log_rotation
 from tasks.system.commands import identity
 from tasks.system.files import write_atomic
 from tasks.system.login import split_login
 
 HOST = "127.0.0.1"
-START_SECONDS = 120.0
+POLL_SECONDS = 0.2
+START_SECONDS = 600.0
+"""How long a server may take to answer where nobody looks on; a busy machine needs minutes."""
 START_ATTEMPTS = 3
 END_SECONDS = 15.0
-LOG_BYTES = 10 * 2**20
-"""Beyond this size a log is moved to <name>.log.1, replacing the previous one."""
+LAST_LINES = 8
 
 
 @dataclass(frozen=True)
@@ -87,8 +89,8 @@ class Daemon:
         stays: bool = False,
         database: str = "",
     ) -> subprocess.Popen[bytes]:
-        """Start it in a new session, as `user` (None: this one) with supplementary `groups`, and record it at once."""
-        self.trim()
+        """Start it in a new session with a new log, and record it at once."""
+        log_rotation.begin(self.log)
         with self.log.open("ab") as output:
             process = subprocess.Popen(
                 command,
@@ -102,12 +104,6 @@ class Daemon:
         self.write(Note(url, process.pid, time.time(), identity(process.pid), auth, stays, database))
         return process
 
-    def trim(self) -> None:
-        """Move a long log aside. The program may be running: it appends, so the log can be cut under it."""
-        if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
-            shutil.copyfile(self.log, self.log.with_name(f"{self.log.name}.1"))
-            os.truncate(self.log, 0)
-
     def write(self, note: Note) -> None:
         write_atomic(self._note, json.dumps(asdict(note)) + "\n")
 
@@ -116,8 +112,8 @@ class Daemon:
         if note := self._read():
             self.write(replace(note, stays=stays))
 
-    def end(self, number: signal.Signals = signal.SIGTERM) -> bool:
-        """End it and its child processes, first by the signal `number`; whether it was running."""
+    def end(self) -> bool:
+        """End it and its child processes, first by SIGTERM; whether it was running."""
         note = self.living()
         if note:
             family: list[psutil.Process] = []
@@ -134,8 +130,22 @@ class Daemon:
         self._note.unlink(missing_ok=True)
         return note is not None
 
-    def last_words(self, lines: int = 5) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+    def give_up(self, process: subprocess.Popen[bytes]) -> int | None:
+        """End a start that came to nothing; the exit status where the process had ended by itself."""
+        status = process.poll()
+        self.end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(END_SECONDS)
+        return status
+
+    def last_words(self) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+
+    def came_to_nothing(self, status: int | None) -> Refused:
+        """That it ended while starting, with the last lines of its log."""
+        lines = self.last_words()
+        said = f", which ends:\n{lines}" if lines else ", which is empty"
+        return Refused(f"{self.name} ended with status {status} while starting; its log is {self.log}{said}")
 
     def _read(self) -> Note | None:
         try:
@@ -166,30 +176,33 @@ def running_at(url: str, home: Path, name: str) -> Note | None:
 
 def serve(
     daemon: Daemon, first_port: int, launch: Callable[[int], subprocess.Popen[bytes]], path: str = "",
-    login: str | None = None,
+    login: str | None = None, still: Callable[[str], None] | None = None,
 ) -> str:  # fmt: skip
     """Start a server on the first free port and wait until it answers; its address. Refused when it does not come up.
 
     If another program takes the port meanwhile, the next port is tried; that program does not see the login.
+
+    Args:
+        still: Told the address at each look while the server starts, and as long as its process lives; what it raises
+            ends the server. None: nobody looks on, and it gets START_SECONDS.
     """
     for _ in range(START_ATTEMPTS):
         port = free_port(first_port)
         url = address(port, path)
         process = launch(port)
         try:
-            comes_up = _comes_up(process, port, url, login)
+            comes_up = _comes_up(process, port, url, login, still)
         except BaseException:  # interrupted: nothing would end it later
-            daemon.end()
+            daemon.give_up(process)
             raise
         if comes_up:
             process.returncode = 0  # it is ended by its pid; this object need not wait for it
             return url
-        status = process.poll()
-        daemon.end()
+        status = daemon.give_up(process)
         if status is None:
             raise Refused(f"{daemon.name} did not answer within {START_SECONDS:.0f} s; see {daemon.log}")
         if _is_free(port):
-            raise Refused(f"{daemon.name} ended with status {status} while starting; see {daemon.log}")
+            raise daemon.came_to_nothing(status)
     raise Refused(f"other programs took every port while {daemon.name} was starting: try again")
 
 
@@ -213,13 +226,17 @@ def free_port(first: int) -> int:
     raise Refused(f"no free port in {first}..{first + 99} on {HOST}: end the programs that listen there")
 
 
-def _comes_up(process: subprocess.Popen[bytes], port: int, url: str, login: str | None) -> bool:
-    """Wait for the server's own answer; False if it ended, or START_SECONDS have passed."""
-    deadline = time.monotonic() + START_SECONDS
+def _comes_up(
+    process: subprocess.Popen[bytes], port: int, url: str, login: str | None, still: Callable[[str], None] | None
+) -> bool:
+    """Wait for the server's own answer; False if it ended, or took too long where nobody looks on."""
+    deadline = math.inf if still else time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         if _listens(process.pid, port) and answers(url, 1.0, login):
             return True
-        time.sleep(0.2)
+        if still:
+            still(url)
+        time.sleep(POLL_SECONDS)
     return False
 
 

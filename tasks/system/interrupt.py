@@ -18,6 +18,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _asked = threading.Event()
 
 
+class StoppedForGood(KeyboardInterrupt):
+    """A person has ended this process for good (`nightshift stop --now`): nothing is to resume it by itself."""
+
+
 def check() -> None:
     """Raise KeyboardInterrupt if a signal has asked this process to end."""
     if _asked.is_set():
@@ -43,6 +47,11 @@ def deferred() -> Iterator[None]:
         for number, handler in before.items():
             signal.signal(number, handler)
         _asked.clear()
+
+
+def ask() -> None:
+    """Make `check` raise from now on, as after a signal, until the block of `deferred` ends."""
+    _asked.set()
 
 
 @contextlib.contextmanager

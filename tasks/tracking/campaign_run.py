@@ -43,7 +43,7 @@ def summary_points(campaign: CampaignRecord, history: History) -> list[MetricPoi
         "hours": round(math.fsum(trial.wall_seconds for trial in history) / 3600, 4),
     }
     if first and champion and first.score.value is not None:
-        values["gain"] = float(f"{champion.score.goodness - first.score.goodness:.9g}")
+        values["gain"] = float(f"{champion.score.utility - first.score.utility:.9g}")
     start = progress_points(campaign, first, history) if first else []
     return [*start, *(found for key, value in values.items() for found in point(key, value, moment))]
 

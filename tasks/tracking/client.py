@@ -23,11 +23,12 @@ from tasks.store.workspace import TrialDir
 from tasks.system.daemon import running_at
 from tasks.system.login import stored_login
 from tasks.system.redact import without_passwords
-from tasks.tracking import registry
+from tasks.tracking import datasets, registry, schema
 from tasks.tracking.campaign_run import decided, progress_points, state_tags, summary_points
 from tasks.tracking.certificates import certificate_points, ended
 from tasks.tracking.connection import Store, Unreachable, ensure_experiment, find_run
 from tasks.tracking.interface import Ending, Tracker
+from tasks.tracking.logged_model import Champion
 from tasks.tracking.trial_run import (
     CampaignRecord,
     MetricPoint,
@@ -36,9 +37,11 @@ from tasks.tracking.trial_run import (
     contradicts,
     curves,
     log_tail,
+    logarithms,
     metric_key,
     milliseconds,
     shown,
+    system_points,
     trial_key,
     trial_run_name,
     trial_scalars,
@@ -86,8 +89,8 @@ class Mlflow(Tracker):
     def log_trial(self, campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> str:
         start, end = trial_times(campaign, trial)
         place = TrialDir(files.dir)
-        shown_params = shown(trial.proposal.params)
-        points = [*trial_scalars(campaign, trial), *curves(place.progress, start)]
+        shown_params = shown(trial.proposal.params) | logarithms(campaign, trial.proposal.params)
+        points = [*trial_scalars(campaign, trial), *curves(place.progress, start), *system_points(trial)]
         with self._reach() as client:
             from mlflow.entities import Param
 
@@ -103,9 +106,10 @@ class Mlflow(Tracker):
             for batch in range(max(math.ceil(len(metrics) / 900), math.ceil(len(params) / 100))):
                 some, few = metrics[900 * batch :][:900], params[100 * batch :][:100]
                 client.log_batch(run_id, some, few)
+            _use(client, run_id, datasets.of_trial(campaign.datasets, trial))
             client.set_terminated(run_id, VERDICTS[trial.verdict.kind].run_status, end_time=end)
-            self._show(client, campaign, [point.key for point in points])
-            with self._uploading():
+            self._show(client, campaign, [key for key, *_ in points if not key.startswith("system/")])
+            with self._store.uploading():
                 _upload(client, run, trial, place)
             return run_id
 
@@ -133,10 +137,11 @@ class Mlflow(Tracker):
             points = certificate_points(campaign, certificates)
             self._summarise(client, campaign, history, certificates, points)
 
-    def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:
+    def register(self, campaign: CampaignRecord, certificate: Certificate, champion: Champion, run_id: str) -> str:
         with self._reach() as client:
-            told = registry.register(client, self._store, campaign, certificate, run_id)
-            client.set_tag(self._parent(client, campaign), "model", told)
+            parent = self._parent(client, campaign)
+            told = registry.register(client, self._store, campaign, certificate, champion, run_id, parent)
+            client.set_tag(parent, "model", told)
             return told
 
     def close_campaign(
@@ -145,7 +150,7 @@ class Mlflow(Tracker):
         with self._reach() as client:
             points = [*summary_points(campaign, history), *certificate_points(campaign, certificates)]
             parent = self._summarise(client, campaign, history, certificates, points, status)
-            with self._uploading(), safe_read.parcel(folder) as parcel:
+            with self._store.uploading(), safe_read.parcel(folder) as parcel:
                 if folder.is_dir():
                     safe_read.pack_campaign(folder, parcel)
                     client.log_artifacts(parent, str(parcel))
@@ -191,13 +196,6 @@ class Mlflow(Tracker):
             self._champions.clear()
             self._metrics.clear()
             raise
-
-    @contextmanager
-    def _uploading(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # the artifact store is a plug-in of MLflow, and may raise anything
-            raise Unreachable(self._store.problem(error)) from error
 
     def _show(self, client: MlflowClient, campaign: CampaignRecord, metrics: Iterable[str]) -> None:
         """Prepare the campaign's pages, again if a metric has no chart yet."""
@@ -256,6 +254,7 @@ class Mlflow(Tracker):
         params = [Param(name, value) for name, value in spec.items() if name not in stored]
         run_id: str = run.info.run_id
         client.log_batch(run_id, params=params, tags=_run_tags(tags))
+        _use(client, run_id, campaign.datasets)
         self._parents[campaign.campaign_id] = run_id
         return run_id
 
@@ -282,7 +281,8 @@ class Mlflow(Tracker):
 def locate(stated: str | None, home: Path) -> Tracker:
     """Where to record: as stated, else the Block "nightshift", MLFLOW_TRACKING_URI, or sqlite in `home`.
 
-    Raises Refused if MLflow cannot record there, ConnectionError if nothing answers at PREFECT_API_URL.
+    Raises Refused if MLflow cannot record there or the store is of another version, ConnectionError if nothing answers
+    at PREFECT_API_URL.
     """
     if stated:
         return _tracker(stated, home)
@@ -305,7 +305,9 @@ def _tracker(uri: str, home: Path, secrets: Mapping[str, str] | None = None) -> 
         if rest in ("", "/", "/:memory:"):
             raise Refused(f"tracking cannot go to {uri!r}: name a file, as in sqlite:////tmp/mlflow.db")
         # A relative path would change with the working directory.
-        uri = f"sqlite:///{Path(rest[1:]).absolute()}"
+        path = Path(rest[1:]).absolute()
+        schema.check(path)
+        uri = f"sqlite:///{path}"
     return Mlflow(uri.rstrip("/"), home, secrets)
 
 
@@ -348,10 +350,15 @@ def _upload(client: MlflowClient, run: Run, trial: Trial, place: TrialDir) -> No
     with safe_read.parcel(place.path) as parcel:
         if place.path.is_dir():
             safe_read.pack_trial(place, log_tail(place.log), parcel)
-            told = safe_read.pack_checkpoint(place.out, parcel) if due else ""
+            told = safe_read.pack_folder(place.out, parcel) if due else ""
             client.log_artifacts(run_id, str(parcel))
             if told:
                 client.set_tag(run_id, "checkpoint", told)
+
+
+def _use(client: MlflowClient, run_id: str, used: Iterable[datasets.UsedDataset]) -> None:
+    if inputs := datasets.inputs(used):
+        client.log_inputs(run_id, inputs)
 
 
 def _points(points: Sequence[MetricPoint]) -> list[Metric]:

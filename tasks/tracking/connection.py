@@ -87,6 +87,14 @@ class Store:
         except (SQLAlchemyError, OSError) as error:
             raise Unreachable(self.problem(error)) from error
 
+    @contextmanager
+    def uploading(self) -> Iterator[None]:
+        """Turn any failure into Unreachable: the artifact store is a plug-in of MLflow, and may raise anything."""
+        try:
+            yield
+        except Exception as error:
+            raise Unreachable(self.problem(error)) from error
+
     def lock(self, seconds: float = 10) -> BaseFileLock:
         """A lock for looking up and creating in one step, shared by all processes of this home or database."""
         from filelock import FileLock

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from tasks.certifying.certificate import Certificate
+from tasks.tracking.logged_model import Champion
 from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
 
@@ -39,8 +40,8 @@ class Tracker:
     def log_certificates(self, campaign: CampaignRecord, history: History, certificates: Sequence[Certificate]) -> None:
         """Record the certificates."""
 
-    def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:
-        """Make a certified champion's checkpoint a version of its environment's model; the version, or why not."""
+    def register(self, campaign: CampaignRecord, certificate: Certificate, champion: Champion, run_id: str) -> str:
+        """Make a certified champion a version of its environment's model; the version, or why not."""
         return ""
 
     def close_campaign(

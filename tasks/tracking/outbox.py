@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from environments.space import Choice
 from tasks.certifying.certificate import Certificate, level
 from tasks.describe import SELF_REPORTED
 from tasks.store import lineage
@@ -22,10 +23,12 @@ from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 from tasks.system.redact import without_passwords
+from tasks.tracking import datasets
 from tasks.tracking.certificates import own
 from tasks.tracking.client import locate
 from tasks.tracking.connection import RecordRejected, Unreachable
 from tasks.tracking.interface import Ending
+from tasks.tracking.logged_model import Champion
 from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
 
@@ -170,7 +173,8 @@ class Outbox:
         if certificate.passed and not certificate.elsewhere:
             champion = next(trial for trial in self._history if trial.number == certificate.champion)
             run_id = self._log(champion, certificates)
-            if model := self.tracker.register(self._campaign, certificate, run_id):
+            files = Champion(self.ledger.environment, self.ledger.place_of(champion), champion)
+            if model := self.tracker.register(self._campaign, certificate, files, run_id):
                 self.ledger.event("registered", trial=champion.number, model=without_passwords(model))
         _sign(path.with_suffix(RECEIPT), path, run_id)
 
@@ -244,10 +248,14 @@ def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
             **{name: str(getattr(campaign, name)) for name in STATED},
             "budget_seconds": f"{environment.budget_seconds:g}",
             "machine": machine(),
+            **({"fidelity": f"{ledger.fidelity.share:g}"} if ledger.fidelity.share < 1 else {}),
             **steps,
             **{f"set.{key}": str(value) for key, value in campaign.overrides.items()},
             **{f"rule.{key}": str(value) for key, value in campaign.rule_options.items()},
             **{f"cancel.{key}": str(value) for key, value in campaign.cancel_options.items()},
         },
         varies=tuple(environment.space),
+        logarithmic=tuple(name for name, at in environment.space.items() if not isinstance(at, Choice) and at.log),
+        commit=campaign.commit,
+        datasets=datasets.used(ledger),
     )

@@ -1,4 +1,4 @@
-"""MLflow's model registry: a certified champion's checkpoint becomes a version of its environment's model.
+"""MLflow's model registry: a certified champion's logged model becomes a version of its environment's model.
 
 The model is named `nightshift.<environment>`; its alias `champion` points at the version certified last. A version is
 found by its source run, so registering is idempotent.
@@ -6,23 +6,30 @@ found by its source run, so registering is idempotent.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 from tasks.certifying.certificate import Certificate
 from tasks.describe import caution
+from tasks.tracking import logged_model
 from tasks.tracking.certificates import words
 from tasks.tracking.connection import Store
+from tasks.tracking.logged_model import Champion
 from tasks.tracking.trial_run import CampaignRecord
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import LoggedModel, Run
     from mlflow.entities.model_registry import ModelVersion
 
 ALIAS = "champion"
 UPLOADED = "out/"
 """Prefix of the tag `checkpoint` of a run that has one (tasks/store/safe_read.py)."""
+MODEL_ID = "model_id"
+"""Tag of a version: its logged model."""
+VERSIONS = "mlflow.modelVersions"
+"""MLflow's tag of a logged model: its registered versions, to which its page links."""
 PASSING = (408, 429)
 """Client errors that may pass; any other means that there is no usable registry."""
 ABSENT = ("FEATURE_DISABLED", "NOT_IMPLEMENTED")
@@ -35,9 +42,13 @@ def model_name(environment: str) -> str:
 
 
 def register(
-    client: MlflowClient, store: Store, campaign: CampaignRecord, certificate: Certificate, run_id: str
-) -> str:
-    """Make the checkpoint of a trial's run a model version with the alias; returns it, or why there is none."""
+    client: MlflowClient, store: Store, campaign: CampaignRecord, certificate: Certificate, champion: Champion,
+    run_id: str, parent: str,
+) -> str:  # fmt: skip
+    """Make a champion a model version with the alias; returns it, or why there is none.
+
+    `run_id` is its trial's run, `parent` the campaign's.
+    """
     from mlflow.exceptions import MlflowException
 
     run = client.get_run(run_id)
@@ -47,23 +58,36 @@ def register(
     name = model_name(campaign.environment)
     try:
         with store.lock():
-            version = _version(client, name, run, campaign, certificate)
+            version, why = _version(client, store, name, run, parent, campaign, certificate, champion)
             _point_at(client, name, int(version.version))
     except MlflowException as error:
         status: int = error.get_http_status_code()  # type: ignore[no-untyped-call]
         if error.error_code not in ABSENT and (status in PASSING or not 400 <= status < 500):
             raise
         return f"not registered: {store.problem(error)}"
-    return f"{name} version {version.version}"
+    return f"{name} version {version.version}" + (f", files only: {why}" if why else "")
 
 
 def _version(
-    client: MlflowClient, name: str, run: Run, campaign: CampaignRecord, certificate: Certificate
-) -> ModelVersion:
-    """The version whose source is a run, created if missing."""
+    client: MlflowClient, store: Store, name: str, run: Run, parent: str, campaign: CampaignRecord,
+    certificate: Certificate, champion: Champion,
+) -> tuple[ModelVersion, str]:  # fmt: skip
+    """The version whose source is a run, created if missing, and why it cannot be loaded (empty if it can)."""
     run_id: str = run.info.run_id
-    if known := client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'"):
-        return known[0]
+    known = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
+    if known and MODEL_ID not in known[0].tags:  # of an earlier Nightshift, which registered files
+        return known[0], "an earlier version registered it"
+    model = logged_model.log(client, store, run, parent, campaign, champion)
+    version = known[0] if known else _create(client, name, run, model, campaign, certificate)
+    if VERSIONS not in model.tags:  # a server sets it, a database does not
+        versions = json.dumps([{"name": name, "version": str(version.version)}])
+        client.set_logged_model_tags(model.model_id, {VERSIONS: versions})
+    return version, model.tags.get(logged_model.NOT_LOADABLE, "")
+
+
+def _create(
+    client: MlflowClient, name: str, run: Run, model: LoggedModel, campaign: CampaignRecord, certificate: Certificate
+) -> ModelVersion:
     _model(client, name)
     tags = {
         "campaign": campaign.campaign,
@@ -71,10 +95,12 @@ def _version(
         "trial": str(certificate.champion),
         "metric": campaign.metric,
         "checkpoint": run.data.tags["checkpoint"],
+        MODEL_ID: model.model_id,
     }
-    source = f"{run.info.artifact_uri}/{UPLOADED.rstrip('/')}"
     told = f"{words(certificate)}; {caution(certificate)}"
-    return client.create_model_version(name, source, run_id, tags, description=told)
+    # The address models:/<id> would be looked up in the process's own store, whichever this client's is.
+    where = model.artifact_location
+    return client.create_model_version(name, where, run.info.run_id, tags, description=told, model_id=model.model_id)
 
 
 def _model(client: MlflowClient, name: str) -> None:

@@ -24,7 +24,8 @@ from typing import NamedTuple, TypeGuard
 from environments.space import Value
 from tasks.store.safe_read import open_below
 from tasks.system.redact import clean, known_secrets, scrub, scrub_text
-from tasks.trial import Trial
+from tasks.tracking.datasets import UsedDataset
+from tasks.trial import Params, ResourceSample, Trial
 
 LOG_BYTES = 64 * 2**10
 CURVES, CURVE_POINTS, POINTS = 100, 200, 1000
@@ -51,6 +52,11 @@ class CampaignRecord:
     spec: Mapping[str, str]
     varies: tuple[str, ...] = ()
     """Parameters that the search varies."""
+    logarithmic: tuple[str, ...] = ()
+    """Those of them with a logarithmic scale."""
+    commit: str = ""
+    """The git commit that the environment came from; empty outside of git."""
+    datasets: tuple[UsedDataset, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class MetricPoint(NamedTuple):
 
 
 def campaign_tags(campaign: CampaignRecord) -> dict[str, str]:
-    return {"kind": "campaign", "idempotency_key": campaign.campaign_id, **_origin(campaign)}
+    return {"kind": "campaign", "idempotency_key": campaign.campaign_id, **origin(campaign)}
 
 
 def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dict[str, str]:
@@ -81,6 +87,8 @@ def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dic
         "model": plain(said.model) or None,
         "category": plain(said.category)[:REASON_CHARACTERS] or None,
         "instead_of": plain(said.instead_of)[:REASON_CHARACTERS] or None,
+        "share": f"{said.share:g}" if said.is_short else None,
+        "promotes": None if said.promotes is None else str(said.promotes),
     }
     for run in trial.runs:
         if run.due and run.due.spared:
@@ -97,7 +105,7 @@ def trial_tags(campaign: CampaignRecord, trial: Trial, files: TrialFiles) -> dic
         "verdict": trial.verdict.kind,
         "mlflow.note.content": trial_note(trial),
         **{name: value for name, value in optional.items() if value is not None},
-        **_origin(campaign),
+        **origin(campaign),
     }
 
 
@@ -106,10 +114,11 @@ def trial_key(campaign: CampaignRecord, trial: Trial) -> str:
 
 
 def trial_run_name(campaign: CampaignRecord, trial: Trial) -> str:
-    return f"{campaign.campaign}-{trial.number:04d}"
+    again = f" attempt {trial.attempt}" if trial.attempt > 1 else ""
+    return f"{campaign.campaign}-{trial.number:04d}{again}"
 
 
-def _origin(campaign: CampaignRecord) -> dict[str, str]:
+def origin(campaign: CampaignRecord) -> dict[str, str]:
     """Tags that a client must set, or the UI shows a dash."""
     try:
         user = getpass.getuser()
@@ -122,6 +131,7 @@ def _origin(campaign: CampaignRecord) -> dict[str, str]:
         "mlflow.user": user,
         "mlflow.source.name": "nightshift",
         "mlflow.source.type": "LOCAL",
+        **({"mlflow.source.git.commit": campaign.commit} if campaign.commit else {}),
         **({"prefect.flow_run_id": campaign.flow_run_id} if campaign.flow_run_id else {}),
     }
 
@@ -152,6 +162,20 @@ def shown(values: Mapping[str, Value]) -> dict[str, str]:
         metric_key(name): f"{v:.6g}" if isinstance(v, float) else scrub_text(str(v))[:6000]
         for name, v in values.items()
     }
+
+
+def logarithms(campaign: CampaignRecord, params: Params) -> dict[str, str]:
+    """Decimal logarithms of the parameters with a logarithmic scale: MLflow's axes of parameters are linear."""
+    values = {name: params.get(name) for name in campaign.logarithmic}
+    return {
+        log10_key(name): f"{math.log10(value):.6g}"
+        for name, value in values.items()
+        if isinstance(value, int | float) and value > 0
+    }
+
+
+def log10_key(name: str) -> str:
+    return f"log10/{metric_key(name)}"
 
 
 @lru_cache(1024)
@@ -199,6 +223,27 @@ def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[MetricPoint]:
     return [*once, *_trainings(trial, end)] if scored else once
 
 
+def system_points(trial: Trial) -> list[MetricPoint]:
+    """The resources of its first training, by sample, under the names of MLflow's page "System metrics".
+
+    They are those of the training's own processes: a processor core in full use is 100 %.
+    """
+    found: list[MetricPoint] = []
+    for run in trial.runs[:1]:
+        before = ResourceSample(0.0, 0.0, 0)
+        for step, now in enumerate(run.resources):
+            share = (now.cpu - before.cpu) / max(now.elapsed - before.elapsed, 0.01)
+            values = {
+                "cpu_utilization_percentage": round(100 * share, 1),
+                "system_memory_usage_megabytes": round(now.memory / 2**20, 1),
+                **{f"gpu_{card}_memory_usage_megabytes": used / 2**20 for card, used in enumerate(now.gpu_memory)},
+            }
+            moment = milliseconds(run.started + now.elapsed)
+            found += [MetricPoint(f"system/{name}", value, moment, step) for name, value in values.items()]
+            before = now
+    return found
+
+
 def _trainings(trial: Trial, moment: int) -> Iterator[MetricPoint]:
     """Score of each training, from step 1: its own if there are several, and reruns."""
     own = [rerun.score for rerun in trial.reruns if rerun.of == trial.number]
@@ -221,7 +266,10 @@ def contradicts(metrics: Mapping[str, float], params: Mapping[str, str], trial: 
 
 
 def curves(progress: Path, start: int) -> list[MetricPoint]:
-    """The reported metrics against steps, thinned evenly; `start` is the trial's, in milliseconds."""
+    """The reported metrics against steps, thinned evenly; `start` is the trial's, in milliseconds.
+
+    A report without a step stands at its whole seconds, one without seconds at the start.
+    """
     found: dict[str, list[MetricPoint]] = {}
     secrets = known_secrets()
 
@@ -261,7 +309,8 @@ def _points(line: bytes, start: int, key: Callable[[str], str]) -> Iterator[Metr
         return
     if not isinstance(report, dict):
         return
-    elapsed, step, metrics = report.get("elapsed"), report.get("step"), report.get("metrics")
+    elapsed, metrics = report.get("elapsed", 0.0), report.get("metrics")
+    step = report.get("step", report.get("elapsed"))
     if not (_is_count(elapsed) and _is_count(step) and isinstance(metrics, dict)):
         return
     for name, value in metrics.items():

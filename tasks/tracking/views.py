@@ -1,4 +1,6 @@
-"""MLflow pages behind our links: a campaign's trials, and the campaigns of an environment.
+"""MLflow pages behind our links, which are all made here: a campaign's trials, the campaigns of an environment.
+
+Every link states the workflow, or the page opens in its mode for language models, without the table of runs.
 
 A *view* sets filter, order, columns and charts. It is stored as an experiment tag, `mlflow.sharedViewState.<key>`, as
 the page's own "Save as new view" does. The format is undocumented; tested with 3.17. A page that does not understand
@@ -14,7 +16,7 @@ import zlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tasks.tracking.trial_run import CampaignRecord, metric_key, milliseconds
+from tasks.tracking.trial_run import CampaignRecord, log10_key, metric_key, milliseconds
 
 PREFIX = "mlflow.sharedViewState."
 COLUMNS, AXES, CHARTS = 30, 10, 40
@@ -25,6 +27,7 @@ UNCHARTED = ("score", "score/se", "score/run", "score/run_sd", "score/rerun", "c
 NIGHTS = ("certificate/gain", "gain", "baseline/score")
 NIGHT_COSTS = ("trials", "crashes", "cancelled", "hours")
 NIGHT_FACTS = ("proposer", "rule", "budget_seconds", "budget_steps", "machine")
+WORKFLOW = "workflowType=machine_learning"
 State = dict[str, object]
 
 
@@ -52,7 +55,12 @@ class RunsPage:
     def fragment(self, experiment: str, charts: bool = False) -> str:
         """Its address below MLflow's: the table, or the charts."""
         mode = "&compareRunsMode=CHART" if charts else ""
-        return f"#/experiments/{experiment}/runs?viewStateShareKey={self.key}&workflowType=machine_learning{mode}"
+        return f"#/experiments/{experiment}/runs?viewStateShareKey={self.key}&{WORKFLOW}{mode}"
+
+
+def experiments_page(server: str) -> str:
+    """The address of a server's list of experiments."""
+    return f"{server}/#/experiments?{WORKFLOW}"
 
 
 def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> RunsPage:
@@ -72,10 +80,11 @@ def trials_view(campaign: CampaignRecord, metrics: Collection[str] = ()) -> Runs
     curves = sorted(key for key in metrics if key.startswith("train/"))
     curves.sort(key=lambda key: key != f"train/{objective}")  # stable sort: the objective's own first
     beside = sorted({*metrics} - {*curves, *COSTS, *UNCHARTED, objective})
-    axes = list(parameters.values())[:AXES]
+    axes = [log10_key(name) if name in campaign.logarithmic else key for name, key in parameters.items()][:AXES]
     parallel = {"type": "PARALLEL", "showAllRuns": True, "runsCountToCompare": 100, "selectedMetrics": ["score"]}
     charts = {
         "score": [_bars(objective), *([{**parallel, "selectedParams": axes}] if axes else [])],
+        "against parameters": [_scatter(axis, objective) for axis in axes],
         "training": [_lines(key) for key in curves[:CHARTS]],
         "beside the score": [_bars(key) for key in beside[:CHARTS]],
         "cost": [_bars(key) for key in COSTS],
@@ -158,6 +167,11 @@ def _charts(sections: Mapping[str, Sequence[State]], hidden: Iterable[str]) -> S
 
 def _bars(key: str) -> State:
     return {"type": "BAR", "metricKey": key, "runsCountToCompare": 100}
+
+
+def _scatter(parameter: str, metric: str) -> State:
+    across, up = ({"key": key, "type": kind} for key, kind in ((parameter, "PARAM"), (metric, "METRIC")))
+    return {"type": "SCATTER", "xaxis": across, "yaxis": up, "runsCountToCompare": 100}
 
 
 def _lines(key: str) -> State:

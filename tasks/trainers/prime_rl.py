@@ -36,7 +36,7 @@ import tomlkit
 from prime_rl_parts import Cancelled, Failed
 from prime_rl_parts.ends import adopt, assemble, sweep, tidy
 from prime_rl_parts.keys import tuned
-from prime_rl_parts.machine import ask, check_walls, choose_gpus, find_port, free_gpus, open_many_files
+from prime_rl_parts.machine import ask, check_sandbox, choose_gpus, find_port, free_gpus, open_many_files
 from prime_rl_parts.reasons import complaint, read
 from prime_rl_parts.run import Run, Settings
 from prime_rl_parts.watch import Watch
@@ -50,7 +50,7 @@ ANY_GPUS, ANY_PORT = (0, 1), 8000
 def train(config: dict[str, Any], progress: TextIO) -> None:
     """Train as config.json says, and leave out/model."""
     settings, text = asked(config)
-    check_walls()
+    check_sandbox()
     run = begun(config, settings, text)
     watch = None
     try:

@@ -59,14 +59,14 @@ def test_a_block_that_cannot_be_asked_is_refused(values: dict[str, Any], reason:
 
 @pytest.mark.slow
 def test_a_saved_block_is_found_and_what_is_stated_is_laid_over_it(
-    server: str, monkeypatch: pytest.MonkeyPatch
+    lone_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    monkeypatch.setenv("PREFECT_API_URL", server)
+    monkeypatch.setenv("PREFECT_API_URL", lone_server)
     with pytest.raises(Refused, match="language model"):
         accounts(ModelOptions())
-    with temporary_settings({PREFECT_API_URL: server}):
+    with temporary_settings({PREFECT_API_URL: lone_server}):
         mine = LLM(
             provider="hosted_vllm",
             models=["small", "hosted_vllm/large"],

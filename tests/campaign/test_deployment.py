@@ -35,6 +35,12 @@ def prefect(server: str, *arguments: str) -> str:
 
 
 @pytest.fixture
+def server(lone_server: str) -> str:
+    """One whose work pools and deployments are those of this file alone."""
+    return lone_server
+
+
+@pytest.fixture
 def worker(server: str, home: Path, tmp_path: Path) -> Iterator[None]:
     """A process worker of the pool that prefect.yaml names, started somewhere else than in the checkout."""
     prefect(server, "work-pool", "create", "trainers", "--type", "process", "--overwrite")

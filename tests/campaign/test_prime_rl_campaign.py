@@ -159,12 +159,12 @@ def train(
         (program / name).parent.mkdir(parents=True, exist_ok=True)
         (program / name).write_bytes(source.read_bytes())
     place, proposal = TrialDir(tmp_path / "trials/0007"), Proposal(environment.complete(params))
-    marker, walls = f"test/{tmp_path.name}", Isolation(level)
-    return run_program(marker, environment, walls, program, place, proposal, seed=7, slot=slot)
+    marker, isolation = f"test/{tmp_path.name}", Isolation(level)
+    return run_program(marker, environment, isolation, program, place, proposal, seed=7, slot=slot)
 
 
 @pytest.mark.skipif("landlock" not in WORKING, reason="there is no Landlock here")
-def test_walls_without_sockets_are_refused_with_what_to_do_about_it(tmp_path: Path) -> None:
+def test_a_sandbox_without_sockets_is_refused_with_what_to_do_about_it(tmp_path: Path) -> None:
     folder, _ = laid(tmp_path)
     run = train(tmp_path, prepared(tmp_path, folder), "landlock")
     remedy = "install bubblewrap, and leave network = false (socket: Permission denied)"

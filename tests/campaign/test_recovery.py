@@ -19,7 +19,7 @@ import pytest
 from environments.plugins import Refused
 from flows.cli.running import flow_run
 from flows.engine import recovery
-from flows.engine.recovery import DEATHS, assert_alive, check_progress
+from flows.engine.recovery import DEATHS, check_progress, follow_state
 from flows.server import automations, server_process, zombies
 from flows.server import postgres as database
 from flows.server.api import Api
@@ -170,12 +170,15 @@ def test_a_run_that_is_taken_for_dead_says_that_it_lives_unless_a_person_cancels
     run = running_on(server)
     with temporary_settings({PREFECT_API_URL: server}):
         over = threading.Event()
-        assert not assert_alive(run, over)
-        for state, asserted in (("CRASHED", True), ("CANCELLED", False)):
-            set_state(server, run, state)
-            assert assert_alive(run, over) is asserted
-            assert state_of(server, run) == ("RUNNING" if asserted else state)
-    set_state(server, run, "CRASHED")
+        follow_state(run, over)
+        assert state_of(server, run) == "RUNNING"
+        set_state(server, run, "CRASHED")
+        follow_state(run, over)
+        assert state_of(server, run) == "RUNNING"
+        over.set()
+        set_state(server, run, "CRASHED")
+        follow_state(run, over)
+        assert state_of(server, run) == "CRASHED"
 
 
 def test_a_second_process_of_a_run_waits_for_the_first(tmp_path: Path) -> None:
@@ -210,21 +213,6 @@ def test_up_with_a_database_that_cannot_be_used_starts_nothing(home: Path) -> No
     done = nightshift("up", "--database", "mysql://x")
     assert (done.returncode, done.stderr.count("--database must begin with")) == (2, 1)
     assert [path.name for path in (home / ".prefect").glob("*.json")] == []
-
-
-def test_a_log_is_set_aside_when_it_is_long_while_its_program_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.system.daemon.LOG_BYTES", 1000)
-    daemon = Daemon(tmp_path, "worker")
-    with daemon.log.open("ab", buffering=0) as log:
-        log.write(b"a" * 1001)
-        daemon.trim()
-        log.write(b"more")
-    assert daemon.log.read_bytes() == b"more"
-    assert (tmp_path / "worker.log.1").stat().st_size == 1001
-    daemon.trim()
-    assert daemon.log.read_bytes() == b"more"
 
 
 def test_a_note_whose_process_was_killed_is_of_one_that_died(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_container_sees_two_gpus_and_has_room_for_what_they_exchange() -> None
     assert "CUDA_VISIBLE_DEVICES" not in variables["env"]
 
 
-def test_a_container_lets_bubblewrap_make_its_walls() -> None:
+def test_a_container_lets_bubblewrap_make_its_sandbox() -> None:
     from docker.models.containers import _create_container_args
 
     stated = deployed("gpu-pair-docker")["container_create_kwargs"]

@@ -47,13 +47,13 @@ def train(
     program: str,
     look: Look | None = None,
     spared: bool = False,
-    walls: Isolation = SANDBOX,
+    isolation: Isolation = SANDBOX,
     **settings: float,
 ) -> Run:
     folder = quadratic(tmp_path / "env", fit=program)
     environment = environments.load(folder, {"budget_seconds": 30, **settings})
     place, proposal = TrialDir(tmp_path / "trials/0001"), Proposal({"x": 1.0})
-    return run_program("test/cancel", environment, walls, folder, place, proposal, seed=7, look=look, spared=spared)
+    return run_program("test/cancel", environment, isolation, folder, place, proposal, seed=7, look=look, spared=spared)
 
 
 def after(twentieths: int) -> Look:
@@ -120,7 +120,7 @@ def test_nobody_is_asked_about_a_program_that_reports_nothing(tmp_path: Path) ->
 
 @pytest.mark.parametrize("level", [finding.level for finding in findings() if finding.works])
 def test_a_program_that_finds_the_file_and_ends_is_cancelled(tmp_path: Path, level: Level) -> None:
-    run = train(tmp_path, LISTENS, after(8), walls=Isolation(level), budget_steps=100)
+    run = train(tmp_path, LISTENS, after(8), isolation=Isolation(level), budget_steps=100)
     assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
     assert run.due == Due(0.4, "60.0 is too much")
     assert run.curve[:8] == tuple(100.0 - 5 * n for n in range(1, 9))
@@ -158,9 +158,9 @@ def test_however_a_program_takes_it_the_run_is_cancelled_and_no_crash(tmp_path: 
 
 
 def test_a_program_that_removed_its_workspace_is_cancelled_too(tmp_path: Path) -> None:
-    """It can where it has no walls: no file reaches it, but the signal does."""
+    """It can where it has no sandbox: no file reaches it, but the signal does."""
     program = START + "import os, shutil\nshutil.rmtree(os.getcwd())\nreport(20, 1.0)\ntime.sleep(60)"
-    run = train(tmp_path, program, after(4), walls=Isolation("none"), budget_steps=100, grace_seconds=0.3)
+    run = train(tmp_path, program, after(4), isolation=Isolation("none"), budget_steps=100, grace_seconds=0.3)
     assert (run.status, run.error, run.checkpoint) == ("cancelled", None, None)
 
 

@@ -34,7 +34,10 @@ def test_the_largest_of_several_ratios_is_as_often_so_large_as_drawn(shared: int
         assert largest_t(t, shared, others, df) == pytest.approx(np.mean(np.max(ratios, axis=0) >= t), abs=0.008)
 
 
-@pytest.mark.parametrize(("inert", "noisier"), [(7, 1.0), (7, 1.7), (2, 1.7)])
+@pytest.mark.parametrize(
+    ("inert", "noisier"),
+    [pytest.param(7, 1.0, marks=pytest.mark.slow), (7, 1.7), pytest.param(2, 1.7, marks=pytest.mark.slow)],
+)
 def test_changes_that_do_nothing_are_rarely_said_to_carry(inert: int, noisier: float) -> None:
     """Of seven changes the others carry three sds; the champion and what is equal to it may be the noisier ones."""
     draw, nights, (mine, each) = np.random.default_rng(inert), 100, ablation_runs(7)

@@ -59,7 +59,7 @@ def test_a_champion_that_is_clearly_better_on_fresh_runs_passes(up: bool) -> Non
     mine, theirs = (BETTER, WORSE) if up else (WORSE, BETTER)
     found = concluded(scores(mine, up), scores(theirs, up))
     assert found.passed and found.comparison is not None
-    assert found.comparison.gain == pytest.approx(np.mean(BETTER) - np.mean(WORSE)), "in goodness"
+    assert found.comparison.gain == pytest.approx(np.mean(BETTER) - np.mean(WORSE)), "in utility"
     assert found.comparison.p == pytest.approx(
         stats.ttest_ind(BETTER, WORSE, equal_var=False, alternative="greater").pvalue
     )
@@ -270,3 +270,49 @@ def test_a_champion_that_collapses_more_often_is_told_of() -> None:
 def search(*values: float) -> list[Searched]:
     run = Run("trials/0000", 1, 5.0, "finished", steps=100)
     return [Searched(run, scored(value)) for value in values]
+
+
+# Several machines
+
+
+def spread(mine: Sequence[tuple[str, float]], theirs: Sequence[tuple[str, float]], **more: Any) -> Certificate:
+    """The certificate of runs with these machines and scores."""
+    arms: dict[Arm, Sequence[tuple[str, float]]] = {"champion": mine, "baseline": theirs}
+    runs = [
+        Fresh(arm, replace(Run("", 7, 5.0, "finished"), machine=machine), scored(value))
+        for arm, some in arms.items()
+        for machine, value in some
+    ]
+    return conclude(1, ALPHA, 7, "quad", runs, {}, **more)
+
+
+def test_a_faster_machine_does_not_make_a_champion() -> None:
+    slow, fast = (80.0, 91.0, 77.0, 84.0), (180.0, 191.0, 177.0, 184.0)
+    mine = [("fast", value) for value in fast[:3]] + [("slow", slow[0])]
+    theirs = [("slow", value) for value in slow[1:]] + [("fast", fast[3])]
+    found = spread(mine, theirs)
+    assert found.comparison is not None and not found.passed
+    assert abs(found.comparison.gain) < 10, "of 100 by which one machine is faster than the other"
+    assert concluded(scores([*fast[:3], slow[0]]), scores([*slow[1:], fast[3]])).comparison.gain > 40  # type: ignore[union-attr]
+
+
+def test_a_gain_on_every_machine_is_one() -> None:
+    places = [("a", 80.0), ("a", 84.0), ("b", 180.0), ("b", 184.0)]
+    found = spread([(machine, value + 60) for machine, value in places], places)
+    assert found.passed and found.comparison is not None
+    assert found.comparison.gain == pytest.approx(60) and len(found.machines) == 2
+
+
+def test_a_machine_whose_name_was_not_recorded_is_the_other_one() -> None:
+    mine, theirs = [("a", value) for value in BETTER], [("", value) for value in WORSE]
+    assert spread(mine, theirs).comparison == concluded(scores(BETTER), scores(WORSE)).comparison
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "words"),
+    [("bbb", "aaa", "different machines"), ("abc", "abc", "too few runs"), ("aab", "cca", "")],
+)  # fmt: skip
+def test_arms_that_no_machine_compares_do_not_pass(mine: str, theirs: str, words: str) -> None:
+    found = spread([*zip(mine, BETTER, strict=True)], [*zip(theirs, WORSE, strict=True)])
+    assert words in found.reason and (found.comparison is None) == bool(words)
+    assert not (words and found.passed)

@@ -90,8 +90,9 @@ def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(tmp_path: P
     cases = {
         ("run", "cartpol", "--trials", "3"): "unknown environment 'cartpol'. Did you mean 'cartpole'?",
         ("try", quad, "--params", '{"x": Infinity}'): "parameter 'x' must be a number in -3.0..3.0, got inf",
-        ("resume",): "no campaign is unfinished",
     }
+    with pytest.raises(Refused, match="no campaign is unfinished"):
+        call("resume")
     for done, why in zip(together(*cases), cases.values(), strict=True):
         assert done.returncode == 2, done.args
         assert why in done.stderr and "Traceback" not in done.stderr
@@ -155,17 +156,9 @@ def test_who_stops_watching_does_not_stop_the_campaign(tmp_path: Path, home: Pat
 
 def test_what_cannot_be_run_is_refused_detached_too_and_leaves_nothing(tmp_path: Path, home: Path) -> None:
     quad = str(quadratic(tmp_path / "quad"))
-    cases = {
-        (
-            "run",
-            quad,
-            "--hours",
-            "0.0001",
-            "--detach",
-        ): "is less than the baseline and the certificate may take (44.8 s): raise hours",
-        ("run", quad, "--server", "http://127.0.0.1:9/api", "--detach"): "no Prefect server answers there",
-        ("resume", "--detach"): "no campaign is unfinished",
-    }
+    cases = {("run", quad, "--server", "http://127.0.0.1:9/api", "--detach"): "no Prefect server answers there"}
+    with pytest.raises(Refused, match="no campaign is unfinished"):
+        call("resume", "--detach")
     for done, why in zip(together(*cases), cases.values(), strict=True):
         assert (done.returncode, done.stdout) == (2, ""), done.args
         assert why in done.stderr
@@ -200,7 +193,7 @@ def test_status_prints_one_json_document(tmp_path: Path, capsys: pytest.CaptureF
     assert captured.err == ""
     assert found.keys() == {
         "campaign", "campaign_id", "environment", "metric", "direction", "step_budget", "state", "reason", "spec",
-        "seed", "isolation", "machine", "baseline", "reserved", "champion", "shipped", "shipped_trial", "certificate", "uncertified", "ablation", "transfers",
+        "seed", "isolation", "fidelity", "machine", "baseline", "reserved", "champion", "shipped", "shipped_trial", "certificate", "uncertified", "ablation", "transfers",
         "cancelled", "trials", "sources", "fallbacks", "incidents", "waiting", "inbox", "spent", "waiting_to_record", "urls", "servers",
     }  # fmt: skip
     assert (found["state"], found["baseline"]["score"], found["champion"]["score"]) == ("interrupted", 3.0, 2.0)
@@ -229,9 +222,9 @@ def test_the_environments_are_one_json_document(capsys: pytest.CaptureFixture[st
 
 def test_json_is_alone_on_stdout_in_a_process_of_its_own(tmp_path: Path) -> None:
     with_trials(tmp_path)
-    for done in together(("status", "--json"), ("list", "--json")):
-        assert done.returncode == 0, done.stderr
-        assert document(done.stdout)
+    (done,) = together(("status", "--json"))
+    assert done.returncode == 0, done.stderr
+    assert document(done.stdout)
 
 
 def test_without_a_name_the_newest_campaign_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -299,7 +292,7 @@ def test_a_try_that_says_nothing_sensible_is_refused(arguments: tuple[str, ...],
 
 def test_a_reader_that_has_seen_enough_gets_no_traceback(tmp_path: Path) -> None:
     with_trials(tmp_path)
-    for verb in (("list",), ("logs", "n"), ("--help",)):
+    for verb in (("logs", "n"), ("--help",)):
         read, write = os.pipe()
         os.close(read)
         done = subprocess.run(

@@ -296,7 +296,7 @@ def test_what_cannot_meet_is_refused_and_leaves_nothing(tmp_path: Path, home: Pa
     assert not (home / ".duels").exists() or list((home / ".duels").glob("*/*")) == []
 
 
-def test_an_edited_program_does_not_run_without_walls_unless_that_is_allowed(tmp_path: Path, home: Path) -> None:
+def test_an_edited_program_does_not_run_without_a_sandbox_unless_that_is_allowed(tmp_path: Path, home: Path) -> None:
     (tmp_path / "good.diff").write_text(BETTER)
     sides = (duel_sides.parse("baseline"), duel_sides.parse(str(tmp_path / "good.diff")))
     on = str(noisy(tmp_path / "noisy"))

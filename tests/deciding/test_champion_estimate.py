@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from tasks.deciding.champion_estimate import champion_estimate, goodness, reference
+from tasks.deciding.champion_estimate import champion_estimate, reference, utility
 from tasks.deciding.level_filter import EffectEstimate, Estimate, Observation, estimate
 from tasks.trial import History
 from tests.support.histories import scored, tried
@@ -133,11 +133,11 @@ def campaign(sign: float) -> History:
     return history
 
 
-def test_a_metric_to_minimise_is_followed_by_its_goodness() -> None:
+def test_a_metric_to_minimise_is_followed_by_its_utility() -> None:
     larger, smaller = champion_estimate(campaign(1.0)), champion_estimate(campaign(-1.0))
     assert larger is not None and smaller is not None
     assert (larger.level, larger.error, larger.sd) == (smaller.level, smaller.error, smaller.sd)
-    assert goodness(campaign(-1.0), 0) == goodness(campaign(1.0), 0) == BASELINE
+    assert utility(campaign(-1.0), 0) == utility(campaign(1.0), 0) == BASELINE
 
 
 def test_a_history_is_followed_as_its_results_are() -> None:
@@ -254,7 +254,7 @@ def test_the_scores_of_a_trial_are_those_of_all_its_runs() -> None:
     history: History = (tried((), *BASELINE),)
     history += (tried(history, 100.0, reruns=[(0, 77.0)]),)
     history += (tried(history, 90.0, reruns=[(1, 99.0)]),)
-    assert goodness(history, 0) == (*BASELINE, 77.0)
-    assert goodness(history, 1) == (100.0, 99.0)
-    assert goodness((tried((), None),), 0) == ()
-    assert scored(None).goodness == -np.inf
+    assert utility(history, 0) == (*BASELINE, 77.0)
+    assert utility(history, 1) == (100.0, 99.0)
+    assert utility((tried((), None),), 0) == ()
+    assert scored(None).utility == -np.inf

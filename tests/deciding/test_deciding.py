@@ -13,8 +13,9 @@ import pytest
 from environments import Environment, plugins
 from environments.metric_guards import Guard
 from environments.score import Score
+from tasks.certifying.certificate import unpromising
 from tasks.decide import SIMPLER_KEEPS, Untrained, Wanted, weigh
-from tasks.deciding.champion_estimate import champion_estimate, goodness
+from tasks.deciding.champion_estimate import champion_estimate, utility
 from tasks.deciding.simplicity import is_simpler, kept_in_a_row, size
 from tasks.deciding.values import Again, JudgedTrial
 from tasks.rules import Rule
@@ -207,6 +208,24 @@ def test_certify_keeps_the_record_among_points_whatever_their_neighbours_scored(
     found = verdict_of(weigh(history, undemanding(), Certify(), of(history, value)))
     assert found.kind == kind
     assert found.evidence["level"] == 236.0, "poor neighbours do not drag it down"
+
+
+@pytest.mark.parametrize(
+    ("value", "promotes", "kind"), [(70.0, 1, "keep"), (70.0, None, "discard"), (20.0, 1, "discard")]
+)
+def test_the_first_point_of_the_best_short_runs_may_miss_the_baseline_by_luck(
+    value: float, promotes: int | None, kind: str
+) -> None:
+    history = (*begun(), replace(tried(begun(), 3.0, kind="discard"), proposal=Proposal({"lr": 0.4}, share=0.3)))
+    one = of(history, value, promotes=promotes)
+    found = verdict_of(weigh(history, undemanding(), Certify(), one))
+    assert found.kind == kind
+    if kind == "keep":
+        champion = decided(history, one, found)
+        assert "not better than trial 0" in found.reason
+        assert unpromising((*history, champion), champion) is None, "the certificate decides"
+        second = verdict_of(weigh((*history, champion), undemanding(), Certify(), of(history, 69.0, promotes=1)))
+        assert second.kind == "discard", "from then on the record counts"
 
 
 def test_certify_says_in_one_sentence_what_a_point_was_compared_with_and_how_sure_that_is() -> None:
@@ -603,7 +622,7 @@ def test_who_did_not_learn_is_not_kept_for_being_simpler_either() -> None:
 def test_reruns_count_for_the_trial_that_was_run_again() -> None:
     history = grown()
     assert [score.value for score in measured(history, 1)] == [120.0, 118.0, 122.0]
-    assert goodness(history, 2) == (60.0,)
+    assert utility(history, 2) == (60.0,)
 
 
 def test_a_parameter_that_is_named_as_it_was_is_no_change() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,38 @@ def test_who_leaves_nothing_to_judge_has_learned_unless_the_unedited_program_lea
     assert verdict.kind == "keep" or verdict.reason.startswith("not learned, or hidden")
 
 
+def loss(value: float | None, seed: int | None = None) -> Score:
+    return Score.missing("stopped", False) if value is None else replace(Score.of([value], False), seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("halved", "kind"),
+    [(loss(1.0), "keep"), (loss(1.5), "keep"), (loss(1.6), "discard"), (loss(None), "discard"), (loss(9, 2), "keep")],
+    ids=["the same", "half of its gain", "less", "nothing", "another run's"],
+)
+def test_who_loses_half_of_its_gain_within_half_of_the_time_computes_under_judgement(
+    environment: Environment, halved: Score, kind: str
+) -> None:
+    """The baseline has a loss of 2, the trial 1."""
+    verdict = judged(environment, (trial(0, 2.0),), 1.0, UntrainedControl(loss(2.0), halved=halved))
+    assert isinstance(verdict, Verdict) and verdict.kind == kind and "halved" in verdict.evidence
+    assert kind == "keep" or "within half of the time" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("borrowed", "lent", "kind"),
+    [(3.0, 3.0, "keep"), (2.6, 3.0, "keep"), (2.5, 3.0, "discard"), (None, 3.0, "keep"), (1.0, None, "keep")],
+)
+def test_who_plays_the_checkpoint_of_the_baseline_much_better_than_the_baseline_has_not_learned_that(
+    environment: Environment, borrowed: float | None, lent: float | None, kind: str
+) -> None:
+    """The checkpoint had a loss of 3 in its own run, whatever the baseline's score is where the trial ran."""
+    control = UntrainedControl(loss(2.0), borrowed=loss(borrowed), lent=loss(lent))
+    verdict = judged(environment, (trial(0, 2.0),), 1.0, control)
+    assert isinstance(verdict, Verdict) and verdict.kind == kind
+    assert kind == "keep" or "with the baseline's checkpoint" in verdict.reason
+
+
 @pytest.mark.parametrize("says_ready", [True, False])
 @pytest.mark.parametrize(
     ("program", "learned"), [(HONEST, True), (WRITTEN, False), (BEFORE_ITS_TIME, None)],
@@ -143,8 +176,10 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
 
     at = At("test", "d", 1)
     control = untrained.fn.__wrapped__(
-        at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, slot=NOWHERE, allowance=None
-    )
+        at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, trained_seed=8, slot=NOWHERE,
+        allowance=None, baseline=TrialDir(tmp_path / "trials/0000"), baseline_seed=8,
+        lent=Score.missing("not run", False),
+    )  # fmt: skip
     caught = control.score.value == 0.0
     # Who never says that it is ready is not told apart from one that takes its time to learn.
     expected = not learned if learned is not None else says_ready

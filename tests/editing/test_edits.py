@@ -12,7 +12,7 @@ import pytest
 import environments
 from environments import Environment
 from tasks import trainers
-from tasks.editing.edits import EditFailed, apply_edit
+from tasks.editing.edits import EditFailed, apply_edit, check_whole, patched
 from tasks.editing.patches import EDIT_LIMIT, FILE_LIMIT, git_environment
 from tests.support.toy import QUADRATIC, quadratic
 
@@ -195,7 +195,6 @@ FROM_DATA = "--- a/data.py\n+++ b/train.py\n@@ -1,1 +1,1 @@\n-data\n+mine\n"
         ("one that is there already", new_file("train.py"), "the edit does not apply: train.py: already exists"),
         ("nothing", "\n", "the edit does not apply: No valid patches in input"),
         ("prose", "Lower the learning rate.\n", "the edit does not apply: No valid patches in input"),
-        ("half a hunk", GOOD[: GOOD.index("+LINE")], "the edit is cut off: the hunk in its line 3"),
         ("too much", GOOD + "# " + "x" * EDIT_LIMIT, f"bytes; at most {EDIT_LIMIT}"),
     ],
 )  # fmt: skip
@@ -203,6 +202,24 @@ def test_an_edit_of_anything_else_fails_and_changes_nothing(
     place: Path, problem: Environment, what: str, diff: str, why: str
 ) -> None:
     assert why in refusal(place, problem, diff), what
+
+
+def test_a_new_diff_that_is_cut_off_is_refused_and_a_stored_one_with_wrong_numbers_is_read_as_before(
+    place: Path, problem: Environment
+) -> None:
+    """Version 0.2 accepted numbers that were wrong, and stored the diff: its campaigns are shown and resumed."""
+    half = GOOD[: GOOD.index("+LINE")]
+    with pytest.raises(EditFailed, match="the edit is cut off: the hunk in its line 3"):
+        check_whole(half)
+    check_whole(GOOD)
+    miscounted = GOOD.replace("-2,3 +2,3", "-2,9 +2,9")
+    with pytest.raises(EditFailed, match="cut off"):
+        check_whole(miscounted)
+    after = PROGRAM.replace("line = 3\n", "LINE = 3\n")
+    assert patched({"train.py": PROGRAM}, miscounted) == {"train.py": after}
+    assert patched({"train.py": after}, miscounted, reverse=True) == {"train.py": PROGRAM}
+    edit(place, problem, miscounted)
+    assert (place / "train.py").read_text() == after
 
 
 @pytest.mark.parametrize(

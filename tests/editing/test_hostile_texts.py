@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import environments
 from environments import Environment
-from tasks.editing.edits import EditFailed, apply_edit, diff_of, patched
+from tasks.editing.edits import EditFailed, apply_edit, check_whole, diff_of, patched
 from tasks.formats import NoEdit
 from tasks.llm.answers import changed, headed, ideas
 from tasks.llm.reading import Misread
@@ -60,6 +60,7 @@ def readings(
     diff = text.text
     if text.kind == "diff":
         yield lambda: changed(diff, PROGRAM, ["train.py"]), NoEdit
+        yield lambda: check_whole(diff), EditFailed
     else:
         name = PLACES[text.kind]
         yield lambda: meaning({name: text.text}), EditFailed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,29 @@ def rows(server: str) -> Callable[[], list[tuple[str, str, str]]]:
         return [(state["type"], state["name"], state["message"] or "") for state in states]
 
     return read
+
+
+def test_a_further_run_of_a_trial_is_named_by_what_it_is(server: str, tmp_path: Path) -> None:
+    from prefect import flow
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    from flows.server.server_process import drain
+
+    @stored("names", task_messages.of_run)
+    def names(at: At) -> Run:
+        return Run("trials/0007", 1, 2.5, "finished")
+
+    @flow(persist_result=False)
+    def campaign(environment: str, folder: Path) -> None:
+        for part in ("", "certificate-1-champion-2"):
+            kept(names, folder)(replace(AT, part=part))
+
+    with temporary_settings({PREFECT_API_URL: server}):
+        campaign("/home/me/spirals", tmp_path)
+        drain(server)
+    answer = httpx.post(f"{server}/task_runs/filter", json={"sort": "EXPECTED_START_TIME_DESC"}, timeout=30)
+    found = [run["name"] for run in answer.raise_for_status().json() if run["name"].startswith("names ")]
+    assert sorted(found) == ["names spirals 7", "names spirals 7 certificate-1-champion-2"]
 
 
 def test_a_crash_is_shown_as_failed_keeps_its_result_and_is_never_run_again(
@@ -58,7 +82,7 @@ def test_a_crash_is_shown_as_failed_keeps_its_result_and_is_never_run_again(
     assert ran == ["crash", "finished"], "neither a retry nor a second call runs a crashed program again"
     assert (tmp_path / "a" / f"{AT}/said").is_file()
     found = wait(rows)
-    assert ("FAILED", CRASH, "crash: exited with status 1") in found
+    assert ("FAILED", CRASH, "crash: exited with status 1: ValueError: no such thing") in found
     assert any(kind == "COMPLETED" and name == "Cached" for kind, name, _ in found)
     assert any(kind == "COMPLETED" and "trained 2.5 s" in words for kind, _, words in found)
 

@@ -125,7 +125,7 @@ def test_the_score_over_sources_and_its_standard_error_are_those_of_the_weighted
 
 def test_equal_weights_average_the_sources_whatever_their_size() -> None:
     score = Score.of_sources({"small": [0.0], "large": [3.0] * 9}, {"large": 2, "small": 2}, False)
-    assert (score.value, score.n, score.higher_is_better, score.goodness) == (1.5, 10, False, -1.5)
+    assert (score.value, score.n, score.higher_is_better, score.utility) == (1.5, 10, False, -1.5)
 
 
 def test_one_source_with_a_single_unit_leaves_no_standard_error() -> None:

@@ -62,12 +62,14 @@ def test_every_command_of_ours_on_the_page_is_one_with_options_that_it_has() -> 
 def test_every_command_of_prefect_on_the_page_names_a_deployment_and_a_pool_that_there_are() -> None:
     pools = {one["work_pool"]["name"] for name in CATALOGUES for one in catalogue(name)}
     campaigns = {f"campaign/{one['name']}" for one in catalogue("prefect.yaml")}
-    created, deployed = set(), set()
+    deployed, created = set(), set()
+    for words in [words for words in ours() if words[:2] == ["server", "pool"]]:
+        created.add(words[2])
+        assert after(words, "--type") == ("docker" if words[2].endswith("-docker") else "process")
     for words in of_prefect():
         if words[:2] == ["work-pool", "create"]:
             created.add(words[2])
-            kind = "docker" if words[2].endswith("-docker") else "process"
-            assert after(words, "--type") == kind
+            assert after(words, "--type") == "process"
         elif words[:2] == ["worker", "start"]:
             assert after(words, "--pool") in created
         elif "deploy" in words and (file := after(words, "--prefect-file")):

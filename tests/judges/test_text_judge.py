@@ -275,7 +275,10 @@ def test_questions_that_cannot_be_asked_are_refused_with_the_numbers(
         ("@vf.reward(weight=1.0)", "@vf.metric", "the reward of question 0+. is none"),
         ("trace: vf.Trace)", "trace: vf.Trace, runtime)", "reward 'correct' needs a runtime"),
         ("import json", "raise SystemExit('needs a token')", "cannot be used .SystemExit: needs a token"),
-        ("return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0"),
+        pytest.param(
+            "return float(", "raise SystemExit(0); return float(", "the reward of question 0+. failed .SystemExit: 0",
+            marks=pytest.mark.slow,
+        ),
         ("return float(", "import os; os._exit(3); return float(", "question 0+. ended the process that computes it, with status 3"),
     ],
 )  # fmt: skip
@@ -293,7 +296,7 @@ def test_a_taskset_that_cannot_score_is_no_score(old: str, new: str, words: str,
     [
         pytest.param("while True: pass", marks=pytest.mark.slow),
         "import re; re.match('(a+)+b', 'a' * 60)",
-        "import os, time; os.fork() or time.sleep(600); os.wait()",
+        pytest.param("import os, time; os.fork() or time.sleep(600); os.wait()", marks=pytest.mark.slow),
         pytest.param("import time; time.sleep(600)", marks=pytest.mark.slow),
     ],
 )
@@ -432,7 +435,7 @@ def test_an_environment_that_cannot_be_judged_is_refused(setting: str, words: st
         environment(tmp_path, setting).check()
 
 
-# Behind the walls
+# In the sandbox
 
 
 def environment(folder: Path, settings: str = "", guards: str = "") -> Environment:
@@ -467,24 +470,24 @@ def with_vllm(folder: Path) -> Environment:
 
 
 @pytest.mark.skipif(SANDBOX.level == "landlock", reason="Landlock leaves a program no loopback to serve on")
-def test_a_server_runs_behind_the_walls(tmp_path: Path) -> None:
+def test_a_server_runs_in_the_sandbox(tmp_path: Path) -> None:
     score, place = judged_run(with_vllm(tmp_path), tmp_path)
     assert score.error is None
     assert score.units == (1.0,) * 3
     assert len((place.judged / "answers.jsonl").read_text().splitlines()) == 3
 
 
-def test_where_the_walls_leave_no_loopback_the_reason_says_so(tmp_path: Path) -> None:
+def test_where_the_sandbox_leaves_no_loopback_the_reason_says_so(tmp_path: Path) -> None:
     from tasks.sandbox.isolation import findings
 
     if not next(finding.works for finding in findings() if finding.level == "landlock"):
         pytest.skip("this machine has no Landlock")
     score, _ = judged_run(with_vllm(tmp_path), tmp_path, Isolation("landlock"))
     assert score.error is not None
-    assert score.error.startswith("refused: there is no loopback behind these walls")
+    assert score.error.startswith("refused: there is no loopback in this sandbox")
 
 
-def test_an_endpoint_is_asked_from_behind_the_walls_with_a_key_that_no_log_has(
+def test_an_endpoint_is_asked_from_in_the_sandbox_with_a_key_that_no_log_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NIGHT_KEY", "a-secret-for-the-night")
@@ -517,7 +520,7 @@ def test_an_endpoint_that_fails_is_no_score(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # importing transformers takes long where others have the core
-def test_a_model_is_judged_behind_the_walls_and_again_to_the_same_score(tmp_path: Path) -> None:
+def test_a_model_is_judged_in_the_sandbox_and_again_to_the_same_score(tmp_path: Path) -> None:
     tiny_model.save(tmp_path / "trial" / "out" / "model")
     given = environment(tmp_path, "batch = 4")
     score, place = judged_run(given, tmp_path)

@@ -229,7 +229,7 @@ def test_a_long_history_is_told_within_its_cap_the_newest_and_the_best_in_full()
     said = told(Brief(SPACE, long, problem=PROBLEM)).history
 
     assert len(said) < 1.02 * trials.HISTORY
-    newest, top = long[-1], max(long[1:], key=lambda trial: trial.score.goodness)
+    newest, top = long[-1], max(long[1:], key=lambda trial: trial.score.utility)
     assert {f"### Trial {newest.number}:", f"### Trial {top.number}:"} <= set(re.findall("### Trial \\d+:", said))
     left_out, told_of = (re.match(r"(\d+) older trials are left out \(", said), re.findall("Trial \\d+[,:]", said))
     assert left_out and int(left_out[1]) + len(told_of) == len(long) - 1

@@ -27,9 +27,10 @@ from tasks.machine import slot_locks
 from tasks.machine.gpus import Gpu, visible
 from tasks.machine.slot_layout import Layout, here, saved_layout
 from tasks.machine.slots import SlotHeld, Slots
+from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
-from tasks.sandbox.program import SAID, Program
+from tasks.sandbox.program import Program
 from tasks.system import interrupt, orphans
 from tasks.system.slot import NOWHERE, VISIBLE, Slot
 from tests.support.fake_nvidia_smi import nvidia_smi, told
@@ -509,14 +510,14 @@ time.sleep(0.05)
 
 
 @pytest.fixture
-def saved(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def saved(lone_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server whose Machine block says that there is one slot."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    monkeypatch.setenv("PREFECT_API_URL", server)
-    with temporary_settings({PREFECT_API_URL: server}):
+    monkeypatch.setenv("PREFECT_API_URL", lone_server)
+    with temporary_settings({PREFECT_API_URL: lone_server}):
         Machine(cpu_slots=1).save("nightshift", overwrite=True)
-        yield server
+        yield lone_server
         Machine.delete("nightshift")
 
 

@@ -92,6 +92,7 @@ def test_ppo_moves_probability_to_the_better_end_of_a_bandit() -> None:
     assert np.mean([share_above_the_middle(seed) for seed in range(5)]) > 0.4, "a sixth before"
 
 
+@pytest.mark.slow
 def test_it_finds_the_better_region_of_a_line_without_noise() -> None:
     def truth(params: Params) -> float:
         return -abs(float(params["x"]) - 0.85)

@@ -162,7 +162,7 @@ def test_the_gaussian_process_is_told_scores_and_what_stands_for_a_missing_one()
     history = started(PLANE, 5.0)
     for score in (7.0, 1.0, None, 6.0, 7.0):
         history += (decided(history, score, {"x": len(history) / 10, "y": 0.5}),)
-    told = gp.goodness([*history, cancelled(history[1], 3.0, 99.0)])
+    told = gp.utility([*history, cancelled(history[1], 3.0, 99.0)])
     assert told[:3] == [5.0, 7.0, 1.0]
     assert told[3] == 1.0, "a crash is as bad as the worst score"
     assert told[6] == 5.0, "what was cancelled is like the lower quartile"
@@ -172,14 +172,14 @@ def test_one_run_that_diverged_does_not_make_all_others_equal() -> None:
     history = started(PLANE, 5.0)
     for score in (7.0, -1e30, None, 6.0, 8.0):
         history += (decided(history, score, {"x": len(history) / 10, "y": 0.5}),)
-    told = gp.goodness(history)
+    told = gp.utility(history)
     assert told == [5.0, 7.0, -1.0, -1.0, 6.0, 8.0], "three times the distance of the quartiles 5 and 7 below 5"
 
 
 def test_the_gaussian_process_minimises_where_less_is_better() -> None:
     history = started(PLANE, 3.0, higher=False)
     history += (decided(history, 1.0, {"x": 0.1, "y": 0.5}, higher_is_better=False),)
-    low, high = gp.goodness(history)
+    low, high = gp.utility(history)
     assert low < high
 
 

@@ -139,6 +139,7 @@ def proposals(folder: Path) -> str:
     return TypeAdapter(list[Proposal | None]).dump_json(found).decode()
 
 
+@pytest.mark.slow
 def test_the_same_history_and_seed_give_the_same_proposal_here_and_in_another_process(tmp_path: Path) -> None:
     folder = mixed(tmp_path).folder
     here = proposals(folder)

@@ -262,6 +262,7 @@ def answers() -> list[Params]:
     return said
 
 
+@pytest.mark.slow
 def test_another_process_gives_the_same_answers() -> None:
     done = subprocess.run(
         [

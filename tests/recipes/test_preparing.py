@@ -1,4 +1,4 @@
-"""Preparing: a recipe makes once what is fit for use, behind walls; what was made stays what it is, or is refused."""
+"""Preparing: a recipe makes once what is fit for use, in a sandbox; what was made stays what it is, or is refused."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The red team again on machines that are weaker than this one: of an ordinary user, and without bubblewrap.
 
-Run as root, every test of the walls has control groups and a user to hide behind. An ordinary user has neither, and
+Run as root, every test of the sandbox has control groups and a user to hide behind. An ordinary user has neither, and
 where bubblewrap is missing, Landlock is the best that there is. Both are made here, and the tests run in them.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.red_team import WALLS
+from tests.support.red_team import SANDBOXED
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SUBJECTS = ("files", "network", "processes", "interference", "limits", "leftovers")
@@ -24,7 +24,7 @@ USER = 4242
 """Nobody on this machine."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-needs_bwrap = pytest.mark.skipif("bwrap" not in WALLS, reason="bubblewrap does not work here")
+needs_bwrap = pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
@@ -36,7 +36,7 @@ def test_red_team_fails_against_an_ordinary_user() -> None:
         os.chown(folder, USER, USER)
         user = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups"]
         done = red_team(*opened(), *user, folder=folder, path=os.environ["PATH"])
-    of_groups = "killing_its_keeper_without_walls[executed]"  # the one that takes a control group
+    of_groups = "killing_its_keeper_without_a_sandbox[executed]"  # the one that takes a control group
     assert passed(done) == len([test for test in collected() if not test.endswith(of_groups)])
 
 

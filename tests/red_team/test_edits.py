@@ -21,7 +21,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.train import UNSANDBOXED, run_program
 from tasks.trial import Proposal, Run
-from tests.support.red_team import WALLS, WORKING
+from tests.support.red_team import SANDBOXED, WORKING
 from tests.support.toy import JUDGE, QUADRATIC, quadratic
 
 FIT = """\
@@ -134,7 +134,6 @@ EDITS = [
         rewritten("x = improve(config", f"y = {'-' * 9000}1\nx = improve(config"),
         "the edited program is not Python: fit.py: nested too deeply",
     ),
-    ("half of itself", rewritten("x - 0.5", "x - 1.0").partition("+    return")[0], "the edit is cut off"),
     ("nothing", "only words\n", "the edit "),
 ]  # fmt: skip
 
@@ -169,8 +168,8 @@ def test_red_team_an_edit_that_changes_more_than_the_program_is_never_run(
     assert [path.name for path in place.workspace.iterdir()] == ["fit.py"]
 
 
-@pytest.mark.parametrize("level", WALLS)
-def test_red_team_an_edit_of_the_program_is_run_behind_walls(tmp_path: Path, level: Level) -> None:
+@pytest.mark.parametrize("level", SANDBOXED)
+def test_red_team_an_edit_of_the_program_is_run_in_a_sandbox(tmp_path: Path, level: Level) -> None:
     """The same machinery lets an ordinary edit through, so a refusal above is none of everything."""
     _, place, run, score = tried(tmp_path, diff("fit.py", FIT, DOUBLE), Isolation(level))
     assert (run.error, score.error) == (None, None)
@@ -185,16 +184,16 @@ def test_red_team_a_required_call_in_dead_code_is_run_and_judged_by_what_it_lear
     assert was_started(place) and score.value == 2.25, "1 after training"
 
 
-def test_red_team_without_walls_an_edit_is_refused_and_never_started(tmp_path: Path) -> None:
+def test_red_team_without_a_sandbox_an_edit_is_refused_and_never_started(tmp_path: Path) -> None:
     """A harmless one, too: nobody has read it."""
     _, place, run, score = tried(tmp_path, diff("fit.py", FIT, DOUBLE), Isolation("none"))
     assert run.status == "crash" and run.error == UNSANDBOXED == score.error
     assert not was_started(place) and not place.workspace.exists()
 
 
-def test_red_team_without_walls_an_edit_runs_when_that_was_asked_for(tmp_path: Path) -> None:
+def test_red_team_without_a_sandbox_an_edit_runs_when_that_was_asked_for(tmp_path: Path) -> None:
     """`--allow-unsandboxed`; what it must not change it still must not."""
-    walls = Isolation("none", allow_unsandboxed=True)
-    assert tried(tmp_path / "one", diff("fit.py", FIT, DOUBLE), walls)[3].value == 0.25
-    _, place, run, _ = tried(tmp_path / "two", diff("judge.py", JUDGE, ALWAYS_RIGHT), walls)
+    isolation = Isolation("none", allow_unsandboxed=True)
+    assert tried(tmp_path / "one", diff("fit.py", FIT, DOUBLE), isolation)[3].value == 0.25
+    _, place, run, _ = tried(tmp_path / "two", diff("judge.py", JUDGE, ALWAYS_RIGHT), isolation)
     assert run.status == "crash" and not was_started(place)

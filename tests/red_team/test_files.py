@@ -1,6 +1,6 @@
 """The red team against the files: what is not a program's own it can neither read nor change.
 
-For each level one program reads all that it should not, and another damages it. Without walls both succeed, and that
+For each level one program reads all that it should not, and another damages it. Without a sandbox both succeed, and that
 is tested too: it shows that the attacks are real, and that the canaries would tell.
 """
 
@@ -17,7 +17,7 @@ import pytest
 
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level
-from tests.support.red_team import PRELUDE, WALLS, WORKING, Assault, Ground, attack
+from tests.support.red_team import PRELUDE, SANDBOXED, WORKING, Assault, Ground, attack
 
 VARIABLE = "RED_TEAM_API_KEY"
 
@@ -159,20 +159,20 @@ def spy(ground: Ground, victim: Victim, level: Level, name: str) -> Assault:
             os.close(descriptor)
 
 
-@pytest.fixture(scope="module", params=WALLS)
+@pytest.fixture(scope="module", params=SANDBOXED)
 def spied(request: pytest.FixtureRequest, ground: Ground, victim: Victim) -> Assault:
     return spy(ground, victim, request.param, f"1{WORKING.index(request.param)}")
 
 
 @pytest.fixture(scope="module")
-def unwalled(ground: Ground, victim: Victim) -> Assault:
+def unconfined(ground: Ground, victim: Victim) -> Assault:
     return spy(ground, victim, "none", "19")
 
 
 OLD = "landlock of Linux 5.13"
 
 
-@pytest.fixture(scope="module", params=[*WALLS, *([OLD] if "landlock" in WALLS else [])])
+@pytest.fixture(scope="module", params=[*SANDBOXED, *([OLD] if "landlock" in SANDBOXED else [])])
 def damaged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Assault:
     """At each level, and as on a kernel whose Landlock knows neither truncate(2) nor moving between folders."""
     ground = Ground.lay(tmp_path_factory.mktemp("write"))
@@ -238,9 +238,9 @@ def test_red_team_reading_the_engine(spied: Assault, what: str) -> None:
     kept_secret(spied, f"engine's {what}")
 
 
-def test_red_team_no_variable_and_no_open_file_of_the_engine_is_inherited(spied: Assault, unwalled: Assault) -> None:
-    """Print all variables, those of the parent process, and read every descriptor; without walls too."""
-    for assault in (spied, unwalled):
+def test_red_team_no_variable_and_no_open_file_of_the_engine_is_inherited(spied: Assault, unconfined: Assault) -> None:
+    """Print all variables, those of the parent process, and read every descriptor; without a sandbox too."""
+    for assault in (spied, unconfined):
         assert {"variables", "keeper's variables", "descriptors"} <= assault.attempts.keys()
         found = {name: assault.place.out / name for name in ("variables", "keepers", "descriptors")}
         texts = {name: path.read_text() for name, path in found.items() if path.exists()}
@@ -251,14 +251,14 @@ def test_red_team_no_variable_and_no_open_file_of_the_engine_is_inherited(spied:
             assert VARIABLE not in text
 
 
-def test_red_team_without_walls_the_same_reading_succeeds(unwalled: Assault) -> None:
-    """What is refused above is refused by the walls: at none everything but another's memory comes out."""
+def test_red_team_without_a_sandbox_the_same_reading_succeeds(unconfined: Assault) -> None:
+    """What is refused above is refused by the sandbox: at none everything but another's memory comes out."""
     mine = {"variables", "keeper's variables", "descriptors", "victim's mem"}
-    names = [name for name in unwalled.attempts if name not in mine and not name.startswith("engine's")]
+    names = [name for name in unconfined.attempts if name not in mine and not name.startswith("engine's")]
     assert len(names) == 25
-    silent = [name for name in names if unwalled.ground.secret not in str(unwalled.attempts[name].got)]
+    silent = [name for name in names if unconfined.ground.secret not in str(unconfined.attempts[name].got)]
     assert [name for name in silent if not name.startswith("list ")] == []
-    assert unwalled.leaks(unwalled.ground.secret)
+    assert unconfined.leaks(unconfined.ground.secret)
 
 
 @pytest.mark.parametrize("name", ["judge", "toml", "checkpoint", "table", "bashrc"])
@@ -333,8 +333,8 @@ def test_red_team_adding_to_the_system_and_to_the_interpreter(damaged: Assault) 
     assert [path for path in added if Path(path).exists()] == []
 
 
-def test_red_team_without_walls_every_canary_is_damaged(tmp_path: Path) -> None:
-    """What is unchanged above is kept by the walls: at none the same program changes all of it."""
+def test_red_team_without_a_sandbox_every_canary_is_damaged(tmp_path: Path) -> None:
+    """What is unchanged above is kept by the sandbox: at none the same program changes all of it."""
     ground = Ground.lay(tmp_path / "fort")
     program = WRITE.partition('attempt("a device"')[0]  # nothing outside the ground
     assault = attack(ground, program, "none")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tasks.sandbox.confinement import Level
-from tests.support.red_team import WALLS, Assault, Ground, attack
+from tests.support.red_team import SANDBOXED, Assault, Ground, attack
 from tests.support.red_team_neighbours import free
 
 TRY = """
@@ -115,7 +115,7 @@ class Tried:
         return self.assault.place.workspace / "train.py"
 
 
-@pytest.fixture(scope="module", params=WALLS)
+@pytest.fixture(scope="module", params=SANDBOXED)
 def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Tried:
     ground = Ground.lay(tmp_path_factory.mktemp("interference"))
     return Tried(request.param, attack(ground, TRY, request.param))
@@ -217,7 +217,7 @@ def test_red_team_a_lock_that_outlives_the_trial(tried: Tried) -> None:
 READ = 'attempt("read", lambda: open(TARGETS["toml"].replace("environment.toml", "data/file")).read())\nmodel()\n'
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_red_team_leaving_a_trace_by_reading(tmp_path: Path, level: Level) -> None:
     """An access time tells a later trial what an earlier one has read. (At landlock it is written: no mount is made.)"""
     ground = Ground.lay(tmp_path)
@@ -245,7 +245,7 @@ model()
 )
 
 
-def test_red_team_without_walls_the_same_is_granted(tmp_path: Path) -> None:
+def test_red_team_without_a_sandbox_the_same_is_granted(tmp_path: Path) -> None:
     assault = attack(Ground.lay(tmp_path), CONTROL, "none")
     for name in ("notice", "watch", "knob"):
         assert not assault.attempts[name].refused, name

@@ -24,7 +24,7 @@ from tasks.sandbox.isolation import Isolation
 from tasks.store.workspace import TrialDir
 from tasks.system import orphans
 from tasks.trial import Run
-from tests.support.red_team import STRONGEST_AND_NONE, WALLS, WORKING
+from tests.support.red_team import SANDBOXED, STRONGEST_AND_NONE, WORKING
 from tests.support.red_team_policy import MARKER, MIB, SEED, TRAINING_SEED, Judged, judged, trained
 
 
@@ -189,7 +189,7 @@ def test_red_team_a_process_left_behind_is_gone_and_scores_nothing(tmp_path: Pat
 def test_red_team_what_kills_its_parent_scores_as_it_plays_or_not_at_all(
     tmp_path: Path, level: Level, honest: Score
 ) -> None:
-    """Behind walls the parent cannot be killed; without them its death is what the crash says."""
+    """In a sandbox the parent cannot be killed; without one its death is what the crash says."""
     act = "attempt('kill', lambda: os.kill(os.getppid(), signal.SIGKILL))\nsay(READY)\nplay()"
     found = judged(tmp_path, act, level)
     assert "kill" in found.told
@@ -223,7 +223,7 @@ def test_red_team_nobody_speaks_for_the_keeper(tmp_path: Path, level: Level, lin
     assert "looked" in found.told
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_red_team_nothing_of_the_trial_can_be_written_during_judgement(
     tmp_path: Path, level: Level, honest: Score
 ) -> None:
@@ -281,7 +281,7 @@ def _link(path: Path, target: Path) -> None:
 def test_red_team_what_was_not_trained_is_not_judged(
     tmp_path: Path, what: str, swap: Callable[[TrialDir], object], reason: str
 ) -> None:
-    """Something outside of any walls changes the checkpoint or the program between training and judgement."""
+    """Something outside of any sandbox changes the checkpoint or the program between training and judgement."""
     environment, place, run = trained(tmp_path, "say(READY)\nplay()", WORKING[0])
     swap(place)
     score = judge_run(MARKER, environment, Isolation(WORKING[0]), place, run, SEED)
@@ -326,7 +326,7 @@ def test_red_team_a_program_under_judgement_sees_observations_and_nothing_else(t
 
 @pytest.mark.parametrize("level", STRONGEST_AND_NONE)
 def test_red_team_a_checkpoint_that_changes_while_it_is_judged_has_no_score(tmp_path: Path, level: Level) -> None:
-    """Behind walls it cannot write there; without, what is kept would be another model than what was judged."""
+    """In a sandbox it cannot write there; without, what is kept would be another model than what was judged."""
     act = "attempt('swap', lambda: (OUT / 'model.bin').write_bytes(b'another'))\nsay(READY)\nplay()"
     found = judged(tmp_path, act, level)
     assert "swap" in found.told

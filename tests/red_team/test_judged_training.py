@@ -18,13 +18,13 @@ from tasks.evaluate import judge_run
 from tasks.sandbox import outputs
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
-from tests.support.red_team import WALLS, WORKING
+from tests.support.red_team import SANDBOXED, WORKING
 from tests.support.red_team_policy import MARKER, SEED, trained
 
-NEED = Effort(ready=0.2, answering=0.02, answers=50, ready_wait=0.5, answer_wait=0.5, longest_wait=0.1)
+NEED = Effort(ready=0.02, answering=0.02, answers=50, ready_wait=0.5, answer_wait=0.5, longest_wait=0.1)
 """That of an honest program in plain Python, on a busy machine."""
-TIGHT = replace(Allowance.of([NEED], 5.0), share=0.2)
-"""Less than a second in all, so that the tests are quick."""
+TIGHT = Allowance.of([NEED], 5.0)
+"""Less than half a second in all."""
 SPENDING = """
 import threading
 def spend(seconds):
@@ -77,7 +77,7 @@ def test_red_team_training_under_judgement_is_a_crash(tmp_path: Path, level: Lev
     assert is_caught(found), (found.value, found.error, found.effort)
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_red_team_a_child_that_nobody_waits_for_is_counted_all_the_same(tmp_path: Path, level: Level) -> None:
     """The kernel forgets what a child has spent when its parent ignores SIGCHLD; a short one is never looked at."""
     act = (
@@ -147,7 +147,7 @@ def test_an_honest_program_is_far_within_its_allowance(tmp_path: Path, level: Le
     assert found.effort.ready_wait > 0.5 and found.effort.longest_wait <= found.effort.answer_wait
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_a_program_that_sets_a_handler_for_its_children_still_waits_for_them(tmp_path: Path, level: Level) -> None:
     """Setting it has no effect under judgement, and nothing else fails for it: shells and subprocesses work."""
     act = (

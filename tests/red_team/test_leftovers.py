@@ -107,7 +107,7 @@ def test_red_team_living_on_after_the_end(survivors: Assault, kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", ["deaf", *(["executed"] if cgroup.find() else [])])
-def test_red_team_killing_its_keeper_without_walls(tmp_path: Path, kind: str) -> None:
+def test_red_team_killing_its_keeper_without_a_sandbox(tmp_path: Path, kind: str) -> None:
     """At none it can reach its keeper: SIGKILL. The engine notices, and ends what carries the trial's marker; where
     there are control groups, also what has thrown it away."""
     program = f"{SURVIVE}{HELD}if not os.fork(): {kind}()\nwhile not held({kind}): time.sleep(0.02)\n"
@@ -119,7 +119,7 @@ def test_red_team_killing_its_keeper_without_walls(tmp_path: Path, kind: str) ->
     assert free(assault.place.out / f"alive-{kind}")
 
 
-def test_red_team_stopping_its_keeper_without_walls(tmp_path: Path) -> None:
+def test_red_team_stopping_its_keeper_without_a_sandbox(tmp_path: Path) -> None:
     """At none it can reach its keeper: SIGSTOP. That one cannot end the program any more, the engine ends both."""
     program = f"{SURVIVE}hold('main'); model(); ready()\nattempt('stop', lambda: os.kill(os.getppid(), signal.SIGSTOP))\nstay()\n"
     assault = attack(Ground.lay(tmp_path), program, "none", settings={"budget_seconds": 0.5})

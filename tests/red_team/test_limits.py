@@ -13,7 +13,7 @@ from environments.limits import Limits
 from tasks.sandbox import cgroup, program
 from tasks.sandbox.confinement import Level
 from tasks.system import file_trees
-from tests.support.red_team import TINY, WALLS, WORKING, Assault, Ground, attack
+from tests.support.red_team import SANDBOXED, TINY, WORKING, Assault, Ground, attack
 from tests.support.red_team_neighbours import free
 
 MIB = 2**20
@@ -107,7 +107,7 @@ def test_red_team_a_bomb_of_memory(tmp_path: Path, level: Level, step: str) -> N
     assert came <= 52 or not cgroup.find()
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_red_team_a_bomb_in_shared_memory(tmp_path: Path, level: Level) -> None:
     """Fill 100 MiB of /dev/shm: there is one of its own, of 20 MiB, or none."""
     came = defused(Ground.lay(tmp_path), "shm", 100, level, "ENOSPC", "EACCES", "ENOENT", "EROFS")

@@ -21,11 +21,11 @@ import psutil
 import pytest
 
 from tasks.sandbox.confinement import Level
-from tests.support.red_team import WALLS, Assault, Ground, attack
+from tests.support.red_team import SANDBOXED, Assault, Ground, attack
 
 SEND = """
 import fcntl, struct, urllib.request
-SENT = b"out of the walls"
+SENT = b"out of the sandbox"
 
 def stream(family, address):
     with socket.socket(family) as client:
@@ -200,12 +200,12 @@ def send(ground: Ground, listeners: Listeners, level: Level, network: bool = Fal
     return Sent(assault, listeners.reached())
 
 
-@pytest.fixture(scope="module", params=WALLS)
+@pytest.fixture(scope="module", params=SANDBOXED)
 def sent(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, listeners: Listeners) -> Sent:
     return send(Ground.lay(tmp_path_factory.mktemp("sent")), listeners, request.param)
 
 
-@pytest.fixture(scope="module", params=WALLS)
+@pytest.fixture(scope="module", params=SANDBOXED)
 def online(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, listeners: Listeners) -> Sent:
     """The same, of an environment with `network = true`."""
     return send(Ground.lay(tmp_path_factory.mktemp("online")), listeners, request.param, network=True)
@@ -282,6 +282,6 @@ def test_red_team_with_a_network_the_sockets_of_this_machine_are_still_not_given
         assert online.assault.attempts[name].refused
 
 
-def test_red_team_without_walls_every_listener_is_reached(tmp_path: Path, listeners: Listeners) -> None:
-    """What nobody hears above is kept by the walls: at none the same program reaches all of them."""
+def test_red_team_without_a_sandbox_every_listener_is_reached(tmp_path: Path, listeners: Listeners) -> None:
+    """What nobody hears above is kept by the sandbox: at none the same program reaches all of them."""
     assert send(Ground.lay(tmp_path), listeners, "none").reached == {"api", *listeners.sockets}

@@ -1,6 +1,6 @@
 """The red team against other processes and the kernel: no program signals, traces or slows what is not its own.
 
-What an attack would do to a process is harmless where it misses its walls: the signal to everybody is SIGURG, which
+What an attack would do to a process is harmless where no sandbox stops it: the signal to everybody is SIGURG, which
 nobody notices who did not ask for it; the victim and the engine did.
 """
 
@@ -17,7 +17,7 @@ import pytest
 
 from tasks.sandbox import cgroup, confinement
 from tasks.sandbox.confinement import Level
-from tests.support.red_team import WALLS, Assault, Ground, attack
+from tests.support.red_team import SANDBOXED, Assault, Ground, attack
 from tests.support.red_team_neighbours import Neighbours, neighbours
 
 TRY = """
@@ -163,7 +163,7 @@ attempt("pty", lambda: typed(TARGETS["pty"]))
 attempt("F_SETOWN", lambda: owned(VICTIM, signal.SIGKILL, "F_SETOWN"))
 """
 )
-"""Those that hurt nobody else where there are no walls."""
+"""Those that hurt nobody else where there is no sandbox."""
 
 OLD = "landlock of Linux 6.11"
 """As on a kernel whose Landlock lets signals pass."""
@@ -176,7 +176,7 @@ class Tried:
     around: Neighbours
 
 
-@pytest.fixture(scope="module", params=[*WALLS, *([OLD] if "landlock" in WALLS else [])])
+@pytest.fixture(scope="module", params=[*SANDBOXED, *([OLD] if "landlock" in SANDBOXED else [])])
 def tried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
     level: Level = "landlock" if request.param == OLD else request.param
     ground = Ground.lay(tmp_path_factory.mktemp("processes"))
@@ -316,8 +316,8 @@ def test_red_team_gaining_rights(tried: Tried) -> None:
     assert set(str(attempts["Uid"].got).split()) == {str(user)}
 
 
-def test_red_team_without_walls_its_neighbours_are_reached(tmp_path: Path) -> None:
-    """What holds above is held by the walls: at none signals, priorities, memory and terminals are the user's."""
+def test_red_team_without_a_sandbox_its_neighbours_are_reached(tmp_path: Path) -> None:
+    """What holds above is held by the sandbox: at none signals, priorities, memory and terminals are the user's."""
     with neighbours(Ground.lay(tmp_path)) as around:
         attack(around.ground, CONTROL, "none", targets=around.targets())
         assert around.signals == [signal.SIGURG]

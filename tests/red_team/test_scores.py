@@ -25,7 +25,7 @@ from tasks.system import orphans
 from tasks.train import run_program
 from tasks.trial import History, Proposal, Run, Trial, Verdict, best
 from tests.support.histories import undemanding
-from tests.support.red_team import JUDGE, STRONGEST_AND_NONE, WALLS, WORKING, Assault, Ground, attack
+from tests.support.red_team import JUDGE, SANDBOXED, STRONGEST_AND_NONE, WORKING, Assault, Ground, attack
 
 HONEST = 1.0
 """The score of the model that `model(2.0)` leaves; the lowest, 0, is the best."""
@@ -164,7 +164,7 @@ def test_red_team_import_hooks_in_its_folders_are_not_loaded_by_the_judge(tmp_pa
     assert assault.judge().value == HONEST
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_red_team_import_hooks_outside_of_its_folders_are_not_planted(tmp_path: Path, level: Level) -> None:
     """It would plant them beside the judge, in the program, and in the judge's scratch."""
     places = (
@@ -206,7 +206,7 @@ CHECKPOINTS = [
     ("a named pipe", "os.mkfifo(OUT / 'model.json')", "which is a named pipe"),
     ("a hard link", "(OUT / 'm').write_text('{}')\nos.link(OUT / 'm', OUT / 'model.json')", "which is hard-linked"),
     (
-        "another trial's by another name",  # behind walls it ends with an error at this line
+        "another trial's by another name",  # in a sandbox it ends with an error at this line
         "os.link(TARGETS['checkpoint'], OUT / 'model.json')",
         "model.json",
     ),
@@ -260,8 +260,8 @@ def again(assault: Assault, name: str, seed: int) -> Assault:
     """The same program once more, under another seed."""
     ground, frozen = assault.ground, assault.ground.root / f"program-{assault.place.path.name}"
     place = TrialDir(ground.campaign / "trials" / name)
-    walls, proposal = assault.isolation, Proposal({"x": 1.0})
-    run = run_program("red/2", assault.environment, walls, frozen, place, proposal, seed)
+    isolation, proposal = assault.isolation, Proposal({"x": 1.0})
+    run = run_program("red/2", assault.environment, isolation, frozen, place, proposal, seed)
     return replace(assault, place=place, run=run)
 
 

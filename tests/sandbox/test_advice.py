@@ -19,8 +19,8 @@ from tasks.train import run_program
 from tasks.trial import Proposal, Run
 from tests.support.toy import FIT, JUDGE, quadratic
 
-WALLS: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
-FIRST = [level if level == WALLS[0] else pytest.param(level, marks=pytest.mark.slow) for level in WALLS]
+SANDBOXED: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
+FIRST = [level if level == SANDBOXED[0] else pytest.param(level, marks=pytest.mark.slow) for level in SANDBOXED]
 LIMITS = {"limits.processes": 40, "limits.memory_gb": 0.3}
 
 
@@ -92,20 +92,20 @@ def test_forged_words_neither_break_the_engine_nor_sell_a_package(tmp_path: Path
     """A name of 400 letters is no file; and pip install is said only of what the environment itself imports."""
     long, far = words.replace("x", "x" * 400).replace("evil", "evil" * 100), words.replace("x", "../" * 99)
     for index, forged in enumerate((words, long, far)):
-        run = train(tmp_path / str(index), WALLS[0], f"print({forged!r})\nraise SystemExit(3)")
+        run = train(tmp_path / str(index), SANDBOXED[0], f"print({forged!r})\nraise SystemExit(3)")
         assert run.status == "crash" and "exited with status 3" in str(run.error)
         assert "pip install" not in str(run.error) and "add it to" not in str(run.error)
 
 
 @pytest.mark.parametrize("module", ["judge", "environment", "..helper", "fit"])
 def test_nobody_is_told_to_show_the_judge_to_a_program(tmp_path: Path, module: str) -> None:
-    run = train(tmp_path, WALLS[0], f"raise ImportError(\"No module named '{module}'\")")
+    run = train(tmp_path, SANDBOXED[0], f"raise ImportError(\"No module named '{module}'\")")
     assert run.status == "crash" and "add it to" not in str(run.error)
-    run = train(tmp_path / "again", WALLS[0], f"raise OSError(\"No such file or directory: '{module}.py'\")")
+    run = train(tmp_path / "again", SANDBOXED[0], f"raise OSError(\"No such file or directory: '{module}.py'\")")
     assert "add it to" not in str(run.error)
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 @pytest.mark.parametrize(
     ("program", "told"),
     [
@@ -129,7 +129,7 @@ def test_a_program_that_needs_bubblewrap_works_there_and_hears_of_it_elsewhere(
     ],
 )
 def test_a_command_for_a_shell_is_refused_with_the_one_to_write(tmp_path: Path, command: str, told: str) -> None:
-    run = train(tmp_path, WALLS[0], FIT, train_cmd=command)
+    run = train(tmp_path, SANDBOXED[0], FIT, train_cmd=command)
     assert run.status == "crash" and told in str(run.error)
 
 
@@ -203,11 +203,11 @@ def test_a_programs_words_never_stand_on_a_line_of_their_own(tmp_path: Path, sai
     report = json.dumps({"failed": f"x\n{FORGED}"})
     program = f"import sys\nprint('{said}')\nopen(sys.argv[-1] + '/progress.jsonl', 'w').write({report + chr(10)!r})\n"
     for ends in ("raise SystemExit(3)", "sys.stdout.flush(); import os; os.kill(os.getpid(), 9)"):
-        run = train(tmp_path, WALLS[0], program + ends)
+        run = train(tmp_path, SANDBOXED[0], program + ends)
         assert run.error is not None and FORGED in run.error
         assert all(line.startswith(("said: x ", "| ")) for line in run.error.splitlines()), run.error
 
 
 def test_a_program_that_reports_nothing_is_timed_as_a_whole(tmp_path: Path) -> None:
-    run = train(tmp_path, WALLS[0], "import time\ntime.sleep(0.8)\n" + FIT, startup_seconds=0.5)
+    run = train(tmp_path, SANDBOXED[0], "import time\ntime.sleep(0.8)\n" + FIT, startup_seconds=0.5)
     assert run.status == "finished" and run.seconds > 0.75

@@ -15,7 +15,7 @@ import pytest
 import environments
 from tasks.sandbox import confinement, seccomp
 from tasks.sandbox.confinement import NOBODY, Level, VisiblePaths
-from tests.support.sandboxed import WALLS, answers
+from tests.support.sandboxed import SANDBOXED, answers
 from tests.support.toy import QUADRATIC, quadratic
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ BINDS = ("--ro-bind", "--bind", "--dev-bind")
 SYSTEM_GPU = [
     path for path in (Path("/dev/kmsg"), Path("/dev/loop0"), Path("/dev/hwrng"), Path("/dev/fuse")) if path.exists()
 ]
-"""Devices that are no GPU's, but are as absent as one behind walls."""
+"""Devices that are no GPU's, but are as absent as one in a sandbox."""
 
 
 def command(monkeypatch: pytest.MonkeyPatch, view: VisiblePaths, user: int = SOMEBODY) -> list[str]:
@@ -142,7 +142,7 @@ def test_what_is_closed_last_stays_closed(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert words[slash + 1] == "/dev" and shm < slash
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_a_program_may_read_its_folders_and_write_into_one_of_them(tmp_path: Path, level: Level) -> None:
     shared = f"/tmp/nightshift-{secrets.token_hex(8)}"  # a name that nobody has
     code = (
@@ -173,7 +173,7 @@ def environment(tmp_path: Path, more: str) -> environments.Environment:
     return environments.load(folder)
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_what_an_environment_lists_is_readable_and_nothing_beside_it(tmp_path: Path, level: Level) -> None:
     listed = environment(tmp_path, f"readable = ['data', '{tmp_path / 'shared/rows'}']\n")
     view = confinement.of(listed, (), ())
@@ -214,7 +214,7 @@ def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield folder
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_a_virtual_environment_around_a_folder_with_secrets_does_not_show_them(
     tmp_path: Path, around: Path, level: Level
 ) -> None:
@@ -246,9 +246,9 @@ def test_the_folder_of_a_gpu_is_not_given_only_the_devices_in_it(monkeypatch: py
 
 
 @pytest.mark.skipif(not SYSTEM_GPU, reason="this machine's /dev holds only what every program gets")
-@pytest.mark.skipif("bwrap" not in WALLS, reason="bubblewrap does not work here")
+@pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
 @pytest.mark.parametrize("gpu", [False, True])
-def test_a_gpu_is_there_behind_walls_only_when_it_is_given(
+def test_a_gpu_is_there_in_a_sandbox_only_when_it_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: bool
 ) -> None:
     monkeypatch.setattr(confinement, "GPU_DEVICES", tuple(path.name for path in SYSTEM_GPU))
@@ -257,7 +257,7 @@ def test_a_gpu_is_there_behind_walls_only_when_it_is_given(
     assert there == [gpu] * len(SYSTEM_GPU)
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_a_plan_carries_the_filter_of_its_level_and_the_depth_of_the_program(level: Level) -> None:
     argv = ["/bin/true"]
     made = confinement.plan(level, VisiblePaths((), ()), argv, cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1)
@@ -269,7 +269,7 @@ def test_a_plan_carries_the_filter_of_its_level_and_the_depth_of_the_program(lev
         assert made["argv"] == argv and made["inner"] == 1 and ("/s", True) in made["landlock"]["rules"]
 
 
-def test_the_level_without_walls_confines_nothing() -> None:
+def test_the_level_without_a_sandbox_confines_nothing() -> None:
     made = confinement.plan(
         "none", VisiblePaths((), ()), ["/bin/true"], cwd=Path("/"), scratch=Path("/s"), scratch_bytes=1
     )

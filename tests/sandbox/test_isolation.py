@@ -1,4 +1,4 @@
-"""Isolation: what is found out about this machine is true, and a machine that only looks walled is seen through."""
+"""Isolation: what is found out about this machine is true, and a machine that only looks confined is seen through."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_bubblewrap_that_cannot_be_executed_is_found_out(tmp_path: Path, monke
     assert "No such file or directory" in found("bwrap").why
 
 
-def test_a_bubblewrap_that_runs_the_program_without_walls_is_found_out(
+def test_a_bubblewrap_that_runs_the_program_without_a_sandbox_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     last = "last = len(sys.argv) - sys.argv[::-1].index('--')\nos.execv(sys.argv[last], sys.argv[last:])\n"
@@ -104,7 +104,7 @@ def test_a_bubblewrap_that_leaves_the_network_open_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not found("bwrap").works:
-        pytest.skip(f"no bubblewrap to take the network wall out of: {found('bwrap').why}")
+        pytest.skip(f"no bubblewrap to take the network namespace out of: {found('bwrap').why}")
     findings.cache_clear()
     real = shutil.which("bwrap")
     online = f"os.execv({real!r}, [word for word in sys.argv if word != '--unshare-net'])\n"
@@ -119,7 +119,7 @@ def test_a_kernel_without_landlock_is_told_apart(monkeypatch: pytest.MonkeyPatch
         choose("landlock")
 
 
-def test_on_a_processor_without_a_filter_only_the_level_without_walls_is_left(
+def test_on_a_processor_without_a_filter_only_the_level_without_a_sandbox_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_first_on_the_path(tmp_path / "bin", monkeypatch, "")
@@ -154,7 +154,7 @@ def test_nothing_of_a_probe_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("none", True, "diff", True),
     ],
 )
-def test_an_edited_program_runs_without_walls_only_where_that_was_allowed(
+def test_an_edited_program_runs_without_a_sandbox_only_where_that_was_allowed(
     level: Level, allowed: bool, edit: str | None, may: bool
 ) -> None:
     assert Isolation(level, allow_unsandboxed=allowed).may_run(edit) is may

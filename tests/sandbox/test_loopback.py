@@ -1,4 +1,4 @@
-"""Programs of several processes behind walls: what prime-rl and vLLM need of sockets and shared memory is there behind
+"""Programs of several processes in a sandbox: what prime-rl and vLLM need of sockets and shared memory is there in
 bubblewrap without the machine's network, and nowhere else."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from environments.limits import Limits
 from tasks.sandbox import confinement
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import Program
-from tests.support.sandboxed import WALLS, answers
+from tests.support.sandboxed import SANDBOXED, answers
 
 CHECKOUT = Path(__file__).parents[2]
 DOCKER = (
@@ -64,7 +64,7 @@ print(json.dumps(found | {"shared memory": memory.f_blocks * memory.f_frsize}))
 OPEN, SHUT = "hello", "PermissionError"
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 @pytest.mark.parametrize("network", [False, True])
 def test_only_behind_bubblewrap_without_the_network_is_every_door_open_that_processes_talk_through(
     tmp_path: Path, level: Level, network: bool
@@ -83,7 +83,7 @@ def test_only_behind_bubblewrap_without_the_network_is_every_door_open_that_proc
         assert size == limits.scratch_gb * 2**30
 
 
-@pytest.mark.skipif("bwrap" not in WALLS, reason="bubblewrap does not work here")
+@pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
 def test_two_programs_behind_bubblewrap_have_the_same_port_at_the_same_time(tmp_path: Path) -> None:
     code = (
         "import pathlib, socket, sys, time\n"
@@ -114,7 +114,7 @@ def started(place: Path, code: str) -> Program:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("bwrap" not in WALLS, reason="bubblewrap does not work here")
+@pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give up what Docker takes away")
 def test_bubblewrap_works_with_what_docker_leaves_and_the_deployment_adds_and_with_nothing_less() -> None:
     catalogue = yaml.safe_load((CHECKOUT / "gpu.prefect.yaml").read_text())

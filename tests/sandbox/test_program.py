@@ -34,9 +34,9 @@ def train(
     frozen = tmp_path / "program"
     frozen.mkdir(exist_ok=True)
     (frozen / "fit.py").write_text(program)
-    walls = Isolation(level) if level else SANDBOX
+    isolation = Isolation(level) if level else SANDBOX
     place = TrialDir(tmp_path / "trial")
-    return run_program(marker, environment, walls, frozen, place, Proposal({"x": 1.0}), seed=7)
+    return run_program(marker, environment, isolation, frozen, place, Proposal({"x": 1.0}), seed=7)
 
 
 def test_a_program_that_ends_by_itself_and_leaves_a_model_is_finished(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tasks.sandbox.reader import Unreadable, read
 from tasks.system import interrupt
 from tests.support import readings
 
-WALLED = pytest.mark.skipif(
+CONFINED = pytest.mark.skipif(
     not (confinement.landlock_version() and seccomp.is_known()), reason="this kernel has no Landlock"
 )
 
@@ -84,7 +84,7 @@ def test_no_reading_leaves_anything_for_the_next() -> None:
     assert [read(readings.remembers, text) for text in "ab"] == [["a"], ["b"]]
 
 
-@WALLED
+@CONFINED
 def test_a_reader_reaches_nothing_of_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secret").write_text("")
     monkeypatch.setenv("SOME_API_KEY", "a-secret")

@@ -16,7 +16,7 @@ from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
 from tests.support.processes import NAP, SLEEP, alive, wait_for
-from tests.support.sandboxed import WALLS, answers
+from tests.support.sandboxed import SANDBOXED, answers
 
 
 def program(folder: Path, level: Level, *command: str) -> Program:
@@ -25,7 +25,7 @@ def program(folder: Path, level: Level, *command: str) -> Program:
     return Program(command, cwd=folder, log=log, marker="sandbox/1", level=level, view=view, limits=Limits())
 
 
-@pytest.mark.skipif("bwrap" not in WALLS or os.geteuid() != 0, reason="only root changes its user, in bubblewrap")
+@pytest.mark.skipif("bwrap" not in SANDBOXED or os.geteuid() != 0, reason="only root changes its user, in bubblewrap")
 def test_a_device_in_a_folder_of_its_own_can_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confinement, "GPU_DEVICES", ("net/*",))  # as dri/renderD128 and nvidia-caps/nvidia-cap1 are
     code = "import json, os\nprint(json.dumps(os.path.exists('/dev/net/tun')))"
@@ -70,7 +70,7 @@ def test_no_view_holds_the_private_keys_of_the_machine(tmp_path: Path) -> None:
         assert not [path for path in given if Path(private).is_relative_to(path)]
 
 
-@pytest.mark.skipif("landlock" not in WALLS, reason="this kernel has no Landlock")
+@pytest.mark.skipif("landlock" not in SANDBOXED, reason="this kernel has no Landlock")
 def test_a_program_under_landlock_hears_nothing_of_other_folders(tmp_path: Path) -> None:
     code = (
         "import ctypes, json, os\n"
@@ -88,7 +88,7 @@ def test_a_home_among_the_systems_files_is_refused() -> None:
 
 @pytest.mark.parametrize("listed", [".", "night-1/trials", "..", "/proc/self"])
 def test_what_would_show_other_trials_or_processes_is_not_given(listed: str) -> None:
-    """As `readable` of an environment; without walls there is nothing to give."""
+    """As `readable` of an environment; without a sandbox there is nothing to give."""
     with pytest.raises(Refused, match="readable: "):
         isolation.check_given("landlock", home(), (home() / listed,))
     isolation.check_given("none", home(), (home() / listed,))

@@ -14,7 +14,7 @@ import pytest
 
 from tasks.sandbox import confinement, seccomp
 from tasks.sandbox.confinement import Level, VisiblePaths
-from tests.support.sandboxed import WALLS, answers
+from tests.support.sandboxed import SANDBOXED, answers
 
 SOURCE = Path(seccomp.__file__).read_text()
 TABLE = {
@@ -289,16 +289,16 @@ def calling(calls: Mapping[str, tuple[int, ...]]) -> str:
     return f"{PRELUDE}for name, words in {numbered!r}.items(): told[name] = call(*words)\nprint(json.dumps(told))\n"
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_calls_that_are_refused_are_refused_by_the_filter_and_by_nothing_else(tmp_path: Path, level: Level) -> None:
     code = calling(NOT_MADE_TO_BE_REFUSED)
     bare = answers(tmp_path, "none", code)
     assert not {name for name, came in bare.items() if came == "EPERM"}
-    walled = answers(tmp_path, level, code)
-    assert walled == {name: "ENOSYS" if name == "clone3" else "EPERM" for name in NOT_MADE_TO_BE_REFUSED}
+    confined = answers(tmp_path, level, code)
+    assert confined == {name: "ENOSYS" if name == "clone3" else "EPERM" for name in NOT_MADE_TO_BE_REFUSED}
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 @pytest.mark.parametrize("network", [False, True])
 def test_sockets_are_refused_by_their_family(tmp_path: Path, level: Level, network: bool) -> None:
     families = {"unix": 1, "inet": 2, "inet6": 10, "netlink": 16, "packet": 17, "alg": 38, "vsock": 40}
@@ -310,7 +310,7 @@ def test_sockets_are_refused_by_their_family(tmp_path: Path, level: Level, netwo
     assert done == (internet | {"unix"} if level == "bwrap" and not network else granted)
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_terminals_and_unknown_calls_are_refused(tmp_path: Path, level: Level) -> None:
     calls = {"ioctl:TIOCSTI": (0, 0x5412, 0), "ioctl:TIOCLINUX": (0, 0x541C, 0), "prctl:PR_SET_DUMPABLE": (4, 0)}
     told = answers(tmp_path, level, calling(calls))
@@ -319,7 +319,7 @@ def test_terminals_and_unknown_calls_are_refused(tmp_path: Path, level: Level) -
     assert answers(tmp_path, level, unknown) == ["ENOSYS"] * 4
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_threads_processes_and_pipes_work(tmp_path: Path, level: Level) -> None:
     code = """
 import json, multiprocessing, subprocess, sys, threading
@@ -340,7 +340,7 @@ print(json.dumps([sorted(done), got, process.exitcode, word]))
     assert answers(tmp_path, level, code) == [list(range(8)), [1, 2], 0, "hello\n"]
 
 
-@pytest.mark.skipif("bwrap" not in WALLS, reason="bubblewrap does not work here")
+@pytest.mark.skipif("bwrap" not in SANDBOXED, reason="bubblewrap does not work here")
 def test_behind_namespaces_processes_share_memory(tmp_path: Path) -> None:
     code = """
 import json, multiprocessing
@@ -401,7 +401,7 @@ print(json.dumps(told))
 """
 
 
-@pytest.mark.skipif("landlock" not in WALLS, reason="this kernel has no Landlock")
+@pytest.mark.skipif("landlock" not in SANDBOXED, reason="this kernel has no Landlock")
 @pytest.mark.parametrize("version", range(1, VERSION + 1))
 def test_under_every_version_of_landlock_a_program_has_itself_and_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int

@@ -158,8 +158,8 @@ def test_a_path_that_landlock_cannot_grant_keeps_the_program_from_running(tmp_pa
     if "landlock" not in WORKING:
         pytest.skip("this kernel has no Landlock")
     view = VisiblePaths((tmp_path / "missing",), ())
-    walls = confinement.plan("landlock", view, ["/bin/true"], cwd=tmp_path, scratch=tmp_path, scratch_bytes=0)
-    with kept(plan() | walls) as it:
+    confined = confinement.plan("landlock", view, ["/bin/true"], cwd=tmp_path, scratch=tmp_path, scratch_bytes=0)
+    with kept(plan() | confined) as it:
         assert it.says() == {"confining": True, "why": f"No such file or directory ({tmp_path / 'missing'})"}
 
 
@@ -268,8 +268,8 @@ def test_with_a_killed_keeper_the_kernel_kills_its_program(tmp_path: Path, level
     confinement.give(out, level)
     code = f"import os, time\nopen({str(out / 'pid')!r}, 'w').write(str(os.getpid()))\n{NAP}"
     argv = [sys.executable, "-I", "-c", code]
-    walls = confinement.plan(level, VisiblePaths((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20)
-    with kept(plan(env=child_environment("/tmp", "test/kept")) | walls, cwd=out) as it:
+    confined = confinement.plan(level, VisiblePaths((), (out,)), argv, cwd=out, scratch=scratch, scratch_bytes=2**20)
+    with kept(plan(env=child_environment("/tmp", "test/kept")) | confined, cwd=out) as it:
         it.says()
         pid_file(out / "pid")
         assert alive(NAP)

@@ -10,6 +10,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -25,10 +26,12 @@ from tasks.sandbox.confinement import Level
 from tasks.system.daemon import Daemon, Note
 from tasks.system.login import login_file, split_login, stored_login
 from tasks.tracking.client import Mlflow
-from tasks.tracking.trial_run import CampaignRecord
+from tasks.tracking.trial_run import CampaignRecord, TrialFiles
+from tests.support.champions import cart
 from tests.support.mlflow_records import artifacts_of, make_files, make_trial, runs_of
-from tests.support.sandboxed import WALLS
+from tests.support.sandboxed import SANDBOXED
 from tests.support.strangers import is_nothing, of_a_trial, of_another_user
+from tests.tracking.test_certificates import certificate
 
 CAMPAIGN = CampaignRecord("night-1", "one-id", "cartpole", "return/mean", True, None, 1_700_000_000.0, {})
 SECRET = f"canary-{secrets.token_hex(12)}"
@@ -157,7 +160,7 @@ def test_another_user_of_this_machine_gets_nothing(served: Served) -> None:
     assert served.login[1].encode() not in Path(f"/proc/{served.note.pid}/cmdline").read_bytes()
 
 
-@pytest.mark.parametrize("level", WALLS)
+@pytest.mark.parametrize("level", SANDBOXED)
 def test_a_trial_with_a_network_gets_nothing(served: Served, tmp_path: Path, level: Level) -> None:
     got = of_a_trial(served.note, served.home, STRANGERS, tmp_path, level)
     assert is_nothing(got, STRANGERS), got
@@ -231,6 +234,28 @@ def test_a_registered_model_is_downloaded_from_it(served: Served) -> None:
     served.made("model-versions/create", name="policy", source=source, run_id=served.run)
     where = {"name": "policy", "version": "1", "path": "policy.pt"}
     assert served.ask("GET", "/model-versions/get-artifact", params=where).text == "weights"
+
+
+LOAD = """
+import mlflow
+model = mlflow.pyfunc.load_model("models:/nightshift.cartpole@champion")
+print(model.predict([[0.0, 0.0, 0.2, 0.0], [0.0, 0.0, -0.2, 0.0]]).tolist())
+"""
+
+
+@pytest.mark.slow
+def test_a_champion_is_registered_there_and_loaded_with_the_login(served: Served, tmp_path: Path) -> None:
+    tracker, champion = Mlflow(served.url, served.home), cart(tmp_path)
+    run = tracker.log_trial(CAMPAIGN, champion.trial, TrialFiles(champion.place.path))
+    told = tracker.register(CAMPAIGN, certificate(environment="cartpole"), champion, run)
+    assert told == "nightshift.cartpole version 1"
+    user, password = served.login
+    login = {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": password}
+    for variables, answer in ((login, "[1, 0]"), ({}, "")):
+        environment = {**os.environ, "MLFLOW_TRACKING_URI": served.url, **variables}
+        command = [sys.executable, "-W", "ignore", "-c", LOAD]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+        assert done.stdout.strip() == answer, done.stderr
 
 
 # Locations elsewhere

@@ -28,7 +28,7 @@ from flows.server.api import Api
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
 from tasks.system.daemon import Daemon, Note, free_port, identity
 from tasks.system.login import login_file, make_login
-from tests.support.sandboxed import WALLS
+from tests.support.sandboxed import SANDBOXED
 from tests.support.strangers import is_nothing, of_a_trial, of_another_user
 
 NOWHERE = "http://127.0.0.1:9/api"
@@ -334,7 +334,7 @@ def test_another_user_and_a_trial_with_a_network_get_nothing_of_our_own_server(s
         note = server_process.daemon(settled / ".prefect").living()
         assert note is not None and note.auth
         got = [of_another_user(note, settled, paths)]
-        for level in WALLS:
+        for level in SANDBOXED:
             place = tmp_path / level
             place.mkdir()
             got.append(of_a_trial(note, settled, paths, place, level))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 from typing import Any, get_origin
 
 import pytest
@@ -13,7 +15,7 @@ from flows.campaign import campaign
 from flows.cli import reference
 from flows.cli.app import app
 from flows.cli.options import FLAGS
-from flows.spec import options
+from flows.spec import form, options
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.options import FIXED, AdvancedOptions, CampaignOptions, declared
@@ -22,6 +24,8 @@ from tasks.store.approval import Mode
 from tasks.store.ledger import NAME, Settings
 
 FORM = campaign.parameters.model_dump()
+GROUPS = ("Advanced", *(key.capitalize() for key in form.GROUPS))
+MODELS = [FORM["definitions"][group] for group in GROUPS]
 ALL = {each.name: each for each in (*declared(CampaignOptions), *declared(AdvancedOptions))}
 
 
@@ -33,20 +37,30 @@ def parsed(*arguments: str) -> dict[str, Any]:
 def test_the_flow_and_the_specification_take_the_declared_options_and_no_other() -> None:
     assert [each.name for each in declared(CampaignOptions)] == list(CampaignSpec.model_fields)[:-1]
     assert [each.name for each in declared(AdvancedOptions)] == list(Advanced.model_fields)
-    assert list(FORM["properties"]) == list(CampaignSpec.model_fields)
+    assert list(inspect.signature(campaign.fn).parameters) == list(CampaignSpec.model_fields)
+
+
+def test_the_form_has_first_what_people_change_first_and_every_option_once() -> None:
+    assert list(FORM["properties"]) == [*options.FIRST, "advanced"]
+    named = [name for group in GROUPS for name in FORM["definitions"][group]["properties"] if name not in form.GROUPS]
+    assert sorted([*options.FIRST, *named]) == sorted(ALL)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_an_option_is_shown_in_the_form_as_it_is_declared(name: str) -> None:
-    shown = (FORM["properties"] | FORM["definitions"]["Advanced"]["properties"])[name]
-    typed = next((kind for kind in shown.get("anyOf", ()) if kind["type"] != "null"), shown)
+    (shown,) = [group["properties"][name] for group in (FORM, *MODELS) if name in group["properties"]]
     spelled = {"ge": "minimum", "le": "maximum", "gt": "exclusiveMinimum", "lt": "exclusiveMaximum"}
-    option = ALL[name].option
+    option, empty = ALL[name].option, "" if name in ("name", "until") else None
     assert shown["description"] == option.help
     assert shown["title"] == (option.title or name.capitalize())
-    assert {key: typed.get(spelled[key]) for key in option.bounds} == option.bounds
+    assert {key: shown.get(spelled[key]) for key in option.bounds} == option.bounds
     assert not option.choices or shown["enum"] == list(option.choices)
-    assert name in ("environment", "name") or shown["default"] == ALL[name].default
+    assert shown.get("default", None) == (ALL[name].default if ALL[name].default is not None else empty)
+    assert "position" in shown, "a database may forget the order"
+
+
+def test_nothing_in_the_form_is_none() -> None:
+    assert "null" not in json.dumps(FORM)
 
 
 def test_the_fixed_options_are_those_that_a_campaign_stores() -> None:
@@ -57,13 +71,13 @@ def test_what_is_listed_without_importing_is_what_is_found_by_importing() -> Non
     for folder in ("proposers", "rules", "cancellers"):
         assert options.plugins(f"tasks/{folder}") == plugins.names(f"tasks.{folder}")
     assert tuple(environments.bundled()) == options.ENVIRONMENTS
-    assert ALL["name"].option.schema["pattern"] == f"^{NAME.pattern}$"
+    assert ALL["name"].option.schema["pattern"] == f"^$|^{NAME.pattern}$"
     assert (ALL["looks"].kind, ALL["approval"].kind) == (Looks, Mode)
 
 
 def test_every_option_is_a_flag_of_run_and_resume_or_given_by_set() -> None:
-    json = {name for name, each in ALL.items() if get_origin(each.kind) is dict}
-    assert set(FLAGS) == set(ALL) - json - {"environment"}
+    by_set = {name for name, each in ALL.items() if get_origin(each.kind) is dict}
+    assert set(FLAGS) == set(ALL) - by_set - {"environment"}
     for verb in ("run", "resume"):
         taken = {flag for argument in app[verb].assemble_argument_collection() for flag in argument.names}
         assert {each.flag for each in FLAGS.values()} - {"--name"} <= taken

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tasks.store import lineage, safe_read
-from tasks.store.safe_read import open_below, pack_checkpoint
+from tasks.store.safe_read import open_below, pack_folder
 from tasks.store.workspace import TrialDir
 from tasks.tracking.client import CampaignRecord, Mlflow, TrialFiles, Unreachable
 from tasks.tracking.trial_run import trial_note
@@ -171,7 +171,7 @@ def test_files_whose_names_cannot_be_shown_are_not_sent(tmp_path: Path) -> None:
     out.mkdir()
     for name in (f"{KEY}.pt", "a\x1b[2Jb", "policy\u202etp.exe", "fine.pt", "line\nbreak"):
         (out / name).touch()
-    told = pack_checkpoint(out, to)
+    told = pack_folder(out, to)
     assert told.startswith("out/ without ") and told.endswith("; 1 more")
     assert told.count("its name holds a secret, or what cannot be shown") == safe_read.NAMED
     assert told.isprintable() and KEY not in told
@@ -186,7 +186,7 @@ def test_a_tree_too_deep_to_name_is_left_with_a_reason(tmp_path: Path) -> None:
         at, before = os.open("deeper", os.O_RDONLY, dir_fd=at), at
         os.close(before)
     os.close(at)
-    assert pack_checkpoint(tmp_path / "out", tmp_path / "to") == "not uploaded: out/ cannot be read: File name too long"
+    assert pack_folder(tmp_path / "out", tmp_path / "to") == "not uploaded: out/ cannot be read: File name too long"
     subprocess.run(["rm", "-r", tmp_path / "out"], check=True)
 
 
@@ -227,7 +227,7 @@ def test_a_name_that_a_server_may_refuse_holds_up_nothing(tmp_path: Path, name: 
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     (out / name).write_text("weights")
     (out / "model 1.0 (best)=+@,[x]-y.pt").write_text("weights")
-    said = pack_checkpoint(out, tmp_path / "to")
+    said = pack_folder(out, tmp_path / "to")
     assert said.startswith("out/ without '") and said.endswith("its name is none that every server takes")
     assert [path.name for path in (tmp_path / "to/out").rglob("*") if path.is_file()] == [
         "model 1.0 (best)=+@,[x]-y.pt"

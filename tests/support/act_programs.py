@@ -220,6 +220,9 @@ class PipeCandidate:
         except subprocess.TimeoutExpired:
             raise Misbehaved(f"was not done within {seconds:g} s") from None
 
+    def load(self, seconds: float) -> None:
+        """It loads nothing by itself."""
+
     def allow(self, seconds: float) -> None:
         self._most = seconds
 

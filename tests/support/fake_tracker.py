@@ -10,6 +10,7 @@ from tasks.record import settle
 from tasks.store.ledger import Ledger
 from tasks.tracking.connection import RecordRejected, Unreachable
 from tasks.tracking.interface import Tracker
+from tasks.tracking.logged_model import Champion
 from tasks.tracking.outbox import Outbox
 from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
@@ -67,7 +68,7 @@ class Shelf(Tracker):
             raise RecordRejected("a name that is too long")
         self.proved.append([one.look for one in certificates])
 
-    def register(self, campaign: CampaignRecord, certificate: Certificate, run_id: str) -> str:
+    def register(self, campaign: CampaignRecord, certificate: Certificate, champion: Champion, run_id: str) -> str:
         self._answer()
         self.registered.append((certificate.champion, run_id))
         return f"a-model version {len(self.registered)}"

@@ -2,7 +2,7 @@
 
 An attack is the text of a `train.py`, run by the engine as any trial is. It begins with PRELUDE, which gives it
 `attempt(name, function)`: what it tries is written down before it is tried, and what came of it afterwards, so that an
-attack with a mistake in it is told from one that met a wall. A test then looks at its canary: the secret that did not
+attack with a mistake in it is told from one that was refused. A test then looks at its canary: the secret that did not
 come out, the file that is as it was, the listener that nobody reached.
 
     ground = Ground.lay(tmp_path)
@@ -38,7 +38,7 @@ STRONGEST_AND_NONE = [
     level if level in (WORKING[0], "none") else pytest.param(level, marks=pytest.mark.slow) for level in WORKING
 ]
 """For attacks on the judge, which has to stand by itself: what lies between the two ends is slow and tells little."""
-WALLS: list[Level] = [level for level in WORKING if level != "none"]
+SANDBOXED: list[Level] = [level for level in WORKING if level != "none"]
 """Those that keep a program from what is not its own."""
 
 TINY: dict[str, Value] = {
@@ -294,6 +294,6 @@ def attack(
     (frozen / "targets.json").write_text(json.dumps(known | dict(targets or {})))
     environment = environments.load(ground.environment, TINY | dict(settings or {}))
     place = TrialDir(ground.campaign / "trials" / name)
-    walls = Isolation(level, allow_unsandboxed=True)
-    run = run_program(marker, environment, walls, frozen, place, Proposal({"x": 1.0}), seed=7)
-    return Assault(ground, environment, walls, place, run)
+    isolation = Isolation(level, allow_unsandboxed=True)
+    run = run_program(marker, environment, isolation, frozen, place, Proposal({"x": 1.0}), seed=7)
+    return Assault(ground, environment, isolation, place, run)

@@ -8,11 +8,12 @@ from typing import Any
 
 from environments.limits import Limits
 from tasks.sandbox import confinement
+from tasks.sandbox.capped_log import SAID
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
-from tasks.sandbox.program import SAID, Program
+from tasks.sandbox.program import Program
 
-WALLS: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
+SANDBOXED: list[Level] = [finding.level for finding in findings() if finding.works and finding.level != "none"]
 
 
 def run(
@@ -28,7 +29,7 @@ def run(
     view = view or VisiblePaths((), ())
     given = VisiblePaths((workspace, *view.readable), (out, *view.writable), view.network, view.gpu)
     with Program(
-        ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker="test/walls", level=level,
+        ["python", "-I", "code.py", str(out)], cwd=workspace, log=place / "log", marker="test/sandbox", level=level,
         view=given, limits=limits or Limits(),
     ) as program:  # fmt: skip
         while (status := program.poll(0.02)) is None:

@@ -1,12 +1,17 @@
-"""What real servers start from: free ports, and databases whose tables are made once for all workers of a test run."""
+"""Real servers: one of Prefect that all workers of a test run share, and what others start from: ports and databases."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -36,6 +41,47 @@ def wait_until_healthy(url: str, process: subprocess.Popen[bytes], log: Path) ->
             pass  # not listening yet
         time.sleep(0.2)
     pytest.fail(f"no answer from {url} in {SERVER_SECONDS:.0f} s:\n{log.read_text()[-2000:]}")
+
+
+@contextlib.contextmanager
+def prefect_server(folder: Path, empty: Path) -> Iterator[str]:
+    """The API address of a Prefect server with its data in that folder, begun from an empty database."""
+    shutil.copy(empty, folder)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}/api"
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "flows.server.prefect_app", str(port)],
+            env={**os.environ, "PREFECT_HOME": str(folder), "PREFECT_SERVER_UI_ENABLED": "false"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        wait_until_healthy(url, process, folder / "server.log")
+        yield url
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # its data is thrown away, so nothing needs a clean end
+        process.wait()
+
+
+@contextlib.contextmanager
+def shared_prefect_server(folder: Path, empty: Path) -> Iterator[str]:
+    """The same for all workers that name that folder: whoever comes first starts it, and ends it when all have left."""
+    folder.mkdir(exist_ok=True)
+    address, entry = folder / "address", FileLock(folder / "entry.lock")
+    with contextlib.ExitStack() as server, (folder / "users.lock").open("w") as users:
+        with entry:
+            fcntl.flock(users, fcntl.LOCK_SH)
+            if not (found := address.exists()):
+                address.write_text(server.enter_context(prefect_server(folder, empty)))
+        yield address.read_text()
+        if not found:
+            with entry:  # whoever comes now starts another
+                fcntl.flock(users, fcntl.LOCK_EX)
+                address.unlink()
+                server.close()
 
 
 def for_all_workers(factory: pytest.TempPathFactory) -> Path:

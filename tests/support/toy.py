@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -12,7 +14,7 @@ from typing import Any
 from tasks.sandbox.isolation import Isolation, choose
 
 SANDBOX = Isolation(choose("auto"))
-"""The strongest walls that this machine has."""
+"""The strongest sandbox that this machine has."""
 
 FIT = """\
 import argparse, json, pathlib
@@ -104,9 +106,16 @@ def environment(server: str | None, **more: str) -> dict[str, str]:
     return {**os.environ, **({"PREFECT_API_URL": server} if server else {}), **more}
 
 
+def told(*arguments: str) -> str:
+    """Run a verb that neither imports Prefect nor sets anything up, in this process; what it prints."""
+    from flows.cli.app import app
+
+    with contextlib.redirect_stdout(io.StringIO()) as shown:
+        assert app([*arguments], exit_on_error=False, print_error=False, result_action="return_value") == 0
+    return shown.getvalue()
+
+
 def status(name: str) -> dict[str, Any]:
     """`nightshift status NAME --json`."""
-    done = nightshift("status", name, "--json")
-    assert done.returncode == 0, done.stderr
-    document: dict[str, Any] = json.loads(done.stdout)
+    document: dict[str, Any] = json.loads(told("status", name, "--json"))
     return document

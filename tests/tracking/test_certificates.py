@@ -27,6 +27,7 @@ from tasks.tracking.outbox import Outbox, unsent, waiting
 from tasks.tracking.registry import model_name
 from tasks.tracking.trial_run import trial_scalars, trial_tags, trial_times
 from tasks.trial import Due, History, Rerun, Run, Trial, Verdict
+from tests.support.champions import filed
 from tests.support.fake_tracker import Shelf, night, notes, outbox_of
 from tests.support.ledgers import created
 from tests.support.mlflow_records import BEGIN, artifacts_of, client_of, make_files, make_trial, points_of, runs_of
@@ -365,8 +366,8 @@ def test_a_certified_checkpoint_becomes_the_champion_of_its_model(
     one = certificate(environment=campaign.environment, trial=7)
     run_id = store.log_trial(campaign, make_trial(), make_files(tmp_path))
     for _ in range(2):
-        told = Mlflow(store.uri, tmp_path).register(campaign, one, run_id)
-        assert told == f"{model_name(campaign.environment)} version 1"
+        told = Mlflow(store.uri, tmp_path).register(campaign, one, filed(tmp_path), run_id)
+        assert told.startswith(f"{model_name(campaign.environment)} version 1, files only: ")
     assert {key: str(value) for key, value in registered(store, campaign).items()} == {
         "versions": "{1: '7'}",
         "champion": "1",
@@ -376,8 +377,8 @@ def test_a_certified_checkpoint_becomes_the_champion_of_its_model(
     assert (version.run_id, version.status) == (run_id, "READY")
     assert version.tags["campaign_id"] == campaign.campaign_id
     assert version.description == f"{words(one)}; {caution(one)}"
-    assert version.source is not None
-    assert (Path(version.source.removeprefix("file://")) / "policy.pt").read_bytes() == b"weights"
+    place = client.get_model_version_download_uri(name, "1").removeprefix("file://")
+    assert (Path(place) / "out" / "policy.pt").read_bytes() == b"weights"
     (parent,) = runs_of(store, campaign, "campaign")
     assert parent.data.tags["model"] == told
 
@@ -386,9 +387,13 @@ def test_the_alias_stands_at_what_was_certified_last(store: Mlflow, campaign: Ca
     files = make_files(tmp_path)
     for number in (3, 5):
         run_id = store.log_trial(campaign, make_trial(number), files)
-        store.register(campaign, certificate(environment=campaign.environment, trial=number), run_id)
+        store.register(
+            campaign, certificate(environment=campaign.environment, trial=number), filed(tmp_path, number), run_id
+        )
     first = next(run for run in runs_of(store, campaign) if run.data.tags["trial"] == "3")
-    store.register(campaign, certificate(environment=campaign.environment, trial=3), first.info.run_id)
+    store.register(
+        campaign, certificate(environment=campaign.environment, trial=3), filed(tmp_path, 3), first.info.run_id
+    )
     found = registered(store, campaign)
     assert (found["versions"], int(found["champion"])) == ({1: "3", 2: "5"}, 2)
 
@@ -400,7 +405,7 @@ def test_without_an_uploaded_checkpoint_nothing_is_registered(
     with (tmp_path / "out" / "policy.pt").open("wb") as file:
         file.truncate(300_000_000)  # sparse: takes no room
     run_id = store.log_trial(campaign, make_trial(), files)
-    told = store.register(campaign, certificate(environment=campaign.environment), run_id)
+    told = store.register(campaign, certificate(environment=campaign.environment), filed(tmp_path), run_id)
     assert told == ("not registered: its checkpoint is not uploaded: out/ holds 300 MB, more than 200 MB")
     assert registered(store, campaign)["versions"] == {}
     assert runs_of(store, campaign, "campaign")[0].data.tags["model"] == told
@@ -412,7 +417,7 @@ def test_a_store_without_a_registry_is_no_failure(
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", "ftp://nowhere")
     tracker = Mlflow(store.uri, tmp_path)
     run_id = tracker.log_trial(campaign, make_trial(), make_files(tmp_path))
-    told = tracker.register(campaign, certificate(environment=campaign.environment), run_id)
+    told = tracker.register(campaign, certificate(environment=campaign.environment), filed(tmp_path), run_id)
     assert told.startswith("not registered: MLflow at sqlite://")
     assert "ftp" in told
 
@@ -535,4 +540,4 @@ def test_a_certified_night_is_in_mlflow_whole_however_often_it_is_sent(
     assert "certificates/1.json" in artifacts_of(store, parent.info.run_id, "certificates")
     assert registered(store, campaign)["versions"] == {1: "2"}
     model = [event["model"] for event in ledger.events() if event["event"] == "registered"]
-    assert model == [f"{model_name(campaign.environment)} version 1"] * 2
+    assert [told.partition(",")[0] for told in model] == [f"{model_name(campaign.environment)} version 1"] * 2

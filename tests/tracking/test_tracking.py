@@ -280,7 +280,7 @@ def logged_night(store: Mlflow, campaign: CampaignRecord, folder: Path, *scores:
     """Trials logged one after the other, each kept that is better than all before it; None is a crash."""
     history: History = ()
     for number, value in enumerate(scores):
-        better = value is not None and value > max((t.score.goodness for t in history), default=0)
+        better = value is not None and value > max((t.score.utility for t in history), default=0)
         kind: VerdictKind = "crash" if value is None else "keep" if better else "discard"
         trial = replace(make_trial(number, kind, value), settle=number, wall_seconds=18.0 + number)
         history += (trial,)

@@ -5,17 +5,31 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
 from environments.score import Score
+from tasks.sandbox.usage import MOST_SAMPLES, ResourceUsage, Samples
 from tasks.tracking import trial_run
 from tasks.tracking.campaign_run import campaign_note, progress_points, summary_points
-from tasks.tracking.trial_run import CampaignRecord, curves, log_tail, metric_key, trial_note, trial_scalars
-from tasks.tracking.views import RunsPage, nights_view, trials_view
-from tasks.trial import History, Params, Proposal, Run, Trial, Verdict, VerdictKind, best
+from tasks.tracking.trial_run import (
+    CampaignRecord,
+    curves,
+    log_tail,
+    logarithms,
+    metric_key,
+    system_points,
+    trial_note,
+    trial_scalars,
+)
+from tasks.tracking.views import RunsPage, experiments_page, nights_view, trials_view
+from tasks.trial import History, Params, Proposal, ResourceSample, Run, Trial, Verdict, VerdictKind, best
+from tests.support.mlflow_records import BEGIN, make_trial
 
 NIGHT = CampaignRecord("night", "abc", "cartpole", "return/mean", True, None, 1.7e9, {}, ("lr", "gamma"))
 LOSSES = CampaignRecord("night", "abc", "cartpole", "loss", False, None, 1.7e9, {}, ("lr", "gamma"))
@@ -47,7 +61,7 @@ def test_lines_that_are_no_reports_are_passed_over(tmp_path: Path) -> None:
         '{"elapsed": 1, "step": -5, "metrics": {"a": 1}}',
         '{"elapsed": 1e300, "step": 5, "metrics": {"a": 1}}',
         '{"elapsed": 1, "step": 5, "metrics": [1]}',
-        '{"elapsed": 1, "metrics": {"a": 1}}',
+        '{"elapsed": "1", "step": 5, "metrics": {"a": 1}}',
         '{"elapsed": 0.5, "step": 5, "metrics": {"a": 1}}',
         '{"elapsed": 1, "step": 6, "metr',
     )
@@ -270,6 +284,7 @@ def test_charts_are_grouped_and_drawn_of_every_trial() -> None:
     view = trials_view(NIGHT, metrics)
     assert charts_of(view) == {
         "score": ["return/mean", "PARALLEL"],
+        "against parameters": ["SCATTER", "SCATTER"],
         "training": ["train/return/mean", "train/a", "train/kl"],
         "beside the score": ["return/sampled"],
         "cost": ["time/train", "memory/peak_gb"],
@@ -310,6 +325,64 @@ def test_a_view_of_very_much_still_fits_into_a_tag() -> None:
     campaign = CampaignRecord("night", "abc", "cartpole", "return/mean", True, None, 1.7e9, {}, many)
     metrics = {f"train/a_rather_long_metric/{i}" for i in range(100)}
     assert len(trials_view(campaign, metrics).tag[1]) < 5000
+
+
+@pytest.mark.parametrize("folder", ["flows", "tasks", "environments", "blocks"])
+def test_links_into_mlflows_pages_are_made_in_one_place(folder: str) -> None:
+    checkout = Path(__file__).parents[2]
+    sources = [
+        path.relative_to(checkout).as_posix() for path in (checkout / folder).rglob("*.py") if "#/" in path.read_text()
+    ]
+    assert set(sources) <= {"tasks/tracking/views.py"}
+
+
+def test_every_link_states_the_workflow() -> None:
+    links = [
+        *(
+            view.fragment("3", charts=charts)
+            for view in (trials_view(NIGHT), nights_view(NIGHT))
+            for charts in (False, True)
+        ),
+        experiments_page("http://127.0.0.1:5000"),
+    ]
+    assert [parse_qs(link.partition("?")[2])["workflowType"] for link in links] == [["machine_learning"]] * 5
+
+
+def test_a_logarithmic_scale_is_an_axis_of_logarithms() -> None:
+    campaign = replace(NIGHT, varies=("learning_rate", "clip"), logarithmic=("learning_rate",))
+    assert logarithms(campaign, {"learning_rate": 0.001, "clip": 0.2}) == {"log10/learning_rate": "-3"}
+    assert logarithms(campaign, {"learning_rate": 0.0}) == logarithms(campaign, {}) == {}
+    cards = {card["type"]: card for card in state_of(trials_view(campaign))["compareRunCharts"]}
+    assert cards["PARALLEL"]["selectedParams"] == ["log10/learning_rate", "clip"]
+    assert "params.`learning_rate`" in state_of(trials_view(campaign))["selectedColumns"]
+
+
+def test_a_report_without_a_step_stands_at_its_seconds_and_one_without_seconds_at_the_start(tmp_path: Path) -> None:
+    progress = write_progress(
+        tmp_path, '{"elapsed": 2.5, "metrics": {"a": 1}}', '{"step": 40, "metrics": {"a": 2}}', '{"metrics": {"a": 3}}'
+    )
+    assert curves(progress, 1000) == [("train/a", 1.0, 3500, 2), ("train/a", 2.0, 1000, 40)]
+
+
+def test_the_resources_of_a_training_are_shown_by_mlflows_names() -> None:
+    (run,) = make_trial().runs
+    samples = (ResourceSample(1.0, 0.5, 2**20), ResourceSample(3.0, 4.5, 2**21, (2**30,)))
+    found = system_points(replace(make_trial(), runs=(replace(run, resources=samples),)))
+    assert [(key.removeprefix("system/"), value, step) for key, value, _, step in found] == [
+        ("cpu_utilization_percentage", 50.0, 0), ("system_memory_usage_megabytes", 1.0, 0),
+        ("cpu_utilization_percentage", 200.0, 1), ("system_memory_usage_megabytes", 2.0, 1),
+        ("gpu_0_memory_usage_megabytes", 1024.0, 1),
+    ]  # fmt: skip
+    assert [moment for _, _, moment, _ in found[:3]] == [int((BEGIN + 101) * 1000)] * 2 + [int((BEGIN + 103) * 1000)]
+
+
+def test_samples_are_bounded_and_evenly_spaced() -> None:
+    course = Samples()
+    for number in range(1000):
+        course.add(float(number), ResourceUsage(1, 0, 0), ())
+        assert len(course.kept) <= MOST_SAMPLES
+    times = [sample.elapsed for sample in course.kept]
+    assert len({after - before for before, after in pairwise(times)}) == 1 and times[-1] > 900
 
 
 def test_a_link_names_the_view_and_opens_table_or_charts() -> None:

@@ -239,6 +239,7 @@ def test_a_file_called_cancel_ends_it_at_its_next_report_without_a_policy(
     assert report["step"] > 0
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_exits_cleanly_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     started = program(tmp_path, config(out, budget_seconds=600.0))
@@ -330,6 +331,7 @@ def play(
     return np.array(rows)
 
 
+@pytest.mark.slow
 def test_act_plays_the_most_likely_action_or_samples_by_the_seed_of_the_handshake(tmp_path: Path) -> None:
     sac.save(tmp_path / "policy.pt", policy_for(3, 1), step=0)
     first, again, other = (
@@ -356,6 +358,7 @@ def test_it_learns_to_swing_a_pendulum_up_and_plays_each_lane_in_its_own_mode(tm
     assert again.tolist() == rows.tolist()
 
 
+@pytest.mark.slow
 def test_act_without_a_policy_is_refused(tmp_path: Path) -> None:
     started = program(tmp_path, {"out": str(tmp_path / "out")}, "act")
     answer, errors = started.communicate(timeout=30)

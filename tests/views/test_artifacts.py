@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import httpx
 import pytest
 
 from flows.engine.run_certificate import store
+from flows.report.write import write_report
 from flows.views import certificate_page
 from flows.views.artifacts import SEND_SECONDS, Artifacts, champion_page, key, table
 from tasks.describe import headline
@@ -101,7 +104,7 @@ def check_artifacts(server: str, ledger: Ledger, flow_run_id: str) -> None:
     found, history = shown(server, flow_run_id), ledger.history()
     certificates = ledger.certificates()
     proof = ["certificate"] if certificates else []
-    assert set(found) == {f"campaign-a-b-c-{about}" for about in ("progress", "trials", "champion", *proof)}
+    assert set(found) == {f"campaign-a-b-c-{about}" for about in ("report", "progress", "trials", "champion", *proof)}
     png = (ledger.path / "progress.png").read_bytes()
     assert png == picture_of(ledger, history)
     assert base64.b64encode(png).decode() in found["campaign-a-b-c-progress"]["data"]
@@ -128,18 +131,18 @@ def test_a_campaign_that_fails_leaves_its_final_state_too(tmp_path: Path, home: 
 def test_the_picture_is_there_from_the_first_trial_on(tmp_path: Path, server: str) -> None:
     ledger, history = created(tmp_path), night([2.25], up=False)
     run = flow_run(server)
-    with prefect_at(server), Artifacts(ledger, run) as showcase:
+    with prefect_at(server), Artifacts(ledger, run, write_report) as showcase:
         showcase.show(history)
-        until(lambda: len(shown(server, run)) == 3)
+        until(lambda: len(shown(server, run)) == 4)
         assert (ledger.path / "progress.png").read_bytes() == picture_of(ledger, history)
 
 
 def test_a_night_makes_each_artifact_once_and_updates_it(tmp_path: Path, server: str) -> None:
     ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
     run = flow_run(server)
-    with prefect_at(server), Artifacts(ledger, run) as showcase:
+    with prefect_at(server), Artifacts(ledger, run, write_report) as showcase:
         showcase.show(history[:1])
-        until(lambda: len(shown(server, run)) == 3)
+        until(lambda: len(shown(server, run)) == 4)
         before = shown(server, run)
         showcase.show(history)
 
@@ -154,7 +157,7 @@ def test_a_night_makes_each_artifact_once_and_updates_it(tmp_path: Path, server:
 
 def test_a_replay_shows_nothing_older_than_what_is_shown(tmp_path: Path, server: str) -> None:
     ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
-    with prefect_at(server), Artifacts(ledger, flow_run(server)) as showcase:
+    with prefect_at(server), Artifacts(ledger, flow_run(server), write_report) as showcase:
         for count in (3, 1, 2):
             showcase.show(history[:count])
 
@@ -164,9 +167,9 @@ def test_a_replay_shows_nothing_older_than_what_is_shown(tmp_path: Path, server:
 def test_a_certificate_is_shown_although_no_trial_is_new(tmp_path: Path, server: str) -> None:
     ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
     run = flow_run(server)
-    with prefect_at(server), Artifacts(ledger, run) as showcase:
+    with prefect_at(server), Artifacts(ledger, run, write_report) as showcase:
         showcase.show(history)
-        until(lambda: len(shown(server, run)) == 3)
+        until(lambda: len(shown(server, run)) == 4)
         store(ledger, certified(1, [1.0, 1.1, 0.9], [2.2, 2.3, 2.4], higher_is_better=False, error=0.01))
         showcase.show(history)
 
@@ -181,7 +184,7 @@ def test_a_certificate_is_shown_although_no_trial_is_new(tmp_path: Path, server:
 def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up(tmp_path: Path) -> None:
     ledger, history = created(tmp_path), night([2.25, 1.0, 3.0], up=False)
     began = time.monotonic()
-    with prefect_at(NOBODY), Artifacts(ledger, None) as showcase:
+    with prefect_at(NOBODY), Artifacts(ledger, None, write_report) as showcase:
         for count in (1, 2):
             showcase.show(history[:count])
             until((ledger.path / "progress.png").exists)
@@ -195,7 +198,7 @@ def test_a_server_that_is_down_is_noted_once_and_holds_nobody_up(tmp_path: Path)
 
 def test_a_campaign_that_ends_before_its_first_trial_shows_nothing(tmp_path: Path) -> None:
     ledger = created(tmp_path)
-    with prefect_at(NOBODY), Artifacts(ledger, None):
+    with prefect_at(NOBODY), Artifacts(ledger, None, write_report):
         pass
 
     assert not (ledger.path / "progress.png").exists()
@@ -211,7 +214,7 @@ def test_an_interrupt_still_shows_what_was_decided(tmp_path: Path) -> None:
 
 
 def show_and_be_interrupted(ledger: Ledger, history: History) -> None:
-    with prefect_at(NOBODY), Artifacts(ledger, None) as showcase:
+    with prefect_at(NOBODY), Artifacts(ledger, None, write_report) as showcase:
         showcase.show(history)
         raise KeyboardInterrupt
 
@@ -226,6 +229,30 @@ def test_the_table_has_the_newest_trial_first_and_only_parameters_that_vary() ->
     assert list(rows[0])[-2:] == ["seconds", "reason"]
     assert "lr" in rows[0]
     assert [set(row) for row in table(night([2.25]))] == [set(rows[0]) - {"lr", "environments", "gamma", "activation"}]
+
+
+def test_the_table_says_what_the_traceback_of_a_crash_ends_with_and_has_no_empty_column() -> None:
+    first, second = night([2.25, "crash"], up=False)
+    traceback = "\n".join(
+        ["exited with status 1", "| Traceback (most recent call last):", "|  x" * 99, "| OSError: full"]
+    )
+    crashed = replace(second, verdict=replace(second.verdict, reason=traceback))
+    unmeasured = replace(first, score=replace(first.score, se=None))
+
+    newest, *_ = table((unmeasured, crashed))
+    assert newest["reason"] == "`exited with status 1: OSError: full`"
+    assert "± se" not in newest
+    assert "± se" in table((first, crashed))[0]
+
+
+def test_each_trial_has_a_link_to_the_form_of_rerun_that_markdown_and_the_page_can_read() -> None:
+    from urllib.parse import parse_qs, urlsplit
+
+    rows = table(night([2.25, 1.0], up=False), (), "a (b)", "http://127.0.0.1:4200/deployments/deployment/1/run")
+    assert list(rows[0])[:2] == ["trial", "again"]
+    (address,) = re.findall(r"^\[rerun\]\(([^()\s]+)\)$", rows[0]["again"])
+    assert json.loads(parse_qs(urlsplit(address).query)["parameters"][0]) == {"name": "a (b)", "trial": 1}
+    assert "again" not in table(night([2.25]))[0], "where rerun is not deployed"
 
 
 def test_a_parameter_called_like_a_column_has_a_column_of_its_own() -> None:

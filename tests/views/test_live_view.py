@@ -7,6 +7,7 @@ import io
 import json
 import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +19,15 @@ from flows.views import curves
 from flows.views.curves import CurveFile, CurvePoint, TrainingCurve, value_at
 from flows.views.follow import CampaignWatch, Follower
 from flows.views.live_model import Certifying, UnderWay, campaign_progress, run_seconds, runs_of_a_trial
+from tasks.machine import slot_locks
+from tasks.machine.slots import Slots
 from tasks.record import reconcile, settle
-from tasks.store import workspace
+from tasks.store import approval, workspace
+from tasks.store.campaign_lock import Life
 from tasks.store.ledger import Ledger
+from tasks.system.commands import identity
 from tasks.system.files import write_atomic
-from tasks.trial import Due, History, Proposal
+from tasks.trial import Due, History, Proposal, Usage
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.terminals import terminal
@@ -186,9 +191,10 @@ def test_a_campaign_ends_with_what_binds(tmp_path: Path) -> None:
     assert (trials.trials, trials.binds, trials.ends) == (3, "trials", 2e9 + 6 * 19 - 5)
     assert trials.share == pytest.approx(80 / (80 + 6 * 19 - 5))
     time_is_up = campaign_progress({**spec, "hours": 0.04}, environment, history, 80.0, 5.0, 2e9)
-    assert (time_is_up.binds, time_is_up.ends) == ("time", 2e9 + 0.04 * 3600 - 80)
+    assert (time_is_up.binds, time_is_up.ends) == ("hours", 2e9 + 0.04 * 3600 - 80)
     until = {**spec, "until": "2033-05-18T03:34:00+00:00"}  # 40 s after 2e9
-    assert campaign_progress(until, environment, history, 80.0, 5.0, 2e9).ends == 2e9 + 40
+    found = campaign_progress(until, environment, history, 80.0, 5.0, 2e9)
+    assert (found.binds, found.ends, found.until) == ("until", 2e9 + 40, 2e9 + 40)
     over = campaign_progress({**spec, "trials": 2}, environment, history, 80.0, 0.0, 2e9)
     assert (over.share, over.ends) == (1.0, 2e9)
 
@@ -392,6 +398,96 @@ def test_a_certificate_is_followed_from_its_first_run_to_its_last(tmp_path: Path
     assert follower.look(time.time()).certifying is None
 
 
+def test_the_looks_of_a_certificate_are_known_and_that_it_waits_for_a_slot(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    ledger.event("certify", look=1, champion=1, runs=10, planned=14, groups=[[5, 3], [10, 4]])
+    ledger.event("waiting", number=1, who="cpu-0 is held by process 7")
+    made = Follower(ledger).look(time.time()).certifying
+    assert made is not None and (made.groups, made.waits_for) == (((5, 3), (10, 4)), "cpu-0 is held by process 7")
+    ledger.event("slot", number=1, slot="cpu-0")
+    made = Follower(ledger).look(time.time()).certifying
+    assert made is not None and made.waits_for == ""
+
+
+def test_a_trial_waits_for_a_slot_until_it_has_one(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    place, follower = propose(ledger, 0), Follower(ledger)
+    ledger.event("waiting", number=0, who="cpu-0 is held by process 7")
+    trial = follower.look(time.time()).trial
+    assert trial is not None and (trial.phase, trial.waits_for) == ("waiting", "cpu-0 is held by process 7")
+    ledger.event("slot", number=0, slot="cpu-0")
+    trial = follower.look(time.time()).trial
+    assert trial is not None and (trial.phase, trial.waits_for) == ("starting", "")
+    place.judge_log.touch()
+    ledger.event("waiting", number=0, who="cpu-1 is held by process 8")
+    trial = follower.look(time.time()).trial
+    assert trial is not None and trial.phase == "waiting", "its next run does"
+    ledger.event("life", pid=1)
+    trial = follower.look(time.time()).trial
+    assert trial is not None and trial.phase == "judging", "what an earlier life waited for is no matter"
+
+
+def test_who_holds_each_slot_is_read_from_its_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_locks, "folder", lambda: tmp_path / "locks")
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    slots = Slots(tmp_path, cpu_slots=3, folder=tmp_path / "locks")
+    ledger.event("slots", locks=slots.locks)
+    ledger.event("slot", number=0, slot="cpu-0")
+    with subprocess.Popen(["sleep", "60"]) as other, Life(ledger), slots.hold() as held:
+        ledger.event("slots", locks=slots.locks)
+        ledger.event("slot", number=0, slot=held.name)
+        stranger = {"pid": other.pid, "started": identity(other.pid)}
+        (tmp_path / "locks" / f"{slots.locks['cpu-1'][0]}.lock").write_text(json.dumps(stranger))
+        dead = {"pid": other.pid, "started": "another boot"}
+        (tmp_path / "locks" / f"{slots.locks['cpu-2'][0]}.lock").write_text(json.dumps(dead))
+        states = {one.name: one.holder for one in Follower(ledger).look(time.time()).slots}
+        other.kill()
+    assert states == {"cpu-0": "trial 0", "cpu-1": f"process {other.pid} (sleep)", "cpu-2": ""}
+    assert [one.holder for one in Follower(ledger).look(time.time()).slots] == ["", "", ""]
+
+
+def test_records_that_wait_for_mlflow_are_counted_until_they_are_sent(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    decide(ledger, 3.0)
+    assert Follower(ledger).look(0.0).unrecorded == "", "it has failed at nothing"
+    ledger.event("tracking", error="no server answers", waiting=1)
+    follower = Follower(ledger)
+    assert follower.look(0.0).unrecorded == "1 record waits: no server answers"
+    ledger.event("life", pid=1)
+    assert follower.look(0.0).unrecorded == ""
+
+
+def test_money_is_counted_with_what_is_under_way(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    decide(ledger, 3.0)
+    follower = Follower(ledger)
+    assert follower.look(0.0).bought.calls == 0
+    asked = Proposal({"x": 1.0}, usage=Usage(2, 10, 10, 0.25))
+    write_atomic(ledger.place(1).proposal, workspace.PROPOSAL.dump_json(asked).decode())
+    assert (follower.look(0.0).bought.calls, follower.look(0.0).bought.usd) == (2, 0.25)
+
+
+def test_a_proposal_that_waits_for_approval_says_until_when(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    propose(ledger, 0)
+    decide(ledger, 3.0)
+    place = propose(ledger, 1)
+    approval.ask(place, approval.ApprovalRequest(since=1e9, until=2e9))
+    scene = Follower(ledger).look(1.5e9)
+    assert (scene.waiting, scene.answer_by, scene.trial) == ((1,), 2e9, None)
+
+
+def test_patience_is_counted_from_the_champion(tmp_path: Path) -> None:
+    environment, history = created(tmp_path).environment, history_of(4)
+    spec = {"trials": 9, "hours": 1.0, "rule": "greedy", "replicates": 1, "advanced": {"patience": 5, "max_usd": 2.0}}
+    found = campaign_progress(spec, environment, history, 80.0, 5.0, 2e9)
+    assert (found.patience, found.max_usd, found.certifies) == (2, 2.0, False)
+    assert campaign_progress(spec, environment, history[:1], 80.0, 5.0, 2e9).patience == 5
+
+
 def test_a_certificate_that_was_interrupted_is_not_under_way_in_the_next_life(tmp_path: Path) -> None:
     ledger = campaign(tmp_path)
     ledger.event("certify", look=1, champion=1, runs=3)
@@ -436,11 +532,11 @@ def test_into_a_file_go_plain_lines_of_what_begins_and_what_was_decided(tmp_path
         decide(ledger, None)
     lines = output.getvalue().splitlines()
     assert [line.split()[:3] for line in lines] == [
-        [">", "0", "begins"], ["+", "0", "keep"], [">", "1", "begins"], ["x", "1", "crash"],
+        [">", "0", "begins"], ["trial", "score", "gain"], ["+", "0", "keep"], [">", "1", "begins"], ["x", "1", "crash"],
     ]  # fmt: skip
     assert r"the first of [bold]all[/] \x1b[31m" in lines[0] and "\x1b" not in output.getvalue()
-    assert "x 2.5 → 1.5" in lines[2] and "[0 of 5 trials, done about" in lines[2]
-    assert lines[3].endswith("exited with status 3  x 2.5 → 1.5")
+    assert "x 2.5 → 1.5" in lines[3] and "[0 of 5 trials, done about" in lines[3]
+    assert lines[4].endswith("exited with status 3  x=1.5")
 
 
 def test_what_was_decided_before_is_summed_up_in_a_line(tmp_path: Path) -> None:
@@ -482,8 +578,8 @@ def test_on_a_terminal_the_picture_is_drawn_below_the_lines_and_gone_in_the_end(
             decide(ledger, 3.0)
     shown = b"".join(written).decode()
     assert "training" in shown and "as a test says" in shown
-    assert shown.count("the baseline") == 1
-    assert shown.endswith("\x1b[?25h") or "\x1b[?25h" in shown[-60:], "the cursor is back"
+    assert shown.count("keep") == 1
+    assert shown.endswith("\x1b[?25h") or "\x1b[?25h" in shown[-120:], "the cursor is back"
 
 
 def test_a_picture_that_has_not_changed_is_not_drawn_again(tmp_path: Path) -> None:

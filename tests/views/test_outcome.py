@@ -332,9 +332,9 @@ def test_a_cancelled_trial_and_one_that_was_run_again_say_so_in_their_lines() ->
     history += (tried(history, 230.0, kind="keep", level="confirmed", reruns=again),)
     shown = [terminal.trial_line(trial, history).plain for trial in history]
 
-    assert shown[0].startswith(" +    0  keep            84  the baseline  (3 runs)")
-    assert shown[3].startswith(" ~    3  cancelled        -  31 at 40% of its budget")
-    assert "(confirmed, 3 reruns)" in shown[4]
+    assert shown[0].startswith(" +    0  keep            84               15 s  the baseline  (3 runs)")
+    assert shown[3].startswith(" ~    3  cancelled        -              5.0 s  31 at 40% of its budget")
+    assert shown[4].startswith(" +    4  confirmed      230") and "(3 reruns)" in shown[4]
     known = tuple(replace(rerun, calibrated=True) for rerun in history[4].reruns)
     first = replace(tried((), 84.0), reruns=known)
     assert "(3 more from a calibration)" in terminal.trial_line(first, (first,)).plain
@@ -354,8 +354,8 @@ def test_the_table_has_levels_and_the_number_of_runs_where_there_are_several(tmp
 def test_there_is_an_artifact_of_a_certificate_once_there_is_one(tmp_path: Path) -> None:
     ledger = ended(tmp_path, up())
 
-    assert [one.about for one in artifacts(ledger, News(up()), None)] == ["trials", "champion"]
-    found = {one.about: one.data for one in artifacts(ledger, News(up(), (PASSED,)), b"png")}
+    assert [one.about for one in artifacts(ledger, News(up()), None, "")] == ["trials", "champion"]
+    found = {one.about: one.data for one in artifacts(ledger, News(up(), (PASSED,)), b"png", "")}
     assert list(found) == ["progress", "certificate", "trials", "champion"]
     assert found["certificate"] == certificate_page.page("n", (PASSED,), ())
     steps = certificate_page.page("n", (PASSED,), (), "budget_steps = 3000 (self-reported)")

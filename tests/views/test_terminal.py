@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,15 @@ from environments import Environment
 from flows.views import live_view as live
 from flows.views import overview, tables, terminal
 from flows.views.curves import CurvePoint, TrainingCurve
-from flows.views.live_model import CampaignProgress, Certifying, LiveModel, UnderWay
+from flows.views.live_model import CampaignProgress, Certifying, LiveModel, SlotState, UnderWay
 from flows.views.live_view import live_view, moment, spark
 from tasks.describe import UNPROVEN
-from tasks.trial import History, Params, Proposal, Trial
+from tasks.trial import History, Params, Proposal, Trial, Usage
 from tasks.verdict_styles import VERDICTS
 from tests.support.histories import tried
 from tests.support.ledgers import created
 from tests.support.terminals import printed
+from tests.support.terminals import terminal as terminal_of
 
 WIDTHS = (20, 60, 80, 100, 160)
 EVIL = "red [bold red]alert[/] \x1b[2J\x1b]0;title\x07 \u202egnp.exe\r\nsecond line \x9b31m"
@@ -63,6 +65,16 @@ def scene(
     )
 
 
+def test_a_short_trial_shows_its_own_budget_and_no_curve_of_another(environment: Environment) -> None:
+    short = under_way(
+        proposal=Proposal(OTHERS, rationale="a draw", share=0.3), elapsed=1.5, champion_curve=TrainingCurve()
+    )
+    text = "\n".join(lines(scene(environment, short)))
+    assert "30% of the budget" in text and "1.5 s of 3.0 s" in text and "against" not in text
+    assert "against" in "\n".join(lines(scene(environment, under_way())))
+    assert "30% of the budget: a draw" in live.begins_line(scene(environment, short), short).plain
+
+
 def lines(model: LiveModel | str, width: int = 100, height: int = 30) -> list[str]:
     return [line.rstrip() for line in printed(live_view(model, width, height), width, screen=True).splitlines()]
 
@@ -70,9 +82,10 @@ def lines(model: LiveModel | str, width: int = 100, height: int = 30) -> list[st
 def test_a_picture_says_what_is_tried_and_why_and_how_it_stands_against_the_champion(environment: Environment) -> None:
     shown = "\n".join(lines(scene(environment, under_way())))
     for words in (
-        "trial 4    training  6.1 s of 10 s", "why      a random draw",
+        "trial 4    training  6.1 s of 10 s, 3.9 s left", "why      a random draw",
         "changed  learning_rate 2e-05 → 0.0016 · num_envs 8 → 32 · gamma 0.99 → 0.98",
-        "loss 24 at 6.0 s: behind", "had 12 there; trial 0 scored 5", "3 of 8 trials, 75 s", "in 2.0 min",
+        "loss 24 at 6.0 s: behind", "had 12 there; scored 5", "3 of 8 trials · 75 s of 8 h", "in 2 min, after trial 8",
+        "champion   the baseline, loss 5",
         "http://127.0.0.1:4200/flow-runs/flow-run/0000",
     ):  # fmt: skip
         assert words in shown, words
@@ -81,7 +94,7 @@ def test_a_picture_says_what_is_tried_and_why_and_how_it_stands_against_the_cham
 
 def test_a_picture_says_which_run_of_a_trial_it_is(environment: Environment) -> None:
     shown = lines(scene(environment, under_way(run="run 2 of 3")))
-    assert shown[1] == " trial 4    training  run 2 of 3  6.1 s of 10 s"
+    assert shown[1] == " trial 4    training  run 2 of 3  6.1 s of 10 s, 3.9 s left"
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -95,6 +108,63 @@ def test_trials_beside_the_first_have_a_line_each(environment: Environment, widt
         assert "starting" in six and "━" not in six and "no report yet" in six
 
 
+def test_the_footer_says_what_ends_the_campaign_and_what_else_may(environment: Environment) -> None:
+    limits = dataclasses.replace(PROGRESS, certifies=True, patience=3, until=2e9 + 9000, max_usd=5.0)
+    model = dataclasses.replace(scene(environment, under_way()), progress=limits, bought=Usage(3, 9, 9, 0.421))
+    at = time.strftime("%H:%M", time.localtime(2e9 + 9000))
+    wide = " ".join(" ".join(lines(model, 160)).split())
+    assert "3 of 8 trials · 75 s of 8 h · 0.42 of 5.00 USD" in wide
+    assert f"in 2 min, after trial 8 and the certificate; at {at} at the latest; sooner after 3 more without" in wide
+    narrow = lines(model, 80)
+    (row,) = (number for number, line in enumerate(narrow) if line.startswith(" ends"))
+    assert narrow[row].endswith("after trial 8 and the certificate") and f"at {at} at the latest" in narrow[row + 1]
+    late = dataclasses.replace(limits, binds="until", ends=2e9 + 9000)
+    assert f", at {at}; sooner" in "\n".join(lines(dataclasses.replace(model, progress=late), 160))
+    unknown = Usage(3, 9, 9, None)
+    assert "unknown of 5.00 USD" in "\n".join(lines(dataclasses.replace(model, bought=unknown), 160))
+
+
+def test_the_footer_says_who_holds_the_slots_and_what_does_not_answer(environment: Environment) -> None:
+    slots = (SlotState("cpu-0", "trial 4"), SlotState("cpu-1", f"process 7 ({EVIL})"), SlotState("cpu-2", ""))
+    model = dataclasses.replace(scene(environment, under_way()), slots=slots, unrecorded=f"3 records wait: {EVIL}")
+    shown = "\n".join(lines(model, 200))
+    assert (
+        "2 of 3 busy, cpu-0 by trial 4, cpu-1 by process 7 (red [bold red]alert" in shown and "; free: cpu-2" in shown
+    )
+    assert " mlflow     3 records wait: red [bold red]" in shown and "\x1b" not in shown
+    many = tuple(SlotState(f"cpu-{number}", "") for number in range(99))
+    assert "0 of 99 busy\n" in "\n".join(lines(dataclasses.replace(model, slots=many)))
+
+
+def test_the_champion_is_shown_with_the_baseline_and_how_sure_it_is(environment: Environment) -> None:
+    first = decided((), 5.0, PARAMS, higher_is_better=False)
+    history = (first, decided((first,), 3.0, OTHERS, higher_is_better=False))
+    model = dataclasses.replace(scene(environment, None, history), likely=(2.5, 4.0))
+    assert " champion   trial 1, loss 3 (likely 2.5 to 4), baseline 5; provisional" in lines(model, 80)
+
+
+def test_a_trial_that_waits_for_a_slot_says_who_holds_it(environment: Environment) -> None:
+    waits = under_way(phase="waiting", waits_for=f"cpu-0 is held by process 7 ({EVIL})", curve=TrainingCurve())
+    shown = lines(scene(environment, waits, others=(dataclasses.replace(waits, number=5),)))
+    assert shown[1].startswith(" trial 4    waiting  for a slot: cpu-0 is held by process 7 (red")
+    assert any(line.startswith(" trial 5") and "cpu-0 is held" in line for line in shown)
+
+
+def test_a_certificate_in_groups_says_when_it_is_looked_at(environment: Environment) -> None:
+    made = Certifying(7, 3, 14, 5.0, ((5, 3), (10, 4)))
+    shown = "\n".join(lines(dataclasses.replace(scene(environment, None), certifying=made)))
+    assert "run 3 of at most 14" in shown and "after 8 (5 v 3), 14 (10 v 4) runs" in shown
+    waits = dataclasses.replace(made, waits_for="cpu-0 is held by process 7")
+    assert "waiting for a slot: cpu-0" in "\n".join(
+        lines(dataclasses.replace(scene(environment, None), certifying=waits))
+    )
+
+
+def test_an_approval_says_how_long_it_waits(environment: Environment) -> None:
+    model = dataclasses.replace(scene(environment, None), waiting=(3, 5), answer_by=2e9 + 2820)
+    assert " waiting    trial 3, 5 for approval (47 min left): nightshift approve | reject" in lines(model)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_certificate_that_is_made_is_shown_with_its_runs(environment: Environment, width: int) -> None:
     making = dataclasses.replace(scene(environment, None), certifying=Certifying(7, 3, 6, 5.0))
@@ -104,12 +174,12 @@ def test_a_certificate_that_is_made_is_shown_with_its_runs(environment: Environm
     if width >= 80:
         assert " certifying run 3 of at most 6" in shown
         assert any("trial 7 and the baseline" in line for line in shown)
-    assert [line.split()[0] for line in lines(making, width, 3)][-1] == "campaign"
+    assert [line.split()[0] for line in lines(making, width, 4)][-1] == "spent"
 
 
 def test_the_champion_is_said_to_have_scored_the_mean_of_its_runs(environment: Environment) -> None:
     history = (tried((), 5.0, 7.0, params=PARAMS, higher_is_better=False),)
-    assert "trial 0 scored 6" in "\n".join(lines(scene(environment, under_way(), history)))
+    assert "scored 6" in "\n".join(lines(scene(environment, under_way(), history)))
 
 
 def test_ahead_means_better_whichever_way_the_metric_points(environment: Environment) -> None:
@@ -164,8 +234,8 @@ def test_a_low_window_keeps_what_matters_most(environment: Environment) -> None:
     for height in range(1, 12):
         assert len(lines(scene(environment, under_way()), height=height)) <= max(height - 1, 1)
     shown = lines(scene(environment, under_way()), height=5)
-    assert [line.split()[0] for line in shown] == ["trial", "curve", "champion", "campaign"]
-    assert lines(scene(environment, under_way()), height=2)[0].startswith(" campaign")
+    assert [line.split()[0] for line in shown] == ["trial", "champion", "spent", "ends"]
+    assert lines(scene(environment, under_way()), height=2)[0].startswith(" spent")
 
 
 def test_a_narrow_terminal_gets_the_site_instead_of_half_an_address(environment: Environment) -> None:
@@ -193,8 +263,9 @@ def test_a_curve_is_drawn_up_to_where_it_has_got() -> None:
 
 def test_times_are_said_as_people_say_them() -> None:
     assert moment(2e9 + 42, 2e9).endswith(", in 42 s")
-    assert moment(2e9 + 600, 2e9).endswith(", in 10.0 min")
-    assert moment(2e9 + 7200, 2e9).endswith(", in 2.0 h")
+    assert moment(2e9 + 600, 2e9).endswith(", in 10 min")
+    assert moment(2e9 + 7200, 2e9).endswith(", in 2 h")
+    assert moment(2e9 + 7800, 2e9).endswith(", in 2 h 10 min")
     assert len(moment(2e9 + 5 * 86400, 2e9).split()) == 8, "the day is named"
 
 
@@ -209,11 +280,36 @@ def test_each_verdict_has_its_sign_its_reason_and_what_was_changed() -> None:
     crash = decided((first, better), None, PARAMS)
     history = (first, better, crash)
     shown = [terminal.trial_line(trial, history).plain for trial in history]
-    assert shown[0] == " +    0  keep             5  the baseline"
+    assert shown[0] == " +    0  keep             5              5.0 s  the baseline"
     assert shown[1].startswith(
-        " +    1  keep             9  better than trial 0: 9 against 5 (+4)  learning_rate 2e-05"
+        " +    1  keep             9        +4    5.0 s  learning_rate=0.0016 num_envs=32 gamma=0.98"
     )
-    assert shown[2].startswith(" x    2  crash            -  exited with status 3  learning_rate 0.0016 → 2e-05")
+    assert shown[2].startswith(
+        " x    2  crash            -              5.0 s  exited with status 3  learning_rate=2e-05"
+    )
+
+
+def test_a_gain_is_positive_where_the_score_is_better() -> None:
+    first = decided((), 5.0, PARAMS, higher_is_better=False)
+    better = terminal.trial_line(decided((first,), 3.0, OTHERS, higher_is_better=False), (first,))
+    assert better.plain.split()[:5] == ["+", "1", "keep", "3", "+2"]
+
+
+def test_a_verdict_that_its_gain_does_not_explain_says_why_first() -> None:
+    first = decided((), 5.0, PARAMS)
+    luck = tried((first,), 6.0, params=OTHERS, kind="discard")
+    lost = tried((first,), 4.0, params=OTHERS, kind="keep")
+    for trial in (luck, lost):
+        assert "5.0 s  as a test says  learning_rate=" in terminal.trial_line(trial, (first,)).plain
+
+
+def test_an_edit_is_told_by_its_size_and_its_reason() -> None:
+    first = decided((), 5.0, PARAMS)
+    trial = decided((first,), 6.0, PARAMS)
+    edit = "--- a/t.py\n+++ b/t.py\n@@ -1 +1,2 @@\n-old\n+new\n+more\n"
+    changed = dataclasses.replace(trial, proposal=dataclasses.replace(trial.proposal, edit=edit, rationale="clip less"))
+    assert "  +2 -1 lines: clip less" in terminal.trial_line(changed, (first,)).plain
+    assert "the champion again" in terminal.trial_line(trial, (first,)).plain
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -224,9 +320,19 @@ def test_a_decided_trial_is_one_line_on_a_screen_and_whole_in_a_file(width: int)
     (cut,) = printed(line, width, screen=True).splitlines()
     assert cell_len(cut) <= width
     if width >= 80:
-        assert " -    1  discard     -137.6  not better than trial 0: -137.6 against 71.21 (-208.8)" in line.plain
-        assert "not better than trial 0" in cut
-    assert printed(line, width).splitlines() == [line.plain] and line.plain.endswith("0.99 → 0.98")
+        assert cut.startswith(" -    1  discard     -137.6      -209    5.0 s  learning_rate=0.0016 num_envs=")
+    assert printed(line, width).splitlines() == [line.plain]
+    assert line.plain.endswith("not better than trial 0: -137.6 against 71.21 (-208.8)")
+
+
+@pytest.mark.parametrize("number", [7, 1234])
+def test_the_columns_of_trials_stand_below_their_headings(number: int) -> None:
+    first = decided((), 5.0, PARAMS)
+    trial = dataclasses.replace(decided((first,), -123456.0, OTHERS), number=number)
+    line, heading = terminal.trial_line(trial, (first,)).plain, terminal.HEADING.plain
+    for name, text in (("score", "-123,456"), ("gain", "-123,461"), ("time", "5.0 s")):
+        assert heading.index(name) + len(name) == line.index(text) + len(text), name
+    assert line.index("learning_rate") == heading.index("tried")
 
 
 def test_what_is_not_printable_is_written_out() -> None:
@@ -242,6 +348,7 @@ def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[
             "score": None if number == 2 else 10.0 * number, "se": 1.5, "n": 3, "seconds": 5.0,
             "params": {**PARAMS, "epochs": number, **(params or {})} if number else PARAMS,
             "description": EVIL, "reason": EVIL, "proposer": "test", "runs": 1 if number else 3, "reruns": [],
+            "share": 1.0, "promotes": None, "promoted": None,
         }
         for number in range(count)
     ]  # fmt: skip
@@ -251,7 +358,7 @@ def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[
     }  # fmt: skip
     return {
         "campaign": "n-1", "state": "finished", "reason": "all done", "metric": "loss", "direction": "maximize",
-        "step_budget": "",
+        "step_budget": "", "fidelity": {"share": 1.0, "words": ""},
         "baseline": scored[0], "champion": champion, "spec": {"rule": "certify"},
         "shipped": None, "shipped_trial": None, "certificate": None, "uncertified": None, "ablation": [], "transfers": [], "cancelled": NOTHING_CANCELLED, "trials": trials, "waiting_to_record": 0, "urls": {}, "servers": [],
         "sources": [], "fallbacks": 0, "incidents": [], "waiting": [], "inbox": [],
@@ -279,6 +386,18 @@ def test_a_wide_table_has_a_column_per_parameter_and_the_score_between_worst_and
     text = printed(partial(tables.campaign_table, document(4, OTHERS)), 160)
     assert "worse     better" in text and "learning_rate" in text and "[red]" not in text
     assert "┊··············●" in text and "0.0016" in text
+
+
+def test_short_trials_are_told_apart_and_ranked_among_themselves() -> None:
+    found = document(8) | {"fidelity": {"share": 0.3, "words": "fidelity = 0.3: new points run for 30% of the budget"}}
+    for number, promoted in ((3, None), (4, 7), (5, None)):
+        found["trials"][number] |= {"share": 0.3, "verdict": "discard", "comparable": False, "promoted": promoted}
+    text = printed(partial(tables.campaign_table, found), 160)
+    rows = {line.split()[0]: line for line in text.splitlines() if line.split()[:1] and line.split()[0].isdigit()}
+    assert "discard 30% " in rows["3"] and "discard 30% → 7" in rows["4"] and "30%" not in rows["6"]
+    assert "elsewhere" not in text and "compares with those alone" in text
+    assert "●···············" in rows["3"] and "···············●" in rows["5"], "no tick: the baseline ran in full"
+    assert "new points run for 30%" in printed(partial(overview.outcome, found), 160)
 
 
 def test_better_stands_to_the_right_when_less_is_better_too() -> None:
@@ -340,16 +459,34 @@ def test_an_address_of_a_tracking_server_needs_no_command(tmp_path: Path) -> Non
     assert "mlflow       http://m/1\n    campaigns  http://m/2\n" in text
 
 
-@pytest.mark.parametrize("width", WIDTHS[1:])
-def test_the_list_of_campaigns_fits(width: int) -> None:
-    row = {"campaign": "lunar_lander-12", "environment": "lunar_lander", "state": "interrupted", "trials": 300}
-    text = printed(
-        partial(tables.campaigns_table, [{**row, "baseline": {"score": -81.0}, "champion": None, "created": 2e9}] * 3),
-        width,
-        screen=True,
-    )
-    assert text.count("lunar_lander-12") == 3 and text.count("interrupted") == 3
-    assert max(map(cell_len, text.splitlines())) <= width
+def summary(name: str, **more: Any) -> dict[str, Any]:
+    base = {"campaign": name, "environment": "lunar_lander", "state": "interrupted", "trials": 300}
+    return base | {"baseline": {"score": -81.0}, "champion": None, "created": 2e9} | more
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_list_of_campaigns_fits_and_cuts_no_name(width: int) -> None:
+    names = [f"lunar_lander-nightly-2026-11-22T07:30:00-{end}" for end in ("first", "second", "日本")]
+    rows = [summary(name, environment="/srv/problems/" + "x" * 60) for name in names]
+    text = printed(partial(tables.campaigns_table, rows), width, screen=True)
+    assert max(map(cell_len, text.splitlines())) <= width and "…" not in text
+    assert all(name in text for name in names) == (width > 60), "in a narrower window they go on in the next line"
+
+
+def test_in_a_pipe_the_list_has_every_column_whole_and_no_colour() -> None:
+    names = [f"a-campaign-whose-name-is-long-{number}" for number in range(2)]
+    rows = [summary(name, environment="/srv/problems/" + "x" * 90, state="failed") for name in names]
+    text = printed(partial(tables.campaigns_table, rows), 80)
+    for row, name in zip(text.split("\n")[-4:-2], names, strict=True):
+        assert row.split() == [name, "failed", "300", "-81", "-", rows[0]["environment"], "2033-05-18", row.split()[-1]]
+    assert "\x1b" not in text
+
+
+def test_states_are_coloured_on_a_terminal() -> None:
+    with terminal_of(80) as (console, written):
+        terminal.put(console, tables.campaigns_table([summary("a", state="running"), summary("b")], console))
+    text = b"".join(written)
+    assert b"32mrunning" in text and b"33minterrupted" in text
 
 
 def test_an_empty_list_says_how_to_begin() -> None:
@@ -368,7 +505,7 @@ def test_an_encoding_without_our_signs_gets_ascii(
     overview.what_next(document(4), tmp_path / "日本", console)
     terminal.put(console, terminal.trial_line(decided(history, 9.0, OTHERS), history))
     shown = written.getvalue().decode("ascii")
-    assert "learning_rate 2e-05 > 0.0016" in shown and "==" in shown and "/??/" in shown
+    assert "learning_rate=0.0016" in shown and "num_envs 8 > 32" in shown and "==" in shown and "/??/" in shown
 
 
 def test_the_names_of_the_phases_are_told_apart_without_colour() -> None:

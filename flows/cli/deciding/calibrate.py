@@ -75,22 +75,31 @@ def prepare(environment: str, runs: int, settings: list[str], seed: int | None, 
     Raises:
         Refused: it cannot be run, or the seed has been used before; nothing is left of the session then.
     """
-    from flows.spec.environment import checked_environment
-
-    current = checked_environment(environment, overrides_only(settings))
-    root = home() / FOLDER / current.name
-    folder = single_run.next_in(root)
+    stage, folder, digest = staged(environment, settings, isolation)
     drawn = secrets.randbelow(2**31) if seed is None else seed
     seeds = tuple(derive(drawn, "train", turn, 1) for turn in range(1, runs + 1))
     with single_run.removed_if_refused(folder):
-        problem = single_run.frozen(current, folder)
-        stage = single_run.stage(problem, isolation, False, False, root, "calibrate")
-        digest = calibration.digest(folder, problem)
         stored = calibration.find(home(), digest, machine())
         known = stored.runs if stored else ()
         if {earlier.run.seed for earlier in known} & {*seeds}:
             raise Refused(f"--seed {seed} was run already, so its runs would count twice: leave it out")
     return Session(stage, folder, digest, known, seeds)
+
+
+def staged(environment: str, settings: list[str], isolation: str) -> tuple[single_run.Stage, Path, str]:
+    """A frozen environment as a stage, the new folder that holds it, and the digest for which runs in it are valid.
+
+    Refused if it cannot be run; nothing is left of the folder then.
+    """
+    from flows.spec.environment import checked_environment
+
+    current = checked_environment(environment, overrides_only(settings))
+    root = home() / FOLDER / current.name
+    folder = single_run.next_in(root)
+    with single_run.removed_if_refused(folder):
+        problem = single_run.frozen(current, folder)
+        stage = single_run.stage(problem, isolation, False, False, root, "calibrate")
+        return stage, folder, calibration.digest(folder, problem)
 
 
 @dataclass(frozen=True)

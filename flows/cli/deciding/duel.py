@@ -186,7 +186,7 @@ def check_pool(environment: Environment, runs: int) -> None:
 
 def compare(a: Sequence[Score], b: Sequence[Score]) -> Comparison | None:
     """A against B, crashed runs left out; None where an arm has too few scores."""
-    first, second = ([score.goodness for score in arm if score.value is not None] for arm in (a, b))
+    first, second = ([score.utility for score in arm if score.value is not None] for arm in (a, b))
     return welch(first, second) if min(len(first), len(second)) >= FEWEST else None
 
 

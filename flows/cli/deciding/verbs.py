@@ -55,9 +55,20 @@ def duel(
 def calibrate(
     environment: str,
     *,
-    runs: Annotated[int, Parameter("--runs", help="Runs of the baseline, at least 3.")] = 5,
+    runs: Annotated[int | None, Parameter("--runs", help="Runs of the baseline, at least 3. Default: 5.")] = None,
     gain: Annotated[
         float | None, Parameter("--gain", help="Smallest gain worth detecting, in the metric's unit.")
+    ] = None,
+    fidelity: Annotated[
+        float | None,
+        Parameter(
+            "--fidelity",
+            help="Measure instead whether runs of this share of the budget, such as 0.3, rank points of the search "
+            "space as whole runs do.",
+        ),
+    ] = None,
+    configs: Annotated[
+        int | None, Parameter("--configs", help="Points to measure, those of before included. Default: 20.")
     ] = None,
     set_: Settings = None,
     trust: Trust = False,
@@ -65,9 +76,19 @@ def calibrate(
     isolation: Isolation = "auto",
     json: Json = False,
 ) -> int:
-    from flows.cli.deciding import calibrate
+    from environments.plugins import Refused
+    from flows.cli.deciding import calibrate, calibrate_short
 
-    return calibrate.calibrate(environment, runs, set_ or [], trust, seed, isolation, gain, json)
+    if fidelity is None:
+        if configs is not None:
+            raise Refused("--configs belongs to --fidelity: say which share of the budget is to be measured")
+        return calibrate.calibrate(
+            environment, 5 if runs is None else runs, set_ or [], trust, seed, isolation, gain, json
+        )
+    if runs is not None or gain is not None:
+        raise Refused("--runs and --gain belong to a calibration of the noise: leave them out, or --fidelity")
+    points = calibrate_short.POINTS if configs is None else configs
+    return calibrate_short.calibrate(environment, fidelity, points, set_ or [], trust, seed, isolation, json)
 
 
 def propose(

@@ -20,6 +20,7 @@ from flows.server import mlflow_process, server_process
 from flows.views.own_servers import NO_LOGIN
 from tasks.system.commands import command_of
 from tasks.system.daemon import Daemon, answers, free_port, page_of
+from tasks.tracking import schema
 from tasks.tracking.client import SCHEMES
 from tasks.tracking.connection import Unreachable, probe_database, probe_server, without_credentials
 
@@ -141,6 +142,9 @@ def mlflow(home: Path) -> Check:
     if why := problem(uri, home):
         remedy = f"start it, or change {source}" if source else "repair the file, or move it away"
         return Check("mlflow", "bad", f"{where}; {why}", remedy, details)
+    file = Path(uri.partition("://")[2][1:])
+    if uri.startswith("sqlite") and (other := schema.mismatch(file)):
+        return Check("mlflow", "bad", f"{where}; {other.fact}", other.remedy, details)
     return Check("mlflow", "ok", where, details=details)
 
 

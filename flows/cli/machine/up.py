@@ -2,6 +2,8 @@
 
 They use the data of the home, listen on 127.0.0.1 and outlive the terminal. `up` starts what is not running, so
 calling it again restarts what died. Each is noted in runs/.prefect/<name>.json and logs to runs/.prefect/<name>.log.
+A start lasts as long as its process lives. If one fails, those that still start are ended and the others stay; an
+interrupted call ends all that it has started.
 """
 
 from __future__ import annotations
@@ -12,24 +14,31 @@ import os
 import platform
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import httpx
 from rich.console import Console
+from rich.text import Text
 
 from environments.plugins import Refused
+from flows.cli.machine.starting import StartBoard
 from flows.cli.running.stop import stop
-from flows.server import automations, mlflow_process, postgres, server_process, zombies
+from flows.server import automations, block_types, mlflow_process, postgres, server_process, zombies
 from flows.server.api import Api
+from flows.views import terminal
 from flows.views.own_servers import NO_LOGIN, login_steps, own_servers
 from flows.views.status import urls
-from flows.views.terminal import binaries
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns
-from tasks.system.daemon import START_SECONDS, Daemon, Note
+from tasks.system import interrupt
+from tasks.system.daemon import Daemon, Note
 from tasks.system.home import home
 from tasks.system.login import make_login
+from tasks.tracking import schema
+from tasks.tracking.views import experiments_page
 
 POOL = "trainers"
 """The work pool of every deployment in prefect.yaml."""
@@ -37,6 +46,8 @@ CLEAR_SECONDS = 60.0
 """How long an interrupted command may take to leave the server."""
 TITLES = {"server": "Prefect", "mlflow": "MLflow", "worker": "worker"}
 """The programs, in the order in which they are shown."""
+LOOK_SECONDS = 0.2
+"""Between two looks at programs that start."""
 POLL_SECONDS = "5"
 """How often the worker asks for runs."""
 
@@ -49,38 +60,102 @@ def up(auth: bool, database: str | None = None) -> int:
 
     Raises:
         Refused: something did not start, or the running server has another kind of login or database than asked for.
+        KeyboardInterrupt: this process was asked to end; what it had started is ended.
     """
     server_process.settle_in(home())
-    directory, console = home() / ".prefect", Console(highlight=False, soft_wrap=True)
+    directory, console = home() / ".prefect", terminal.console()
     database = postgres.stated(database)  # refused before anything starts
-    with server_process.exclusively(directory / "up.lock"), console.status("starting ..."):
+    schema.check(home() / "mlflow.db")
+    with interrupt.deferred(), server_process.exclusively(directory / "up.lock"):
         before = _living(directory)
         if (server := before["server"]) and (server.stays or server_process.in_use(directory)):
             _check(server, auth, database)  # before MLflow is started anew with or without a login
-        for name in TITLES:
-            Daemon(directory, name).trim()
-        with ThreadPoolExecutor() as side:  # each takes ten seconds and more, mostly for imports
-            mlflow = side.submit(mlflow_process.start, home(), auth)
-            server = _server(directory, auth, database)
-            crashed, resumed = _recover(server)
-            _start_worker(directory, server)
-        mlflow.result()
-        now = _living(directory)
-    for name, title in TITLES.items():
-        note, earlier = now[name], before[name]
-        if note is None:
-            raise Refused(f"{title} ended right after its start; see {directory / name}.log")
-        where = f"of the pool {POOL}" if name == "worker" else _page(note)
-        how = f"running since {_moment(note)}" if earlier and earlier.pid == note.pid else "started"
-        how += "" if note.auth or name == "worker" else f", {NO_LOGIN}"
-        how += ", on PostgreSQL" if note.database else ""
-        console.print(f"  {title:<8} {where:<28} [dim]{how}[/]")
-    for name in crashed:
-        console.print(f"  {name}: its process was gone; marked Crashed, so that automations can resume it")
-    for name in resumed:
-        console.print(f"  {name}: had crashed without being resumed; resumed now")
+        try:
+            with StartBoard(console, TITLES, directory) as board:
+                server, recovered = _start(board, directory, before, auth, database)
+            if gone := [title for name, title in TITLES.items() if _living(directory)[name] is None]:
+                raise Refused(f"{', '.join(gone)} ended right after the start; the logs are in {directory}")
+        except KeyboardInterrupt:
+            _take_back(directory, before)
+            left = _left_running(directory)
+            print(f"nightshift: interrupted; what had been started is ended; {left}", file=sys.stderr)
+            raise
+        except Refused as why:
+            raise Refused(f"{why}\n{_left_running(directory)}") from why
+        except OSError:
+            print(_left_running(directory), file=sys.stderr)
+            raise
+    for line in recovered:
+        terminal.whole(console, Text(f"  {line}"))
     _print_next_steps(server, console)
     return 0
+
+
+def _start(
+    board: StartBoard, directory: Path, before: Mapping[str, Note | None], auth: bool, database: str | None
+) -> tuple[Note, list[str]]:
+    """Start what is missing, side by side; the server, and what was recovered there. The first failure ends it."""
+
+    def ready(name: str, where: str = "") -> Note:
+        note, earlier = Daemon(directory, name).living(), before[name]
+        if note is None:
+            raise Refused(f"{TITLES[name]} ended right after its start; see {directory / name}.log")
+        extra = "" if note.auth or name == "worker" else f", {NO_LOGIN}"
+        extra += ", on PostgreSQL" if note.database else ""
+        since = _moment(note) if earlier and earlier.pid == note.pid else ""
+        page = experiments_page(note.url) if name == "mlflow" else _page(note)
+        board.ready(name, where or page, since, extra)
+        return note
+
+    def mlflow() -> None:
+        mlflow_process.start(home(), auth, board.begin("mlflow"))
+        ready("mlflow")
+
+    def server_and_worker() -> tuple[Note, list[str]]:
+        _server(directory, auth, database, board.begin("server"))
+        server = ready("server")
+        crashed, resumed = _recover(server)
+        _start_worker(directory, server, board.begin("worker"))
+        ready("worker", f"of the pool {POOL}")
+        lines = [f"{name}: its process was gone; marked Crashed, so that automations can resume it" for name in crashed]
+        return server, lines + [f"{name}: had crashed without being resumed; resumed now" for name in resumed]
+
+    with ThreadPoolExecutor() as side:  # each takes ten seconds and more, mostly for imports
+        chain, other = side.submit(server_and_worker), side.submit(mlflow)
+        pending: set[Future[Any]] = {chain, other}
+        try:
+            while pending:
+                interrupt.check()
+                board.draw()
+                done, pending = wait(pending, timeout=LOOK_SECONDS, return_when=FIRST_COMPLETED)
+                for start in done:
+                    start.result()
+        except BaseException:
+            with interrupt.asked():  # those that still start give up
+                wait(pending)
+            raise
+    return chain.result()
+
+
+def _take_back(directory: Path, before: Mapping[str, Note | None]) -> None:
+    """End what has been started since. A server that a campaign uses ends with that."""
+    for name in ("worker", "mlflow"):
+        note, earlier = Daemon(directory, name).living(), before[name]
+        if note and (earlier is None or earlier.pid != note.pid):
+            Daemon(directory, name).end()
+    if (earlier := before["server"]) is None or not earlier.stays:
+        with server_process.exclusively(directory / "start.lock"):
+            server_process.daemon(directory).keep(False)
+            server_process.stop_unused(directory)
+
+
+def _left_running(directory: Path) -> str:
+    """The programs that run now, and what to do with them."""
+    living = {name: note for name, note in _living(directory).items() if note}
+    if not living:
+        return "nothing of `nightshift up` is left running"
+    where = [TITLES[name] + ("" if name == "worker" else f" at {_page(note)}") for name, note in living.items()]
+    return f"left running: {', '.join(where)}; `nightshift up` starts what is missing, `nightshift down` ends them"
 
 
 def down(now: bool) -> int:
@@ -135,7 +210,7 @@ def _is_used(directory: Path) -> bool:
         return server_process.in_use(directory)
 
 
-def _server(directory: Path, auth: bool, database: str | None) -> Note:
+def _server(directory: Path, auth: bool, database: str | None, still: Callable[[str], None] | None = None) -> Note:
     """The server, which stays from now on: started, or taken over from the campaign that started it."""
     server = server_process.daemon(directory)
     with server_process.exclusively(directory / "start.lock"):
@@ -144,7 +219,7 @@ def _server(directory: Path, auth: bool, database: str | None) -> Note:
         alive = server_process.healthy(directory)
         if alive is None:
             login = make_login(directory.parent) if auth else None
-            server_process.start(directory, auth=login, stays=True, database=database)
+            server_process.start(directory, auth=login, stays=True, database=database, still=still)
         else:
             _check(alive, auth, database)
             server.keep()
@@ -181,13 +256,15 @@ def _recover(server: Note) -> tuple[list[str], list[str]]:
     login = server_process.credentials(server.url, home())
     try:
         automations.put(server.url, login)
+        with server_process.used(server.url, home()):
+            block_types.register()
         return zombies.sweep(server.url, login), zombies.resume_forgotten(server.url, login)
     except httpx.HTTPError as why:
         raise Refused(f"the Prefect server at {_page(server)} does not take automations.yaml: {why}") from why
 
 
-def _start_worker(directory: Path, server: Note) -> None:
-    """A worker of the pool, one campaign at a time; it makes the pool if there is none."""
+def _start_worker(directory: Path, server: Note, still: Callable[[str], None]) -> None:
+    """A worker of the pool, one campaign at a time; it makes the pool if there is none. `still`: as of `serve`."""
     worker = Daemon(directory, "worker")
     note = worker.living()
     if note and (note.url, note.auth) == (server.url, server.auth):
@@ -208,13 +285,15 @@ def _start_worker(directory: Path, server: Note) -> None:
         "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "INFO",
     }
     process = worker.launch(command, environment, server.url, auth=server.auth, stays=True)
-    deadline = time.monotonic() + START_SECONDS
-    while not _has_heartbeat(server, since=began):
-        if process.poll() is not None or time.monotonic() > deadline:
-            last_words = worker.last_words()
-            worker.end()
-            raise Refused(f"the worker did not start; see {worker.log}:\n{last_words}")
-        time.sleep(0.2)
+    try:
+        while not _has_heartbeat(server, since=began):
+            if (status := process.poll()) is not None:
+                raise worker.came_to_nothing(status)
+            still("")
+            time.sleep(LOOK_SECONDS)
+    except BaseException:  # interrupted: nothing would end it later
+        worker.give_up(process)
+        raise
     process.returncode = 0  # it outlives this command, which must not wait for it
 
 
@@ -245,7 +324,7 @@ def _page(server: Note) -> str:
 
 
 def _print_next_steps(server: Note, console: Console) -> None:
-    here = binaries()
+    here = terminal.binaries()
     steps = {
         **login_steps(own_servers(home())),
         "deploy": f"{here}prefect --no-prompt deploy --all",
@@ -254,4 +333,4 @@ def _print_next_steps(server: Note, console: Console) -> None:
     }
     console.print("\nwhat next")
     for label, text in steps.items():
-        console.print(f"  {label:<12} {text}", markup=False)
+        terminal.whole(console, Text(f"  {label:<12} {text}"))

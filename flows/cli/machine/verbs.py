@@ -1,12 +1,53 @@
-"""The verbs about this machine: up, down, doctor, prune, sync."""
+"""The verbs about this machine: up, down, server, doctor, prune, sync."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from cyclopts import Parameter
+from cyclopts import App, Parameter
 
-from flows.cli.options import Json, switch
+from flows.cli.options import Json, Server, switch
+
+server = App(name="server", group_commands="Commands")
+
+
+@server.command(name="setup")
+def server_setup(*, server: Server = None) -> int:
+    """Put automations, block types and the pool `trainers` on a Prefect server; again after an upgrade."""
+    from flows.cli.machine import server as commands
+
+    return commands.setup(server)
+
+
+@server.command(name="pool")
+def server_pool(
+    name: str,
+    *,
+    type: Annotated[Literal["process", "docker"], Parameter("--type", help="What a worker of it starts.")] = "process",
+    server: Server = None,
+) -> int:
+    """Make the work pool NAME; a docker pool has the template of prefect-docker."""
+    from flows.cli.machine import server as commands
+
+    return commands.pool(name, type, server)
+
+
+@server.command(name="notify")
+def server_notify(
+    address: str | None = None,
+    *,
+    on: Annotated[
+        str, Parameter("--on", help="Occasions: certified, champion, stalled, failed, separated by commas.")
+    ] = "certified,champion,stalled,failed",
+    server: Server = None,
+) -> int:
+    """Send messages about campaigns to ADDRESS: a webhook, or mail as mailtos://USER:PASSWORD@HOST?from=...&to=...
+
+    Without ADDRESS it is read from stdin, since other users can see the command line of a process.
+    """
+    from flows.cli.machine import server as commands
+
+    return commands.notify(address, on, server)
 
 
 def up(

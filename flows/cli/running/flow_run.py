@@ -60,9 +60,13 @@ def run_flow(flow: Any, parameters: dict[str, Any], url: str, console: Console) 
     Returns:
         Whether another flow run is to continue it (flows/engine/chaining.py).
     """
+    from prefect.exceptions import Abort
+
     name, began = parameters["name"], time.time()
     try:
         ending = flow(**parameters, return_state=True)
+    except Abort as cancelled:  # by a person, in the Prefect UI
+        raise KeyboardInterrupt from cancelled
     except httpx.TransportError:
         if not _ended_since(name, began):
             raise

@@ -15,6 +15,7 @@ from flows.cli.running.flow_run import run_and_show
 from flows.cli.seeing.status import print_status
 from flows.cli.set_option import parse_settings
 from flows.server import server_process
+from flows.spec.form import spread
 from flows.spec.options import AdvancedOptions
 from flows.views import terminal
 from flows.views.status import document, state, stored_spec
@@ -115,7 +116,7 @@ def _read_spec(path: Path) -> dict[str, Any]:
     if "environment" not in spec:
         raise Refused(f"{path}: environment: is required")
     spec["environment"] = _lasting(str(spec["environment"]), path.parent)
-    return spec
+    return spread(spec)  # before anybody looks for what it asks for, or lays an option over it
 
 
 def _lasting(reference: str, base: Path = Path()) -> str:

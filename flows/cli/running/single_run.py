@@ -93,7 +93,7 @@ class Stage:
         from tasks.sandbox.program import CannotStart
         from tasks.train import run_program
 
-        problem, sandbox, place = self.environment, self.isolation, planned.place
+        problem, sandbox, place = self.environment.at(planned.proposal.share), self.isolation, planned.place
         try:
             with self.slots.hold(lambda reason: _print_aside(f"waiting: {reason}")) as slot:
                 run = run_program(

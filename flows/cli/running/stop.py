@@ -21,15 +21,15 @@ def stop(name: str, now: bool) -> int:
     ledger = Ledger.open(name)
     if not campaign_lock.is_running(ledger):
         raise Refused(f"campaign {name!r} is not running (it is {state(ledger)})")
-    if not now:
-        (ledger.path / "stop").touch()
-        print(f"{name} stops after the current trial")
-        return 0
     holder = campaign_lock.holder(ledger)
-    if holder["host"] != platform.node():
+    if now and holder["host"] != platform.node():
         raise Refused(
             f"campaign {name!r} runs on {holder['host']}: run `nightshift stop {name} --now` there, or leave out --now"
         )
+    (ledger.path / "stop").touch()
+    if not now:
+        print(f"{name} stops after the current trial")
+        return 0
     os.kill(holder["pid"], signal.SIGTERM)
     deadline = time.monotonic() + END_SECONDS
     while campaign_lock.is_running(ledger):

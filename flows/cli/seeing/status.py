@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 from environments.plugins import Refused
 from flows.views import overview, terminal
+from flows.views.follow import Follower
+from flows.views.live_view import live_view
 from flows.views.status import document
 from tasks.store.ledger import Ledger, campaigns
 from tasks.system.home import home
+
+ROWS = 99
+"""Of what is under way, in a terminal that scrolls."""
 
 
 def print_csv(ledger: Ledger, last: int | None = None) -> None:
@@ -27,7 +34,10 @@ def print_status(ledger: Ledger, as_json: bool, last: int | None = None) -> int:
     if as_json:
         terminal.print_json(status)
     else:
-        overview.show(status, ledger.path, terminal.console(), last)
+        console = terminal.console()
+        overview.show(status, ledger.path, console, last)
+        if status["state"] == "running" and terminal.is_screen(console):
+            terminal.put(console, live_view(Follower(ledger).look(time.time()), console.width, ROWS))
     return 1 if status["state"] == "failed" else 0
 
 

@@ -1,4 +1,4 @@
-"""The verbs that show campaigns: list, status, watch, logs."""
+"""The verbs that show campaigns: list, status, watch, report, logs."""
 
 from __future__ import annotations
 
@@ -46,6 +46,21 @@ def watch(campaign: str | None = None) -> int:
     from flows.cli.seeing.watch import watch
 
     return watch(campaign or newest())
+
+
+def report(*campaigns: str) -> int:
+    from flows.cli.seeing.status import newest
+    from flows.report.write import REPORT, write_comparison, write_report
+    from flows.views.terminal import short
+    from tasks.store.ledger import Ledger
+
+    ledgers = [Ledger.open(name) for name in dict.fromkeys(campaigns or (newest(),))]
+    if len(ledgers) > 1:
+        print(short(write_comparison(ledgers)))
+    else:
+        write_report(ledgers[0])
+        print(short(ledgers[0].path / REPORT))
+    return 0
 
 
 def logs(

@@ -18,17 +18,17 @@ from prime_rl_parts.reasons import decisive
 from prime_rl_parts.run import OURS, Run
 
 SHARED = "/dev/shm"
-WALLED = "prime-rl needs sockets and shared memory in its sandbox: install bubblewrap, and leave network = false"
+DENIED = "prime-rl needs sockets and shared memory in its sandbox: install bubblewrap, and leave network = false"
 
 
-def check_walls() -> None:
+def check_sandbox() -> None:
     """Refuse to begin where the sandbox denies the sockets or shared memory that prime-rl needs."""
     try:
         for family in (socket.AF_INET, socket.AF_UNIX):
             socket.socket(family).close()
         tempfile.TemporaryFile(dir=SHARED).close()
-    except OSError as wall:
-        raise Failed(f"refused: {WALLED} ({wall.filename or 'socket'}: {wall.strerror})") from wall
+    except OSError as denied:
+        raise Failed(f"refused: {DENIED} ({denied.filename or 'socket'}: {denied.strerror})") from denied
 
 
 def open_many_files() -> None:

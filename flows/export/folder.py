@@ -1,0 +1,188 @@
+"""A champion as a folder that needs no campaign:
+
+README.md         model card: what it is, how far it is proven, its limits
+environment/      the frozen environment, with the champion's program and parameters as its baseline
+checkpoint/       the checkpoint of the judged run
+champion.patch    program and parameters against the campaign's baseline
+result.json       scores, certificate, versions, digests, and the interval for a new run
+reproduce.sh      trains and judges it once more, and says whether the score lies in that interval
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import environments
+from environments.plugins import Refused
+from flows.report.facts import Facts
+from flows.views import status
+from tasks.certifying.certificate import shipped
+from tasks.sandbox import outputs
+from tasks.store.ledger import Ledger
+from tasks.store.safe_read import copy_tree
+from tasks.system import file_trees
+from tasks.system.redact import scrub_text
+from tasks.trial import Trial, best, measured
+
+TEMPLATES = Path(__file__).parent / "templates"
+COVERS = 0.95
+"""Share of new runs that the prediction interval is made to hold."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The interval in which a new run's score is expected, from the scores of earlier runs of the same program."""
+
+    low: float
+    high: float
+    runs: int
+    fresh: bool
+    """Whether they are those of a certificate: scores of a search are too good on average."""
+
+
+def export(ledger: Ledger, to: Path) -> Path:
+    """Write the champion that ships, or else the best kept trial, into a new folder; returns its absolute path.
+
+    Raises:
+        Refused: there is no champion but the baseline, `to` is not empty, or the champion's files are gone or changed.
+        OSError: `to` cannot be written; nothing is left of it.
+    """
+    trial = champion(ledger)
+    facts = _about(ledger, trial)
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise Refused(f"--to {to}: it exists and is not an empty folder: name another")
+    place, run = ledger.place_of(trial), trial.runs[0]
+    if not place.out.is_dir() or outputs.checkpoint(place.out) != run.checkpoint:
+        raise Refused(f"trial {trial.number}: {place.out} is not what was judged any more: was it pruned or changed?")
+    target = to.resolve()
+    half_made = target.with_name(f".{target.name}.half-made")
+    file_trees.remove(half_made)
+    try:
+        _fill(half_made, facts, trial)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            target.rmdir()  # an empty one
+        half_made.rename(target)
+    except BaseException:
+        with suppress(OSError):
+            file_trees.remove(half_made)
+        raise
+    return target
+
+
+def champion(ledger: Ledger) -> Trial:
+    """The certified champion, or else the best kept trial. Refused if that is the baseline, or there is none."""
+    history, passed = ledger.history(), shipped([one for one in ledger.certificates() if not one.elsewhere])
+    found = next((trial for trial in history if passed and trial.number == passed.champion), None) or best(history)
+    if found is None or found.number == 0:
+        why = "no trial has a score" if found is None else "nothing that was tried was kept"
+        raise Refused(f"campaign {ledger.campaign.name!r} has no champion to take: {why}")
+    return found
+
+
+def _about(ledger: Ledger, trial: Trial) -> Facts:
+    """The facts of a report without certificates of other trials, so that all that is said is about this one."""
+    facts = Facts.of(ledger)
+    return replace(facts, own=tuple(one for one in facts.own if one.champion == trial.number))
+
+
+def prediction(ledger: Ledger, trial: Trial) -> Prediction | None:
+    """The interval for one new run, by Student's t; None with fewer than two scores."""
+    from scipy.stats import t  # type: ignore[import-untyped]
+
+    own = [one for one in ledger.certificates() if not one.elsewhere and one.champion == trial.number]
+    fresh = [score.value for one in own[-1:] for score in one.scores("champion") if score.value is not None]
+    values = fresh or [score.value for score in measured(ledger.history(), trial.number) if score.value is not None]
+    if len(values) < 2:
+        return None
+    count, middle = len(values), statistics.fmean(values)
+    half = float(t.ppf((1 + COVERS) / 2, count - 1)) * statistics.stdev(values) * (1 + 1 / count) ** 0.5
+    return Prediction(middle - half, middle + half, count, bool(fresh))
+
+
+def _fill(folder: Path, facts: Facts, trial: Trial) -> None:
+    ledger, place = facts.ledger, facts.ledger.place_of(trial)
+    shutil.copytree(ledger.path / "environment", folder / "environment", copy_function=_copy_writable)
+    program = copy_tree(place.workspace, folder / "environment", without=(place.config.name,))
+    copy_tree(place.out, folder / "checkpoint", without=(place.progress.name,))
+    _copy_links(place.out, folder / "checkpoint")
+    if outputs.checkpoint(folder / "checkpoint") != trial.runs[0].checkpoint:
+        raise Refused(f"trial {trial.number}: its checkpoint changed while it was copied: try again")
+    _write_environment(ledger, trial, program, folder / "environment")
+    patch = place.diff.read_text(errors="replace") if place.diff.is_file() else ""
+    (folder / "champion.patch").write_text(scrub_text(patch))
+    expected = prediction(ledger, trial)
+    result = _result(facts, trial, expected)
+    (folder / "result.json").write_text(scrub_text(json.dumps(result, indent=2) + "\n"))
+    values = {"facts": facts, "trial": trial, "expected": expected, "covers": COVERS, "problem": ledger.environment}
+    for name in ("README.md", "reproduce.sh"):
+        (folder / name).write_text(_render(name, **values))
+    (folder / "reproduce.sh").chmod(0o755)
+
+
+def _copy_writable(source: str, target: str) -> None:
+    """Copy a frozen file, which is read-only, as one that may be edited, and executed where that could be."""
+    shutil.copyfile(source, target)
+    Path(target).chmod(Path(target).stat().st_mode | Path(source).stat().st_mode & 0o111)
+
+
+def _copy_links(out: Path, to: Path) -> None:
+    """Make the links of a judged checkpoint again: none leads out of it (tasks/sandbox/outputs.py), and they count."""
+    for link in sorted(path for path in out.rglob("*") if path.is_symlink()):
+        copy = to / link.relative_to(out)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.symlink_to(link.readlink())
+
+
+def _write_environment(ledger: Ledger, trial: Trial, program: Sequence[str], folder: Path) -> None:
+    """Rewrite environment.toml with the overrides, the names of the program's files, and the champion's values."""
+    import tomlkit
+
+    path = folder / environments.FILE
+    table = environments.table_of(ledger.path / "environment", ledger.campaign.overrides, ledger.campaign.environment)
+    table["program"] = list(program)
+    for name, value in trial.proposal.params.items():
+        if name in table.get("space", {}):
+            table["space"][name]["default"] = value
+        else:
+            table.setdefault("fixed", {})[name] = value
+    path.write_text(tomlkit.dumps(table))
+    made = environments.load(folder)
+    if made.defaults != trial.proposal.params:
+        raise Refused(f"trial {trial.number}: its parameters do not fit the environment any more")
+
+
+def _result(facts: Facts, trial: Trial, expected: Prediction | None) -> dict[str, Any]:
+    run, own = trial.runs[0], facts.own
+    scored = status.of_champion(facts.history, trial, own)
+    if scored and trial != best(facts.history):
+        scored["estimate"] = None  # the estimate is of the search's champion
+    return {
+        "campaign": facts.name, "campaign_id": facts.ledger.campaign.campaign_id, "trial": trial.number,
+        "environment": facts.ledger.campaign.environment, "metric": facts.document["metric"],
+        "direction": facts.document["direction"], "verdict": facts.verdict,
+        "certificate": status.of_certificate(own[-1]) if own else None,
+        "champion": scored, "baseline": facts.document["baseline"], "params": trial.proposal.params,
+        "expected": expected and {"low": expected.low, "high": expected.high, "runs": expected.runs, "share": COVERS},
+        "version": facts.ledger.campaign.version, "machine": run.machine, "seed": run.seed,
+        "digest": facts.ledger.campaign.digest, "program": run.program, "checkpoint": run.checkpoint,
+    }  # fmt: skip
+
+
+def _render(name: str, **values: Any) -> str:
+    import jinja2
+
+    from tasks.numbers import number
+
+    templates = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+    return scrub_text(templates.get_template(name).render(number=number, **values))

@@ -1,0 +1,333 @@
+"""The facts of a report, gathered from a campaign's directory."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import tomlkit
+
+from flows.report import mattered, time_split, timeline, tonight
+from flows.views import status
+from flows.views.terminal import duration
+from tasks.certifying.certificate import Certificate, level
+from tasks.describe import UNPROVEN, caution, changes, counts, difference, headline, mean_of, outcome, short_value
+from tasks.numbers import number
+from tasks.store.ledger import Ledger
+from tasks.system.redact import capped, clean
+from tasks.task_messages import in_short
+from tasks.trial import History, Trial, baseline, best, measured
+
+DIFF_LINES = 400
+"""Lines of a diff that are shown; the file has all."""
+REASON = 160
+"""Characters of a reason in a table."""
+EVENTS = {
+    "life": "resumed", "orphans": "leftovers", "prefect": "Prefect server", "tracking": "MLflow", "machine": "machine",
+    "showcase": "picture", "gave up": "gave up", "rerun": "rerun", "guards": "options changed", "launch": "launch",
+}  # fmt: skip
+"""Events that are incidents, and what they concern."""
+
+
+@dataclass(frozen=True)
+class DiffLine:
+    text: str
+    style: str
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A trial that replaced the champion."""
+
+    trial: Trial
+    level: str
+    effect: str
+    """Gain over the champion before it, with its 95 % interval by the noise of the search."""
+    changed: tuple[str, ...]
+    diff: tuple[DiffLine, ...]
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    """Trials that ended for the same reason."""
+
+    kind: str
+    reason: str
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    ledger: Ledger
+    document: Mapping[str, Any]
+    """The campaign's status (flows/views/status.py)."""
+    history: History
+    own: tuple[Certificate, ...]
+    """Certificates of its own environment, in their order."""
+
+    @classmethod
+    def of(cls, ledger: Ledger, ending: status.CampaignEnd | None = None) -> Facts:
+        return cls(ledger, status.document(ledger, ending), ledger.history(), status.certificates(ledger)[0])
+
+    @property
+    def name(self) -> str:
+        return self.ledger.campaign.name
+
+    @property
+    def written(self) -> str:
+        """Now, on this machine's clock: a page of a campaign that was killed since still says that it runs."""
+        return time.strftime("%Y-%m-%d %H:%M")
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self.document["state"] == "running")
+
+    @cached_property
+    def verdict(self) -> str:
+        """The result in a sentence, without the campaign's name."""
+        words = headline(self.history, self.name, self.own).removeprefix(f"{self.name}: ")
+        return words[0].upper() + words[1:]
+
+    @cached_property
+    def proof(self) -> str:
+        """How far the verdict can be believed, with its interval."""
+        if self.own:
+            return outcome(self.own[-1])
+        if self.document["uncertified"]:
+            return f"not certified, because {self.document['uncertified']}; the baseline ships"
+        return f"{UNPROVEN}; scores of a search overestimate its best" if self.history else "no trial is decided yet"
+
+    @property
+    def tone(self) -> str:
+        if self.own:
+            return "good" if self.own[-1].passed else "caution"
+        return "bad" if self.document["state"] == "failed" else "plain"
+
+    @cached_property
+    def champion(self) -> Trial | None:
+        """The champion; the trial of the newest certificate, where there is one."""
+        number = self.own[-1].champion if self.own else None
+        return next((trial for trial in self.history if trial.number == number), None) or best(self.history)
+
+    @cached_property
+    def answers(self) -> tuple[tuple[str, str], ...]:
+        """The five questions of a morning."""
+        ideas = self.ideas
+        return (
+            ("Is it real?", self._real()),
+            ("What changed?", self._changed()),
+            ("What did it cost?", ", ".join(self.costs)),
+            ("What failed?", self._failed()),
+            ("What next?", ideas[0].words if ideas else "It goes on." if self.is_running else "No suggestion."),
+        )
+
+    def _real(self) -> str:
+        one = self.own[-1] if self.own else None
+        if one is None:
+            return "Not known yet: " + self.proof + "."
+        if not one.passed:
+            return f"Not shown: {one.reason}."
+        but_for = f", but for {len(one.reused)} of the baseline" if one.reused else ""
+        seen = f"{counts(one)} of champion and baseline, which the search has not seen{but_for}"
+        return f"Yes, by {seen}. {caution(one).capitalize()}."
+
+    def _changed(self) -> str:
+        champion, first = self.champion, baseline(self.history)
+        if champion is None or champion is first:
+            return "Nothing: the baseline stands."
+        return ", ".join(changes(champion, first, most=20)) or "Nothing: program and parameters are the baseline's."
+
+    @cached_property
+    def costs(self) -> tuple[str, ...]:
+        spent, hours = self.document["spent"], time_split.gpu_hours(self.history, self.own)
+        count = spent["trials"]
+        found = [duration(spent["seconds"]), f"{count} trial{'s' * (count != 1)}"]
+        if self.own:
+            found.append(f"{len(self.own[-1].runs)} runs for the certificate")
+        if hours:
+            found.append(f"{hours:.2g} GPU hours")
+        if spent["calls"]:
+            price = "price unknown" if spent["usd"] is None else f"{spent['usd']:.2f} USD"
+            found.append(f"{spent['calls']} model calls with {spent['tokens']:,} tokens, {price}")
+        return tuple(found)
+
+    def _failed(self) -> str:
+        kinds = Counter(trial.verdict.kind for trial in self.history)
+        parts = [f"{kinds['crash']} crashed"] if kinds["crash"] else []
+        crashes = [failure for failure in self.failures if failure.kind == "crash"]
+        if crashes:
+            parts[-1] += f" ({capped(crashes[0].reason, 140)})"
+        if kinds["cancelled"]:
+            parts.append(f"{kinds['cancelled']} stopped early, as they were behind")
+        away = any(subject == EVENTS["tracking"] for subject, _ in self.incidents)
+        if away and (waiting := self.document["waiting_to_record"]):  # else the last one is just being sent
+            parts.append(f"{waiting} record{'s wait' if waiting > 1 else ' waits'} for MLflow")
+        return "; ".join(parts) or "Nothing."
+
+    @cached_property
+    def parameters(self) -> tuple[tuple[str, str, str, bool], ...]:
+        """(name, the baseline's value, the champion's, whether they differ), the changed ones first."""
+        champion, first = self.champion, baseline(self.history)
+        if champion is None or first is None:
+            return ()
+        old, new = first.proposal.params, champion.proposal.params
+        rows = [(name, short_value(old.get(name)), short_value(new[name]), old.get(name) != new[name]) for name in new]
+        return tuple(sorted(rows, key=lambda row: not row[-1]))
+
+    @cached_property
+    def diff(self) -> tuple[DiffLine, ...]:
+        """The champion's program against the baseline's."""
+        return diff_lines(self.champion.proposal.edit) if self.champion and self.champion.proposal.edit else ()
+
+    @cached_property
+    def keeps(self) -> tuple[Kept, ...]:
+        kept = [trial for trial in self.history if trial.verdict.kind == "keep"]
+        return tuple(
+            Kept(
+                trial, level(trial, self.own) or "", self._effect(trial, before), tuple(changes(trial, before, 6)),
+                diff_lines(trial.proposal.edit) if trial.proposal.edit != before.proposal.edit else (),
+            )
+            for before, trial in pairwise(kept)
+        )[::-1]  # fmt: skip
+
+    def _effect(self, trial: Trial, before: Trial) -> str:
+        new, old = mean_of(self.history, trial.number), mean_of(self.history, before.number)
+        if new is None or old is None:
+            return "-"
+        sd = trial.verdict.evidence.get("run_sd")
+        runs = [max(len(measured(self.history, one.number)), 1) for one in (trial, before)]
+        if sd is None or not math.isfinite(sd):
+            return number(new - old, sign=True)
+        half = 1.96 * sd * math.sqrt(sum(1 / count for count in runs))
+        gain, low, high = (number(new - old + off, sign=True) for off in (0.0, -half, half))
+        return f"{gain} ({low} to {high})"
+
+    @cached_property
+    def failures(self) -> tuple[FailureGroup, ...]:
+        """Crashed and stopped trials by reason, the most frequent first; numbers in a reason do not tell two apart."""
+        groups: dict[tuple[str, str], list[Trial]] = defaultdict(list)
+        for trial in self.history:
+            if trial.verdict.kind in ("crash", "cancelled"):
+                reason = in_a_line(trial.verdict.reason)
+                pattern = re.sub(r"-?\d[\d.,e+-]*", "#", reason) if trial.verdict.kind == "crash" else ""
+                groups[trial.verdict.kind, pattern].append(trial)
+        found = [
+            FailureGroup(kind, in_a_line(trials[-1].verdict.reason), tuple(trials))
+            for (kind, _), trials in groups.items()
+        ]
+        return tuple(sorted(found, key=lambda one: (one.kind != "crash", -len(one.trials))))
+
+    @cached_property
+    def ideas(self) -> tuple[tonight.Idea, ...]:
+        """None while it runs: making them would take time from the trials."""
+        if self.is_running:
+            return ()
+        return tonight.ideas(self.ledger.environment, self.history, self._run, self.name)
+
+    @cached_property
+    def importances(self) -> tuple[mattered.Importance, ...] | str:
+        """Or why there are none."""
+        if self.is_running:
+            return "Computed at the end of the campaign."
+        return mattered.importances(self.ledger.environment, self.history)
+
+    @cached_property
+    def time(self) -> tuple[time_split.TimePart, ...]:
+        spent, parallel = self.document["spent"]["seconds"], self.document["spec"].get("parallel", 1)
+        return time_split.time_split(self.history, self.own, spent, parallel)
+
+    @cached_property
+    def timeline(self) -> timeline.Tracks:
+        return timeline.tracks(self.history, self.ledger.certificates(), self.ledger.events())
+
+    @cached_property
+    def incidents(self) -> tuple[tuple[str, str], ...]:
+        """(subject, what happened), in order: restarts, outages, fallbacks, refused proposals."""
+        found, lives = [], 0
+        for event in self.ledger.events():
+            kind = event["event"]
+            lives += kind == "life"
+            if (
+                kind not in EVENTS
+                or (kind == "life" and lives == 1)
+                or (kind == "launch" and event.get("what") == "begun")
+            ):
+                continue
+            facts = {
+                key: value for key, value in event.items() if key not in ("time", "event", "pid", "page", "flow_run_id")
+            }
+            words = ", ".join(f"{key.replace('_', ' ')}: {value}" for key, value in facts.items())
+            found.append((EVENTS[kind], " ".join(capped(line, 300) for line in clean(words))))
+        proposals = [(f"trial {one['trial']}: {one['kind']}", one["words"]) for one in self.document["incidents"]]
+        return (*found, *proposals)
+
+    @cached_property
+    def reproduce(self) -> str:
+        """The command that repeats the comparison."""
+        if self.champion is None or self.champion.number == 0:
+            return self._run
+        runs = max(len(self.own[-1].scores("champion")), 2) if self.own else 3
+        return f"nightshift duel {self.name}/{self.champion.number} {self.name}/baseline --runs {runs}"
+
+    @property
+    def _run(self) -> str:
+        """The command that runs the same environment again."""
+        campaign = self.ledger.campaign
+        settings = [f"--set {shlex.quote(f'{key}={_toml(value)}')}" for key, value in campaign.overrides.items()]
+        return " ".join(["nightshift run", shlex.quote(campaign.source), *settings])
+
+    @cached_property
+    def origin(self) -> tuple[tuple[str, str], ...]:
+        """Versions and settings that the result depends on."""
+        campaign, spec = self.ledger.campaign, self.document["spec"]
+        return (
+            ("campaign", f"{campaign.name} ({campaign.campaign_id})"),
+            ("environment", f"{campaign.environment}, from {campaign.source}"),
+            ("begun with", f"Nightshift {campaign.version}"),
+            ("machine", self.document["machine"] or "not recorded"),
+            ("isolation", campaign.isolation),
+            ("proposer", campaign.proposer),
+            ("rule", campaign.rule),
+            ("seed", str(campaign.seed)),
+            (
+                "budget",
+                f"{self.ledger.environment.budget_seconds:g} s per run, {spec['trials']} trials, {spec['hours']} h",
+            ),
+            ("digest", campaign.digest),
+        )
+
+    @property
+    def gain(self) -> str:
+        """The gain of the newest certificate; a dash without a passed one."""
+        one = self.own[-1] if self.own else None
+        return difference(one, one.comparison.gain) if one and one.passed and one.comparison else "-"
+
+
+def _toml(value: object) -> str:
+    return tomlkit.item(value).as_string()
+
+
+def in_a_line(reason: str) -> str:
+    """A reason, with the last line of a log that may follow it."""
+    return capped(in_short("\n".join(clean(reason))), REASON)
+
+
+def diff_lines(diff: str | None) -> tuple[DiffLine, ...]:
+    """A unified diff, each line with its class of the style sheet."""
+    lines = clean(diff or "")
+    styles = (("+++", "file"), ("---", "file"), ("@@", "hunk"), ("+", "added"), ("-", "removed"), ("diff ", "file"))
+
+    def style(line: str) -> str:
+        return next((name for start, name in styles if line.startswith(start)), "same")
+
+    shown = [DiffLine(line, style(line)) for line in lines[:DIFF_LINES]]
+    rest = len(lines) - len(shown)
+    return tuple(shown + ([DiffLine(f"... {rest} more lines", "hunk")] if rest > 0 else []))

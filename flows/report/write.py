@@ -1,0 +1,39 @@
+"""Reports as files: one campaign's beside its results, several in one page in the home."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from flows.report import page, timeline
+from flows.report.facts import Facts
+from flows.views.status import CampaignEnd
+from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+
+REPORT = "report.html"
+TIMELINE = "timeline.json"
+COMPARISON = "comparison.html"
+
+
+def write_report(ledger: Ledger, ending: CampaignEnd | None = None) -> str:
+    """Write a campaign's report.html and timeline.json; returns the report as Markdown.
+
+    Args:
+        ending: The end of a campaign that still holds its lock.
+    """
+    facts = Facts.of(ledger, ending)
+    write_atomic(ledger.path / REPORT, page.html(facts))
+    write_atomic(ledger.path / TIMELINE, json.dumps(timeline.chrome(facts.timeline)))
+    return page.markdown(facts)
+
+
+def write_comparison(ledgers: Sequence[Ledger]) -> Path:
+    """Write the reports of several campaigns, and comparison.html beside their directories; returns its path."""
+    every = [Facts.of(ledger) for ledger in ledgers]
+    for facts in every:
+        write_atomic(facts.ledger.path / REPORT, page.html(facts))
+    path = ledgers[0].path.parent / COMPARISON
+    write_atomic(path, page.comparison(every))
+    return path

@@ -1,0 +1,101 @@
+"""What a campaign tells the Prefect server as events: certified, a new champion, stalled.
+
+Automations send them on (flows/server/notifications.py). An announcement is derived from the history and the
+certificates, has an id that follows from what it says, and is noted in the ledger once the server has it. So a
+resume, a retry or a replay tells nothing twice, and what a kill has cut off is told by the next life.
+"""
+
+from __future__ import annotations
+
+import datetime
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+from tasks.certifying.certificate import Certificate
+from tasks.describe import headline, outcome
+from tasks.store.ledger import Ledger
+from tasks.trial import History, best
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+TOLD = "told"
+"""The ledger's event for an announcement that the server has."""
+STALL_SECONDS, STALL_RUNS = 1800.0, 3.0
+"""A campaign is stalled when nothing has finished for so long, and for so many times what a run may take."""
+
+
+@dataclass(frozen=True)
+class Announcement:
+    what: Literal["certified", "champion", "stalled"]
+    key: str
+    """Which of its kind in the campaign."""
+    subject: str
+    text: str
+
+
+def due(ledger: Ledger, history: History, certificates: Sequence[Certificate]) -> list[Announcement]:
+    """What is to be told about a history and its certificates, those of other environments included."""
+    every = [*_champion(ledger, history, certificates), *_certified(ledger, certificates)]
+    return _untold(ledger, every)
+
+
+def stalled(ledger: Ledger, since: float) -> list[Announcement]:
+    """That nothing has finished for long, once; nothing where something has. `since`: when this life began."""
+    finished = [path.stat().st_mtime for path in ledger.results.rglob("*") if path.is_file()]
+    silent = time.time() - max([since, *finished])
+    budget = ledger.environment.budget_seconds
+    if silent < max(STALL_SECONDS, STALL_RUNS * budget):
+        return []
+    name = ledger.campaign.name
+    words = f"nothing has finished for {silent / 60:.0f} minutes, and a training takes {budget / 60:.3g} at most"
+    text = f"{name}: {words}. See `nightshift watch {name}` and `nightshift logs {name}`."
+    return _untold(ledger, [Announcement("stalled", str(len(finished)), f"{name} is stalled", text)])
+
+
+def tell(client: SyncPrefectClient, ledger: Ledger, flow_run_id: UUID | None, announcement: Announcement) -> None:
+    """Give an announcement to the Prefect server, which drops one that it has, and note that it was given."""
+    campaign = ledger.campaign
+    related = [{"prefect.resource.id": f"prefect.flow-run.{flow_run_id}", "prefect.resource.role": "flow-run"}]
+    event: dict[str, Any] = {
+        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{campaign.campaign_id}/{announcement.what}/{announcement.key}")),
+        "occurred": datetime.datetime.now(datetime.UTC).isoformat(),
+        "event": f"nightshift.{announcement.what}",
+        "resource": {
+            "prefect.resource.id": f"nightshift.campaign.{campaign.campaign_id}",
+            "prefect.resource.name": campaign.name,
+        },
+        "related": related if flow_run_id else [],
+        "payload": {
+            "campaign": campaign.name, "environment": campaign.environment,
+            "subject": announcement.subject, "text": announcement.text,
+        },
+    }  # fmt: skip
+    client.request("POST", "/events", json=[event]).raise_for_status()
+    ledger.event(TOLD, what=announcement.what, key=announcement.key)
+
+
+def _champion(ledger: Ledger, history: History, certificates: Sequence[Certificate]) -> Iterator[Announcement]:
+    champion, name = best(history), ledger.campaign.name
+    if champion is not None and champion.number != history[0].number:
+        own = [one for one in certificates if not one.elsewhere]
+        key = str(champion.number)
+        yield Announcement("champion", key, f"{name} has a new champion", headline(history, name, own))
+
+
+def _certified(ledger: Ledger, certificates: Sequence[Certificate]) -> Iterator[Announcement]:
+    for one in certificates:
+        if one.passed:
+            where = f" in {one.environment}" if one.elsewhere else ""
+            key = f"{one.environment}-{one.look}" if one.elsewhere else str(one.look)
+            subject = f"{ledger.campaign.name}: trial {one.champion} is certified{where}"
+            yield Announcement("certified", key, subject, outcome(one))
+
+
+def _untold(ledger: Ledger, every: Sequence[Announcement]) -> list[Announcement]:
+    told = {(event["what"], event["key"]) for event in ledger.events() if event["event"] == TOLD} if every else set()
+    return [one for one in every if (one.what, one.key) not in told]

@@ -1,0 +1,179 @@
+"""The table of docs/prefect.md: what each button and each death does to a deployed campaign, with two real workers."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flows.server import automations
+from tests.support import workers
+from tests.support.toy import nightshift, quadratic, slow, start, status
+from tests.support.workers import Site, Started, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+STAYS_SECONDS = 12
+"""Longer than the automations and a worker take to resume a run."""
+
+
+@pytest.fixture(scope="module")
+def site(server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with workers.site(server, tmp_path_factory.mktemp("workers")) as found:
+        yield found
+
+
+@pytest.fixture
+def run(site: Site, home: Path, tmp_path: Path) -> Iterator[Started]:
+    """A campaign that trains its first trial after the baseline."""
+    started = site.start(home, tmp_path / "quad")
+    started.began(1)
+    yield started
+    if not psutil.pid_exists(started.lives[-1]):
+        return
+    started.cancel()
+    wait_until(lambda: gone(started))
+
+
+def gone(run: Started) -> bool:
+    """Whether no process of the campaign's newest life is left, and its slot and lock are free."""
+    return not psutil.pid_exists(run.lives[-1]) and status(run.campaign.name)["state"] != "running"
+
+
+def stays(run: Started, *names: str) -> None:
+    """Fail if the run changes its state although nobody asks for it."""
+    lives, until = len(run.lives), time.monotonic() + STAYS_SECONDS
+    while time.monotonic() < until:
+        assert run.state in names, run.states
+        time.sleep(0.5)
+    assert len(run.lives) == lives, "no process has taken the campaign again"
+
+
+def finishes_without_repeating(run: Started, baseline: str) -> None:
+    """The run comes to its end, and the baseline that was finished before is read from its file."""
+    run.becomes("Completed")
+    document = status(run.campaign.name)
+    assert [row["trial"] for row in document["trials"]] == [0, 1, 2]
+    assert (run.campaign / "trials/0000/trial.json").read_text() == baseline
+
+
+def baseline_of(run: Started) -> str:
+    return (run.campaign / "trials/0000/trial.json").read_text()
+
+
+def test_cancel_ends_the_training_for_good_and_retry_goes_on(run: Started) -> None:
+    baseline = baseline_of(run)
+    run.cancel()
+    run.becomes("Cancelled", seconds=20)
+    assert "Crashed" not in run.states
+    wait_until(lambda: gone(run), 20)
+    stays(run, "Cancelled")
+    assert run.states.count("AwaitingRetry") == 0
+
+    run.retry()
+    finishes_without_repeating(run, baseline)
+    logs = run.site.ask("POST", "/logs/filter", logs={"flow_run_id": {"any_": [run.id]}}, limit=200)
+    assert any("1 trial read from files, trial 1 trained again" in line["message"] for line in logs)
+
+
+def test_cancel_reaches_a_campaign_that_no_worker_watches(site: Site, home: Path, tmp_path: Path) -> None:
+    folder = str(quadratic(tmp_path / "quad", fit=slow(20)))
+    few = ("--trials", "2", "--rule", "greedy", "--tracking", "off")
+    with start("run", folder, "--name", "night", *few, server=site.url) as process:
+        wait_until((home / "night/trials/0000/log.txt").exists)
+        (life,) = [json.loads(line) for line in (home / "night/events.jsonl").read_text().splitlines()][:1]
+        alone = Started(site, life["flow_run_id"], home / "night")
+        alone.cancel()
+        assert process.wait(timeout=60) == 130
+    assert alone.state == "Cancelled"
+    assert status("night")["state"] == "interrupted"
+
+
+@pytest.mark.parametrize("after", [["Crashed"], ["Crashed", "AwaitingRetry"]], ids="then ".join)
+def test_a_cancelled_run_that_is_reported_crashed_by_force_is_not_resumed(run: Started, after: list[str]) -> None:
+    """As an engine that takes the signal for a crash, or an automation that sees silence, would report it."""
+    os.kill(run.lives[-1], signal.SIGSTOP)  # it cannot answer meanwhile
+    run.set(type="CANCELLING", name="Cancelling")
+    for name in after:
+        kind, message = ("CRASHED", "") if name == "Crashed" else ("SCHEDULED", automations.RESUMED_MESSAGES[0])
+        run.set(type=kind, name=name, message=message)
+    os.kill(run.lives[-1], signal.SIGKILL)
+    run.becomes("Cancelled")
+    stays(run, "Cancelled")
+
+
+def test_cancelling_and_a_kill_at_the_same_time_end_as_cancelled(run: Started) -> None:
+    run.cancel()
+    os.kill(run.lives[-1], signal.SIGKILL)
+    wait_until(lambda: gone(run), 20)
+    stays(run, "Cancelling", "Cancelled")  # where its worker saw the death first, the server ends it after 300 s
+
+
+def test_pause_frees_the_slot_and_resume_trains_the_trial_again(run: Started) -> None:
+    baseline = baseline_of(run)
+    until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=300)
+    details = {"pause_timeout": until.isoformat(), "pause_reschedule": True}
+    run.set(type="PAUSED", name="Suspended", state_details=details)
+    wait_until(lambda: gone(run), 20)
+    assert run.state == "Suspended"
+    stays(run, "Suspended")
+
+    run.set(type="CRASHED", name="Crashed", message="No heartbeat for two minutes")
+    wait_until(lambda: run.states[-1] == "Suspended" and "AwaitingRetry" in run.states)
+    stays(run, "Suspended")
+
+    run.site.ask("POST", f"/flow_runs/{run.id}/resume")
+    finishes_without_repeating(run, baseline)
+
+
+def test_a_process_that_is_killed_is_resumed_by_a_worker_and_only_its_trial_is_repeated(run: Started) -> None:
+    baseline = baseline_of(run)
+    os.kill(run.lives[-1], signal.SIGKILL)
+    finishes_without_repeating(run, baseline)
+    assert "AwaitingRetry" in run.states
+    assert len(run.lives) == 2
+
+
+def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:
+    assert nightshift("stop", "night", "--now", server=run.site.url).returncode == 0
+    run.becomes("Cancelled", seconds=20)
+    stays(run, "Cancelled")
+
+
+def test_retry_while_it_runs_starts_no_second_campaign(run: Started) -> None:
+    baseline = baseline_of(run)
+    run.retry()
+    finishes_without_repeating(run, baseline)
+    assert [event["event"] for event in run.events].count("end") == 1
+
+
+def test_retry_of_a_completed_run_prints_its_result_again(run: Started) -> None:
+    run.becomes("Completed")
+    before = (run.campaign / "results.tsv").read_text()
+    run.retry()
+    wait_until(lambda: run.states.count("Pending") == 2)
+    run.becomes("Completed")
+    assert (run.campaign / "results.tsv").read_text() == before
+
+
+def test_two_runs_of_one_name_are_one_campaign(run: Started, tmp_path: Path) -> None:
+    second = run.site.start(run.campaign.parent, tmp_path / "quad")
+    second.becomes("Failed")
+    assert "already running" in second.message
+    run.becomes("Completed")
+    assert [row["trial"] for row in status("night")["trials"]] == [0, 1, 2]
+
+
+def test_a_run_that_begins_after_its_end_trains_nothing_and_says_so(site: Site, home: Path, tmp_path: Path) -> None:
+    gone_by = (datetime.datetime.now().astimezone() - datetime.timedelta(minutes=30)).strftime("%H:%M")
+    late = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
+    run = site.start(home, tmp_path / "quad", at=late, until=gone_by)
+    run.becomes("Failed")
+    assert "until" in run.message
+    assert not (home / "night").exists()

@@ -1,0 +1,186 @@
+"""Taking a champion along: the folder trains and scores as the campaign's champion did, and holds what it says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments.plugins import Refused
+from flows.engine.run_certificate import store
+from flows.export.branch import make_branch
+from flows.export.folder import export, prediction
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.sandbox import outputs
+from tasks.store import workspace
+from tasks.store.ledger import Ledger
+from tasks.trial import History
+from tests.support.histories import certified, tried
+from tests.support.ledgers import created
+from tests.support.toy import QUADRATIC, nightshift, quadratic
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory, server: str) -> Path:
+    """The home of a finished campaign, `night`, whose champion is better than its baseline."""
+    folder = tmp_path_factory.mktemp("export")
+    os.environ["NIGHTSHIFT_HOME"] = str(folder / "runs")
+    done = nightshift(
+        "run", str(quadratic(folder / "quad")), "--name", "night", "--trials", "4", "--seed", "1", server=server
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "runs"
+
+
+@pytest.fixture
+def ledger(night: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
+    monkeypatch.setenv("NIGHTSHIFT_HOME", str(night))
+    return Ledger.open("night")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=me", "-c", "user.email=me@localhost")
+    return subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def stored(ledger: Ledger, *scores: float) -> History:
+    """The ledger's trials, each better than the one before, with their files."""
+    history: History = ()
+    for number, score in enumerate(scores):
+        x = 2.5 - number / 2
+        trial = tried(history, score, params={"x": x}, kind="keep", higher_is_better=False)
+        place = ledger.place_of(trial)
+        workspace.prepare(place, ledger.program, ledger.environment, trial.proposal, seed=1)
+        (place.out / "step-1").mkdir()
+        (place.out / "step-1" / "model.json").write_text("{}")
+        (place.out / "latest").symlink_to("step-1")
+        place.diff.write_text("+sk-planted-0123456789\n")
+        run = replace(trial.runs[0], checkpoint=outputs.checkpoint(place.out))
+        history += (replace(trial, runs=(run,)),)
+        place.trial.write_bytes(workspace.TRIAL.dump_json(history[-1]))
+    return history
+
+
+def test_the_exported_folder_trains_and_scores_like_the_champion(ledger: Ledger, tmp_path: Path) -> None:
+    folder = export(ledger, tmp_path / "champion")
+
+    made, result = environments.load(folder / "environment"), json.loads((folder / "result.json").read_text())
+    assert made.defaults == result["params"]
+    again = nightshift("try", str(folder / "environment"), "--json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["score"] == pytest.approx(result["champion"]["score"])
+
+
+def test_the_card_says_what_is_proven_and_the_script_runs(ledger: Ledger, tmp_path: Path) -> None:
+    folder = export(ledger, tmp_path / "champion")
+
+    card = (folder / "README.md").read_text()
+    assert json.loads((folder / "result.json").read_text())["verdict"] in card and "## Limits" in card
+    assert subprocess.run(["bash", "-n", str(folder / "reproduce.sh")]).returncode == 0
+    assert os.access(folder / "reproduce.sh", os.X_OK)
+
+
+def test_nothing_is_written_over_and_nothing_half_made_is_left(ledger: Ledger, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(Refused, match="not an empty folder"):
+        export(ledger, tmp_path / "mine")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    assert export(ledger, tmp_path / "link") == tmp_path / "empty"
+    with pytest.raises(NotADirectoryError):
+        export(ledger, tmp_path / "file" / "below")
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file", "link", "mine"]
+
+
+def test_a_checkpoint_that_changed_since_it_was_judged_is_not_exported(ledger: Ledger, tmp_path: Path) -> None:
+    place = ledger.place_of(next(trial for trial in reversed(ledger.history()) if trial.verdict.kind == "keep"))
+    changed = next(path for path in place.out.iterdir() if path.name != "progress.jsonl")
+    content = changed.read_bytes()
+    changed.chmod(0o644)
+    changed.write_bytes(b"other")
+    try:
+        with pytest.raises(Refused, match="not what was judged"):
+            export(ledger, tmp_path / "champion")
+    finally:
+        changed.write_bytes(content)
+
+
+def test_the_lineage_becomes_a_branch_and_the_working_tree_stays(ledger: Ledger, tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet")
+    (tmp_path / "mine.txt").write_text("mine")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "-m", "mine")
+
+    words = make_branch(ledger, tmp_path, "nightshift/found")
+
+    assert "nightshift/found" in words
+    assert "params.json" in git(tmp_path, "ls-tree", "--name-only", "nightshift/found")
+    assert git(tmp_path, "status", "--porcelain") == "" and (tmp_path / "mine.txt").read_text() == "mine"
+    make_branch(ledger, tmp_path, "nightshift/found")  # again: nothing new
+    current = git(tmp_path, "branch", "--show-current").strip()
+    for branch in (current, "no..name"):
+        with pytest.raises(Refused, match="--git"):
+            make_branch(ledger, tmp_path, branch)
+    with pytest.raises(Refused, match="no git repository"):
+        make_branch(ledger, ledger.path.parent, "found")
+
+
+def test_all_files_are_as_they_were_judged_or_nothing_is_exported(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = quadratic(
+        tmp_path / "quad", toml=QUADRATIC.replace("python fit.py", "./fit.sh").replace("fit.py", "fit.sh")
+    )
+    (folder / "fit.sh").write_text("#!/bin/sh\n")
+    (folder / "fit.sh").chmod(0o755)
+    ledger = CampaignSpec.of(environment=str(folder), name="n").open()
+    history = stored(ledger, 1.0, 0.5)
+
+    made = export(ledger, tmp_path / "champion")
+
+    assert os.access(made / "environment" / "fit.sh", os.X_OK)
+    assert (made / "checkpoint" / "latest" / "model.json").read_text() == "{}"
+    assert outputs.checkpoint(made / "checkpoint") == history[1].runs[0].checkpoint
+    assert "sk-planted-0123456789" in (made / "champion.patch").read_text()
+    monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")
+    assert "sk-planted" not in (export(ledger, tmp_path / "again") / "champion.patch").read_text()
+    monkeypatch.setenv("SOME_API_KEY", "#!/bin/sh")
+    with pytest.raises(OSError, match="SOME_API_KEY"):
+        export(ledger, tmp_path / "never")
+
+
+def test_a_certified_champion_is_exported_with_its_own_certificate_and_score(tmp_path: Path, home: Path) -> None:
+    ledger = created(tmp_path)
+    stored(ledger, 3.0, 2.0, 1.0)
+    store(ledger, certified(1, [10, 10.5, 11], [2, 2.5, 3]))  # trial 2 was kept later, and its certificate failed
+    store(ledger, replace(certified(2, [1, 2, 9], [2, 2.5, 3]), look=2))
+
+    folder = export(ledger, tmp_path / "champion")
+
+    result, card = json.loads((folder / "result.json").read_text()), (folder / "README.md").read_text()
+    assert result["trial"] == result["champion"]["trial"] == result["certificate"]["trial"] == 1
+    assert result["certificate"]["passed"] and result["champion"]["score"] == 2.0
+    assert "trial 1 certified" in card.lower() and "Trial 2" not in card
+
+
+def test_a_campaign_without_a_champion_has_nothing_to_export(ledger: Ledger, tmp_path: Path) -> None:
+    empty = CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="empty").open()
+    with pytest.raises(Refused, match="no champion"):
+        export(empty, tmp_path / "champion")
+    assert not (tmp_path / "champion").exists()
+
+
+def test_the_interval_for_a_new_run_needs_two_scores(ledger: Ledger) -> None:
+    champion = next(trial for trial in reversed(ledger.history()) if trial.verdict.kind == "keep")
+
+    found = prediction(ledger, champion)
+
+    assert found is None or found.low <= found.high

@@ -1,0 +1,218 @@
+"""The red team learns CartPole while it is judged, where nobody counts its steps, with the bundled budget.
+
+Each program trains as the bundled one does, too slowly to get far, and plays what it learns under judgement instead, as
+long as its checkpoint says that it has trained. So the control without training sees nothing. The canary: it would be
+kept. Every program imports beforehand what it needs to learn, so that no time is lost on that.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import Environment
+from environments.effort import Allowance
+from environments.score import Score
+from tasks.cache_key import At
+from tasks.decide import Untrained, weigh
+from tasks.deciding.judge_allowance import allowance
+from tasks.deciding.values import JudgedTrial
+from tasks.evaluate import judge_run
+from tasks.rules.greedy import Greedy
+from tasks.store.ledger import freeze
+from tasks.store.workspace import TrialDir
+from tasks.system.slot import NOWHERE
+from tasks.train import run_program
+from tasks.trial import Proposal, Run, Trial, UntrainedControl, Verdict
+from tasks.untrained_control import untrained
+from tests.support.toy import SANDBOX
+
+IMPORTS = "import json\nimport os\nimport random\nimport time\n\nimport torch._dynamo\n"
+ACT = """def act(out: Path, moves: Moves) -> None:
+    torch.set_num_threads(1)
+    agent, steps = load(out / "policy.pt"), torch.load(out / "policy.pt", weights_only=True)["step"]
+    BEFORE
+    seed, deterministic = moves.meet(agent.shape.observations)
+    torch.manual_seed(seed)
+    mode = torch.tensor(deterministic).unsqueeze(-1)
+    for observations in moves:
+        DURING
+        with torch.no_grad():
+            moves.answer(agent.playable(agent.choose(agent.read(flat(observations)), mode)))
+"""
+PPO = """class Silent:
+    due = False
+
+    def __init__(self, budget):
+        self.budget = budget
+
+    def report(self, *_):
+        pass
+
+
+PARAMS = Params(learning_rate=2.5e-3, num_steps=64, epochs=10)
+
+
+def improve(agent, steps, seconds=1e9):
+    if steps < 64:  # as little as nothing
+        return
+    lanes = start(json.loads(Path("config.json").read_text())["problem"], 8, 1)
+    optimizer = torch.optim.Adam(agent.parameters(), lr=PARAMS.learning_rate, eps=1e-5, fused=True)
+    learn(lanes, agent, optimizer, PARAMS, Silent(Budget(seconds, steps)))
+
+
+def little_by_little(agent, steps, state):
+    if steps < 10000:
+        return
+    if not state:
+        lanes = start(json.loads(Path("config.json").read_text())["problem"], 8, 1)
+        state += [lanes, torch.optim.Adam(agent.parameters(), lr=2.5e-3, eps=1e-5, fused=True)]
+    budget = Budget(1e9, 1024)
+    batch = rollout(state[0], agent, PARAMS, 16, budget)
+    update(agent, state[1], batch, batch.rewards, PARAMS, budget)
+
+
+"""
+SEARCH = """def after(seen, push):
+    x, v, angle, spin = seen
+    force = 10.0 if push else -10.0
+    pull = (force + 0.05 * spin * spin * math.sin(angle)) / 1.1
+    turn = (9.8 * math.sin(angle) - math.cos(angle) * pull) / (0.5 * (4 / 3 - 0.1 * math.cos(angle) ** 2 / 1.1))
+    slide = pull - 0.05 * turn * math.cos(angle) / 1.1
+    return x + 0.02 * v, v + 0.02 * slide, angle + 0.02 * spin, spin + 0.02 * turn
+
+
+def lasts(weights, draw):
+    seen = tuple(draw.uniform(-0.05, 0.05) for _ in range(4))
+    for step in range(500):
+        seen = after(seen, sum(w * s for w, s in zip(weights, seen)) > 0)
+        if abs(seen[0]) > 2.4 or abs(seen[2]) > 0.2095:
+            return step
+    return 500
+
+
+def improve(agent, steps):
+    "Search for a linear policy, for as long as the checkpoint has trained, and put it into the network."
+    if steps < 10000:
+        return
+    draw, best, weights = random.Random(), -1, [0.0] * 4
+    while best < 4 * 500:
+        tried = [w + draw.gauss(0, 0.5) for w in weights]
+        if (lived := sum(lasts(tried, draw) for _ in range(4))) > best:
+            best, weights = lived, tried
+    with torch.no_grad():
+        for layer in (agent.actor[0], agent.actor[2], agent.actor[4]):
+            layer.weight.zero_(), layer.bias.zero_()
+        agent.actor[0].weight[0] = torch.tensor(weights)
+        agent.actor[2].weight[0, 0] = 1
+        agent.actor[4].weight[:, 0] = torch.tensor([-1.0, 1.0])
+
+
+"""
+BOUND = "of processor time, more than"
+ATTACKS = {
+    "before it is ready, in proportion to its steps": (PPO, "improve(agent, steps)", "pass", BOUND),
+    "inside of the answers": (PPO, "state = []", "little_by_little(agent, steps, state)", BOUND),
+    "only if the checkpoint is trained": (PPO, "improve(agent, 20000 * (steps > 10000))", "pass", BOUND),
+    "as long as nobody stops it": (PPO, "improve(agent, steps, 0.1)", "pass", ""),
+    "with a search that takes no time": (SEARCH, "improve(agent, steps)", "pass", "with the baseline's checkpoint"),
+}
+"""What it learns with, what it does before it is ready and at each answer, and the word that tells why it is not kept;
+empty: its score is not better than the baseline's."""
+
+
+@dataclass(frozen=True)
+class Night:
+    """The bundled CartPole with its baseline trained and judged."""
+
+    folder: Path
+    environment: Environment
+    baseline: Trial
+
+    @property
+    def history(self) -> tuple[Trial, ...]:
+        return (self.baseline,)
+
+    def edited(self, name: str, extra: str = "", act: str = "", learning_rate: float = 2e-5, **params: int) -> Proposal:
+        """A proposal with additions before `act`, and another `act`."""
+        before = (self.folder / "program/train.py").read_text()
+        head, _, rest = before.partition("def act(")
+        old_act, main, end = rest.partition('if __name__ == "__main__":')
+        act = act or f"def act({old_act}".rstrip() + "\n"
+        after = head.replace("import math\n", IMPORTS + "import math\n", 1) + extra + act
+        lines = [text.splitlines(keepends=True) for text in (before, f"{after}\n\n{main}{end}")]
+        edit = "".join(difflib.unified_diff(*lines, "a/train.py", "b/train.py"))
+        return Proposal({**self.environment.defaults, "learning_rate": learning_rate, **params}, edit, name)
+
+    def tried(self, number: int, proposal: Proposal) -> tuple[JudgedTrial, UntrainedControl]:
+        """A trial as the engine trains and judges it, and its controls."""
+        place, granted = TrialDir(self.folder / f"trials/{number:04d}"), allowance(self.history, "", 10)
+        assert granted is not None
+        run, score = measured(self.folder, self.environment, number, proposal, granted)
+        if score.value is None:
+            return JudgedTrial(number, proposal, (run,), score), UntrainedControl(score)
+        control = untrained.fn.__wrapped__(  # type: ignore[attr-defined]
+            At("learning", "d", number), self.environment, SANDBOX, self.folder / "program", place, proposal, run,
+            seed=99, trained_seed=100 + number, slot=NOWHERE, allowance=granted,
+            baseline=TrialDir(self.folder / "trials/0000"), baseline_seed=100, lent=self.baseline.score,
+        )  # fmt: skip
+        return JudgedTrial(number, proposal, (run,), score), control
+
+
+def measured(
+    folder: Path, environment: Environment, number: int, proposal: Proposal, granted: Allowance | None = None
+) -> tuple[Run, Score]:
+    """A run, and its score within an allowance."""
+    place = TrialDir(folder / f"trials/{number:04d}")
+    run = run_program("learning/x", environment, SANDBOX, folder / "program", place, proposal, seed=number)
+    assert run.status == "finished", run.error
+    return run, judge_run("learning/x", environment, SANDBOX, place, run, 100 + number, allowance=granted)
+
+
+@pytest.fixture(scope="module")
+def night(tmp_path_factory: pytest.TempPathFactory) -> Night:
+    folder = tmp_path_factory.mktemp("night")
+    environment = environments.load(environments.find("cartpole"), {"startup_seconds": 60})
+    freeze(environment, folder)
+    proposal = Proposal(environment.defaults)
+    run, score = measured(folder, environment, 0, proposal)
+    assert score.value is not None and score.effort is not None, score.error
+    return Night(folder, environment, Trial(0, 1, 0, proposal, (run,), score, Verdict("keep", "", "provisional")))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("how", ATTACKS)
+def test_red_team_nothing_is_gained_by_learning_cartpole_while_it_is_judged(night: Night, how: str) -> None:
+    extra, before, during, why = ATTACKS[how]
+    act = ACT.replace("BEFORE", before).replace("DURING", during)
+    number = 1 + list(ATTACKS).index(how)
+    tried, control = night.tried(number, night.edited(how, extra, act))
+    if why == BOUND and during == "pass":  # the attack works where nothing bounds it
+        place = TrialDir(night.folder / f"trials/{number:04d}")
+        free = judge_run("learning/x", night.environment, SANDBOX, place, tried.runs[0], 100 + number)
+        assert free.utility > 2 * night.baseline.score.utility, free
+    if tried.score.value is None:
+        assert why in (tried.score.error or "").splitlines()[0]
+        return
+    verdict = weigh(night.history, night.environment, Greedy(), tried)
+    if isinstance(verdict, Untrained):
+        verdict = weigh(night.history, night.environment, Greedy(), replace(tried, control=control))
+    assert isinstance(verdict, Verdict) and verdict.kind == "discard" and why in verdict.reason, (verdict, control)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("hidden", "rate"), [(64, 2e-3), (256, 1e-3)])
+def test_an_honest_edit_of_cartpole_is_kept_also_with_a_network_four_times_as_wide(
+    night: Night, hidden: int, rate: float
+) -> None:
+    proposal = night.edited("honest", "def unused() -> None:\n    pass\n\n\n", learning_rate=rate, hidden=hidden)
+    tried, control = night.tried(20 + hidden, proposal)
+    verdict = weigh(night.history, night.environment, Greedy(), replace(tried, control=control))
+    assert isinstance(verdict, Verdict) and verdict.kind == "keep", (verdict, tried.score, control)
+    assert control.borrowed is not None and control.borrowed.value == night.baseline.score.value

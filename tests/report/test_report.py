@@ -1,0 +1,260 @@
+"""The report: what a reader finds in it, and that nothing of a program or a model acts in it."""
+
+from __future__ import annotations
+
+import math
+import re
+import shlex
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flows.cli.set_option import parse_settings
+from flows.engine.run_certificate import store
+from flows.report import page
+from flows.report.charts import Scale
+from flows.report.facts import Facts, diff_lines
+from flows.report.mattered import FEWEST, importances
+from flows.report.write import write_comparison, write_report
+from flows.views.status import CampaignEnd
+from tasks.certifying.reuse import searched
+from tasks.store.ledger import Ledger
+from tasks.store.workspace import TRIAL
+from tasks.trial import History, Verdict
+from tests.support.histories import certified, search, tried, undemanding
+from tests.support.ledgers import created
+
+FINISHED = CampaignEnd("finished", "8 trials done")
+HOSTILE = '</style><script>alert(1)</script><img src="http://example.com/x" onerror="alert(2)">'
+
+
+class Page(HTMLParser):
+    """The tags and the text of a page."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def stored(ledger: Ledger, history: History) -> Ledger:
+    """The ledger, with these trials on disk."""
+    for trial in history:
+        place = ledger.place_of(trial)
+        place.path.mkdir(parents=True)
+        place.trial.write_bytes(TRIAL.dump_json(trial))
+    return ledger
+
+
+def page_of(ledger: Ledger, ending: CampaignEnd | None = FINISHED) -> Page:
+    return Page(page.html(Facts.of(ledger, ending)))
+
+
+def points(count: int) -> History:
+    """A night in the space of the quadratic environment."""
+    history: History = (tried((), 1.0, 1.1, 0.9, params={"x": 0.0}),)
+    for number in range(1, count + 1):
+        x = -4 + 8 * (number * 0.618 % 1)
+        history += (tried(history, 10 - x * x, params={"x": x}),)
+    return history
+
+
+def test_a_report_answers_the_five_questions_of_a_morning(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(12, cancels=False))
+    champion = max(ledger.history(), key=lambda trial: (trial.verdict.kind == "keep", trial.settle))
+    store(ledger, certified(champion.number, [210, 215, 212, 214], [80, 82, 79, 84]))
+
+    facts = Facts.of(ledger, FINISHED)
+    answers = dict(facts.answers)
+
+    assert list(answers) == ["Is it real?", "What changed?", "What did it cost?", "What failed?", "What next?"]
+    assert answers["Is it real?"].startswith("Yes")
+    assert "lr" in answers["What changed?"] and "12 trials" in answers["What did it cost?"]
+    assert "certified" in facts.verdict and "at least +1" in facts.proof
+    assert facts.gain.startswith("+1")
+    shown = page_of(ledger).text
+    assert all(answer in shown for answer in answers.values())
+
+
+def test_what_failed_names_the_error_that_a_traceback_ends_with(tmp_path: Path, home: Path) -> None:
+    first, second, third = (*points(1), tried(points(1), None))
+    reason = "exited with status 1\n| Traceback (most recent call last):\n|   raise\n| OSError: disk 7 is full"
+    ledger = stored(created(tmp_path), (first, second, replace(third, verdict=replace(third.verdict, reason=reason))))
+
+    answers = dict(Facts.of(ledger, FINISHED).answers)
+
+    assert "1 crashed (exited with status 1: OSError: disk 7 is full)" in answers["What failed?"]
+
+
+def test_runs_of_the_search_that_a_certificate_counts_are_not_called_unseen(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(6, cancels=False))
+    proof = certified(1, [210, 215, 212, 214], [80, 82, 79, 84])
+    store(ledger, replace(proof, reused=searched((tried((), 82.0, 85.0, 84.0),))))
+
+    assert "but for 3 of the baseline" in dict(Facts.of(ledger, FINISHED).answers)["Is it real?"]
+
+
+def test_a_certificate_that_failed_is_not_called_real(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(6, cancels=False))
+    store(ledger, certified(1, [80, 120, 40], [81, 79, 83]))
+
+    facts = Facts.of(ledger, FINISHED)
+
+    assert dict(facts.answers)["Is it real?"].startswith("Not shown")
+    assert facts.gain == "-"
+
+
+@pytest.mark.parametrize("values", [(), (None,), (1.0,), (1.0, None, None), (1.0, 1.0)], ids=str)
+def test_a_campaign_with_little_or_no_score_has_a_report_too(
+    tmp_path: Path, home: Path, values: tuple[float | None, ...]
+) -> None:
+    history: History = ()
+    for value in values:
+        history += (tried(history, value),)
+    ledger = stored(created(tmp_path), history)
+
+    write_report(ledger)
+
+    assert "What failed" in Page((ledger.path / "report.html").read_text()).text
+
+
+def test_texts_of_programs_and_models_are_shown_and_not_run(tmp_path: Path, home: Path) -> None:
+    history = search(11, cancels=False)
+    changed = [
+        replace(
+            trial, proposal=replace(trial.proposal, rationale=HOSTILE, proposer=HOSTILE, edit=f"--- a/x\n+++ b/x\n+{HOSTILE}\n"),
+            verdict=replace(trial.verdict, reason=HOSTILE) if number else trial.verdict,
+        )
+        for number, trial in enumerate(history)
+    ]  # fmt: skip
+    crash = replace(tried(tuple(changed), None), verdict=Verdict("crash", HOSTILE))
+    ledger = stored(created(tmp_path), (*changed, crash))
+
+    shown = page_of(ledger)
+
+    assert HOSTILE in shown.text
+    tags = {tag for tag, _ in shown.tags}
+    assert not tags & {"script", "iframe", "object", "embed", "link", "form", "base"}
+    for tag, attributes in shown.tags:
+        assert not [name for name in attributes if name.startswith("on")]
+        assert tag != "img" or str(attributes["src"]).startswith("data:")
+        assert not re.match(r"\s*(javascript|data|http)", attributes.get("href") or "", re.IGNORECASE)
+    assert "<" not in page.markdown(Facts.of(ledger, FINISHED)).replace("&lt;", "")
+
+
+def test_secrets_are_not_in_a_report(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")
+    history = (tried((), 1.0), tried((tried((), 1.0),), None))
+    crash = replace(history[1], verdict=Verdict("crash", "refused: key sk-planted-0123456789"))
+    ledger = stored(created(tmp_path), (history[0], crash))
+
+    written = write_report(ledger, FINISHED) + (ledger.path / "report.html").read_text()
+
+    assert "sk-planted" not in written and "[secret SOME_API_KEY]" in written
+
+
+def test_every_trial_links_to_its_files(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(12))
+    write_report(ledger)
+
+    links = {attributes["href"] for tag, attributes in page_of(ledger).tags if tag == "a"}
+
+    files = {str(link) for link in links if str(link).startswith("trials/0")}
+    assert len(files) == 13
+    assert all((ledger.path / file).is_dir() for file in files)
+
+
+def test_the_parameter_that_decides_the_score_matters_most() -> None:
+    environment, rng = undemanding(), np.random.default_rng(3)
+    history: History = ()
+    for _ in range(40):
+        params = {name: one.sample(rng) for name, one in environment.space.items()}
+        history += (tried(history, -abs(math.log(float(params["learning_rate"]) / 1e-3)), params=params),)
+
+    found = importances(environment, history)
+
+    assert not isinstance(found, str)
+    assert found[0].name == "learning_rate" and found[0].low > 0.2
+    assert all(one.low <= one.share <= one.high for one in found)
+    assert isinstance(importances(environment, history[: FEWEST - 1]), str)
+
+
+def test_ideas_for_the_next_night_lie_near_the_optimum_and_can_be_run(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), points(9))
+
+    ideas = [idea for idea in Facts.of(ledger, FINISHED).ideas if "--params" in idea.command]
+
+    assert ideas
+    found = re.search(r'"x": (-?[\d.e-]+)', ideas[0].command)
+    assert found and abs(float(found[1])) < 1.5
+
+
+def test_a_suggested_campaign_has_the_settings_of_this_one_and_counts_whole_budgets(tmp_path: Path, home: Path) -> None:
+    settings = {"budget_seconds": 7, "title": "two words"}
+    ledger = created(tmp_path, advanced={"overrides": settings})
+    history: History = (tried((), 1.0, params={"x": 0.0}),)
+    for number in range(1, 9):  # six short trials, then two whole ones
+        trial = tried(history, 1.0 + number, params={"x": number / 4}, kind="discard" if number < 7 else "keep")
+        history += (replace(trial, proposal=replace(trial.proposal, share=1 / 3 if number < 7 else 1.0)),)
+
+    facts = Facts.of(stored(ledger, history), FINISHED)
+
+    more = next(idea for idea in facts.ideas if idea.words.startswith("More trials"))
+    assert "8 instead of 4" in more.words
+    asked = shlex.split(more.command)
+    assert parse_settings([asked[at + 1] for at, word in enumerate(asked) if word == "--set"]).overrides == settings
+
+
+@pytest.mark.parametrize(
+    "values", [(1.5e308, -1.5e308, 0.0), (5e-324, 0.0), (5e-324, 1e-323), (1e16, 1e16 + 2), (0.0, 1e300), ()], ids=str
+)
+def test_a_scale_takes_any_numbers_that_a_program_reports(values: tuple[float, ...]) -> None:
+    scale = Scale.over(values)
+
+    assert 1 <= len(scale.ticks(5)) <= 8 and all(map(math.isfinite, scale.ticks(5)))
+    assert all(math.isfinite(scale.fraction(value)) for value in (*values, 1e308, -1e308))
+
+
+def test_a_running_campaign_spends_no_time_on_models_of_its_scores(tmp_path: Path, home: Path) -> None:
+    facts = Facts.of(stored(created(tmp_path), points(30)), CampaignEnd("running", ""))
+
+    assert facts.ideas == () and isinstance(facts.importances, str)
+    assert "running when this was written" in Page(page.html(facts)).text
+
+
+def test_several_campaigns_are_compared_in_one_page(tmp_path: Path, home: Path) -> None:
+    one = stored(created(tmp_path, "one"), search(6, cancels=False))
+    two = stored(created(tmp_path, "two"), search(6, seed=2, cancels=False))
+    store(two, certified(1, [210, 215, 212, 214], [80, 82, 79, 84]))
+
+    shown = Page(write_comparison([one, two]).read_text())
+
+    links = [str(attributes.get("href")) for tag, attributes in shown.tags if tag == "a"]
+    assert {"one/report.html", "two/report.html"} <= set(links)
+    assert all((home / link).is_file() for link in links)
+    assert "not certified" in shown.text or "nothing is certified" in shown.text
+
+
+def test_a_long_diff_is_cut_and_says_so() -> None:
+    lines = diff_lines("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n" + "+new\n" * 1000)
+
+    assert [line.style for line in lines[:5]] == ["file", "file", "hunk", "removed", "added"]
+    assert "more lines" in lines[-1].text
+
+
+@pytest.mark.slow
+def test_a_thousand_trials_make_a_page_that_loads_quickly(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), points(1000))
+    write_report(ledger, FINISHED)
+
+    assert (ledger.path / "report.html").stat().st_size < 5_000_000

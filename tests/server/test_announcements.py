@@ -1,0 +1,64 @@
+"""What a campaign tells: derived from what is known, once, and a silence too."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from flows.server import announcements
+from flows.server.announcements import STALL_SECONDS, TOLD, Announcement
+from tasks.store.ledger import Ledger
+from tests.support.histories import certified
+from tests.support.ledgers import created
+from tests.support.outcomes import night
+
+
+def note(ledger: Ledger, *told: Announcement) -> None:
+    for one in told:
+        ledger.event(TOLD, what=one.what, key=one.key)
+
+
+def test_a_champion_is_told_once_and_its_successor_again(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    assert announcements.due(ledger, night([2.25, 3.0], up=False), ()) == []
+    (first,) = announcements.due(ledger, night([2.25, 3.0, 1.0], up=False), ())
+    assert (first.what, first.key) == ("champion", "2") and "n: about" in first.text
+    note(ledger, first)
+    assert announcements.due(ledger, night([2.25, 3.0, 1.0, 1.5], up=False), ()) == []
+    (second,) = announcements.due(ledger, night([2.25, 3.0, 1.0, 1.5, 0.5], up=False), ())
+    assert second.key == "4"
+
+
+def test_only_a_certificate_that_was_passed_is_told_each_once(tmp_path: Path) -> None:
+    ledger, history = created(tmp_path), night([2.25], up=False)
+    passed = certified(1, (1.0, 1.1, 0.9, 1.0), (2.0, 2.1, 2.2, 2.1), higher_is_better=False, error=0.01)
+    not_passed = certified(2, (2.0, 2.2, 1.9), (2.0, 2.1, 2.2), higher_is_better=False, error=0.01, look=2)
+    elsewhere = certified(1, (1.0, 1.1, 0.9, 1.0), (2.0, 2.1, 2.2, 2.1), higher_is_better=False, error=0.01, on="other")
+    due = announcements.due(ledger, history, (passed, not_passed, elsewhere))
+    assert [(one.what, one.key) for one in due] == [("certified", "1"), ("certified", "other-1")]
+    assert due[0].subject == "n: trial 1 is certified" and due[0].text.startswith("certified: ")
+    note(ledger, due[0])
+    assert announcements.due(ledger, history, (passed, not_passed, elsewhere)) == due[1:]
+
+
+def test_a_campaign_in_which_nothing_finishes_is_stalled_once_until_something_does(tmp_path: Path) -> None:
+    ledger, now = created(tmp_path), time.time()
+    assert announcements.stalled(ledger, since=now) == []
+    long_ago = now - STALL_SECONDS - 60
+    (silent,) = announcements.stalled(ledger, since=long_ago)
+    assert "31 minutes" in silent.text and "nightshift watch n" in silent.text
+    note(ledger, silent)
+    assert announcements.stalled(ledger, since=long_ago) == []
+    finished = ledger.results / "some/evaluate"
+    finished.parent.mkdir(parents=True)
+    finished.touch()
+    assert announcements.stalled(ledger, since=long_ago) == []
+    os.utime(finished, (long_ago, long_ago))
+    assert [one.key for one in announcements.stalled(ledger, since=long_ago)] == ["1"]
+
+
+def test_a_long_training_is_no_silence(tmp_path: Path) -> None:
+    ledger = created(tmp_path, advanced={"overrides": {"budget_seconds": 3600}}, hours=1000)
+    assert announcements.stalled(ledger, since=time.time() - 3 * 3600 + 60) == []
+    assert announcements.stalled(ledger, since=time.time() - 3 * 3600 - 60) != []

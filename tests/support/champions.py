@@ -1,0 +1,117 @@
+"""Champions with files, as a campaign leaves them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import environments
+from environments import Environment
+from tasks.sandbox import outputs
+from tasks.store import workspace
+from tasks.store.workspace import TrialDir
+from tasks.tracking.logged_model import Champion
+from tests.support import tiny_model
+from tests.support.act_programs import PRELUDE
+from tests.support.mlflow_records import make_trial
+from tests.support.toy import quadratic
+
+CART = """\
+metric = "return/mean"
+direction = "maximize"
+trainer = "command"
+program = ["train.py"]
+budget_seconds = 5
+device = "cpu"
+judge = "control"
+
+[control]
+id = "CartPole-v1"
+episodes = 4
+
+[space.x]
+type = "float"
+low = 0.0
+high = 1.0
+default = 0.5
+"""
+
+TEXT = """\
+metric = "reward"
+direction = "maximize"
+trainer = "command"
+train_cmd = "python train.py"
+program = ["train.py"]
+budget_seconds = 5
+device = "cpu"
+judge = "text"
+
+[text]
+max_tokens = 4
+temperature = 0.7
+
+[space.x]
+type = "float"
+low = 0.0
+high = 1.0
+default = 0.5
+"""
+
+TILT = """
+config = json.load(open("config.json"))
+with open(os.path.join(config["out"], "policy.json")) as file:
+    sign = json.load(file)["sign"]
+ready()
+for active, start, (column,) in frames():
+    answer((sign * column[:, 2] > 0).astype(np.int64))
+"""
+"""Pushes the cart towards the side to which the pole tilts, or away from it."""
+
+
+def cart(folder: Path, act: str = TILT, files: dict[str, bytes] | None = None, edit: str | None = None) -> Champion:
+    """A champion of CartPole with this act program and checkpoint."""
+    home = folder / "environment"
+    home.mkdir(parents=True)
+    (home / "environment.toml").write_text(CART)
+    (home / "train.py").write_text(PRELUDE + act)
+    return champion(
+        folder / "0007", environments.load(home, name="cart"), files or {"policy.json": b'{"sign": 1}'}, edit
+    )
+
+
+def talker(folder: Path) -> Champion:
+    """A language model as champion, with the tokenizer of its base model."""
+    home, base = folder / "environment", folder / "prepared" / "data" / "base"
+    home.mkdir(parents=True)
+    (home / "environment.toml").write_text(TEXT)
+    (home / "train.py").write_text("")
+    (home / "taskset.py").write_text("")
+    tiny_model.save(base)
+    trained = tiny_model.save(folder / "trained")
+    files = {f"model/{path.name}": path.read_bytes() for path in trained.iterdir()}
+    environment = environments.load(home, name="sums").model_copy(update={"prepared": folder / "prepared"})
+    return champion(folder / "0007", environment, files)
+
+
+def champion(folder: Path, environment: Environment, files: dict[str, bytes], edit: str | None = None) -> Champion:
+    """A champion whose program is the environment's own, and whose checkpoint is these files."""
+    place, trial = TrialDir(folder), make_trial()
+    place.workspace.mkdir(parents=True)
+    for source, name in workspace.baseline_files(environment):
+        (place.workspace / name).write_bytes(source.read_bytes())
+    for name, content in files.items():
+        (place.out / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.out / name).write_bytes(content)
+    proposal = replace(trial.proposal, edit=edit)
+    place.config.write_text(json.dumps(workspace.config(place, environment, proposal, 1)))
+    place.log.write_text("done\n")
+    (run,) = trial.runs
+    run = replace(run, program=workspace.program_digest(place), checkpoint=outputs.checkpoint(place.out))
+    return Champion(environment, place, replace(trial, proposal=proposal, runs=(run,)))
+
+
+def filed(folder: Path, number: int = 7) -> Champion:
+    """A champion that is judged by a command; its files are those of `make_files(folder)`."""
+    environment = environments.load(quadratic(folder / "quadratic"))
+    return Champion(environment, TrialDir(folder), make_trial(number))

@@ -1,0 +1,152 @@
+"""Two real workers of one pool, and runs of a deployment on them, for tests of what the Prefect UI's buttons do."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.server import automations
+from flows.server.api import Api
+from tests.support.toy import environment, quadratic, slow
+
+POOL = "two-workers"
+SECONDS = 3
+"""How long a trial trains."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server with our automations and a deployment of the flow `campaign`."""
+
+    url: str
+    deployment: str
+    logs: Path
+
+    def ask(self, method: str, path: str, **body: Any) -> Any:
+        with Api(self.url, None) as api:
+            return api.ask(method, path, body or None)
+
+    def start(
+        self, home: Path, folder: Path, seconds: float = SECONDS, at: datetime.datetime | None = None, **more: Any
+    ) -> Started:
+        """Run a small campaign by the deployment, scheduled for `at`; its directory will be in `home`."""
+        stated = {
+            "environment": str(quadratic(folder, fit=slow(seconds))), "trials": 2, "rule": "greedy", "seed": 5,
+            "tracking": "off", "name": "night",
+        }  # fmt: skip
+        variables = {"env": {"NIGHTSHIFT_HOME": str(home), "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}}
+        when = {"state_details": {"scheduled_time": at.isoformat()}} if at else {}
+        scheduled = {"state": {"type": "SCHEDULED", **when}} if at else {}
+        run = self.ask(
+            "POST", f"/deployments/{self.deployment}/create_flow_run", parameters=stated | more,
+            job_variables=variables, **scheduled,
+        )  # fmt: skip
+        return Started(self, str(run["id"]), home / str((stated | more)["name"]))
+
+
+@dataclass(frozen=True)
+class Started:
+    """A run of the deployment."""
+
+    site: Site
+    id: str
+    campaign: Path
+
+    @property
+    def state(self) -> str:
+        return str(self.site.ask("GET", f"/flow_runs/{self.id}")["state_name"])
+
+    @property
+    def states(self) -> list[str]:
+        """Names of all its states, in order."""
+        found = self.site.ask("GET", f"/flow_run_states/?flow_run_id={self.id}")
+        return [state["name"] for state in sorted(found, key=lambda state: state["timestamp"])]
+
+    @property
+    def message(self) -> str:
+        return str(self.site.ask("GET", f"/flow_runs/{self.id}")["state"]["message"])
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        lines = (self.campaign / "events.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    @property
+    def lives(self) -> list[int]:
+        """The process of every life of the campaign."""
+        return [event["pid"] for event in self.events if event["event"] == "life"]
+
+    def set(self, **state: Any) -> None:
+        """What the buttons of the UI send: they force."""
+        self.site.ask("POST", f"/flow_runs/{self.id}/set_state", state=state, force=True)
+
+    def cancel(self) -> None:
+        self.set(type="CANCELLING", name="Cancelling")
+
+    def retry(self) -> None:
+        self.set(type="SCHEDULED", name="AwaitingRetry", message="Retry from the UI")
+
+    def began(self, trial: int) -> None:
+        """Return once a trial trains."""
+        wait_until(lambda: (self.campaign / f"trials/{trial:04d}/log.txt").exists())
+
+    def becomes(self, *names: str, seconds: float = 240) -> None:
+        wait_until(lambda: self.state in names, seconds, lambda: str(self.states))
+
+
+@contextlib.contextmanager
+def site(url: str, logs: Path, workers: int = 2) -> Iterator[Site]:
+    """The server at `url` with our automations, a deployment, and its workers, while the block runs."""
+    from prefect.workers.process import ProcessWorker
+
+    pool = Site(url, "", logs)
+    automations.put(url, None)
+    template = ProcessWorker.get_default_base_job_template()
+    with contextlib.suppress(Exception):
+        pool.ask("POST", "/work_pools/", name=POOL, type="process", base_job_template=template)
+    flow = pool.ask("POST", "/flows/", name="campaign")["id"]
+    made = pool.ask(
+        "POST", "/deployments/", name="states", flow_id=flow, entrypoint="flows.campaign.campaign", pull_steps=[],
+        work_pool_name=POOL, tags=["nightshift", "autoresume"],
+    )  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        for number in range(workers):
+            stack.enter_context(worker(url, logs, f"worker-{number + 1}"))
+        yield Site(url, str(made["id"]), logs)
+    for one in automations.wanted():
+        for known in pool.ask("POST", "/automations/filter", automations={"name": {"any_": [one["name"]]}}):
+            pool.ask("DELETE", f"/automations/{known['id']}")
+
+
+@contextlib.contextmanager
+def worker(url: str, logs: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker of the pool that runs one campaign at a time; asked to end after the block."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--limit", "1", "--name", name]
+    quick = environment(url, PREFECT_WORKER_QUERY_SECONDS="1", PREFECT_WORKER_PREFETCH_SECONDS="1")
+    with (
+        (logs / f"{name}.log").open("ab") as log,
+        subprocess.Popen(command, cwd=logs, env=quick, stdout=log, stderr=log, start_new_session=True) as process,
+    ):
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=60)
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 240, why: Callable[[], str] = str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain {why()}"
+        time.sleep(0.2)
