@@ -36,6 +36,8 @@ from tests.support.toy import GREEDY, SANDBOX, start, status
 
 NORMAL = Faults()
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
+WITH_SOCKETS: Level = "bwrap" if "bwrap" in WORKING else "none"
+"""The strongest level here at which prime-rl's processes can talk to each other."""
 TOML = """\
 title = "The stand-in"
 metric = "pass@1"
@@ -151,7 +153,7 @@ def prepared(tmp_path: Path, folder: Path, **overrides: Any) -> Environment:
 
 
 def train(
-    tmp_path: Path, environment: Environment, level: Level = SANDBOX.level, slot: Slot = NOWHERE, **params: float
+    tmp_path: Path, environment: Environment, level: Level = WITH_SOCKETS, slot: Slot = NOWHERE, **params: float
 ) -> Run:
     """A training run as a campaign has it, as trial 7."""
     program = tmp_path / "program"
