@@ -91,11 +91,15 @@ def lay_out(environment: Environment, params: dict[str, Value], out: Path) -> tu
     config = {"params": params, "seed": 1, "budget_steps": environment.budget_steps, "out": str(out), "data": str(out)}
     run = Run(config, settings, port=8000)
     run.home.mkdir(parents=True)
+    (out / "curve.jsonl").touch()  # as the recipes make it: questions that are asked on the way
     text = tuned((environment.folder / "train.toml").read_text(), tuning)
     for name, content in (("train", text), ("engine", tomlkit.dumps(run.overlay(text)))):
         (run.home / f"{name}.toml").write_text(content)
     files = [word for name in ("train", "engine") for word in ("@", str(run.home / f"{name}.toml"))]
-    return files, {DOTTED.get(name, name): value for name, value in tuning.items()}
+    wanted = {DOTTED.get(name, name): value for name, value in tuning.items()}
+    wanted |= {"trainer.model.attn": "flash_attention_2", "orchestrator.eval.interval": settings.curve_interval}
+    wanted |= {"orchestrator.eval.sampling.temperature": settings.curve_temperature}
+    return files, wanted
 
 
 def answers(environment: Environment, checkout: Path, python: str, draws: int, seed: int) -> Iterator[Answer]:

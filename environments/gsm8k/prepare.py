@@ -51,6 +51,8 @@ class Settings:
     search: int = 500
     """Questions of each test part that the search is judged by; `confirm` and `report` likewise."""
     confirm: int = 200
+    curve: int = 128
+    """Training questions, a tenth at most, that are not trained on but asked on the way; 0: none."""
     report: int = 0
     """0: what GSM8K has left, and as many of MATH, so that neither is known better than the other."""
 
@@ -110,7 +112,8 @@ def main(folder: Path) -> None:
         sizes = {name: len(rows) for name, rows in cut.items()}
         judge = {name: distinct([*judge[name], *cut[name]]) for name in SPLITS}
         judged += test
-    write(folder, train=distinct((row for part in parts["train"] for row in part), without=judged), judge=judge)
+    train = distinct((row for part in parts["train"] for row in part), without=judged)
+    write(folder, train=train, judge=judge, curve=settings.curve)
     base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
 
 

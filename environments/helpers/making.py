@@ -116,9 +116,14 @@ def split(rows: Sequence[Row], sizes: Mapping[str, int]) -> dict[str, list[Row]]
     return parts
 
 
-def write(folder: Path, train: Sequence[Row], judge: Mapping[str, Sequence[Row]]) -> None:
-    """data/train.jsonl and judge/NAME.jsonl, a question to a line."""
-    places = {"data/train.jsonl": train, **{f"judge/{name}.jsonl": rows for name, rows in judge.items()}}
+def write(folder: Path, train: Sequence[Row], judge: Mapping[str, Sequence[Row]], curve: int = 0) -> None:
+    """data/train.jsonl and judge/NAME.jsonl, a question to a line.
+
+    `curve`: how many of `train`, a tenth of them at most, go to data/curve.jsonl; trials are asked them on the way.
+    """
+    kept = min(curve, len(train) // 10)
+    places = {"data/train.jsonl": train[kept:], **{f"judge/{name}.jsonl": rows for name, rows in judge.items()}}
+    places |= {"data/curve.jsonl": train[:kept]} if kept else {}
     for name, rows in places.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

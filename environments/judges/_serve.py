@@ -36,6 +36,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 QUIET = {
     "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "1",
     "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1",
+    "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it is compiled by nvcc at the start, and only top-k and top-p need it
     "SPT_NOENV": "1",  # otherwise its processes overwrite their environment, and the mark, with their title
 }  # fmt: skip
 LOOK_SECONDS, HEALTH_SECONDS, TOKEN_SECONDS = 0.25, 5.0, 60.0

@@ -26,6 +26,8 @@ class Settings:
     search: int = 500
     confirm: int = 200
     report: int = 600
+    curve: int = 128
+    """Of the texts to train on, a tenth at most, those that are asked on the way instead; 0: none."""
     words: int = 6
     """Of the longest text; the shortest has two."""
     seed: int = 0
@@ -68,7 +70,7 @@ def main(folder: Path) -> None:
     rows = texts(settings)
     judged = len(rows) - settings.train
     sizes = {"search": settings.search, "confirm": settings.confirm, "report": settings.report}
-    write(folder, train=rows[judged:], judge=split(rows[:judged], sizes))
+    write(folder, train=rows[judged:], judge=split(rows[:judged], sizes), curve=settings.curve)
     base_model(Place("model", "model", settings.model, settings.model_revision), folder / "data" / "base")
 
 

@@ -23,6 +23,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import sys
 import tempfile
@@ -33,10 +34,18 @@ from typing import Any, TextIO
 
 import tomlkit
 
-from prime_rl_parts import Cancelled, Failed
+from prime_rl_parts import Cancelled, Failed, Late
 from prime_rl_parts.ends import adopt, assemble, sweep, tidy
 from prime_rl_parts.keys import tuned
-from prime_rl_parts.machine import ask, check_sandbox, choose_gpus, find_port, free_gpus, open_many_files
+from prime_rl_parts.machine import (
+    ask,
+    check_attention,
+    check_sandbox,
+    choose_gpus,
+    find_port,
+    free_gpus,
+    open_many_files,
+)
 from prime_rl_parts.reasons import complaint, read
 from prime_rl_parts.run import Run, Settings
 from prime_rl_parts.watch import Watch
@@ -52,19 +61,33 @@ def train(config: dict[str, Any], progress: TextIO) -> None:
     settings, text = asked(config)
     check_sandbox()
     run = begun(config, settings, text)
-    watch = None
     try:
         prepare(run)
+        assemble(run, followed(run, progress))
+    finally:
+        sweep(run.marker)
+        tidy(run)
+
+
+def followed(run: Run, progress: TextIO) -> int:
+    """Launch `rl` and watch it to its end; the steps it came to. Where it is late to start it is launched once more.
+
+    Most of a start is compilation, and what the first has compiled the second finds.
+    """
+    for last in (False, True):
         free_gpus(run)
         watch = Watch(run, progress)
         try:
             watch.follow()
+            break
+        except Late as late:
+            if last:
+                raise
+            run.note(first_start=str(late))
         finally:
             watch.end()
-        assemble(run, watch.steps.step)
-    finally:
-        sweep(run.marker)
-        tidy(run)
+        run.set_aside()
+    return watch.steps.step
 
 
 def check(config: dict[str, Any]) -> None:
@@ -107,12 +130,18 @@ def prepare(run: Run) -> None:
     if not which["commit"].startswith(settings.prime_rl_commit):
         wanted = f"prime_rl_commit is {settings.prime_rl_commit}"
         raise Failed(f"refused: {settings.prime_rl} is at commit {which['commit']}, and {wanted}")
+    begin_with = Path(settings.cache or f"{settings.prime_rl}/.cache")
+    if settings.cache and not begin_with.is_dir():
+        raise Failed(f"refused: cache = {settings.cache!r} is no folder that this program may read: see `readable`")
+    if begin_with.is_dir():
+        shutil.copytree(begin_with, run.cache)
     for path in (run.base / "config.json", run.data / "train.jsonl"):
         if not path.is_file():
             raise Failed(f"refused: there is no {path}: it is made by `nightshift env prepare`")
     open_many_files()
     found = [(int(number), uuid) for number, uuid in ask(run, "gpu=index,uuid")]
     run.gpus = choose_gpus(found, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    check_attention(run)
     run.port = find_port(run.gpus[0])
     questions = (run.data / "train.jsonl").read_text().splitlines()
     # prime-rl takes them in their order, and has no seed of its own.

@@ -102,9 +102,9 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 
 def sets(made: Path) -> dict[str, list[dict[str, str]]]:
-    """What a recipe has made: training and the judge's three, each question with a hash that is in one of them alone."""
+    """What a recipe has made: training, the curve, the judge's three, each question with a hash in one of them alone."""
     found = {name: rows(made / "judge" / f"{name}.jsonl") for name in ("search", "confirm", "report")}
-    found["train"] = rows(made / "data" / "train.jsonl")
+    found |= {name: rows(made / "data" / f"{name}.jsonl") for name in ("train", "curve")}
     every = [row["id"] for part in found.values() for row in part]
     assert len(every) == len(set(every)) and all(len(one) == 16 for one in every)
     return found
@@ -169,7 +169,7 @@ def test_gsm8k_is_prepared_from_local_files(tmp_path: Path) -> None:
     made, error = prepared("gsm8k", tmp_path / "made", settings | {"model": model(tmp_path / "hub" / "qwen")})
     found = sets(made)
     assert error == "" and {name: len(part) for name, part in found.items()} == {
-        "search": 6, "confirm": 4, "report": 10, "train": 30,
+        "search": 6, "confirm": 4, "report": 10, "train": 27, "curve": 3,
     }  # fmt: skip
     one = found["search"][0]
     assert one["answer"] == "-1234" and one.keys() == {"id", "question", "answer"}
@@ -199,7 +199,9 @@ def test_two_datasets_are_prepared_from_the_hubs_own_files_with_as_many_question
     (tmp_path / "settings.json").write_text(json.dumps(settings))
     module("gsm8k", "prepare.py").main(tmp_path)
     found = sets(tmp_path)
-    assert len(found.pop("train")) == 20 + 4 * len(subjects)
+    trained, asked = found.pop("train"), found.pop("curve")
+    assert (len(trained), len(asked)) == (44, 4), "a tenth of 20 and 4 of each subject"
+    assert not {row["id"] for row in trained} & {row["id"] for row in asked}
     for name, size in (("search", 5), ("confirm", 4), ("report", 7)):
         assert sorted(row["source"] for row in found[name]) == ["gsm8k"] * size + ["math"] * size
     assert {"\\frac{1001}{7}", "1001"} & {row["answer"] for part in found.values() for row in part}
@@ -228,7 +230,7 @@ def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
     settings = {**sizes, "model": model(tmp_path / "m")}
     one, error = prepared("reverse_text", tmp_path / "one", settings)
     found = sets(one)
-    assert error == "" and {name: len(part) for name, part in found.items()} == sizes
+    assert error == "" and {name: len(part) for name, part in found.items()} == sizes | {"train": 36, "curve": 4}
     assert all(row["answer"] == row["question"][::-1] for part in found.values() for row in part)
     again = module("reverse_text", "prepare.py")
     made = again.texts(again.Settings(**{**sizes, "seed": 0}))
@@ -239,7 +241,7 @@ def test_texts_to_reverse_are_made_from_a_seed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"serach": 1}, "prepare.settings.serach: unknown key. Available: confirm, dataset, dataset_revision,"),
+        ({"serach": 1}, "prepare.settings.serach: unknown key. Available: confirm, curve, dataset, dataset_revision,"),
         ({"search": "6"}, 'prepare.settings.search must be like 500, got "6"'),
         ({"search": True}, "prepare.settings.search must be like 500, got true"),
         ({"dataset": "/nowhere"}, "prepare.settings.dataset = '/nowhere' is no folder: give the absolute path of one"),

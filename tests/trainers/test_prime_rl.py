@@ -259,13 +259,66 @@ def test_the_engine_s_file_names_everything_that_is_not_for_tuning(run: Run, tmp
     assert "eval" not in table["orchestrator"], "without questions for a curve there is none"
 
 
-def test_a_curve_is_measured_as_training_samples_where_there_are_questions_for_it(run: Run) -> None:
+def test_a_curve_is_measured_as_the_judge_samples_whatever_training_does(run: Run) -> None:
     (run.data / "curve.jsonl").write_text("{}\n")
     text = "orchestrator.train.sampling = {temperature = 0.8, max_completion_tokens = 9}"
     curve = run.overlay(text)["orchestrator"]["eval"]
-    assert curve["sampling"] == {"temperature": 0.8, "max_completion_tokens": 9}
-    assert (curve["interval"], curve["skip_first_step"]) == (5, True)
+    assert curve["sampling"] == {"temperature": 1.0, "max_completion_tokens": 1024}
+    assert (curve["interval"], curve["skip_first_step"]) == (4, True)
     assert curve["source"][0]["env"]["taskset"]["path"] == str(run.data / "curve.jsonl")
+
+
+def test_the_curve_is_the_metric_where_there_is_one_and_the_reward_stands_beside_it(run: Run) -> None:
+    (run.data / "curve.jsonl").write_text("{}\n")
+    steps, written = follow(run)
+    reward = {"train/agg/effective/agent/reward/mean": 0.7}
+    for step in (1, 2):
+        write(run, step, reward, *TRAINER)
+    write(run, 2, {"eval/curve/effective/agent/pass@1": 0.4})
+    steps.read()
+    *before, last = [json.loads(line)["metrics"] for line in written.getvalue().splitlines()]
+    assert before and all("pass@1" not in metrics and metrics["reward/mean"] == 0.7 for metrics in before)
+    assert (last["pass@1"], last["reward/mean"]) == (0.4, 0.7)
+
+
+def model_type(run: Run, kind: str) -> None:
+    (run.base / "config.json").write_text(json.dumps({"model_type": kind}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        ("qwen2", "", {"attn": "flash_attention_2"}),
+        ("qwen2", 'trainer.model.attn = "flash_attention_2"', {}),
+        ("qwen3", "", {}),
+        ("qwen3", 'trainer.model.attn = "flash_attention_3"', {}),
+        ("qwen3", 'trainer.model.impl = "hf"', {"attn": "flash_attention_2"}),
+    ],
+)
+def test_a_model_that_prime_rl_has_no_code_for_gets_an_attention_that_works_on_every_gpu(
+    run: Run, kind: str, text: str, told: dict[str, str]
+) -> None:
+    model_type(run, kind)
+    model = run.overlay(text)["trainer"]["model"]
+    assert {name: value for name, value in model.items() if name == "attn"} == told
+
+
+@pytest.mark.parametrize(("kind", "more"), [("qwen2", ""), ("qwen3", 'trainer.model.impl = "hf"\n')])
+def test_an_attention_that_the_model_cannot_have_is_refused_before_the_launch(run: Run, kind: str, more: str) -> None:
+    model_type(run, kind)
+    with pytest.raises(Failed, match=r"^refused: trainer\.model\.attn = 'flash_attention_3'.*leave it out"):
+        run.overlay(more + 'trainer.model.attn = "flash_attention_3"')
+
+
+def test_an_attention_that_the_gpu_has_no_kernels_for_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "ask", lambda *_: [["0", "9.0"], ["1", "9.0"], ["2", "8.6"]])
+    for attention, fits in (("flash_attention_2", True), ("flash_attention_3", True), ("flash_attention_4", False)):
+        (run.home / "train.toml").write_text(f'trainer.model.attn = "{attention}"')
+        if fits:
+            machine.check_attention(run)
+            continue
+        with pytest.raises(Failed, match=r"needs compute capability 10\.0, and GPU 0 has 9\.0"):
+            machine.check_attention(run)
 
 
 def test_without_a_budget_of_steps_prime_rl_is_told_of_none(run: Run) -> None:
@@ -371,7 +424,7 @@ def test_the_rows_of_two_writers_become_one_report_for_each_step(run: Run, place
     for step in (1, 2):
         write(run, step, ORCHESTRATOR, *TRAINER, to=place)
         steps.read()
-    write(run, 3, {**ORCHESTRATOR, "eval/curve/effective/agent/pass@1": 0.75}, to=place)
+    write(run, 3, ORCHESTRATOR, to=place)
     steps.read(final=True)
     lines = [json.loads(line) for line in told.getvalue().splitlines()]
     assert [(line["step"], line["step_target"]) for line in lines] == [(1, 4), (2, 4)]
@@ -379,7 +432,6 @@ def test_the_rows_of_two_writers_become_one_report_for_each_step(run: Run, place
         "pass@1": 0.5, "tokens/per_second": 9000.0, "memory/reserved_gib": 11.5, "learning_rate": 1e-6,
         "gradient/norm": 0.5, "loss": 0.25, "entropy/mean": 0.3, "kl/mean": 0.01,
     }  # fmt: skip
-    assert steps.latest["evaluated/mean"] == 0.75, "a curve has a name of its own"
 
 
 def test_a_line_that_is_half_written_is_read_when_it_is_whole(run: Run) -> None:
@@ -436,6 +488,20 @@ MEMORY = "ValueError: Free memory on device ({}/79.1 GiB) on startup is less tha
         ("orchestrator.log", "zmq.error.ZMQError: Address already in use (addr='tcp://localhost:8002')", "port in use: ", True),
         ("trainer.log", "RuntimeError: CUDA error: uncorrectable ECC error encountered", "did not start: a GPU is gone: ", True),
         ("orchestrator.log", "RuntimeError: 10 consecutive empty train batches", "no learning signal: orchestrator.log: ", False),
+        ("trainer.log", "RuntimeError: CUDA unknown error - this may be due to", "did not start: a GPU is gone: ", True),
+        ("inference.log", "RuntimeError: No CUDA GPUs are available", "did not start: a GPU is gone: ", True),
+        ("inference.log", "RuntimeError: The NVIDIA driver on your system is too old (found version 12020).",
+         "did not start: the driver is too old: ", True),
+        ("inference.log", "(EngineCore_DP0 pid=7) ERROR 08-21 22:40:01 [core.py:718] RuntimeError: Could not find nvcc and",
+         "did not start: there is no CUDA compiler: inference.log: RuntimeError: Could not", True),
+        ("trainer.log", "OSError: [Errno 28] No space left on device", "the disk is full: ", True),
+        ("trainer.log", "  traceback : Signal 7 (SIGBUS) received by PID 8", "shared memory is full: ", True),
+        ("inference.log", "(APIServer pid=5) ValueError: unknown model", "unknown; trainer.log: fine; inference.log: ValueError", False),
+        ("trainer.log", "[trainer0]:[rank0]: KeyError: 'x'\nTraceback\ntorch.distributed.ChildFailedError:\n  exitcode : 1",
+         "unknown; trainer.log: KeyError: 'x'", False),
+        ("inference.log", "(EngineCore pid=7) ERROR 08-21 22:40:01 [v1/engine/core.py:718] TypeError: bad\n"
+         "(APIServer pid=5) RuntimeError: Engine core initialization failed. See root cause above.",
+         "unknown; trainer.log: fine; inference.log: TypeError: bad", False),
         ("envs/train/train.log", "ImportError: no module taskset", "unknown; trainer.log: fine; envs/train.log: ImportError", False),
     ],
 )  # fmt: skip
@@ -456,6 +522,19 @@ def test_the_component_that_the_launcher_blames_is_heard_first(run: Run) -> None
     (run.home / "rl.log").write_text("12:00:00   ERROR Error: Train env server train failed with exit code 1\n")
     said = "Train env server train failed with exit code 1; envs/train.log: RuntimeError: no such file"
     assert str(reasons.why(run, "ended by itself")) == f"ended by itself; {said}"
+
+
+@pytest.mark.parametrize(("blamed", "retry"), [("Trainer", True), ("Orchestrator", False)])
+def test_a_process_that_was_killed_is_the_machine_s_fault_unless_another_failed_first(
+    run: Run, blamed: str, retry: bool
+) -> None:
+    logs = run.folder / "logs/latest"
+    logs.mkdir(parents=True)
+    (logs / "trainer.log").write_text("ChildFailedError:\n  traceback : Signal 9 (SIGKILL) received by PID 8\n")
+    (logs / "orchestrator.log").write_text("ValueError: a fault of its own\n")
+    (run.home / "rl.log").write_text(f"12:00:00   ERROR Error: {blamed} failed with exit code 1\n")
+    failure = reasons.why(run, "ended by itself")
+    assert failure.retry == retry and ("killed from outside" in str(failure)) == retry
 
 
 def test_what_a_refused_configuration_is_told_comes_in_one_line() -> None:
@@ -649,6 +728,27 @@ elif lives:
 
 
 @pytest.mark.slow
+def test_a_first_start_that_compiles_for_too_long_is_repeated_with_what_it_has_compiled(
+    start: Start, tmp_path: Path
+) -> None:
+    process = start(Faults("compiles for long"), params={"start_deadline": 3, "keep_cache": True})
+    assert ended(process) == (0, b"")
+    home = tmp_path / "out/prime_rl"
+    assert "no answer or metric within 3 s" in json.loads((home / "run.json").read_text())["first_start"]
+    assert (home / "first_start/logs").is_dir() and (tmp_path / "out/model/model.safetensors").is_file()
+    assert (home / "cache/vllm/torch_compile_cache/stand-in").is_dir(), "kept, since it was asked for"
+    assert left(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alone(start: Start, tmp_path: Path) -> None:
+    kept = tmp_path / "prime-rl/.cache/vllm/torch_compile_cache/stand-in"
+    kept.mkdir(parents=True)
+    assert ended(start(Faults("compiles for long"), params={"start_deadline": 30})) == (0, b"")
+    assert "first_start" not in json.loads((tmp_path / "out/prime_rl/run.json").read_text())
+    assert not (tmp_path / "out/prime_rl/cache").exists() and not list(kept.iterdir())
+
+
 def test_a_dead_training_s_process_that_holds_our_gpu_is_ended_first(start: Start, tmp_path: Path) -> None:
     orphan, other = (
         subprocess.Popen(["sleep", "600"], env={"PRL_RUN_ID": f"nightshift-{name}"}, start_new_session=True)

@@ -14,5 +14,9 @@ class Failed(Exception):
         self.retry = retry
 
 
+class Late(Failed):
+    """`rl` has shown no sign of work within its deadline."""
+
+
 class Cancelled(Exception):
     """The result is no longer wanted."""

@@ -89,10 +89,13 @@ def assemble(run: Run, reached: int) -> None:
 
 def tidy(run: Run) -> None:
     """Keep the end of each log, and delete large files."""
-    for name in ("run/rollouts", "run/broadcasts", "run/checkpoints", "converted"):
+    large = ("rollouts", "broadcasts", "checkpoints")
+    folders = [f"{start}/{name}" for start in ("run", "first_start") for name in large]
+    for name in (*folders, "converted", *(() if run.settings.keep_cache else ("cache",))):
         shutil.rmtree(run.home / name, ignore_errors=True)
     run.questions.unlink(missing_ok=True)
     for path in run.home.rglob("*.log"):
         if not path.is_symlink() and path.stat().st_size > LOG_BYTES:
             path.write_text(read(path))
-    (run.folder / "logs" / "latest").unlink(missing_ok=True)
+    for link in run.home.glob("*/logs/latest"):
+        link.unlink()

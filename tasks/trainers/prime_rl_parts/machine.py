@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -71,6 +72,19 @@ def choose_gpus(found: Sequence[tuple[int, str]], stated: str | None) -> tuple[i
             raise Failed(f"did not start: of GPU {word} nvidia-smi knows no number", retry=True)
         chosen.append(numbers[0] if numbers else int(word))
     return tuple(chosen)
+
+
+def check_attention(run: Run) -> None:
+    """Refuse an attention that our GPUs have no kernels for: `rl --dry-run` does not look at them."""
+    table = tomllib.loads((run.home / "train.toml").read_text())
+    attention = table.get("trainer", {}).get("model", {}).get("attn", "auto")
+    needed = {"flash_attention_3": "9.", "flash_attention_4": "10.0"}.get(attention, "")
+    for number, capability in ask(run, "gpu=index,compute_cap"):
+        if int(number) in run.gpus and not capability.startswith(needed):
+            raise Failed(
+                f"refused: trainer.model.attn = {attention!r} needs compute capability {needed.ljust(3, 'x')}, and GPU "
+                f"{number} has {capability}: leave it out"
+            )
 
 
 def taken(run: Run) -> dict[str, str]:

@@ -17,11 +17,27 @@ CLASSES = (
      r"KV cache is needed, which is larger|maximum number of tokens that can be stored in KV cache"),
     ("port in use", True, r"[Aa]ddress (already )?in use|EADDRINUSE"),
     ("did not start: a GPU is gone", True, r"uncorrectable ECC|fallen off the bus|no CUDA-capable device|GPU is lost|"
-     r"CUDA driver initialization failed"),
+     r"CUDA driver initialization failed|CUDA unknown error|No CUDA GPUs are available|NVML: Driver/library version"),
+    ("did not start: the driver is too old", True, r"NVIDIA driver on your system is too old|"
+     r"CUDA driver version is insufficient|no kernel image is available"),
+    ("did not start: there is no CUDA compiler", True, r"Could not find nvcc|nvcc.*(not found|No such file)|"
+     r"CUDA_HOME environment variable is not set"),
+    ("the disk is full", True, r"No space left on device|Disk quota exceeded"),
+    ("shared memory is full", True, r"SIGBUS|Bus error"),
     ("no learning signal", False, r"consecutive empty train batches"),
 )  # fmt: skip
 """Beginning of a reason, whether the machine is at fault, and the pattern that shows it; the first match wins."""
+KILLED = re.compile(r"Signal 9 \(SIGKILL\) received|exit code -9\b")
+"""In the log of the component that failed first; `rl` itself kills the others after it."""
+BEFORE = re.compile(
+    r"^(\(\w+ pid=\d+\)\s*|\[\w+\d+\]:\s*|(INFO|WARNING|ERROR|CRITICAL|FATAL) [\d-]+ [\d:]+ (\[[\w./]+:\d+\] )?)+"
+)
+"""What vLLM's processes and torchrun put before a line: `(EngineCore pid=5) ERROR 08-21 22:40:01 [core.py:7] `."""
 ERROR = re.compile(r"^[\w.]*(Error|Exception|Interrupt)\b|\b(ERROR|CRITICAL|Fatal|Error:)\b|Traceback")
+ELSEWHERE = re.compile(
+    r"ChildFailedError|Engine core initialization failed|EngineDeadError|Failed core proc|^Traceback"
+)
+"""An error that only says that another process has failed, or that one follows."""
 
 
 def read(path: Path) -> str:
@@ -54,15 +70,19 @@ def why(run: Run, otherwise: str) -> Failed:
                 free = re.search(r"\(([\d.]+)/([\d.]+) GiB\)", line)
                 if free and float(free[1]) > 0.9 * float(free[2]):  # nobody is there: it asks for too much
                     beginning, retry = "out of GPU memory", False
-                return Failed(f"{beginning}: {name}: {line.strip()[:300]}", retry)
+                return Failed(f"{beginning}: {name}: {BEFORE.sub('', line.strip())[:300]}", retry)
+    if said and KILLED.search(f"{said}\n{next(iter(texts.values()))}"):
+        return Failed(f"a process was killed from outside: {said}: see `dmesg`, or whether memory is short", retry=True)
     lines = [f"{name}: {decisive(text)}" for name, text in texts.items() if text.strip()]
     return Failed("; ".join([otherwise, said, *lines[:1]] if said else [otherwise, *lines[:3]]))
 
 
 def decisive(text: str) -> str:
-    """The last line of a log that shows an error, or else its last line."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if ERROR.search(line)), (lines or ["nothing"])[-1])[:300]
+    """The last line of a log that shows an error of its own, else the last error, else the last line."""
+    lines = [plain for line in text.splitlines() if (plain := BEFORE.sub("", line.strip()))]
+    errors = [line for line in lines if ERROR.search(line)]
+    own = [line for line in errors if not ELSEWHERE.search(line)]
+    return (own or errors or lines or ["nothing"])[-1][:300]
 
 
 def complaint(text: str) -> str:

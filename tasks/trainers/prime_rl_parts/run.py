@@ -17,6 +17,12 @@ from prime_rl_parts.keys import Key
 
 HARNESSES = Path(__file__).with_name("harnesses")
 """Verifiers harnesses of ours, which prime-rl's processes import by their names alone."""
+HOPPER_OR_NEWER = ("flash_attention_3", "flash_attention_4")
+CUSTOM = frozenset(
+    {"llama", "qwen3", "afmoe", "glm4_moe", "glm_moe_dsa", "laguna", "minimax_m2", "nemotron_h", "qwen3_moe",
+     "qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe", "gpt_oss"}
+)  # fmt: skip
+"""Types of models that prime-rl has code of its own for, at commit 559b4477 (src/prime_rl/trainer/models)."""
 OURS = "nightshift-"
 """Prefix of a training's marker, PRL_RUN_ID, which all of its processes inherit."""
 
@@ -35,10 +41,18 @@ class Settings:
     harness: str = "ask_once"
     """The verifiers harness in training: a module of harnesses/, "taskset" for the one in taskset.py, or a built-in."""
     metric: str = "pass@1"
-    """The name under which the mean reward in training is reported."""
-    eval_interval: int = 5
-    """Steps between evaluations on data/curve.jsonl, where there is one: a curve, never a score."""
-    start_deadline: float = 180.0
+    """The name of what is reported: the mean on data/curve.jsonl, or without it the mean reward in training."""
+    curve_interval: int = 4
+    """Steps between evaluations on data/curve.jsonl: a curve, never a score."""
+    curve_temperature: float = 1.0
+    """Of the answers to it: as the judge samples, so that trials with other temperatures in training compare."""
+    curve_tokens: int = 1024
+    """The longest answer to it."""
+    cache: str = ""
+    """Folder of compiled kernels, of which each run gets a copy; empty: `.cache` in the checkout, if it is there."""
+    keep_cache: bool = False
+    """Whether to leave what was compiled in out/prime_rl/cache, to be put there."""
+    start_deadline: float = 400.0
     """From the launch to the first answer or metric."""
     stall_deadline: float = 300.0
     """Without a new row of metrics."""
@@ -84,10 +98,10 @@ class Run:
         self.data = Path(self.config["data"] or "nowhere")
         self.base = Path(self.settings.model or self.data / "base")
         self.questions = self.home / "train.jsonl"
+        self.cache = self.home / "cache"
 
     def overlay(self, tuned: str) -> dict[str, Any]:
         """The keys that override train.toml."""
-        train = tomllib.loads(tuned).get("orchestrator", {}).get("train", {})
         orchestrator: dict[str, Any] = {
             "env_server_base_port": self.port + 4,
             "model": {"client": {"base_url": f"http://localhost:{self.port}/v1"}},
@@ -95,9 +109,10 @@ class Run:
             "train": {"source": [self._source("train", self.questions)]},
         }
         if (curve := self.data / "curve.jsonl").is_file():
-            measured = {"sampling": train.get("sampling", {}), "source": [self._source("curve", curve)]}
-            often = {"interval": self.settings.eval_interval, "skip_first_step": True}
-            orchestrator["eval"] = often | measured
+            settings = self.settings
+            sampling = {"temperature": settings.curve_temperature, "max_completion_tokens": settings.curve_tokens}
+            often = {"interval": settings.curve_interval, "skip_first_step": True}
+            orchestrator["eval"] = {**often, "sampling": sampling, "source": [self._source("curve", curve)]}
         steps = self.config["budget_steps"]
         return {
             "output_dir": str(self.home),
@@ -108,7 +123,7 @@ class Run:
             "weight_broadcast": {"type": "filesystem"},
             "monitors": {"file": {"path": "metrics.jsonl"}},
             "rollout_transport": {"type": "zmq", "port": self.port + 2},
-            "trainer": {"model": {"conversion_dir": str(self.home / "converted")}},  # the base is read-only
+            "trainer": {"model": {"conversion_dir": str(self.home / "converted"), **self._attention(tuned)}},
             "inference": {
                 "backend_port": self.port + 1,
                 "server": {"port": self.port},
@@ -116,6 +131,21 @@ class Run:
             },
             "orchestrator": orchestrator,
         }
+
+    def _attention(self, tuned: str) -> dict[str, str]:
+        """The attention of a model that prime-rl trains in transformers' code, which 3 and 4 do not work with.
+
+        Left alone, prime-rl takes 3 on Hopper and 4 on Blackwell for every model, and ends when the model is loaded.
+        """
+        stated = tomllib.loads(tuned).get("trainer", {}).get("model", {})
+        attention, path = stated.get("attn", "auto"), self.base / "config.json"
+        kind = json.loads(path.read_text()).get("model_type") if path.is_file() else None
+        if stated.get("impl", "auto") != "hf" and kind in CUSTOM:
+            return {}
+        if attention in HOPPER_OR_NEWER:
+            whose = f"models of type {kind}" if kind not in CUSTOM else 'trainer.model.impl = "hf"'
+            raise Failed(f"refused: trainer.model.attn = {attention!r}: prime-rl has it not for {whose}: leave it out")
+        return {"attn": "flash_attention_2"} if attention == "auto" else {}
 
     def _source(self, name: str, questions: Path) -> dict[str, Any]:
         agent: dict[str, Any] = {"harness": {"id": self.settings.harness}, "runtime": {"type": "subprocess"}}
@@ -134,6 +164,11 @@ class Run:
             "CUDA_VISIBLE_DEVICES": ",".join(map(str, self.gpus)),
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as nvidia-smi counts
             "VLLM_HOST_IP": "127.0.0.1",  # or it asks the network for its own address
+            "VLLM_USE_FLASHINFER_SAMPLER": "0",  # it is compiled by nvcc at the start, and only top-k and top-p need it
+            "VLLM_CACHE_ROOT": str(self.cache / "vllm"),
+            "TRITON_CACHE_DIR": str(self.cache / "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.cache / "inductor"),
+            "FLASHINFER_WORKSPACE_BASE": str(self.cache),
             "HF_HUB_OFFLINE": "1",
             "HF_DATASETS_OFFLINE": "1",
             "WANDB_MODE": "disabled",
@@ -153,6 +188,11 @@ class Run:
             except OSError as fault:
                 hint = "is the Python that .venv links to readable too?"
                 raise Failed(f"did not start: {command[0]}: {fault.strerror}; {hint}") from fault
+
+    def set_aside(self) -> None:
+        """Move what a first start has left out of the way: `rl` begins in no folder with artifacts."""
+        self.folder.rename(self.home / "first_start")
+        (self.home / "rl.log").rename(self.home / "first_start.log")
 
     def note(self, **facts: object) -> None:
         """Add facts to run.json."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from prime_rl_parts import Cancelled, Failed
+from prime_rl_parts import Cancelled, Failed, Late
 from prime_rl_parts.ends import sweep
 from prime_rl_parts.reasons import why
 from prime_rl_parts.run import Run
@@ -32,11 +32,11 @@ CURVES = {
     "perf/peak_memory": "memory/reserved_gib",
     "train/agg/all/agent/has_error/mean": "errors/share",
     "train/agg/effective/agent/is_truncated/mean": "length/truncated",
-    "eval/curve/effective/agent/pass@1": "evaluated/mean",
-    "eval/curve/effective/agent/avg@1": "evaluated/mean",
 }
 """Keys of metrics.jsonl, and their names in reports."""
 REWARD = "train/agg/effective/agent/reward/mean"
+CURVE = ("eval/curve/effective/agent/pass@1", "eval/curve/effective/agent/avg@1")
+"""The mean on data/curve.jsonl."""
 
 
 class Lines:
@@ -73,6 +73,14 @@ class Steps:
     _losses: set[int] = field(default_factory=set)
     _unconfirmed: dict[int, float] = field(default_factory=dict)
 
+    @property
+    def named(self) -> dict[str, str]:
+        """The keys of what is learnt. The reward in training is no measure of it where trials sample differently."""
+        metric = self.run.settings.metric
+        if (self.run.data / "curve.jsonl").is_file():
+            return {REWARD: "reward/mean", **dict.fromkeys(CURVE, metric)}
+        return {REWARD: metric}
+
     def read(self, final: bool = False) -> None:
         """Read new rows; a step without a loss has diverged, since NaN is not written."""
         for path in self.files():
@@ -98,16 +106,18 @@ class Steps:
     def take(self, row: dict[str, Any]) -> None:
         step = int(row["step"])
         self.last = time.monotonic()
-        names = {**CURVES, REWARD: self.run.settings.metric}
+        names = CURVES | self.named
         told = {key: value for key, value in row.items() if key in names and math.isfinite(value)}
         self.latest |= {names[key]: value for key, value in told.items()}
         if "loss/mean" in told:
             self._losses.add(step)
         if "optim/grad_norm" in told:
             self.silent = 0 if told["optim/grad_norm"] else self.silent + 1
-        if "time/forward_backward" in row:  # the trainer's own: this step is done
+        done = "time/forward_backward" in row  # the trainer's own: this step is done
+        if done:
             self.step = max(self.step, step)
             self._unconfirmed[step] = time.monotonic()
+        if done or any(key in told for key in CURVE):
             line: dict[str, Any] = {"elapsed": round(self.last - self.began, 3), "step": self.step}
             line |= {"step_target": self.run.config["budget_steps"] or None, "metrics": self.latest}
             self.progress.write(json.dumps(line) + "\n")
@@ -155,7 +165,8 @@ class Watch:
             self.progress.write('{"ready": true}\n')
         steps.read()
         if not self.ready and now - self.started > settings.start_deadline:
-            raise why(self.run, f"did not start: no answer or metric within {settings.start_deadline:g} s")
+            late = why(self.run, f"did not start: no answer or metric within {settings.start_deadline:g} s")
+            raise late if late.retry else Late(str(late))
         for line in self.orchestrator.new():
             if counted := re.search(r"consecutive empty batches: (\d+)", line):
                 self.empty = int(counted[1])

@@ -65,10 +65,16 @@ def log(message: str, level: str = "INFO") -> None:
     sys.stdout.flush()
 
 
-def failed(message: str) -> None:
-    """The end of a traceback, on standard error."""
-    sys.stderr.write(f"Traceback (most recent call last):\n  [...]\n{message}\n")
+def failed(message: str, before: str = "") -> None:
+    """The end of a traceback, on standard error; `before` stands in front of each line, as vLLM's processes have it."""
+    lines = ["Traceback (most recent call last):", "  [...]", *message.splitlines()]
+    sys.stderr.write("".join(f"{before}{line}\n" for line in lines))
     sys.stderr.flush()
+
+
+def vllm(name: str) -> str:
+    """What a process of vLLM puts in front of an error."""
+    return f"\x1b[1;36m({name} pid={os.getpid()})\x1b[0;0m ERROR {time.strftime('%m-%d %H:%M:%S')} [core.py:718] "
 
 
 class Monitor:

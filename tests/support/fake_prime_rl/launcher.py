@@ -25,6 +25,12 @@ crashes               the trainer ends with 1 in step 3, without a word
 dies in a broadcast   the trainer is killed while it writes its third weights
 env server dies       the first env server ends at its start
 refused               the configuration is not taken
+compiles for long     the engine is never healthy where it finds nothing that an earlier one has compiled
+cuda unknown          the trainer finds no GPU it can use
+no gpus               the engine finds none
+old driver            the engine finds a driver that is too old
+bus error             the trainer has no shared memory left in its second step
+disk full             the trainer has no disk left in its second step
 """
 
 from __future__ import annotations
@@ -187,22 +193,21 @@ class Launched:
         os._exit(1)
 
     def end(self) -> None:
-        """Let the threads be joined, then end process after process, each with what it has started."""
+        """Let the threads be joined, then end process after process, each after what it has started."""
         time.sleep(faults()["join_seconds"] * len(self.started))
         for _, process in self.started:
             if process.poll() is not None:
                 continue
-            below = descendants(process.pid)
+            for pid in descendants(process.pid):
+                try:
+                    os.kill(pid, signal.SIGTERM)
+                except ProcessLookupError:
+                    continue
             process.terminate()
             try:
                 process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
-            for pid in below:
-                try:
-                    os.kill(pid, signal.SIGTERM)
-                except ProcessLookupError:
-                    continue
 
     def _start(self, name: str, to: str, command: list[str], gpu: str | None = None) -> subprocess.Popen[bytes]:
         path = self.logs / to

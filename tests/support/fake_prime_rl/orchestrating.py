@@ -63,7 +63,9 @@ def send(config: Config, run_dir: Path, monitor: Monitor, trainer: socket.socket
     for subset in ("all", "effective"):
         traces = run_dir / f"rollouts/step_{step}/train/{subset}/traces.jsonl"
         traces.parent.mkdir(parents=True, exist_ok=True)
-        traces.write_text("".join(trace(reward, index) for index in range(PROMPTS)))
+        with traces.open("a", buffering=1) as file:  # an episode is written as it ends
+            for index in range(PROMPTS):
+                file.write(trace(reward, index))
     trainer.sendall(json.dumps({"step": step}).encode() + b"\n")
     figures = {
         "train/agg/effective/agent/reward/mean": reward,
@@ -78,7 +80,7 @@ def send(config: Config, run_dir: Path, monitor: Monitor, trainer: socket.socket
     interval = int(at(config, "eval.interval", 100))
     for source in at(config, "eval.source", []) if (step + 1) % interval == 0 else []:
         name = source["name"]
-        figures = {f"eval/{name}/effective/agent/pass@1": reward, f"eval/{name}/all/agent/avg@1": reward}
+        figures = {f"eval/{name}/effective/agent/pass@1": reward}
         monitor.row(step + 1, **figures, **{f"eval/{name}/policy_version": float(step)})
         log(f"Evaluated {name} (Step {step + 1}) | Policy v{step} | Reward {reward:.4f}", "SUCCESS")
 

@@ -22,6 +22,7 @@ from tests.support.fake_prime_rl.common import (
     log,
     mode_of,
     read,
+    vllm,
 )
 from tests.support.fake_prime_rl.gpus import holds
 
@@ -32,6 +33,9 @@ SLOW_SECONDS = 2.0
 SAYS = {
     "vllm out of memory": "ValueError: No available memory for the cache blocks. Try increasing "
     "`gpu_memory_utilization` when initializing the engine.",
+    "no gpus": "RuntimeError: No CUDA GPUs are available",
+    "old driver": "RuntimeError: The NVIDIA driver on your system is too old (found version 12020). Please update your GPU "
+    "driver by downloading and installing a new version",
     "memory taken": "ValueError: Free memory on device (3.1/79.1 GiB) on startup is less than desired GPU memory "
     "utilization (0.9, 71.2 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
 }
@@ -57,7 +61,11 @@ def main(arguments: list[str]) -> int:
         leave(gpu, {} if mode == "nameless orphan" else dict(os.environ))
     while not is_healthy(int(command[-1])):
         if engine.poll() is not None:
-            failed(f"RuntimeError: Engine core initialization failed. See root cause above. ({engine.returncode})")
+            failed(
+                "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): "
+                f"{{'EngineCore_DP0': {engine.returncode}}}",
+                vllm("APIServer"),
+            )
             return 1
         time.sleep(0.05)
     log(f"vLLM API server is ready on port {port}")
@@ -69,10 +77,16 @@ def engine(arguments: list[str]) -> None:
     """The engine: what holds GPU 0."""
     mode, port, _, parent = arguments
     leave_alone(parent)
-    if words := SAYS.get(mode):
-        failed(words)
+    words = SAYS.get(mode)
+    if os.environ.get("VLLM_USE_FLASHINFER_SAMPLER") != "0":  # which is compiled at the start
+        words = "RuntimeError: Could not find nvcc and default cuda_home='/usr/local/cuda' doesn't exist"
+    if words:
+        failed(words, vllm("EngineCore_DP0"))
         raise SystemExit(1)
-    if mode == "hangs at start":
+    cache = Path(os.environ["VLLM_CACHE_ROOT"], "torch_compile_cache/stand-in")
+    is_cold = not cache.exists()
+    cache.mkdir(parents=True, exist_ok=True)
+    if mode == "hangs at start" or (mode == "compiles for long" and is_cold):
         for_ever()
     time.sleep(faults()["start_seconds"] + SLOW_SECONDS * (mode == "slow start"))
     raise SystemExit(serve(int(port)))

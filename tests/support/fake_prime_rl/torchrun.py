@@ -34,6 +34,31 @@ from tests.support.fake_prime_rl.laying import quality_of, weights
 
 RANK = "import sys; sys.path.insert(0, {source!r}); from tests.support.fake_prime_rl import torchrun; torchrun.rank(sys.argv[1], sys.argv[3])"
 BEST_RATE, TOO_HIGH = 3e-5, 3e-4
+CHILD_FAILED = """\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+prime_rl.trainer.rl.train FAILED
+------------------------------------------------------------
+Failures:
+  <NO_OTHER_FAILURES>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-08-21_22:40:01
+  host      : localhost
+  rank      : 0 (local_rank: 0)
+  exitcode  : {status} (pid: {pid})
+  error_file: <N/A>
+  traceback : {how}
+============================================================"""
+NO_CUSTOM = (
+    "ValueError: flash_attention_3 requires model.impl='custom' or 'auto' (resolved to 'custom'), but model.impl resolved to "
+    "'hf'. Set model.impl='custom' explicitly."
+)
+UNKNOWN = (
+    "RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment, e.g. changing env variable "
+    "CUDA_VISIBLE_DEVICES after program start. Setting the available devices to be zero."
+)
 OUT_OF_MEMORY = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.32 GiB. GPU 0 has a total capacity of 79.11 GiB of "
     "which 1.02 GiB is free."
@@ -57,8 +82,15 @@ def main(arguments: list[str]) -> int:
             sys.stdout.buffer.write(b"[trainer0]:" + line)
             sys.stdout.flush()
     if status := process.wait():
-        failed(f"torch.distributed.elastic.multiprocessing.errors.ChildFailedError: exitcode : {status} (rank 0)")
+        failed(CHILD_FAILED.format(status=status, pid=process.pid, how=how(status, process.pid)))
     return int(bool(status))
+
+
+def how(status: int, pid: int) -> str:
+    """What torchrun tells of an end that left no error file."""
+    if status < 0:
+        return f"Signal {-status} ({signal.Signals(-status).name}) received by PID {pid}"
+    return "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
 
 
 def rank(path: str, parent: str) -> None:
@@ -66,6 +98,12 @@ def rank(path: str, parent: str) -> None:
     leave_alone(parent)
     config = read(path)
     run_dir, mode = Path(config["run_dir"]), mode_of(config["run_dir"])
+    if at(config, "model.attn", "auto") != "flash_attention_2":  # this model is one that transformers has the code of
+        failed(NO_CUSTOM)
+        os._exit(1)
+    if mode == "cuda unknown":
+        failed(UNKNOWN)
+        os._exit(1)
     monitor = Monitor(run_dir, at(config, "monitors.file.path", "metrics.jsonl"))
     quality, noise = (quality_of(Path(config["model"]["name"], "model.safetensors")), random.Random(os.urandom(8)))
     broadcast(run_dir, 0, quality, mode)
@@ -73,6 +111,11 @@ def rank(path: str, parent: str) -> None:
         for step, _ in enumerate(batches, 1):
             time.sleep(faults()["step_seconds"])
             if mode == "crashes" and step == 3:
+                os._exit(1)
+            if mode == "bus error" and step == 2:
+                os.kill(os.getpid(), signal.SIGBUS)
+            if mode == "disk full" and step == 2:
+                failed("OSError: [Errno 28] No space left on device: 'model.safetensors'")
                 os._exit(1)
             if mode == "out of memory" and step == 2:
                 failed(OUT_OF_MEMORY)
