@@ -69,9 +69,9 @@ def stored(ledger: Ledger, *scores: float) -> History:
 def test_the_exported_folder_trains_and_scores_like_the_champion(ledger: Ledger, tmp_path: Path) -> None:
     folder = export(ledger, tmp_path / "champion")
 
-    made, result = environments.load(folder / "environment"), json.loads((folder / "result.json").read_text())
+    made, result = environments.load(folder / "environment" / "quad"), json.loads((folder / "result.json").read_text())
     assert made.defaults == result["params"]
-    again = nightshift("try", str(folder / "environment"), "--json")
+    again = nightshift("try", str(folder / "environment" / "quad"), "--json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["score"] == pytest.approx(result["champion"]["score"])
 
@@ -146,7 +146,7 @@ def test_all_files_are_as_they_were_judged_or_nothing_is_exported(
 
     made = export(ledger, tmp_path / "champion")
 
-    assert os.access(made / "environment" / "fit.sh", os.X_OK)
+    assert os.access(made / "environment" / "quad" / "fit.sh", os.X_OK)
     assert (made / "checkpoint" / "latest" / "model.json").read_text() == "{}"
     assert outputs.checkpoint(made / "checkpoint") == history[1].runs[0].checkpoint
     assert "sk-planted-0123456789" in (made / "champion.patch").read_text()

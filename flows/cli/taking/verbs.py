@@ -25,13 +25,15 @@ def export(
     if to is None and git is None:
         raise Refused("say what to write: --to FOLDER, --git BRANCH, or both")
     ledger = Ledger.open(campaign or newest())
+    if git is not None:
+        from flows.export.branch import check_branch, make_branch
+
+        check_branch(ledger, Path.cwd(), git)  # all is checked before anything is written
     if to is not None:
         from flows.export.folder import export as write
         from flows.views.terminal import short
 
         print(short(write(ledger, to)))
     if git is not None:
-        from flows.export.branch import make_branch
-
         print(make_branch(ledger, Path.cwd(), git))
     return 0
