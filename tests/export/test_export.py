@@ -17,11 +17,9 @@ from flows.export.branch import make_branch
 from flows.export.folder import export, prediction
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.sandbox import outputs
-from tasks.store import workspace
 from tasks.store.ledger import Ledger
-from tasks.trial import History
-from tests.support.histories import certified, tried
-from tests.support.ledgers import created
+from tests.support.histories import certified
+from tests.support.ledgers import created, stored
 from tests.support.toy import QUADRATIC, nightshift, quadratic
 
 
@@ -46,24 +44,6 @@ def ledger(night: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
 def git(folder: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=me", "-c", "user.email=me@localhost")
     return subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
-
-
-def stored(ledger: Ledger, *scores: float) -> History:
-    """The ledger's trials, each better than the one before, with their files."""
-    history: History = ()
-    for number, score in enumerate(scores):
-        x = 2.5 - number / 2
-        trial = tried(history, score, params={"x": x}, kind="keep", higher_is_better=False)
-        place = ledger.place_of(trial)
-        workspace.prepare(place, ledger.program, ledger.environment, trial.proposal, seed=1)
-        (place.out / "step-1").mkdir()
-        (place.out / "step-1" / "model.json").write_text("{}")
-        (place.out / "latest").symlink_to("step-1")
-        place.diff.write_text("+sk-planted-0123456789\n")
-        run = replace(trial.runs[0], checkpoint=outputs.checkpoint(place.out))
-        history += (replace(trial, runs=(run,)),)
-        place.trial.write_bytes(workspace.TRIAL.dump_json(history[-1]))
-    return history
 
 
 def test_the_exported_folder_trains_and_scores_like_the_champion(ledger: Ledger, tmp_path: Path) -> None:
