@@ -91,7 +91,7 @@ def check_repository_name(name: str) -> None:
     """Raises Refused for a name that no repository can have, or without its owner."""
     library()
     from huggingface_hub.errors import HFValidationError
-    from huggingface_hub.utils import validate_repo_id
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # its types do not say so
 
     try:
         validate_repo_id(name)

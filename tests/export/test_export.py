@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import pytest
 
 import environments
 from environments.plugins import Refused
+from flows.cli.taking import verbs
 from flows.engine.run_certificate import store
 from flows.export.branch import make_branch
 from flows.export.folder import export, prediction
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.sandbox import outputs
+from tasks.store import lineage
 from tasks.store.ledger import Ledger
 from tests.support.histories import certified
 from tests.support.ledgers import created, stored
@@ -54,6 +57,7 @@ def test_the_exported_folder_trains_and_scores_like_the_champion(ledger: Ledger,
     again = nightshift("try", str(folder / "environment" / "quad"), "--json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["score"] == pytest.approx(result["champion"]["score"])
+    assert json.loads(again.stdout)["environment"] == result["environment"] == "quad"
 
 
 def test_the_card_says_what_is_proven_and_the_script_runs(ledger: Ledger, tmp_path: Path) -> None:
@@ -111,6 +115,50 @@ def test_the_lineage_becomes_a_branch_and_the_working_tree_stays(ledger: Ledger,
             make_branch(ledger, tmp_path, branch)
     with pytest.raises(Refused, match="no git repository"):
         make_branch(ledger, ledger.path.parent, "found")
+
+
+def test_a_branch_that_git_refuses_leaves_no_folder(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = created(tmp_path)
+    for trial in stored(ledger, 1.0, 0.5):
+        lineage.commit(ledger.path / "lineage.git", ledger.place_of(trial), trial, ("fit.py",))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    git(mine, "init", "--quiet")
+    git(mine, "commit", "--quiet", "--allow-empty", "-m", "mine")
+    git(mine, "branch", "taken")
+    monkeypatch.chdir(mine)
+    for branch in ("no..name", "taken/below", git(mine, "branch", "--show-current").strip()):
+        with pytest.raises(Refused, match="--git"):
+            verbs.export("n", to=tmp_path / "champion", git=branch)
+    assert not (tmp_path / "champion").exists()
+
+    assert verbs.export("n", to=tmp_path / "champion", git="new") == 0
+
+    assert (tmp_path / "champion").is_dir() and "new" in git(mine, "branch", "--list", "new")
+
+
+@pytest.mark.slow
+def test_the_script_says_whether_the_score_is_as_expected(ledger: Ledger, tmp_path: Path) -> None:
+    folder = export(ledger, tmp_path / "champion")
+    result = json.loads((folder / "result.json").read_text())
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def run() -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PATH": path}
+        return subprocess.run(["bash", folder / "reproduce.sh"], env=environment, capture_output=True, text=True)
+
+    for low, high, code, word in ((-1, 1e6, 0, "inside"), (1e6, 2e6, 1, "BELOW"), (-2, -1, 1, "ABOVE")):
+        expected = {"low": low, "high": high, "runs": 3, "share": 0.95}
+        (folder / "result.json").write_text(json.dumps({**result, "expected": expected}))
+        done = run()
+        assert (done.returncode, word in done.stdout) == (code, True), done.stdout + done.stderr
+        assert "quad: loss" in done.stdout
+    (folder / "result.json").write_text(json.dumps({**result, "expected": None}))
+    assert run().returncode == 2
+    path = "/usr/bin:/bin"
+    assert run().returncode == 1
 
 
 def test_all_files_are_as_they_were_judged_or_nothing_is_exported(

@@ -18,10 +18,12 @@ from huggingface_hub import EvalResult, ModelCard, constants
 
 from environments.plugins import Refused
 from flows.cli.taking import upload as verb
+from flows.cli.taking import verbs
 from flows.engine.run_certificate import store
 from flows.export import hub as client
 from flows.export.hub import HubFailed
 from flows.export.upload import Uploaded, upload, versions
+from flows.export.versions import free_name
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.store.ledger import Ledger
 from tests.support import hub as stand_in
@@ -148,7 +150,6 @@ def test_what_has_arrived_is_not_uploaded_again_after_the_hub_was_away(hub: Hub,
     assert len(hub.asked("^PUT")) == 1 and len(hub.repositories[REPO].commits) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault("PUT", "/lfs/", cut=True), Fault("PUT", "/lfs/", 500)], ids=str)
 def test_content_that_did_not_arrive_is_sent_again(hub: Hub, ledger: Ledger, fault: Fault) -> None:
     hub.faults.append(fault)
@@ -256,14 +257,25 @@ def test_a_dry_run_shows_files_commit_and_card_and_asks_nobody(
     assert "left out: checkpoint/latest" in shown and "library_name: nightshift" in shown and "# n, trial 1" in shown
 
 
-def test_the_verb_uploads_lists_and_refuses(hub: Hub, ledger: Ledger) -> None:
+def test_a_version_has_a_name_that_git_takes_as_a_tag() -> None:
+    taken = {"night", "night-v2"}
+    named = {name: free_name(name, taken) for name in ("night", "main", "a..b", "x.lock", "x.", "other")}
+
+    assert named == {
+        "night": "night-v3", "main": "main-v2", "a..b": "a.b", "x.lock": "x", "x.": "x", "other": "other",
+    }  # fmt: skip
+
+
+def test_the_verb_uploads_and_lists(hub: Hub, ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
     done = nightshift("upload", "n", "--repo", REPO)
+
     assert done.returncode == 0, done.stderr
     assert f"{hub.endpoint}/{REPO}/tree/n" in done.stdout and TOKEN not in done.stdout + done.stderr
-    listed = nightshift("upload", "--repo", REPO, "--list")
-    assert re.search(r"^n +n +1 +\+8", listed.stdout, re.MULTILINE), listed.stdout + listed.stderr
-    assert nightshift("upload", "n", "--repo", REPO, "--list").returncode == 2
     assert not hub.asked("harness")
+    assert verbs.upload(repo=REPO, list_=True) == 0
+    assert re.search(r"^n +n +1 +\+8.* 2026-11-02 ", capsys.readouterr().out, re.MULTILINE)
+    with pytest.raises(Refused, match="--list"):
+        verbs.upload("n", repo=REPO, list_=True)
 
 
 @pytest.mark.slow

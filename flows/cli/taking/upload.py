@@ -50,7 +50,7 @@ def show_plan(campaign: str | None, repository: str, public: bool, uncertified: 
         print(f"commit: {package.version.title}")
         _print_files(package)
         print(f"\n{CARD} begins:\n")
-        print("\n".join(f"  {terminal.clean(line)}".rstrip() for line in _beginning(package.card)))
+        print("\n".join(_indented(line) for line in _beginning(package.card)))
 
 
 def send(campaign: str | None, repository: str, public: bool, uncertified: bool, as_json: bool) -> None:
@@ -84,6 +84,12 @@ def _print_files(package: Package) -> None:
     print(f"{len(package.files)} files, {package.size:,} bytes")
     for name, why in package.left_out.items():
         print(f"left out: {name} ({why})")
+
+
+def _indented(line: str) -> str:
+    """A line of a card, safe to print."""
+    indent = len(line) - len(line.lstrip(" "))
+    return f"  {' ' * indent}{terminal.clean(line)}".rstrip()
 
 
 def _beginning(card: str) -> list[str]:
