@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,16 @@ from tasks.trial import Trial
 CARD = "README.md"
 NOT_ALLOWED = frozenset({".git", ".cache"})
 """Folders that the hub takes no files in."""
-CHUNK = 2**20
+KEYS = {
+    "a Hugging Face token": rb"hf_[A-Za-z0-9]{30,}",
+    "an API key": rb"sk-(?:proj-|ant-)?[A-Za-z0-9_-]{32,}",
+    "a GitHub token": rb"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{40,}",
+    "an AWS key": rb"AKIA[0-9A-Z]{16}",
+    "a private key": rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----",
+}
+"""How keys begin that this process need not know, such as one in a file of the environment."""
+KEY = re.compile(b"|".join(rb"(?<![A-Za-z0-9])(?:%s)" % form for form in KEYS.values()))
+CHUNK, OVERLAP = 2**20, 256
 
 
 @dataclass(frozen=True)
@@ -105,17 +115,28 @@ def _not_allowed(folder: Path, path: Path, name: str) -> str:
 
 
 def _digest(folder: Path, files: dict[str, int]) -> str:
-    """Hash of all paths and contents. Refused if one of them holds a known secret."""
+    """Hash of all paths and contents. Refused if one of them holds a known secret, or what looks like a key."""
     secrets, whole = known_secrets(), hashlib.sha256()
     for name in files:
-        scrubber, content = Scrubber(secrets), hashlib.sha256()
+        scrubber, content, before, found = Scrubber(secrets), hashlib.sha256(), b"", ""
+        scrubber.feed(name.encode())
         with (folder / name).open("rb") as file:
             while chunk := file.read(CHUNK):
                 content.update(chunk)
                 scrubber.feed(chunk)
+                found = found or _key_in(before + chunk)
+                before = chunk[-OVERLAP:]
         scrubber.flush()
-        if scrubber.found or scrub_text(name) != name:
-            found = ", ".join(sorted(scrubber.found)) or "a secret in its name"
-            raise Refused(f"{scrub_text(name)} holds a known secret ({found}): take it out, and replace the secret")
+        if found or scrubber.found:
+            raise Refused(
+                f"{scrub_text(name)} holds {found or 'a known secret'} {', '.join(sorted(scrubber.found))}".rstrip()
+                + ": take it out of the environment, replace the key, and begin a new campaign"
+            )
         whole.update(f"{name}\0{content.hexdigest()}\n".encode())
     return whole.hexdigest()
+
+
+def _key_in(data: bytes) -> str:
+    """What kind of key the data seem to hold; empty if none."""
+    match = KEY.search(data)
+    return next((kind for kind, form in KEYS.items() if re.match(form, match[0])), "") if match else ""

@@ -240,7 +240,11 @@ def test_no_secret_leaves(hub: Hub, ledger: Ledger, monkeypatch: pytest.MonkeyPa
     count = len(hub.received)
     with pytest.raises(Refused, match="ANOTHER_TOKEN"):
         send(ledger, "me/second")
-    assert "me/second" not in hub.repositories and len(hub.received) <= count + 2
+    monkeypatch.delenv("ANOTHER_TOKEN")
+    (ledger.path / "environment" / ".env").write_text("KEY=hf_" + "a1B2" * 9)
+    with pytest.raises(Refused, match="Hugging Face token"):
+        send(ledger, "me/second")
+    assert "me/second" not in hub.repositories and len(hub.received) <= count + 4
 
 
 def test_a_dry_run_shows_files_commit_and_card_and_asks_nobody(
