@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from environments.plugins import Refused
-from flows.export.hub import HubFailed, HubRepository, RepositoryState
+from flows.export.hub import BRANCH, HubFailed, HubRepository, RepositoryState
 from flows.export.package import Package, checked_champion, packed
 from flows.export.versions import UploadedVersion, Version, free_name, uploaded
 from tasks.store.ledger import Ledger
@@ -76,6 +76,8 @@ def _publish(repository: HubRepository, package: Package, say: Callable[[str], N
         taken = tags | {one.version.name for one in earlier}
         version = replace(package.version, name=free_name(package.version.campaign, taken))
         commit = _commit(repository, package, version, state, say)
+        if commit == state.head:  # the branch has it all, in a commit that is not ours: of a rewritten history
+            return Uploaded(repository.url, state.visibility, replace(version, name=BRANCH), commit, again=True)
         if missing := _lacking(repository.sizes(commit), package):
             shown = ", ".join(missing[:SHOWN])
             raise HubFailed(f"{repository.url}: commit {commit} has no tag, since it lacks files: {shown}")

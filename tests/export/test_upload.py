@@ -116,6 +116,17 @@ def test_a_later_version_replaces_the_files_of_the_earlier_one_and_no_others(hub
     assert [one.version.name for one in versions(REPO, print)] == ["n-v2", "n"]
 
 
+def test_a_branch_that_has_it_all_by_another_commit_gets_no_tag(hub: Hub, ledger: Ledger) -> None:
+    send(ledger)
+    repository = hub.repositories[REPO]
+    repository.commits = [replace(repository.commits[-1], title="squashed", message="")]
+
+    done = send(ledger)
+
+    assert done.again and done.url.endswith("/tree/main")
+    assert len(repository.commits) == 1 and set(repository.tags) == {"n"}
+
+
 @pytest.mark.parametrize(
     "fault",
     [
