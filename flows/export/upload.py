@@ -50,6 +50,8 @@ def upload(ledger: Ledger, name: str, *, public: bool, uncertified: bool, say: C
     if found:
         say(f"{repository.url} exists and is {found.visibility}: it stays so")
     with packed(ledger, uncertified) as package:
+        for path, why in package.left_out.items():
+            say(f"left out: {path} ({why})")
         if found is None:
             visibility: Literal["private", "public"] = "public" if public else "private"
             repository.create(visibility)
