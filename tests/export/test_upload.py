@@ -16,18 +16,20 @@ import huggingface_hub
 import pytest
 from huggingface_hub import EvalResult, ModelCard, constants
 
+import environments
 from environments.plugins import Refused
 from flows.cli.taking import upload as verb
 from flows.cli.taking import verbs
 from flows.engine.run_certificate import store
 from flows.export import hub as client
+from flows.export.front_matter import front_matter
 from flows.export.hub import HubFailed
 from flows.export.upload import Uploaded, upload, versions
 from flows.export.versions import free_name
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.store.ledger import Ledger
 from tests.support import hub as stand_in
-from tests.support.histories import certified
+from tests.support.histories import certified, tried
 from tests.support.hub import TOKEN, Fault, Hub
 from tests.support.ledgers import created, stored
 from tests.support.toy import nightshift, quadratic
@@ -89,6 +91,16 @@ def test_the_card_is_one_that_the_hub_reads(hub: Hub, ledger: Ledger) -> None:
     assert (result.metric_type, result.metric_value) == (ledger.environment.metric, 10.5)
     assert card.data.library_name == "nightshift" and "reinforcement-learning" in (card.data.tags or ())
     assert card.text.lstrip().startswith("# n, trial 1\n") and "certified" in card.text
+
+
+def test_the_front_matter_says_what_a_language_model_was_made_from() -> None:
+    trial = tried((), 0.4)
+
+    data = ModelCard(front_matter(environments.named("gsm8k"), trial, None, "g, trial 0")).data
+
+    assert (data.pipeline_tag, data.base_model) == ("text-generation", "Qwen/Qwen2.5-0.5B-Instruct")
+    folder = environments.named("gsm8k", {"prepare.settings.model": "/models/mine"})
+    assert ModelCard(front_matter(folder, trial, None, "g, trial 0")).data.base_model is None
 
 
 def test_the_same_uploaded_twice_is_one_version(hub: Hub, ledger: Ledger) -> None:
