@@ -39,7 +39,9 @@ GROUPS = {
         "reject": "Reject a pending TRIAL of CAMPAIGN (default: the only one).",
     },
     "Taking": {
-        "export": "Write the champion of CAMPAIGN (default: the newest) to a folder, or to a branch of your repository."
+        "export": "Write the champion of CAMPAIGN (default: the newest) to a folder, or to a branch of your "
+        "repository.",
+        "upload": "Upload the champion of CAMPAIGN (default: the newest) to a repository of the Hugging Face hub.",
     },
     "Problems": {"env": "List, create, check and prepare environments."},
     "Machine": {

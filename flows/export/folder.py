@@ -1,16 +1,20 @@
 """A champion as a folder that needs no campaign:
 
-README.md         model card: what it is, how far it is proven, its limits
-environment/      the frozen environment, with the champion's program and parameters as its baseline
-checkpoint/       the checkpoint of the judged run
-champion.patch    program and parameters against the campaign's baseline
-result.json       scores, certificate, versions, digests, and the interval for a new run
-reproduce.sh      trains and judges it once more, and says whether the score lies in that interval
+README.md           model card: what it is, how far it is proven, its limits
+environment/NAME/   the frozen environment, with the champion's program and parameters as its baseline
+checkpoint/         the checkpoint of the judged run
+champion.patch      program and parameters against the campaign's baseline
+result.json         scores, certificate, versions, digests, and the interval for a new run
+reproduce.sh        trains and judges it once more, and says whether the score lies in that interval
+
+An environment is called as its folder, so NAME is the name that it had in the campaign.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import statistics
 from collections.abc import Sequence
@@ -23,7 +27,7 @@ import environments
 from environments.plugins import Refused
 from flows.report.facts import Facts
 from flows.views import status
-from tasks.certifying.certificate import shipped
+from tasks.certifying.certificate import Certificate, shipped
 from tasks.sandbox import outputs
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import copy_tree
@@ -55,9 +59,8 @@ def export(ledger: Ledger, to: Path) -> Path:
         OSError: `to` cannot be written; nothing is left of it.
     """
     trial = champion(ledger)
+    check_folder(to)
     facts = _about(ledger, trial)
-    if to.exists() and (not to.is_dir() or any(to.iterdir())):
-        raise Refused(f"--to {to}: it exists and is not an empty folder: name another")
     place, run = ledger.place_of(trial), trial.runs[0]
     if not place.out.is_dir() or outputs.checkpoint(place.out) != run.checkpoint:
         raise Refused(f"trial {trial.number}: {place.out} is not what was judged any more: was it pruned or changed?")
@@ -77,9 +80,21 @@ def export(ledger: Ledger, to: Path) -> Path:
     return target
 
 
+def check_folder(to: Path) -> None:
+    """Raises Refused unless `to` is free for an export."""
+    if to.exists() and (not to.is_dir() or any(to.iterdir())):
+        raise Refused(f"--to {to}: it exists and is not an empty folder: name another")
+
+
+def certificate_of(ledger: Ledger, trial: Trial) -> Certificate | None:
+    """The newest certificate that the trial passed in its own environment, if it is the one that ships."""
+    passed = shipped(ledger.certificates())
+    return passed if passed and passed.champion == trial.number else None
+
+
 def champion(ledger: Ledger) -> Trial:
     """The certified champion, or else the best kept trial. Refused if that is the baseline, or there is none."""
-    history, passed = ledger.history(), shipped([one for one in ledger.certificates() if not one.elsewhere])
+    history, passed = ledger.history(), shipped(ledger.certificates())
     found = next((trial for trial in history if passed and trial.number == passed.champion), None) or best(history)
     if found is None or found.number == 0:
         why = "no trial has a score" if found is None else "nothing that was tried was kept"
@@ -109,22 +124,38 @@ def prediction(ledger: Ledger, trial: Trial) -> Prediction | None:
 
 def _fill(folder: Path, facts: Facts, trial: Trial) -> None:
     ledger, place = facts.ledger, facts.ledger.place_of(trial)
-    shutil.copytree(ledger.path / "environment", folder / "environment", copy_function=_copy_writable)
-    program = copy_tree(place.workspace, folder / "environment", without=(place.config.name,))
+    environment = folder / "environment" / ledger.campaign.environment
+    shutil.copytree(ledger.path / "environment", environment, copy_function=_copy_writable)
+    program = copy_tree(place.workspace, environment, without=(place.config.name,))
     copy_tree(place.out, folder / "checkpoint", without=(place.progress.name,))
     _copy_links(place.out, folder / "checkpoint")
     if outputs.checkpoint(folder / "checkpoint") != trial.runs[0].checkpoint:
         raise Refused(f"trial {trial.number}: its checkpoint changed while it was copied: try again")
-    _write_environment(ledger, trial, program, folder / "environment")
+    _write_environment(ledger, trial, program, environment)
     patch = place.diff.read_text(errors="replace") if place.diff.is_file() else ""
     (folder / "champion.patch").write_text(scrub_text(patch))
     expected = prediction(ledger, trial)
     result = _result(facts, trial, expected)
     (folder / "result.json").write_text(scrub_text(json.dumps(result, indent=2) + "\n"))
-    values = {"facts": facts, "trial": trial, "expected": expected, "covers": COVERS, "problem": ledger.environment}
+    values = {
+        "facts": facts, "trial": trial, "expected": expected, "covers": COVERS, "problem": ledger.environment,
+        "certified": certificate_of(ledger, trial) is not None, "folder": environment.relative_to(folder).as_posix(),
+        "version": ledger.campaign.version, "home": _home(),
+        "executable": [path.relative_to(folder).as_posix() for path in sorted(environment.rglob("*")) if _runs(path)],
+    }  # fmt: skip
     for name in ("README.md", "reproduce.sh"):
         (folder / name).write_text(_render(name, **values))
     (folder / "reproduce.sh").chmod(0o755)
+
+
+def _home() -> str:
+    """The start of paths that the card shows as ~: it may be published."""
+    home = str(Path.home())
+    return f"{home}/" if home != "/" else "\0"
+
+
+def _runs(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
 
 
 def _copy_writable(source: str, target: str) -> None:
@@ -185,4 +216,5 @@ def _render(name: str, **values: Any) -> str:
         loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
+    templates.filters["quote"] = shlex.quote
     return scrub_text(templates.get_template(name).render(number=number, **values))

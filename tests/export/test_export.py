@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,16 +13,16 @@ import pytest
 
 import environments
 from environments.plugins import Refused
+from flows.cli.taking import verbs
 from flows.engine.run_certificate import store
 from flows.export.branch import make_branch
 from flows.export.folder import export, prediction
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.sandbox import outputs
-from tasks.store import workspace
+from tasks.store import lineage
 from tasks.store.ledger import Ledger
-from tasks.trial import History
-from tests.support.histories import certified, tried
-from tests.support.ledgers import created
+from tests.support.histories import certified
+from tests.support.ledgers import created, stored
 from tests.support.toy import QUADRATIC, nightshift, quadratic
 
 
@@ -48,32 +49,15 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
-def stored(ledger: Ledger, *scores: float) -> History:
-    """The ledger's trials, each better than the one before, with their files."""
-    history: History = ()
-    for number, score in enumerate(scores):
-        x = 2.5 - number / 2
-        trial = tried(history, score, params={"x": x}, kind="keep", higher_is_better=False)
-        place = ledger.place_of(trial)
-        workspace.prepare(place, ledger.program, ledger.environment, trial.proposal, seed=1)
-        (place.out / "step-1").mkdir()
-        (place.out / "step-1" / "model.json").write_text("{}")
-        (place.out / "latest").symlink_to("step-1")
-        place.diff.write_text("+sk-planted-0123456789\n")
-        run = replace(trial.runs[0], checkpoint=outputs.checkpoint(place.out))
-        history += (replace(trial, runs=(run,)),)
-        place.trial.write_bytes(workspace.TRIAL.dump_json(history[-1]))
-    return history
-
-
 def test_the_exported_folder_trains_and_scores_like_the_champion(ledger: Ledger, tmp_path: Path) -> None:
     folder = export(ledger, tmp_path / "champion")
 
-    made, result = environments.load(folder / "environment"), json.loads((folder / "result.json").read_text())
+    made, result = environments.load(folder / "environment" / "quad"), json.loads((folder / "result.json").read_text())
     assert made.defaults == result["params"]
-    again = nightshift("try", str(folder / "environment"), "--json")
+    again = nightshift("try", str(folder / "environment" / "quad"), "--json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["score"] == pytest.approx(result["champion"]["score"])
+    assert json.loads(again.stdout)["environment"] == result["environment"] == "quad"
 
 
 def test_the_card_says_what_is_proven_and_the_script_runs(ledger: Ledger, tmp_path: Path) -> None:
@@ -133,6 +117,50 @@ def test_the_lineage_becomes_a_branch_and_the_working_tree_stays(ledger: Ledger,
         make_branch(ledger, ledger.path.parent, "found")
 
 
+def test_a_branch_that_git_refuses_leaves_no_folder(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = created(tmp_path)
+    for trial in stored(ledger, 1.0, 0.5):
+        lineage.commit(ledger.path / "lineage.git", ledger.place_of(trial), trial, ("fit.py",))
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    git(mine, "init", "--quiet")
+    git(mine, "commit", "--quiet", "--allow-empty", "-m", "mine")
+    git(mine, "branch", "taken")
+    monkeypatch.chdir(mine)
+    for branch in ("no..name", "taken/below", git(mine, "branch", "--show-current").strip()):
+        with pytest.raises(Refused, match="--git"):
+            verbs.export("n", to=tmp_path / "champion", git=branch)
+    assert not (tmp_path / "champion").exists()
+
+    assert verbs.export("n", to=tmp_path / "champion", git="new") == 0
+
+    assert (tmp_path / "champion").is_dir() and "new" in git(mine, "branch", "--list", "new")
+
+
+@pytest.mark.slow
+def test_the_script_says_whether_the_score_is_as_expected(ledger: Ledger, tmp_path: Path) -> None:
+    folder = export(ledger, tmp_path / "champion")
+    result = json.loads((folder / "result.json").read_text())
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def run() -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PATH": path}
+        return subprocess.run(["bash", folder / "reproduce.sh"], env=environment, capture_output=True, text=True)
+
+    for low, high, code, word in ((-1, 1e6, 0, "inside"), (1e6, 2e6, 1, "BELOW"), (-2, -1, 1, "ABOVE")):
+        expected = {"low": low, "high": high, "runs": 3, "share": 0.95}
+        (folder / "result.json").write_text(json.dumps({**result, "expected": expected}))
+        done = run()
+        assert (done.returncode, word in done.stdout) == (code, True), done.stdout + done.stderr
+        assert "quad: loss" in done.stdout
+    (folder / "result.json").write_text(json.dumps({**result, "expected": None}))
+    assert run().returncode == 2
+    path = "/usr/bin:/bin"
+    assert run().returncode == 1
+
+
 def test_all_files_are_as_they_were_judged_or_nothing_is_exported(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +174,7 @@ def test_all_files_are_as_they_were_judged_or_nothing_is_exported(
 
     made = export(ledger, tmp_path / "champion")
 
-    assert os.access(made / "environment" / "fit.sh", os.X_OK)
+    assert os.access(made / "environment" / "quad" / "fit.sh", os.X_OK)
     assert (made / "checkpoint" / "latest" / "model.json").read_text() == "{}"
     assert outputs.checkpoint(made / "checkpoint") == history[1].runs[0].checkpoint
     assert "sk-planted-0123456789" in (made / "champion.patch").read_text()

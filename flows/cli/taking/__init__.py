@@ -1,1 +1,1 @@
-"""Verbs that take a champion along: export."""
+"""Verbs that take a champion along: export, upload."""

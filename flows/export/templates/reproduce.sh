@@ -1,18 +1,45 @@
 #!/usr/bin/env bash
 # Trains and judges this champion once more under a fresh seed, and says whether its score is as expected.
-# Exit code: 0 as expected, 1 not, 2 nothing to compare with. Options go to `nightshift try`.
+#
+#   bash reproduce.sh [OPTIONS]     options go to `nightshift try`, such as --seed 7 or --trust
+#
+# Exit code: 0 the score lies in the expected interval; 1 it does not, or there is no score; 2 nothing to compare with.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-nightshift try ./environment --json "$@" > reproduced.json || { cat reproduced.json; exit 1; }
+environment={{ folder | quote }}
+made_with={{ version | quote }}
+
+if ! command -v nightshift > /dev/null; then
+  echo "reproduce.sh: the command nightshift is not on the PATH: activate the environment that it is installed in" >&2
+  exit 1
+fi
+installed=$(nightshift --version)
+if [ "$installed" != "$made_with" ]; then
+  echo "made with Nightshift $made_with, here is $installed: judges of other versions may score differently" >&2
+fi
+{% if executable %}
+# A download from a model hub loses these permissions.
+{% for file in executable %}
+chmod +x {{ file | quote }}
+{% endfor %}
+{% endif %}
+echo {{ ("training " ~ problem.name ~ " for " ~ "%g" % problem.budget_seconds ~ " s, then judging it") | quote }} >&2
+if ! nightshift try "./$environment" --json "$@" > reproduced.json; then
+  cat reproduced.json
+  echo "no score: see above" >&2
+  exit 1
+fi
 python3 - <<'END'
 import json, sys
 
-expected, run = json.load(open("result.json"))["expected"], json.load(open("reproduced.json"))
-print(f"{run['metric']} = {run['score']:.6g}, see {run['directory']}")
+result, run = json.load(open("result.json")), json.load(open("reproduced.json"))
+score, expected = run["score"], result["expected"]
+print(f"{run['environment']}: {run['metric']} = {score:.6g}, files in {run['directory']}")
 if expected is None:
-    print("one score is known from the campaign, so no interval")
+    print("nothing to compare with: one score is known from the campaign")
     sys.exit(2)
-inside = expected["low"] <= run["score"] <= expected["high"]
-print(f"expected {expected['low']:.6g} to {expected['high']:.6g}: {'inside' if inside else 'OUTSIDE'}")
-sys.exit(not inside)
+low, high = expected["low"], expected["high"]
+place = "inside" if low <= score <= high else "BELOW" if score < low else "ABOVE"
+print(f"expected {low:.6g} to {high:.6g} ({result['direction']}): {place}")
+sys.exit(place != "inside")
 END

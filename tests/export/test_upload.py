@@ -1,0 +1,322 @@
+"""Uploading a champion: by the hub's own client, over HTTP, to a stand-in of the hub."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+from huggingface_hub import EvalResult, ModelCard, constants
+
+import environments
+from environments.plugins import Refused
+from flows.cli.taking import upload as verb
+from flows.cli.taking import verbs
+from flows.engine.run_certificate import store
+from flows.export import hub as client
+from flows.export.front_matter import front_matter
+from flows.export.hub import HubFailed
+from flows.export.upload import Uploaded, upload, versions
+from flows.export.versions import free_name
+from flows.spec.campaign_spec import CampaignSpec
+from tasks.store.ledger import Ledger
+from tests.support import hub as stand_in
+from tests.support.histories import certified, tried
+from tests.support.hub import TOKEN, Fault, Hub
+from tests.support.ledgers import created, stored
+from tests.support.toy import nightshift, quadratic
+
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # the client's own, on httpx
+REPO = "me/quad"
+PLANTED = "sk-planted-0123456789"
+WEIGHTS = os.urandom(100_000)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
+    """A hub, known by the environment; what the client reads when it is imported is set too."""
+    with stand_in.serving() as found:
+        for name, value in {"HF_ENDPOINT": found.endpoint, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "hf")}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "hf" / "token"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_TELEMETRY", True)
+        monkeypatch.setattr(client, "WAITS", (0.01,) * 5)
+        yield found
+        huggingface_hub.close_session()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, home: Path) -> Ledger:
+    """A campaign whose champion, trial 1, is certified."""
+    made = created(tmp_path)
+    stored(made, 3.0, 2.0, weights=WEIGHTS)
+    store(made, certified(1, [10, 10.5, 11], [2, 2.5, 3]))
+    return made
+
+
+def send(ledger: Ledger, repo: str = REPO, public: bool = False, uncertified: bool = False) -> Uploaded:
+    return upload(ledger, repo, public=public, uncertified=uncertified, say=lambda _: None)
+
+
+def test_an_upload_is_one_private_commit_with_a_tag_that_says_what_it_is(hub: Hub, ledger: Ledger) -> None:
+    done = send(ledger)
+
+    _, made = hub.repositories[REPO].commits
+    assert hub.repositories[REPO].private and done.visibility == "private" and not done.again
+    assert hub.repositories[REPO].tags == {"n": made.oid} and done.url == f"{hub.endpoint}/{REPO}/tree/n"
+    assert made.title.startswith("n, trial 1: certified, +8") and "Nightshift-Trial: 1" in made.message
+    assert made.files["checkpoint/step-1/weights.bin"] == WEIGHTS
+    assert {"environment/quad/environment.toml", "result.json", "reproduce.sh", "champion.patch"} <= set(made.files)
+    assert not [name for name in made.files if "latest" in name]  # a link to a folder
+    (listed,) = versions(REPO, print)
+    assert (listed.version.name, listed.version.trial, listed.commit, listed.tagged) == ("n", "1", made.oid, True)
+    assert not hub.asked("harness|telemetry") and all("torch" not in agent for agent in hub.agents)
+
+
+def test_the_card_is_one_that_the_hub_reads(hub: Hub, ledger: Ledger) -> None:
+    send(ledger)
+
+    card = ModelCard(hub.files(REPO)["README.md"].decode())
+    (result,) = card.data.eval_results or ()
+    assert isinstance(result, EvalResult)
+    assert (result.metric_type, result.metric_value) == (ledger.environment.metric, 10.5)
+    assert card.data.library_name == "nightshift" and "reinforcement-learning" in (card.data.tags or ())
+    assert card.text.lstrip().startswith("# n, trial 1\n") and "certified" in card.text
+
+
+def test_the_front_matter_says_what_a_language_model_was_made_from() -> None:
+    trial = tried((), 0.4)
+
+    data = ModelCard(front_matter(environments.named("gsm8k"), trial, None, "g, trial 0")).data
+
+    assert (data.pipeline_tag, data.base_model) == ("text-generation", "Qwen/Qwen2.5-0.5B-Instruct")
+    folder = environments.named("gsm8k", {"prepare.settings.model": "/models/mine"})
+    assert ModelCard(front_matter(folder, trial, None, "g, trial 0")).data.base_model is None
+
+
+def test_the_same_uploaded_twice_is_one_version(hub: Hub, ledger: Ledger) -> None:
+    first = send(ledger)
+    bodies = len(hub.asked("^PUT|/commit/"))
+
+    again = send(ledger)
+
+    assert again.again and again.commit == first.commit
+    assert len(hub.asked("^PUT|/commit/")) == bodies and len(hub.repositories[REPO].commits) == 2
+
+
+def test_a_later_version_replaces_the_files_of_the_earlier_one_and_no_others(hub: Hub, ledger: Ledger) -> None:
+    send(ledger)
+    repository = hub.repositories[REPO]
+    repository.commit("by hand", "", {**hub.files(REPO), "LICENSE": b"mine", "checkpoint/old.bin": b"old"})
+    repository.commit("by hand", "", {**hub.files(REPO), ".gitignore": b"*\nweights.bin\n"})
+    store(ledger, replace(certified(1, [11, 11.5, 12], [2, 2.5, 3]), look=2))
+
+    done = send(ledger)
+
+    assert done.version.name == "n-v2" and set(repository.tags) == {"n", "n-v2"}
+    assert hub.files(REPO)["LICENSE"] == b"mine" and "checkpoint/old.bin" not in hub.files(REPO)
+    assert hub.files(REPO)["checkpoint/step-1/weights.bin"] == WEIGHTS and len(hub.asked("^PUT")) == 1
+    assert [one.version.name for one in versions(REPO, print)] == ["n-v2", "n"]
+
+
+def test_a_branch_that_has_it_all_by_another_commit_gets_no_tag(hub: Hub, ledger: Ledger) -> None:
+    send(ledger)
+    repository = hub.repositories[REPO]
+    repository.commits = [replace(repository.commits[-1], title="squashed", message="")]
+
+    done = send(ledger)
+
+    assert done.again and done.url.endswith("/tree/main")
+    assert len(repository.commits) == 1 and set(repository.tags) == {"n"}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("POST", "/commit/", 500),
+        Fault("POST", "/commit/", 429, headers={"Retry-After": "0"}),
+        Fault("POST", "/commit/", cut=True, done=True),
+        Fault("POST", "/tag/", cut=True, done=True),
+        Fault("POST", "/repos/create", 503),
+        Fault("GET", "/whoami", cut=True, times=2),
+        Fault("POST", "/commit/", 412),
+    ],
+    ids=str,
+)
+def test_a_fault_that_passes_leaves_one_whole_version(hub: Hub, ledger: Ledger, fault: Fault) -> None:
+    hub.faults.append(fault)
+
+    done = send(ledger)
+
+    repository = hub.repositories[REPO]
+    assert fault.times == 0 and len(repository.commits) == 2 and repository.tags == {"n": done.commit}
+    assert len(hub.asked("^PUT")) == 1
+
+
+def test_what_has_arrived_is_not_uploaded_again_after_the_hub_was_away(hub: Hub, ledger: Ledger) -> None:
+    hub.faults.append(Fault("POST", "/commit/", 502, times=6))
+    with pytest.raises(HubFailed, match="502"):
+        send(ledger)
+    assert len(hub.repositories[REPO].commits) == 1 and not hub.repositories[REPO].tags
+
+    send(ledger)
+
+    assert len(hub.asked("^PUT")) == 1 and len(hub.repositories[REPO].commits) == 2
+
+
+@pytest.mark.parametrize("fault", [Fault("PUT", "/lfs/", cut=True), Fault("PUT", "/lfs/", 500)], ids=str)
+def test_content_that_did_not_arrive_is_sent_again(hub: Hub, ledger: Ledger, fault: Fault) -> None:
+    hub.faults.append(fault)
+
+    send(ledger)
+
+    assert hub.files(REPO)["checkpoint/step-1/weights.bin"] == WEIGHTS and len(hub.asked("^PUT")) == 2
+
+
+def test_a_tag_that_is_missing_is_made_without_another_commit(hub: Hub, ledger: Ledger) -> None:
+    hub.faults.append(Fault("POST", "/tag/", 400))
+    with pytest.raises(HubFailed):
+        send(ledger)
+    assert not versions(REPO, print)[0].tagged
+
+    done = send(ledger)
+
+    assert hub.repositories[REPO].tags == {"n": done.commit} and len(hub.repositories[REPO].commits) == 2
+
+
+def test_a_token_that_will_not_do_is_refused_and_not_shown(
+    hub: Hub, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(Refused, match="403") as foreign:
+        send(ledger, "somebody/quad")
+    monkeypatch.setenv("HF_TOKEN", "hf_wrongwrongwrongwrong")
+    with pytest.raises(Refused, match="HF_TOKEN") as wrong:
+        send(ledger)
+    monkeypatch.delenv("HF_TOKEN")
+    seen = len(hub.requests)
+    with pytest.raises(Refused, match="hf auth login"):
+        send(ledger)
+
+    assert not hub.repositories and len(hub.requests) == seen
+    assert not any("hf_" in str(refused.value) for refused in (foreign, wrong))
+    (tmp_path / "hf").mkdir()
+    (tmp_path / "hf" / "token").write_text(TOKEN)
+    assert send(ledger).commit
+
+
+def test_the_visibility_of_a_repository_that_exists_stays(hub: Hub, ledger: Ledger) -> None:
+    hub.make("lab/theirs", private=False)
+    said: list[str] = []
+
+    upload(ledger, "lab/theirs", public=False, uncertified=False, say=said.append)
+
+    assert not hub.repositories["lab/theirs"].private and any("public" in line for line in said)
+    assert send(ledger, "me/open", public=True).visibility == "public" and not hub.repositories["me/open"].private
+
+
+def test_what_is_not_certified_is_uploaded_on_request_alone_and_says_so_first(
+    hub: Hub, tmp_path: Path, home: Path
+) -> None:
+    ledger = created(tmp_path)
+    stored(ledger, 3.0, 2.0)
+    with pytest.raises(Refused, match="--uncertified"):
+        send(ledger)
+    assert not hub.requests
+
+    send(ledger, uncertified=True)
+
+    text = ModelCard(hub.files(REPO)["README.md"].decode()).text
+    assert "not certified" in text.lstrip().splitlines()[0]
+    assert hub.repositories[REPO].commits[-1].title == "n, trial 1: not certified"
+    with pytest.raises(Refused, match="no champion"):
+        send(CampaignSpec.of(environment=str(quadratic(tmp_path / "quad")), name="empty").open())
+
+
+@pytest.mark.parametrize("repo", ["quad", "me/quad/model", "me/", "-me/quad", "me/qu ad", "me/../quad"])
+def test_a_repository_is_named_with_its_owner(hub: Hub, ledger: Ledger, repo: str) -> None:
+    with pytest.raises(Refused, match="--repo"):
+        send(ledger, repo)
+    assert not hub.requests
+
+
+def test_no_secret_leaves(hub: Hub, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", PLANTED)  # it is in the patch
+
+    send(ledger)
+
+    assert "SOME_API_KEY" in hub.files(REPO)["champion.patch"].decode()
+    assert not [body for body in hub.received if PLANTED.encode() in body or TOKEN.encode() in body]
+    monkeypatch.setenv("OTHER_TOKEN", "(x - 1)")  # shorter than any secret
+    monkeypatch.setenv("ANOTHER_TOKEN", WEIGHTS[50_000:50_040].hex())
+    frozen = ledger.path / "environment" / "judge.py"
+    frozen.chmod(0o644)
+    frozen.write_text(f"{frozen.read_text()}\n# {WEIGHTS[50_000:50_040].hex()}\n")
+    count = len(hub.received)
+    with pytest.raises(Refused, match="ANOTHER_TOKEN"):
+        send(ledger, "me/second")
+    monkeypatch.delenv("ANOTHER_TOKEN")
+    (ledger.path / "environment" / ".env").write_text("KEY=hf_" + "a1B2" * 9)
+    with pytest.raises(Refused, match="Hugging Face token"):
+        send(ledger, "me/second")
+    assert "me/second" not in hub.repositories and len(hub.received) <= count + 4
+
+
+def test_a_dry_run_shows_files_commit_and_card_and_asks_nobody(
+    hub: Hub, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+
+    verb.show_plan("n", REPO, public=False, uncertified=False, as_json=False)
+
+    shown = capsys.readouterr().out
+    assert not hub.requests
+    assert f"{hub.endpoint}/{REPO}" in shown and "private" in shown and "branch main" in shown
+    assert re.search(r"checkpoint/step-1/weights.bin +100,000 bytes", shown)
+    assert "left out: checkpoint/latest" in shown and "library_name: nightshift" in shown and "# n, trial 1" in shown
+
+
+def test_a_version_has_a_name_that_git_takes_as_a_tag() -> None:
+    taken = {"night", "night-v2"}
+    named = {name: free_name(name, taken) for name in ("night", "main", "a..b", "x.lock", "x.", "other")}
+
+    assert named == {
+        "night": "night-v3", "main": "main-v2", "a..b": "a.b", "x.lock": "x", "x.": "x", "other": "other",
+    }  # fmt: skip
+
+
+def test_the_verb_uploads_and_lists(hub: Hub, ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:
+    done = nightshift("upload", "n", "--repo", REPO)
+
+    assert done.returncode == 0, done.stderr
+    assert f"{hub.endpoint}/{REPO}/tree/n" in done.stdout and TOKEN not in done.stdout + done.stderr
+    assert not hub.asked("harness")
+    assert verbs.upload(repo=REPO, list_=True) == 0
+    assert re.search(r"^n +n +1 +\+8.* 2026-11-02 ", capsys.readouterr().out, re.MULTILINE)
+    with pytest.raises(Refused, match="--list"):
+        verbs.upload("n", repo=REPO, list_=True)
+
+
+@pytest.mark.slow
+def test_an_upload_that_is_killed_goes_on_where_it_was(hub: Hub, ledger: Ledger) -> None:
+    hub.faults.append(Fault("POST", "/commit/", 200, seconds=60))
+    command = [sys.executable, "-m", "flows.cli", "upload", "n", "--repo", REPO]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        end = time.monotonic() + 120
+        while not hub.asked("/commit/") and time.monotonic() < end:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+    assert hub.asked("^PUT") and len(hub.repositories[REPO].commits) == 1
+
+    done = nightshift("upload", "n", "--repo", REPO)
+
+    assert done.returncode == 0, done.stderr
+    assert len(hub.asked("^PUT")) == 1 and len(hub.repositories[REPO].commits) == 2
