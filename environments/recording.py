@@ -42,8 +42,10 @@ MOST_STEPS = 1000
 PICTURES_PER_SECOND = 17
 WIDEST = 300
 """Pixels of a picture, in width and height."""
-STRIP, GAP, MARGIN = 24, 4, 6
-"""Pixels of the line above the pictures, and between them."""
+STRIP, GAP, MARGIN = 28, 4, 6
+"""Pixels of the line above the pictures, between them, and around a text."""
+FONT = 17
+"""Pixels of a letter; a phone shows the picture at half its size."""
 HOLD_SECONDS = 1.5
 """How long the end is shown before it begins again."""
 COLORS = 128
@@ -212,7 +214,7 @@ def side_by_side(films: list[Film], at: int) -> Image:
     width = sum(film.pictures[0].width for film in films) + GAP * (len(films) - 1)
     height = max(film.pictures[0].height for film in films)
     canvas = Image.new("RGB", (width, height + STRIP), PAPER)
-    pen, font, left = ImageDraw.Draw(canvas), ImageFont.load_default(14), 0
+    pen, font, left = ImageDraw.Draw(canvas), ImageFont.load_default(FONT), 0
     for film in films:
         own = min(at, len(film.pictures) - 1)
         picture, color = film.pictures[own], ACCENT if film is films[-1] else INK

@@ -4,6 +4,7 @@ README.md         model card: what it is, how far it is proven, its limits
 environment/      the frozen environment, with the champion's program and parameters as its baseline
 checkpoint/       the checkpoint of the judged run
 champion.patch    program and parameters against the campaign's baseline
+episode.gif       an episode of it beside the baseline, where one was recorded
 result.json       scores, certificate, versions, digests, and the interval for a new run
 reproduce.sh      trains and judges it once more, and says whether the score lies in that interval
 """
@@ -24,6 +25,8 @@ from environments.plugins import Refused
 from flows.report.facts import Facts
 from flows.views import status
 from tasks.certifying.certificate import shipped
+from tasks.recording import episode
+from tasks.recording.stage import GIF
 from tasks.sandbox import outputs
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import copy_tree
@@ -118,13 +121,22 @@ def _fill(folder: Path, facts: Facts, trial: Trial) -> None:
     _write_environment(ledger, trial, program, folder / "environment")
     patch = place.diff.read_text(errors="replace") if place.diff.is_file() else ""
     (folder / "champion.patch").write_text(scrub_text(patch))
+    seen = _has_episode(ledger, trial)
+    if seen:
+        shutil.copyfile(ledger.path / GIF, folder / GIF)
     expected = prediction(ledger, trial)
     result = _result(facts, trial, expected)
     (folder / "result.json").write_text(scrub_text(json.dumps(result, indent=2) + "\n"))
     values = {"facts": facts, "trial": trial, "expected": expected, "covers": COVERS, "problem": ledger.environment}
+    values["episode"] = GIF if seen else ""
     for name in ("README.md", "reproduce.sh"):
         (folder / name).write_text(_render(name, **values))
     (folder / "reproduce.sh").chmod(0o755)
+
+
+def _has_episode(ledger: Ledger, trial: Trial) -> bool:
+    recording = episode.load(ledger.path)
+    return bool(recording and recording.champion == trial.number and (ledger.path / GIF).is_file())
 
 
 def _copy_writable(source: str, target: str) -> None:

@@ -32,8 +32,7 @@ class EpisodeView:
     still: str
     about: str
     """The picture in words."""
-    sides: tuple[tuple[str, str], ...]
-    """For each policy its words and the directory of its run."""
+    sides: tuple[PlayedEpisode, ...]
     source: str
     reason: str
 
@@ -95,9 +94,9 @@ def episode_of(facts: Facts) -> EpisodeView | None:
         return EpisodeView("", "", "", (), "", f"{GIF} is not there any more; `nightshift report` makes it again")
     small = (path / GIF).stat().st_size <= INLINE_BYTES
     moving = _url("gif", (path / GIF).read_bytes()) if small else ""
-    about = " Beside it, ".join(_about(one) for one in recording.episodes)
-    sides = tuple((_words(one), f"{one.run}/") for one in recording.episodes)
-    return EpisodeView(moving, _url("png", (path / STILL).read_bytes()), about, sides, recording.source, "")
+    about = " ".join(_about(one) for one in recording.episodes)
+    still = _url("png", (path / STILL).read_bytes())
+    return EpisodeView(moving, still, about, recording.episodes, recording.source, "")
 
 
 def _url(kind: str, content: bytes) -> str:
@@ -106,12 +105,6 @@ def _url(kind: str, content: bytes) -> str:
 
 def _about(one: PlayedEpisode) -> str:
     return f"The {one.name}: return {number(one.total)} after {one.steps} steps{', cut there' if one.cut else ''}."
-
-
-def _words(one: PlayedEpisode) -> str:
-    run = "a fresh run of the certificate" if one.is_fresh else "its run in the search"
-    end = f"in the first {one.steps} steps" if one.cut else f"after {one.steps} steps"
-    return f"{one.name}, trial {one.trial}: return {number(one.total)} {end}; {run}, whose score is {number(one.score)}"
 
 
 def answers_of(facts: Facts) -> AnswersView | None:
