@@ -151,16 +151,14 @@ def _side(ledger: Ledger, name: Arm, trial: Trial, certificate: Certificate | No
     """
     fresh = [(one.run, one.score) for one in certificate.runs if one.arm == name] if certificate else []
     judged = [*fresh, *zip(trial.runs, trial.score.each, strict=False)]
-    found = [
-        _Side(name, trial, TrialDir(ledger.path / run.dir), run, score.value)
-        for run, score in judged
-        if run.status == "finished"
-    ]
+    found = [_Side(name, trial, TrialDir(ledger.path / run.dir), run, score.value) for run, score in judged]
     return next((side for side in found if not _why_gone(side)), found[-1])
 
 
 def _why_gone(side: _Side) -> str | None:
     """Why a run's checkpoint cannot play any more; None if it can."""
+    if side.run.status != "finished":
+        return f"{side.run.dir} did not finish"
     if not side.place.out.is_dir() or not side.place.workspace.is_dir():
         return f"{side.run.dir} is not there any more"
     return changed_since(side.place, side.run)

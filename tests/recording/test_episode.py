@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -23,7 +24,7 @@ from environments.judges import Exam, Misbehaved
 from environments.recording import CannotRecord, Film, RecordedControl, scaled
 from flows.report import page
 from flows.report.facts import Facts
-from flows.report.seeing import record
+from flows.report.seeing import INLINE_BYTES, record
 from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import CampaignEnd
 from tasks.recording import episode
@@ -36,7 +37,7 @@ from tasks.system.orphans import marked
 from tests.support.act_programs import PRELUDE, ZEROS, PipeCandidate, at_step
 from tests.support.champions import CART, TILT
 from tests.support.histories import tried
-from tests.support.toy import SANDBOX
+from tests.support.toy import SANDBOX, nightshift
 
 FIELDS: dict[str, Any] = {
     "id": "CartPole-v1", "kwargs": {"render_mode": "rgb_array"}, "episodes": 1, "other_episodes": 0,
@@ -156,6 +157,34 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def test_a_hostile_policy_ends_its_episode_with_the_reason(stage: Stage, tmp_path: Path, act: str, reason: str) -> None:
     with PipeCandidate.of(act, tmp_path) as policy, pytest.raises(Misbehaved, match=reason):
         stage.play("champion", FIELDS, 7, policy)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "MountainCarContinuous-v0"])
+def test_the_usual_environments_are_drawn(tmp_path: Path, name: str) -> None:
+    with Stage(tmp_path, SANDBOX.level, (), f"drawn/{os.getpid()}", 120) as stage:
+        for side in ("baseline", "champion"):
+            with PipeCandidate.of(ZEROS, tmp_path) as policy:
+                told = stage.play(side, {**FIELDS, "id": name}, 7, policy)  # type: ignore[arg-type]
+            assert 0 < told.seconds <= 10
+        files = stage.draw()
+
+    with Image.open(io.BytesIO(files["episode.gif"])) as picture:
+        assert picture.n_frames > 10 and picture.height > 100  # type: ignore[attr-defined]
+    assert len(files["episode.gif"]) < INLINE_BYTES
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_campaign_ends_with_an_episode_in_its_report_and_in_mlflow(home: Path, server: str) -> None:
+    done = nightshift("run", "cartpole", "--name", "night", "--rule", "greedy", "--trials", "2", server=server)
+    assert done.returncode == 0, done.stderr
+
+    ledger = Ledger.open("night")
+    made = episode.load(ledger.path)
+    assert made is not None and not made.reason, made
+    assert "data:image/gif" in (ledger.path / "report.html").read_text()
+    assert list(home.glob("**/artifacts/**/episode.gif"))
 
 
 def test_an_environment_that_cannot_be_made_or_drawn_is_a_reason(stage: Stage, tmp_path: Path) -> None:
