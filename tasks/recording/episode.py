@@ -28,7 +28,7 @@ from tasks import judged_start
 from tasks.certifying.certificate import Certificate
 from tasks.certifying.group_design import Arm
 from tasks.evaluate import PipedCandidate, changed_since, view
-from tasks.recording.stage import GIF, STILL, Stage
+from tasks.recording.stage import GIF, STILL, EpisodeStage
 from tasks.sandbox.child_environment import NotAProgram
 from tasks.sandbox.isolation import Isolation, choose
 from tasks.sandbox.program import CannotStart, Program
@@ -185,7 +185,7 @@ def _recorded(
     environment, seed = ledger.environment, ledger.seed("recording", ledger.at(0))
     marker = f"{ledger.campaign.campaign_id}/recording-{os.getpid()}"
     readable = tuple(environment.folder / path for path in environment.readable)
-    with _work(ledger.path) as folder, Stage(folder, isolation.level, readable, marker, SECONDS) as stage:
+    with _work(ledger.path) as folder, EpisodeStage(folder, isolation.level, readable, marker, SECONDS) as stage:
         played = []
         for side in sides:
             try:

@@ -72,7 +72,7 @@ class PlayedSide(BaseModel):
     cut: bool
 
 
-class Stage:
+class EpisodeStage:
     """The program that draws, while a `with` block runs. Use it in one thread.
 
     Its methods raise Misbehaved with the reason if it cannot draw, or not in time.
@@ -84,7 +84,7 @@ class Stage:
         self._readable = (ROOT / "environments", *readable)
         self._stack = ExitStack()
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> EpisodeStage:
         self._out.mkdir()
         confinement.give(self._out, self._level)
         program = Program(

@@ -29,7 +29,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.views.status import CampaignEnd
 from tasks.recording import episode
 from tasks.recording.episode import WORK
-from tasks.recording.stage import Stage
+from tasks.recording.stage import EpisodeStage
 from tasks.sandbox import outputs
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
@@ -139,8 +139,8 @@ def test_a_checkpoint_that_is_not_what_was_judged_does_not_play(tmp_path: Path, 
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with Stage(tmp_path_factory.mktemp("stage"), SANDBOX.level, (), f"stage/{os.getpid()}", 120) as stage:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EpisodeStage]:
+    with EpisodeStage(tmp_path_factory.mktemp("stage"), SANDBOX.level, (), f"stage/{os.getpid()}", 120) as stage:
         yield stage
 
 
@@ -154,7 +154,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         ('say(b\'{"failed": "I draw it"}\\n\')', "handshake"),
     ],
 )
-def test_a_hostile_policy_ends_its_episode_with_the_reason(stage: Stage, tmp_path: Path, act: str, reason: str) -> None:
+def test_a_hostile_policy_ends_its_episode_with_the_reason(
+    stage: EpisodeStage, tmp_path: Path, act: str, reason: str
+) -> None:
     with PipeCandidate.of(act, tmp_path) as policy, pytest.raises(Misbehaved, match=reason):
         stage.play("champion", FIELDS, 7, policy)  # type: ignore[arg-type]
 
@@ -162,7 +164,7 @@ def test_a_hostile_policy_ends_its_episode_with_the_reason(stage: Stage, tmp_pat
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["LunarLander-v3", "BipedalWalker-v3", "Pendulum-v1", "MountainCarContinuous-v0"])
 def test_the_usual_environments_are_drawn(tmp_path: Path, name: str) -> None:
-    with Stage(tmp_path, SANDBOX.level, (), f"drawn/{os.getpid()}", 120) as stage:
+    with EpisodeStage(tmp_path, SANDBOX.level, (), f"drawn/{os.getpid()}", 120) as stage:
         for side in ("baseline", "champion"):
             with PipeCandidate.of(ZEROS, tmp_path) as policy:
                 told = stage.play(side, {**FIELDS, "id": name}, 7, policy)  # type: ignore[arg-type]
@@ -187,7 +189,7 @@ def test_a_campaign_ends_with_an_episode_in_its_report_and_in_mlflow(home: Path,
     assert list(home.glob("**/artifacts/**/episode.gif"))
 
 
-def test_an_environment_that_cannot_be_made_or_drawn_is_a_reason(stage: Stage, tmp_path: Path) -> None:
+def test_an_environment_that_cannot_be_made_or_drawn_is_a_reason(stage: EpisodeStage, tmp_path: Path) -> None:
     with PipeCandidate.of(ZEROS, tmp_path) as policy, pytest.raises(Misbehaved, match="NoSuchThing"):
         stage.play("champion", {**FIELDS, "id": "NoSuchThing-v0"}, 7, policy)  # type: ignore[arg-type]
 
