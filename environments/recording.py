@@ -21,6 +21,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 SECONDS = 10.0
 """Of the environment's own time that are shown."""
 MOST_STEPS = 1000
+MOST_SECONDS = 20.0
+"""On the clock: a slow environment is cut there."""
 PICTURES_PER_SECOND = 17
 WIDEST = 300
 """Pixels of a picture, in width and height."""
@@ -74,6 +77,8 @@ class Film:
     steps: int = 0
     cut: bool = False
     """Whether the episode was longer."""
+    ends: float = math.inf
+    """When it is cut, by the monotonic clock."""
 
     @property
     def stride(self) -> int:
@@ -106,6 +111,7 @@ class Camera:
 
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
         started = self._env.reset(seed=seed)
+        self._film.ends = time.monotonic() + MOST_SECONDS
         self._film.take(self._env.render())
         return started
 
@@ -115,7 +121,7 @@ class Camera:
         film.steps += 1
         film.total += float(reward)
         over = terminated or truncated
-        film.cut = not over and film.steps >= film.most_steps
+        film.cut = not over and (film.steps >= film.most_steps or time.monotonic() > film.ends)
         if over or film.cut or film.steps % film.stride == 0:
             film.take(self._env.render())
         return seen, reward, terminated, truncated or film.cut, info
@@ -245,9 +251,9 @@ def main() -> None:
                 say(out, {"drawn": draw(films, Path(asked["draw"]))})
                 continue
             film = Film(asked["name"])
-            films.append(film)
             judge = RecordedControl.of(asked["play"], film)
             judge.score(Remote(lambda name, **more: ask(out, name, more)), Exam(asked["seed"]))
+            films.append(film)
             say(out, {"played": film.told()})
         except (CannotRecord, Misbehaved, ValueError, ImportError) as wrong:
             say(out, {"failed": str(wrong)})

@@ -52,6 +52,17 @@ with open(os.path.join(config["out"], "policy.json"), "rb") as file:
 """
 
 
+TRAINED = """
+import json, pathlib, sys
+if sys.argv[1:] != ["act"]:
+    config = json.loads(pathlib.Path("config.json").read_text())
+    policy = {"sign": 1 if config["params"]["x"] > 0.5 else -1, "seed": config["seed"]}
+    pathlib.Path(config["out"], "policy.json").write_text(json.dumps(policy))
+    sys.exit()
+"""
+"""Learns at once what to do where x is large, and else the opposite."""
+
+
 class Fires:
     """A pickle that writes a file when it is read."""
 
@@ -178,8 +189,14 @@ def test_the_usual_environments_are_drawn(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_campaign_ends_with_an_episode_in_its_report_and_in_mlflow(home: Path, server: str) -> None:
-    done = nightshift("run", "cartpole", "--name", "night", "--rule", "greedy", "--trials", "2", server=server)
+def test_a_campaign_ends_with_an_episode_in_its_report_and_in_mlflow(tmp_path: Path, home: Path, server: str) -> None:
+    folder = tmp_path / "cart"
+    folder.mkdir()
+    (folder / "environment.toml").write_text(f"allow_untrained = true\n{CART}\n[limits]\nleast_seconds = 0\n")
+    (folder / "train.py").write_text(TRAINED + PRELUDE + TILT)
+
+    done = nightshift("run", str(folder), "--name", "night", "--rule", "greedy", "--trials", "3", server=server)
+
     assert done.returncode == 0, done.stderr
 
     ledger = Ledger.open("night")
