@@ -67,11 +67,8 @@ class PlayedEpisode:
     """Whether the episode was longer than what is shown."""
     score: float | None
     """Of its run, by the judge."""
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether it is a run of the certificate."""
-        return self.run.startswith("certificates/")
+    is_fresh: bool
+    """Whether its run is the certificate's."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +96,8 @@ class _Side:
     place: TrialDir
     run: Run
     score: float | None
+    is_fresh: bool
+    """Whether it is a run of the certificate."""
 
 
 def load(path: Path) -> Recording | None:
@@ -112,7 +111,7 @@ def load(path: Path) -> Recording | None:
 def record(
     ledger: Ledger, champion: Trial | None, certificate: Certificate | None, asked: str, allow_unsandboxed: bool = False
 ) -> None:
-    """Record the champion beside the baseline, if that has not been done.
+    """Record the champion beside the baseline, if that has not been done, or fresh runs are there since.
 
     Environments without a control judge, and campaigns whose baseline stands, have nothing to record.
 
@@ -126,22 +125,33 @@ def record(
         return
     trials: dict[Arm, Trial] = {"baseline": history[0], "champion": champion}
     sides = [_side(ledger, name, trial, certificate) for name, trial in trials.items()]
-    runs = tuple(side.run.dir for side in sides)
     known = load(ledger.path)
-    if known and known.runs == runs and not known.reason and (ledger.path / GIF).is_file():
+    has_one = bool(known and known.champion == champion.number and not known.reason and (ledger.path / GIF).is_file())
+    runs = tuple(side.run.dir for side in sides)
+    is_fresher = any(side.is_fresh for side in sides) and known is not None and known.runs != runs
+    if has_one and not is_fresher:
         return
-    for old in (GIF, STILL, FILE):
-        (ledger.path / old).unlink(missing_ok=True)
     source, judge = _judge(ledger.environment.judge)
     try:
         isolation = Isolation(choose(asked), allow_unsandboxed)
         played, files = _recorded(ledger, sides, judge, isolation)
         made = Recording(champion.number, runs, tuple(played), source)
     except (Misbehaved, CannotStart, NotAProgram, Refused, OSError) as wrong:
+        if has_one:
+            return
         made, files = Recording(champion.number, runs, reason=str(wrong).strip()[:REASON]), {}
+    _store(ledger.path, made, files)
+
+
+def _store(path: Path, made: Recording, files: dict[str, bytes]) -> None:
+    """Replace an earlier recording. episode.json, which speaks of the other files, goes first and comes last."""
+    for old in (FILE, GIF, STILL):
+        (path / old).unlink(missing_ok=True)
     for name, content in files.items():
-        _replace(ledger.path / name, content)
-    write_atomic(ledger.path / FILE, RECORDING.dump_json(made, indent=2).decode() + "\n")
+        temporary = path / f".{name}.{os.getpid()}"
+        temporary.write_bytes(content)
+        temporary.replace(path / name)
+    write_atomic(path / FILE, RECORDING.dump_json(made, indent=2).decode() + "\n")
 
 
 def _side(ledger: Ledger, name: Arm, trial: Trial, certificate: Certificate | None) -> _Side:
@@ -149,9 +159,12 @@ def _side(ledger: Ledger, name: Arm, trial: Trial, certificate: Certificate | No
 
     The last that there is, where none is whole.
     """
-    fresh = [(one.run, one.score) for one in certificate.runs if one.arm == name] if certificate else []
-    judged = [*fresh, *zip(trial.runs, trial.score.each, strict=False)]
-    found = [_Side(name, trial, TrialDir(ledger.path / run.dir), run, score.value) for run, score in judged]
+    fresh = [(one.run, one.score, True) for one in certificate.runs if one.arm == name] if certificate else []
+    searched = [(run, score, False) for run, score in zip(trial.runs, trial.score.each, strict=False)]
+    found = [
+        _Side(name, trial, TrialDir(ledger.path / run.dir), run, score.value, is_fresh)
+        for run, score, is_fresh in (*fresh, *searched)
+    ]
     return next((side for side in found if not _why_gone(side)), found[-1])
 
 
@@ -193,18 +206,8 @@ def _recorded(
                     told = stage.play(side.name, judge, seed, policy)
             except (Misbehaved, NotAProgram) as wrong:
                 raise Misbehaved(f"the {side.name}, {side.run.dir}: {wrong}") from wrong
-            played.append(
-                PlayedEpisode(
-                    side.name,
-                    side.trial.number,
-                    side.run.dir,
-                    told.total,
-                    told.steps,
-                    told.seconds,
-                    told.cut,
-                    side.score,
-                )
-            )
+            said = (told.total, told.steps, told.seconds, told.cut)
+            played.append(PlayedEpisode(side.name, side.trial.number, side.run.dir, *said, side.score, side.is_fresh))
         return played, stage.draw()
 
 
@@ -231,7 +234,8 @@ def _policy(
 def _work(path: Path) -> Iterator[Path]:
     """A folder in a campaign's directory for one recording; also removes those that a kill left."""
     for old in path.glob(f"{WORK}*"):
-        if not psutil.pid_exists(int(old.name.removeprefix(WORK))):
+        pid = old.name.removeprefix(WORK)
+        if pid == str(os.getpid()) or not (pid.isdigit() and psutil.pid_exists(int(pid))):
             file_trees.remove(old)
     folder = path / f"{WORK}{os.getpid()}"
     folder.mkdir(mode=0o755)
@@ -240,9 +244,3 @@ def _work(path: Path) -> Iterator[Path]:
     finally:
         with suppress(OSError):
             file_trees.remove(folder)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_bytes(content)
-    temporary.replace(path)

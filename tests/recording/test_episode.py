@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -121,6 +122,9 @@ def test_baseline_and_champion_play_one_episode_side_by_side(tmp_path: Path, hom
     stamp = (ledger.path / "episode.json").stat().st_mtime_ns
     record(ledger, SANDBOX.level)
     assert (ledger.path / "episode.json").stat().st_mtime_ns == stamp, "it was there"
+    shutil.rmtree(ledger.place(1).out)  # as `prune` does
+    record(ledger, SANDBOX.level)
+    assert (ledger.path / "episode.json").stat().st_mtime_ns == stamp and html(ledger) == shown
 
 
 @pytest.mark.skipif(SANDBOX.level == "none", reason="nothing confines a pickle here")
