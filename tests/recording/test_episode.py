@@ -23,6 +23,7 @@ from PIL import Image
 
 from environments.judges import Exam, Misbehaved
 from environments.recording import CannotRecord, Film, RecordedControl, scaled
+from flows.export.folder import export
 from flows.report import page
 from flows.report.facts import Facts
 from flows.report.seeing import INLINE_BYTES, record
@@ -115,6 +116,10 @@ def test_baseline_and_champion_play_one_episode_side_by_side(tmp_path: Path, hom
     half = begin.shape[1] // 2
     assert np.array_equal(begin[40:, : half - 2], begin[40:, half + 2 :]), "both begin alike"
     assert not list(ledger.path.glob(f"{WORK}*"))
+
+    taken = export(ledger, tmp_path / "taken")
+    assert (taken / "episode.gif").read_bytes() == (ledger.path / "episode.gif").read_bytes()
+    assert "](episode.gif)" in (taken / "README.md").read_text()
 
     shown = html(ledger)
     assert "data:image/gif;base64," in shown and "prefers-reduced-motion" in shown and "The baseline: return" in shown
