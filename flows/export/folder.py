@@ -26,6 +26,7 @@ from flows.report.facts import Facts
 from flows.views import status
 from tasks.certifying.certificate import shipped
 from tasks.recording import episode
+from tasks.recording.episode import PlayedEpisode
 from tasks.recording.stage import GIF
 from tasks.sandbox import outputs
 from tasks.store.ledger import Ledger
@@ -121,22 +122,24 @@ def _fill(folder: Path, facts: Facts, trial: Trial) -> None:
     _write_environment(ledger, trial, program, folder / "environment")
     patch = place.diff.read_text(errors="replace") if place.diff.is_file() else ""
     (folder / "champion.patch").write_text(scrub_text(patch))
-    seen = _has_episode(ledger, trial)
+    seen = _episode(ledger, trial)
     if seen:
         shutil.copyfile(ledger.path / GIF, folder / GIF)
     expected = prediction(ledger, trial)
     result = _result(facts, trial, expected)
     (folder / "result.json").write_text(scrub_text(json.dumps(result, indent=2) + "\n"))
     values = {"facts": facts, "trial": trial, "expected": expected, "covers": COVERS, "problem": ledger.environment}
-    values["episode"] = GIF if seen else ""
+    values["episode"] = seen
     for name in ("README.md", "reproduce.sh"):
         (folder / name).write_text(_render(name, **values))
     (folder / "reproduce.sh").chmod(0o755)
 
 
-def _has_episode(ledger: Ledger, trial: Trial) -> bool:
-    recording = episode.load(ledger.path)
-    return bool(recording and recording.champion == trial.number and (ledger.path / GIF).is_file())
+def _episode(ledger: Ledger, trial: Trial) -> PlayedEpisode | None:
+    """The trial's part of the campaign's episode; None without one."""
+    recording = episode.load(ledger.path) if (ledger.path / GIF).is_file() else None
+    played = recording.episodes if recording else ()
+    return next((one for one in played if one.name == "champion" and one.trial == trial.number), None)
 
 
 def _copy_writable(source: str, target: str) -> None:

@@ -62,14 +62,14 @@ def compared(ledger: Ledger, first: Trial, champion: Trial) -> AnswerComparison 
     if not theirs or not mine:
         return f"the answers of trial {champion.number if theirs else 0} are not there any more: were they pruned?"
     texts = _texts(_questions.pool_file(environment.prepared, "search"), theirs.keys() & mine.keys())
+    if not texts:
+        return "none of the questions that both answered is among those of the search set that are prepared here"
     sign = 1 if environment.higher_is_better else -1
     both = [
         (sign * (mine[name][1] - reward), AnsweredQuestion(*texts[name], text, mine[name][0], reward, mine[name][1]))
         for name, (text, reward) in theirs.items()
         if name in texts
     ]
-    if not both:
-        return "no question of the search set was asked of both"
     won = tuple(one for gain, one in both if gain > 0)
     lost = tuple(one for gain, one in both if gain < 0)
     return AnswerComparison(len(both), won, lost)
@@ -90,6 +90,8 @@ def _greedy(row: dict[str, Any]) -> tuple[str, float] | None:
     made = row.get(GREEDY)
     texts, rewards = (made.get("completions"), made.get("rewards")) if isinstance(made, dict) else (None, None)
     if not (isinstance(texts, list) and isinstance(rewards, list) and texts and rewards):
+        return None
+    if not isinstance(rewards[0], int | float):
         return None
     return _text(texts[0]), float(rewards[0])
 

@@ -46,7 +46,7 @@ START_SECONDS, ANSWER_SECONDS, EPISODE_SECONDS = 45.0, 5.0, 50.0
 WORK = ".recording-"
 """Folder of one recording, with the pid of its process."""
 FILE = "episode.json"
-REASON = 400
+REASON = 2000
 """Characters of a reason."""
 
 
@@ -227,7 +227,11 @@ def _policy(
         judged_start.command(command), cwd=side.place.workspace, log=folder / f"{side.name}.txt", marker=marker,
         level=isolation.level, view=view(environment, side.place), limits=environment.limits, pipes=True,
     ) as program:  # fmt: skip
-        yield PipedCandidate(program, Path(os.devnull))
+        try:
+            yield PipedCandidate(program, Path(os.devnull))
+        except Misbehaved as wrong:
+            program.kill()  # its last words are read then
+            raise Misbehaved(f"{wrong}\n{program.tail()}".rstrip()) from wrong
 
 
 @contextmanager

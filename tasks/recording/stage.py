@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field, ValidationError
 
+import environments
 from environments.judges import Misbehaved
 from environments.limits import Limits
 from environments.safe_open import open_file
@@ -25,8 +26,16 @@ from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.program import Program
 from tasks.system.clock import clock
 
-ROOT = Path(__file__).parents[2]
-BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); from environments.recording import main; main()"
+CODE = Path(environments.__file__ or "").parent
+BEGIN = """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("environments", f"{sys.argv[1]}/__init__.py")
+sys.modules["environments"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["environments"])
+from environments.recording import main
+main()
+"""
+"""The rest of the checkout is not visible, and Python finds no package in a folder that it cannot list."""
 LIMITS = Limits(memory_gb=4, processes=256, file_gb=0.1, out_gb=0.1, out_files=100, scratch_gb=0.1, output_mb=4)
 LINE_BYTES = 16 * 2**20
 """Longest message: an observation or an action, in base64."""
@@ -81,14 +90,14 @@ class EpisodeStage:
     def __init__(self, folder: Path, level: Level, readable: tuple[Path, ...], marker: str, seconds: float) -> None:
         self._folder, self._level, self._marker, self._ends = folder, level, marker, clock() + seconds
         self._out = folder / "drawn"
-        self._readable = (ROOT / "environments", *readable)
+        self._readable = (CODE, *readable)
         self._stack = ExitStack()
 
     def __enter__(self) -> EpisodeStage:
         self._out.mkdir()
         confinement.give(self._out, self._level)
         program = Program(
-            ["python", "-P", "-c", BEGIN, str(ROOT)], cwd=self._out, log=self._folder / "stage.txt",
+            ["python", "-P", "-c", BEGIN, str(CODE)], cwd=self._out, log=self._folder / "stage.txt",
             marker=self._marker, level=self._level, view=VisiblePaths(self._readable, (self._out,)), limits=LIMITS,
             pipes=True,
         )  # fmt: skip
@@ -123,13 +132,16 @@ class EpisodeStage:
         return {name: self._file(name) for name in (GIF, STILL)}
 
     def _say(self, message: dict[str, Any]) -> None:
-        self._talk.send(json.dumps(message).encode() + b"\n", self._left())
+        try:
+            self._talk.send(json.dumps(message).encode() + b"\n", self._left())
+        except Misbehaved as wrong:
+            raise self._blame(wrong) from wrong
 
     def _hear(self) -> dict[str, Any]:
         try:
             line = self._talk.receive_line(LINE_BYTES, self._left())
         except Misbehaved as wrong:
-            raise Misbehaved(f"what draws it {wrong}\n{self._program.tail()}".rstrip()) from wrong
+            raise self._blame(wrong) from wrong
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -140,9 +152,13 @@ class EpisodeStage:
             raise Misbehaved(str(message["failed"]))
         return message
 
+    def _blame(self, wrong: Misbehaved) -> Misbehaved:
+        """The fault of the stage, with the last lines that it printed."""
+        return Misbehaved(f"what draws it {wrong}\n{self._program.tail()}".rstrip())
+
     def _left(self) -> float:
         if (left := self._ends - clock()) <= 0:
-            raise Misbehaved("it took too long")
+            raise Misbehaved("was not done in time")
         return left
 
     def _file(self, name: str) -> bytes:

@@ -33,12 +33,14 @@ from tasks.recording import episode
 from tasks.recording.episode import WORK
 from tasks.recording.stage import EpisodeStage
 from tasks.sandbox import outputs
+from tasks.sandbox.confinement import Level
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.orphans import marked
 from tests.support.act_programs import PRELUDE, ZEROS, PipeCandidate, at_step
 from tests.support.champions import CART, TILT
 from tests.support.histories import tried
+from tests.support.sandboxed import SANDBOXED
 from tests.support.toy import SANDBOX, nightshift
 
 FIELDS: dict[str, Any] = {
@@ -179,6 +181,14 @@ def test_a_hostile_policy_ends_its_episode_with_the_reason(
 ) -> None:
     with PipeCandidate.of(act, tmp_path) as policy, pytest.raises(Misbehaved, match=reason):
         stage.play("champion", FIELDS, 7, policy)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("level", [*SANDBOXED, "none"])
+def test_an_episode_is_drawn_at_every_level(tmp_path: Path, level: Level) -> None:
+    with EpisodeStage(tmp_path, level, (), f"level/{os.getpid()}", 60) as stage:
+        with PipeCandidate.of(ZEROS, tmp_path) as policy:
+            assert stage.play("champion", FIELDS, 7, policy).steps > 3  # type: ignore[arg-type]
+        assert len(stage.draw()) == 2
 
 
 @pytest.mark.slow

@@ -32,6 +32,10 @@ HOSTILE = (
 )  # fmt: skip
 
 
+HALF = '{"question": 1, "greedy": {"completions": ["x"], "rewards": ["x"]}}\n'
+"""A line whose reward is no number."""
+
+
 def night(folder: Path, first: dict[int, str], champion: dict[int, str]) -> Ledger:
     """A campaign whose baseline and champion gave these answers to questions of the search set, by number."""
     home, prepared = folder / "sums", folder / "prepared"
@@ -116,7 +120,13 @@ def test_broken_or_missing_files_of_answers_are_a_reason(tmp_path: Path, home: P
     ledger = night(tmp_path, {1: "2"}, {1: "2"})
     file = ledger.place(1).judged / "answers.jsonl"
 
-    for content in ("", "[" * 100_000, "{}\n", '{"question": 1, "greedy": {"completions": "x", "rewards": 1}}\n\xff\n'):
+    for content in (
+        "",
+        "[" * 100_000,
+        "{}\n",
+        '{"question": 1, "greedy": {"completions": "x", "rewards": 1}}\n\xff\n',
+        HALF,
+    ):
         file.write_text(content)
         assert "answers of trial 1" in str(compared(ledger))
     file.unlink()
