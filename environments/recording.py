@@ -45,6 +45,8 @@ MOST_SECONDS = 20.0
 PICTURES_PER_SECOND = 17
 WIDEST = 300
 """Pixels of a picture, in width and height."""
+NARROWEST = 180
+"""Pixels of its column, which has to hold the words above it."""
 STRIP, GAP, MARGIN = 28, 4, 6
 """Pixels of the line above the pictures, between them, and around a text."""
 FONT = 17
@@ -217,19 +219,20 @@ def side_by_side(films: list[Film], at: int) -> Image:
     """One picture of all episodes at the same time; one that is over shows its end."""
     from PIL import Image, ImageDraw, ImageFont
 
-    width = sum(film.pictures[0].width for film in films) + GAP * (len(films) - 1)
+    columns = [max(film.pictures[0].width, NARROWEST) for film in films]
+    width = sum(columns) + GAP * (len(films) - 1)
     height = max(film.pictures[0].height for film in films)
     canvas = Image.new("RGB", (width, height + STRIP), PAPER)
     pen, font, left = ImageDraw.Draw(canvas), ImageFont.load_default(FONT), 0
-    for film in films:
+    for film, column in zip(films, columns, strict=True):
         own = min(at, len(film.pictures) - 1)
         picture, color = film.pictures[own], ACCENT if film is films[-1] else INK
         canvas.paste(picture, (left, STRIP))
         end = "" if own < len(film.pictures) - 1 else " (goes on)" if film.cut else " (end)"
         right = f"{shown(film.totals[own])}{end}"
         pen.text((left + MARGIN, MARGIN // 2), film.name, fill=color, font=font)
-        pen.text((left + picture.width - MARGIN, MARGIN // 2), right, fill=color, font=font, anchor="ra")
-        left += picture.width + GAP
+        pen.text((left + column - MARGIN, MARGIN // 2), right, fill=color, font=font, anchor="ra")
+        left += column + GAP
     return canvas
 
 
@@ -271,7 +274,3 @@ def ask(out: TextIO, name: str, arguments: dict[str, object]) -> bytes:
 def say(out: TextIO, message: dict[str, object]) -> None:
     out.write(json.dumps(message) + "\n")
     out.flush()
-
-
-if __name__ == "__main__":
-    main()
