@@ -19,6 +19,7 @@ from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
 from flows.engine.redecide import finish_pending
 from flows.engine.worker_pool import WorkerPool
+from flows.report.seeing import record_at_the_end
 from flows.report.write import write_report
 from flows.spec.advanced import Advanced
 from flows.spec.campaign_spec import CampaignSpec
@@ -99,6 +100,8 @@ def campaign(
                         pool.start(state.trial, *coming)
             if coming.state == "finished":
                 coming = coming if run_certificate.at_the_end(state.runner) else stopping.ASKED
+            if coming.state == "finished":
+                record_at_the_end(ledger, spec.isolation.level, spec.advanced.allow_unsandboxed)
             artifacts.show(state.history, CampaignEnd(coming.state, coming.reason))
             run_log.end(ledger, state.history, coming.reason)
         outbox.close(coming.state)  # with the certificate and the final picture

@@ -58,7 +58,7 @@ def judge_run(
     """
     if run.status != "finished":
         return Score.missing(run.error or run.status, environment.higher_is_better)
-    if changed := _changed(place, run):
+    if changed := changed_since(place, run):
         return Score.missing(changed, environment.higher_is_better)
     if run.isolation != isolation.level:  # it may belong to another user, under another umask
         file_trees.open_to_all(place.out)
@@ -74,7 +74,7 @@ def judge_run(
     try:
         with Program(
             command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
-            view=_view(environment, place), limits=environment.limits, pipes=True, slot=slot,
+            view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
             counted=judge.runs_in == "workspace",
         ) as program:  # fmt: skip
             try:
@@ -90,7 +90,7 @@ def judge_run(
     except NotAProgram as wrong:
         score = Score.missing(str(wrong), environment.higher_is_better)
     # In a sandbox nothing can have changed, and hashing a large checkpoint takes seconds.
-    changed = _changed(place, run) if isolation.level == "none" else None
+    changed = changed_since(place, run) if isolation.level == "none" else None
     reason = changed or _invalid(score, environment)
     if reason:
         return Score.missing(reason, environment.higher_is_better)
@@ -111,7 +111,7 @@ def _invalid(score: Score, environment: Environment) -> str | None:
     return None
 
 
-def _changed(place: TrialDir, run: Run) -> str | None:
+def changed_since(place: TrialDir, run: Run) -> str | None:
     """How program or checkpoint differ from what was trained; None if they do not."""
     if run.checkpoint != outputs.checkpoint(place.out):
         return "out/ has changed since the training ended"
@@ -120,7 +120,7 @@ def _changed(place: TrialDir, run: Run) -> str | None:
     return None
 
 
-def _view(environment: Environment, place: TrialDir) -> VisiblePaths:
+def view(environment: Environment, place: TrialDir) -> VisiblePaths:
     """What the candidate may read: a trial's program its trial, an evaluation command the environment."""
     judge = environment.judge
     if judge.runs_in == "workspace":

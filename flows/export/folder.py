@@ -4,6 +4,7 @@ README.md           model card: what it is, how far it is proven, its limits
 environment/NAME/   the frozen environment, with the champion's program and parameters as its baseline
 checkpoint/         the checkpoint of the judged run
 champion.patch      program and parameters against the campaign's baseline
+episode.gif         an episode of it beside the baseline, where one was recorded
 result.json         scores, certificate, versions, digests, and the interval for a new run
 reproduce.sh        trains and judges it once more, and says whether the score lies in that interval
 
@@ -28,6 +29,9 @@ from environments.plugins import Refused
 from flows.report.facts import Facts
 from flows.views import status
 from tasks.certifying.certificate import Certificate, shipped
+from tasks.recording import episode
+from tasks.recording.episode import PlayedEpisode
+from tasks.recording.stage import GIF
 from tasks.sandbox import outputs
 from tasks.store.ledger import Ledger
 from tasks.store.safe_read import copy_tree
@@ -134,13 +138,16 @@ def _fill(folder: Path, facts: Facts, trial: Trial) -> None:
     _write_environment(ledger, trial, program, environment)
     patch = place.diff.read_text(errors="replace") if place.diff.is_file() else ""
     (folder / "champion.patch").write_text(scrub_text(patch))
+    seen = _episode(ledger, trial)
+    if seen:
+        shutil.copyfile(ledger.path / GIF, folder / GIF)
     expected = prediction(ledger, trial)
     result = _result(facts, trial, expected)
     (folder / "result.json").write_text(scrub_text(json.dumps(result, indent=2) + "\n"))
     values = {
         "facts": facts, "trial": trial, "expected": expected, "covers": COVERS, "problem": ledger.environment,
         "certified": certificate_of(ledger, trial) is not None, "folder": environment.relative_to(folder).as_posix(),
-        "version": ledger.campaign.version, "home": _home(),
+        "version": ledger.campaign.version, "home": _home(), "episode": seen,
         "executable": [path.relative_to(folder).as_posix() for path in sorted(environment.rglob("*")) if _runs(path)],
     }  # fmt: skip
     for name in ("README.md", "reproduce.sh"):
@@ -156,6 +163,13 @@ def _home() -> str:
 
 def _runs(path: Path) -> bool:
     return path.is_file() and os.access(path, os.X_OK)
+
+
+def _episode(ledger: Ledger, trial: Trial) -> PlayedEpisode | None:
+    """The trial's part of the campaign's episode; None without one."""
+    recording = episode.load(ledger.path) if (ledger.path / GIF).is_file() else None
+    played = recording.episodes if recording else ()
+    return next((one for one in played if one.name == "champion" and one.trial == trial.number), None)
 
 
 def _copy_writable(source: str, target: str) -> None:

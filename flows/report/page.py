@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from environments.space import Choice
-from flows.report import charts
+from flows.report import charts, seeing
 from flows.report.charts import ChartLine, Dot, Frame, Scale
 from flows.report.facts import Facts, in_a_line
 from flows.report.mattered import Slice, slices
@@ -45,7 +45,14 @@ SLICE_FRAME = Frame(width=430, height=230, left=56, bottom=40)
 def html(facts: Facts) -> str:
     """The page of one campaign."""
     return _render(
-        "report.html", facts=facts, charts=_charts(facts), picture=_picture(facts), files=_files(facts), **_helpers()
+        "report.html",
+        facts=facts,
+        charts=_charts(facts),
+        picture=_picture(facts),
+        files=_files(facts),
+        episode=seeing.episode_of(facts),
+        answered=seeing.answers_of(facts),
+        **_helpers(),
     )
 
 

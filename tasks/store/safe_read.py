@@ -70,7 +70,8 @@ def pack_campaign(folder: Path, to: Path) -> None:
     """Copy what a campaign shows: picture, table, specification and certificates, as far as they exist."""
     found = (path for kind in ("json", "md") for path in (folder / "certificates").glob(f"*.{kind}"))
     certificates = sorted(f"certificates/{path.name}" for path in found)
-    for name in ("report.html", "timeline.json", "progress.png", "results.tsv", "spec.toml", *certificates):
+    pictures = ("progress.png", "episode.gif")
+    for name in ("report.html", "timeline.json", *pictures, "results.tsv", "spec.toml", *certificates):
         if file := open_below(folder, name):
             _copy(file, to / name)
     specification = to / "spec.toml"

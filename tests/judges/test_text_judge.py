@@ -502,10 +502,10 @@ def test_an_endpoint_is_asked_from_in_the_sandbox_with_a_key_that_no_log_has(
 
 
 def test_the_generator_is_shown_neither_questions_nor_answers(tmp_path: Path) -> None:
-    from tasks.evaluate import _view
+    from tasks.evaluate import view
 
     given = environment(tmp_path)
-    shown = _view(given, TrialDir(tmp_path / "trial")).readable
+    shown = view(given, TrialDir(tmp_path / "trial")).readable
     pools = tmp_path / "prepared" / "judge"
     assert not any(pools.is_relative_to(path) or path.is_relative_to(pools) for path in shown)
 

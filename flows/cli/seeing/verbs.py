@@ -50,11 +50,16 @@ def watch(campaign: str | None = None) -> int:
 
 def report(*campaigns: str) -> int:
     from flows.cli.seeing.status import newest
+    from flows.report.seeing import record
     from flows.report.write import REPORT, write_comparison, write_report
     from flows.views.terminal import short
+    from tasks.store.campaign_lock import is_running
     from tasks.store.ledger import Ledger
 
     ledgers = [Ledger.open(name) for name in dict.fromkeys(campaigns or (newest(),))]
+    for ledger in ledgers:
+        if not is_running(ledger):
+            record(ledger, ledger.campaign.isolation)
     if len(ledgers) > 1:
         print(short(write_comparison(ledgers)))
     else:

@@ -1,0 +1,121 @@
+"""Answers of the champion and of the baseline to the same questions, read from what the text judge has kept.
+
+Only questions of the search set are read, whose scores proposers see. Those of the confirm and report sets are not:
+whoever shows one to a proposer has spent it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from environments import judge_name
+from environments.judges import _questions
+from environments.judges._answers import FILE
+from tasks.store.ledger import Ledger
+from tasks.store.safe_read import open_below
+from tasks.store.workspace import TrialDir
+from tasks.trial import Trial
+
+MOST_BYTES = 64 * 2**20
+"""Most that is read of a file."""
+CHARACTERS = 4000
+"""Of a text that are kept."""
+GREEDY = "greedy"
+"""The kind of answers that is compared: one of each question, with the likeliest tokens."""
+
+
+@dataclass(frozen=True)
+class AnsweredQuestion:
+    """A question with the answers of both."""
+
+    question: str
+    expected: str
+    baseline: str
+    champion: str
+    baseline_reward: float
+    champion_reward: float
+
+
+@dataclass(frozen=True)
+class AnswerComparison:
+    """The questions that both answered."""
+
+    asked: int
+    won: tuple[AnsweredQuestion, ...]
+    """Those that the champion answers better, in the order of the baseline's first run."""
+    lost: tuple[AnsweredQuestion, ...]
+
+
+def compared(ledger: Ledger, first: Trial, champion: Trial) -> AnswerComparison | str | None:
+    """The answers of both, or why there are none to compare; None where the judge asks no questions."""
+    environment = ledger.environment
+    if judge_name(environment.judge) != "text":
+        return None
+    if environment.prepared is None:
+        return "the environment has no prepared questions here"
+    theirs, mine = (_answers(ledger, trial) for trial in (first, champion))
+    if not theirs or not mine:
+        return f"the answers of trial {champion.number if theirs else 0} are not there any more: were they pruned?"
+    texts = _texts(_questions.pool_file(environment.prepared, "search"), theirs.keys() & mine.keys())
+    if not texts:
+        return "none of the questions that both answered is among those of the search set that are prepared here"
+    sign = 1 if environment.higher_is_better else -1
+    both = [
+        (sign * (mine[name][1] - reward), AnsweredQuestion(*texts[name], text, mine[name][0], reward, mine[name][1]))
+        for name, (text, reward) in theirs.items()
+        if name in texts
+    ]
+    won = tuple(one for gain, one in both if gain > 0)
+    lost = tuple(one for gain, one in both if gain < 0)
+    return AnswerComparison(len(both), won, lost)
+
+
+def _answers(ledger: Ledger, trial: Trial) -> dict[str, tuple[str, float]]:
+    """Greedy answer and reward of each question of a trial's runs in the search, by the question's id."""
+    found: dict[str, tuple[str, float]] = {}
+    for run in trial.runs:
+        for row in _rows(TrialDir(ledger.path / run.dir).judged / FILE):
+            if answer := _greedy(row):
+                found.setdefault(str(row.get("question")), answer)
+    return found
+
+
+def _greedy(row: dict[str, Any]) -> tuple[str, float] | None:
+    """Text and reward of a question's greedy answer; None without one."""
+    made = row.get(GREEDY)
+    texts, rewards = (made.get("completions"), made.get("rewards")) if isinstance(made, dict) else (None, None)
+    if not (isinstance(texts, list) and isinstance(rewards, list) and texts and rewards):
+        return None
+    if not isinstance(rewards[0], int | float):
+        return None
+    return _text(texts[0]), float(rewards[0])
+
+
+def _texts(pool: Path, names: Set[str]) -> dict[str, tuple[str, str]]:
+    """Question and expected answer of those of a pool, by id."""
+    rows = (row for row in _rows(pool) if row.get("id") in names)
+    return {row["id"]: (_text(row.get("question", "")), _text(row.get("answer", ""))) for row in rows}
+
+
+def _text(value: object) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    more = len(text) - CHARACTERS
+    return text if more <= 0 else f"{text[:CHARACTERS]} [{more} more characters]"
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The objects in a file of JSON lines; none where it is missing. What does not parse is left out."""
+    if (file := open_below(path.parent, path.name)) is None:
+        return
+    with file:
+        left = MOST_BYTES
+        while left > 0 and (line := file.readline(left)):
+            left -= len(line)
+            with suppress(ValueError, RecursionError):
+                if isinstance(row := json.loads(line), dict):
+                    yield row
