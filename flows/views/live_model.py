@@ -142,6 +142,17 @@ class LiveModel:
     def champion(self) -> Trial | None:
         return best(self.history)
 
+    @property
+    def waits_for_a_slot(self) -> bool:
+        """Whether nothing else of it goes on."""
+        runs = (*self.under_way, self.certifying) if self.certifying else self.under_way
+        return bool(runs) and all(run.waits_for for run in runs)
+
+    @property
+    def unapproved(self) -> tuple[int, ...]:
+        """Trials that wait for approval, where nothing else of it goes on."""
+        return () if self.under_way or self.certifying else self.waiting
+
 
 def campaign_progress(
     spec: dict[str, Any],
