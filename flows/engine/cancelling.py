@@ -20,9 +20,9 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusError, TerminationSignal
 from prefect.states import Cancelled, Suspended
 
-from environments.plugins import Refused
 from flows.report.write import write_report
 from flows.server.automations import RESUMED_MESSAGES
+from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.interrupt import StoppedForGood
 
@@ -57,14 +57,13 @@ def cancellable() -> Iterator[None]:
 def reported(ledger: Ledger) -> Iterator[None]:
     """Write the report once more if the block is cut off: the last one was written while the campaign ran.
 
-    The block holds the campaign's lock and ends the flow run, so that the report comes last and delays neither.
+    The block holds the campaign's lock and ends the flow run, so that the report comes last and delays neither. Where
+    another process runs the campaign, that one writes it.
     """
     try:
         yield
-    except Refused:  # another process runs the campaign
-        raise
     except BaseException:
-        if ledger.history():
+        if ledger.history() and not campaign_lock.is_running(ledger):
             try:
                 write_report(ledger)
             except OSError as fault:

@@ -67,7 +67,8 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     person = threading.Thread(target=_answers, args=("all",), daemon=True)
     with night(tmp_path, edits, *hybrid) as (model, command):
         person.start()
-        done = nightshift(*command, "--name", "all", "--trials", "14", "--approval", "code", server=server, THE_KEY=KEY)
+        more = ("--name", "all", "--trials", "14", "--approval", "code")
+        done = nightshift(*command, *more, server=server, seconds=500, THE_KEY=KEY)
     assert done.returncode == 0, done.stderr
     known = status("all")
     told = [(one["kind"], one["words"]) for one in known["incidents"]]
