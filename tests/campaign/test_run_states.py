@@ -161,13 +161,13 @@ def test_sigterm_from_anybody_else_frees_the_slot_and_the_run_is_resumed(run: St
 
 
 def test_a_process_that_dies_with_its_worker_is_resumed_by_another_after_two_minutes(site: Site, run: Started) -> None:
-    baseline, (life,) = baseline_of(run), run.lives
+    (life,) = run.lives
     (worker,) = (one for one in psutil.Process(life).parents() if {"worker", "start"} <= set(one.cmdline()))
-    campaign = status("night")["campaign_id"]
     try:
         worker.kill()
         os.kill(life, signal.SIGKILL)
         began = time.monotonic()
+        baseline, campaign = baseline_of(run), status("night")["campaign_id"]
         wait_until(lambda: gone(run) and not orphans.marked(campaign), 30)
         assert status("night")["state"] == "interrupted"
         assert run.state == "Running" or time.monotonic() - began > 90
