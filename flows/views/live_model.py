@@ -145,8 +145,10 @@ class LiveModel:
     @property
     def waits_for_a_slot(self) -> bool:
         """Whether nothing else of it goes on."""
-        runs = (*self.under_way, self.certifying) if self.certifying else self.under_way
-        return bool(runs) and all(run.waits_for for run in runs)
+        waits = [run.waits_for for run in self.under_way]
+        if self.certifying:
+            waits.append(self.certifying.waits_for)
+        return bool(waits) and all(waits)
 
     @property
     def unapproved(self) -> tuple[int, ...]:
