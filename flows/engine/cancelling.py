@@ -66,7 +66,7 @@ def reported(ledger: Ledger) -> Iterator[None]:
         if ledger.history() and not campaign_lock.is_running(ledger):
             try:
                 write_report(ledger)
-            except OSError as fault:
+            except Exception as fault:  # noqa: BLE001 (a fault of the report does not change how the run ended)
                 ledger.event("showcase", failed="report", error=f"{type(fault).__name__}: {fault}")
         raise
 
