@@ -13,7 +13,7 @@ from prefect.states import Completed, Failed
 
 from flows.engine import chaining, launching, run_certificate, stopping
 from flows.engine.campaign_state import CampaignState
-from flows.engine.cancelling import cancellable
+from flows.engine.cancelling import cancellable, reported
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other, wait_for_the_server
@@ -73,7 +73,7 @@ def campaign(
     if chaining.has_handed_over(ledger, run.id):
         return chaining.hand_over(spec, ledger, len(ledger.history()))
     wait_for_the_other(ledger, run.id)
-    with cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id):
+    with reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id):
         check_progress(ledger, run.id)
         spec.store(ledger)
         crash_the_dead(ledger, run.id)

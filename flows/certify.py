@@ -13,7 +13,7 @@ import environments
 from environments import Environment
 from environments.plugins import Refused
 from flows.engine import run_certificate, stopping
-from flows.engine.cancelling import cancellable
+from flows.engine.cancelling import cancellable, reported
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import crash_the_dead, presence
 from flows.engine.redecide import finish_pending
@@ -50,7 +50,7 @@ def certify(name: Name, on: On = [], runs: Runs = None) -> State[str]:  # noqa: 
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = CampaignSpec.of(**stored_spec(ledger))
     before = ended(ledger)
-    with cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id):
+    with reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id):
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
         history = finish_pending(spec, ledger, spec.slots(ledger.environment), reconcile(ledger))

@@ -9,7 +9,7 @@ from prefect.states import Completed, Failed
 
 from environments.plugins import Refused
 from flows.engine import run_certificate, stopping
-from flows.engine.cancelling import cancellable
+from flows.engine.cancelling import cancellable, reported
 from flows.engine.preparation import ensure_prepared
 from flows.engine.recovery import check_progress, crash_the_dead, presence, wait_for_the_other
 from flows.engine.redecide import finish_pending
@@ -44,7 +44,12 @@ def rerun(name: Name, trial: Number) -> State[str]:
     ledger, run = Ledger.open(name), runtime.flow_run
     spec = CampaignSpec.of(**stored_spec(ledger))
     wait_for_the_other(ledger, run.id)
-    with cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life, presence(run.id):
+    with (
+        reported(ledger),
+        cancellable(),
+        Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life,
+        presence(run.id),
+    ):
         check_progress(ledger, run.id)
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)

@@ -5,7 +5,9 @@ training before the budget begins, or under judgement. Its trial is not kept (ta
 allows it.
 
 without training   the program is stopped after a hundredth of its training time. Where the environment's own program
-                   leaves a checkpoint when stopped so early, an edited program must too
+                   leaves a checkpoint when stopped so early, an edited program must too. One that then beats the
+                   baseline is run so with another training seed too, and the worse score counts: an untrained network
+                   may play well by luck, and what was not learned does not depend on the seed
 
 And where code of an edited program is judged:
 
@@ -20,7 +22,9 @@ A program that detects a control and then plays badly is *not* caught.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from environments import Environment
@@ -61,8 +65,8 @@ def untrained(
     baseline_seed: int,
     lent: Score,
 ) -> UntrainedControl:
-    """Run the same program, parameters and seed, stop it after a hundredth of the time, and judge its checkpoint; judge
-    an edited program's trained checkpoint and the baseline's besides.
+    """Run the same program and parameters, stop it after a hundredth of the time, and judge its checkpoint; judge an
+    edited program's trained checkpoint and the baseline's besides.
 
     Args:
         trained: The trial's first run. Its units were drawn from `trained_seed`.
@@ -82,16 +86,17 @@ def untrained(
         startup = min(startup, trained.seconds * STARTUP_SHARE)
     cut = Cut(startup, trained.seconds * SHARE)
 
-    def scored(name: str, proposal: Proposal) -> Score:
+    def scored(name: str, proposal: Proposal, training_seed: int = trained.seed) -> Score:
         aside = TrialDir(place.path / name)
         aside.path.mkdir(exist_ok=True)
-        run = run_program(at.marker, environment, isolation, program, aside, proposal, trained.seed, cut, slot=slot)
+        run = run_program(at.marker, environment, isolation, program, aside, proposal, training_seed, cut, slot=slot)
         score = judge_run(at.marker, environment, isolation, aside, run, seed, slot, allowance=allowance)
         for large in (aside.out, aside.workspace):  # its logs are enough
             file_trees.remove(large)
         return score
 
-    score = scored("untrained", proposal)
+    another_seed = partial(scored, "untrained-again", proposal, trained.seed ^ 1)
+    score = _without_luck(scored("untrained", proposal), lent, another_seed)
     if not proposal.edit:
         return UntrainedControl(score)
     unedited = scored("untrained-unedited", replace(proposal, edit=None)) if score.value is None else None
@@ -112,6 +117,14 @@ def untrained(
         for large in (aside.out, aside.workspace):
             file_trees.remove(large)
     return UntrainedControl(score, unedited, halved, borrowed, lent if borrowed else None)
+
+
+def _without_luck(score: Score, lent: Score, another_seed: Callable[[], Score]) -> Score:
+    """A score without training; the worse of two where the first is better than the baseline's."""
+    if score.value is None or (lent.value is not None and score.utility <= lent.utility):
+        return score
+    again = another_seed()
+    return again if again.value is not None and again.utility < score.utility else score
 
 
 def borrowed_run(

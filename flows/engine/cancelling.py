@@ -1,4 +1,4 @@
-"""Cancel and Pause: a flow run that a person ends in the Prefect UI stays ended.
+"""Cancel, Pause and signals: a flow run that a person ends in the Prefect UI stays ended, and the report says so.
 
 The worker ends the process by SIGTERM. A campaign defers signals (tasks/system/interrupt.py), so Prefect's engine
 would report a crash, by force, over Cancelling, and the automation nightshift-resume would resume the run. Heartbeats
@@ -20,7 +20,10 @@ from prefect.client.orchestration import get_client
 from prefect.exceptions import Abort, ObjectNotFound, Pause, PrefectHTTPStatusError, TerminationSignal
 from prefect.states import Cancelled, Suspended
 
+from flows.report.write import write_report
 from flows.server.automations import RESUMED_MESSAGES
+from tasks.store import campaign_lock
+from tasks.store.ledger import Ledger
 from tasks.system.interrupt import StoppedForGood
 
 if TYPE_CHECKING:
@@ -47,6 +50,24 @@ def cancellable() -> Iterator[None]:
         raise
     except (KeyboardInterrupt, TerminationSignal, Pause):
         _end_as_asked()
+        raise
+
+
+@contextmanager
+def reported(ledger: Ledger) -> Iterator[None]:
+    """Write the report once more if the block is cut off: the last one was written while the campaign ran.
+
+    The block holds the campaign's lock and ends the flow run, so that the report comes last and delays neither. Where
+    another process runs the campaign, that one writes it.
+    """
+    try:
+        yield
+    except BaseException:
+        if ledger.history() and not campaign_lock.is_running(ledger):
+            try:
+                write_report(ledger)
+            except Exception as fault:  # noqa: BLE001 (a fault of the report does not change how the run ended)
+                ledger.event("showcase", failed="report", error=f"{type(fault).__name__}: {fault}")
         raise
 
 

@@ -12,11 +12,13 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from tasks.certifying.certificate import Certificate
 from tasks.describe import headline, outcome
+from tasks.store import approval
 from tasks.store.ledger import Ledger
 from tasks.trial import History, best
 
@@ -44,17 +46,41 @@ def due(ledger: Ledger, history: History, certificates: Sequence[Certificate]) -
     return _untold(ledger, every)
 
 
-def stalled(ledger: Ledger, since: float) -> list[Announcement]:
-    """That nothing has finished for long, once; nothing where something has. `since`: when this life began."""
-    finished = [path.stat().st_mtime for path in ledger.results.rglob("*") if path.is_file()]
-    silent = time.time() - max([since, *finished])
+def silence(ledger: Ledger, since: float) -> float | None:
+    """Seconds in which nothing has finished, if that is long. `since`: when this life began.
+
+    A training that has just got its slot, and an approval that was just given, end a silence too.
+    """
+    slots = [event["time"] for event in ledger.events() if event["event"] == "slot"]
+    answers = [one.answer.at for one in approval.parked(ledger.trials) if one.answer]
+    finished = [path.stat().st_mtime for path in _results(ledger)]
+    silent = time.time() - max([since, *slots, *answers, *finished])
+    return silent if silent >= max(STALL_SECONDS, STALL_RUNS * ledger.environment.budget_seconds) else None
+
+
+def stalled(ledger: Ledger, silent: float, unapproved: Sequence[int] = ()) -> list[Announcement]:
+    """That nothing has finished for so many seconds, once; nothing where something has since.
+
+    Args:
+        unapproved: Trials that wait for approval, where the campaign can only wait for that.
+    """
+    name, minutes = ledger.campaign.name, f"{silent / 60:.0f} minutes"
+    if unapproved:
+        trials = " and ".join(f"trial {number}" for number in unapproved)
+        how = f"See `nightshift status {name}`; then `nightshift approve {name} {unapproved[0]}` or `reject`."
+        text = f"{name}: nothing has gone on for {minutes}, for want of an approval of {trials}. {how}"
+        return _untold(
+            ledger, [Announcement("stalled", f"approval-{unapproved[-1]}", f"{name} waits for approval", text)]
+        )
     budget = ledger.environment.budget_seconds
-    if silent < max(STALL_SECONDS, STALL_RUNS * budget):
-        return []
-    name = ledger.campaign.name
-    words = f"nothing has finished for {silent / 60:.0f} minutes, and a training takes {budget / 60:.3g} at most"
+    words = f"nothing has finished for {minutes}, and a training takes {budget / 60:.3g} at most"
     text = f"{name}: {words}. See `nightshift watch {name}` and `nightshift logs {name}`."
-    return _untold(ledger, [Announcement("stalled", str(len(finished)), f"{name} is stalled", text)])
+    return _untold(ledger, [Announcement("stalled", str(len(_results(ledger))), f"{name} is stalled", text)])
+
+
+def _results(ledger: Ledger) -> list[Path]:
+    """Of every step that has finished."""
+    return [path for path in ledger.results.rglob("*") if path.is_file()]
 
 
 def tell(client: SyncPrefectClient, ledger: Ledger, flow_run_id: UUID | None, announcement: Announcement) -> None:

@@ -122,7 +122,9 @@ def wanted(blocks: list[str]) -> list[dict[str, Any]]:
     """The automations, as Prefect's API takes them."""
     told = "{{ event.payload.subject }}", "{{ event.payload.text }}"
     link = "{{ flow_run|ui_url or '' }}"  # a server knows its address only if it is told (PREFECT_UI_URL)
-    run = "{{ flow_run.name }}", "{{ flow_run.state.message }}\n" + link
+    # Of the event, since the run may be in another state by now.
+    run = "{{ event.resource['prefect.resource.name'] }}"
+    why = "{{ event.resource['prefect.state-message'] }}\n" + link
     waits = f"It was resumed {WAIT_SECONDS // 60} minutes ago, and no worker has taken it: see that one runs.\n"
     return [
         _automation("certified", "A champion is certified.", _event("nightshift.certified"), *told, blocks),
@@ -138,7 +140,7 @@ def wanted(blocks: list[str]) -> list[dict[str, Any]]:
                 "after": ["prefect.flow-run.AwaitingRetry"],
                 "within": WAIT_SECONDS,
             },
-            f"{run[0]} waits for a worker",
+            f"{run} waits for a worker",
             waits + link,
             blocks,
         ),
@@ -146,8 +148,8 @@ def wanted(blocks: list[str]) -> list[dict[str, Any]]:
             "failed",
             "A run of a deployment has failed.",
             {**_event("prefect.flow-run.Failed", "prefect.flow-run.*"), "match_related": RUNS},
-            f"{run[0]} failed",
-            run[1],
+            f"{run} failed",
+            why,
             blocks,
         ),
     ]  # fmt: skip

@@ -11,6 +11,7 @@ import sys
 import threading
 
 from flows.server.request_check import RequestCheck
+from flows.server.trigger_session import wait_for_the_database
 from tasks.system import log_rotation
 from tasks.system.daemon import HOST
 
@@ -25,6 +26,7 @@ def main(port: int) -> None:
     from prefect.server.api.server import create_app
     from prefect.settings import get_current_settings
 
+    wait_for_the_database()
     settings = get_current_settings()
     server, forever = settings.server, threading.Event()
     threading.Thread(target=log_rotation.keep_short, args=(settings.home, forever), daemon=True).start()

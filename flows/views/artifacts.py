@@ -31,6 +31,7 @@ from uuid import UUID
 from flows.server import announcements
 from flows.server.api import impatient_client
 from flows.views import certificate_page, proposals_page
+from flows.views.follow import Follower
 from flows.views.markdown import code, in_markdown
 from flows.views.status import CampaignEnd, certificates, urls
 from tasks.certifying.certificate import Certificate, level
@@ -128,7 +129,7 @@ class Artifacts:
             shown, since = NOTHING, time.time()
             while not self._over.is_set() or shown is not self._newest:
                 if not self._news.wait(LOOK_SECONDS):
-                    self._try({"stalled": lambda: self._tell(announcements.stalled(self.ledger, since), client)})
+                    self._try({"stalled": lambda: self._tell_silence(since, client)})
                     continue
                 self._news.clear()
                 began, news = time.monotonic(), self._newest
@@ -142,8 +143,20 @@ class Artifacts:
         self._try({
             "picture": lambda: self._draw(news),
             "report": lambda: self._write_report(news),
+            "announcements": lambda: self._tell(self._due(news), client),
             "artifacts": lambda: self._send(news, client),
         })  # fmt: skip
+
+    def _due(self, news: News) -> Sequence[announcements.Announcement]:
+        return announcements.due(self.ledger, news.history, (*news.own, *news.elsewhere))
+
+    def _tell_silence(self, since: float, client: SyncPrefectClient) -> None:
+        """That the campaign is stalled, if it is; not while it waits for a slot, in which others train."""
+        if (silent := announcements.silence(self.ledger, since)) is None:
+            return
+        seen = Follower(self.ledger).look(time.time())
+        if not seen.waits_for_a_slot:
+            self._tell(announcements.stalled(self.ledger, silent, seen.unapproved), client)
 
     def _tell(self, due: Sequence[announcements.Announcement], client: SyncPrefectClient) -> None:
         for announcement in due:
@@ -176,10 +189,9 @@ class Artifacts:
         self._page = self._report(self.ledger, news.ending)
 
     def _send(self, news: News, client: SyncPrefectClient) -> None:
-        """Make this life's artifacts, or update them; first what has happened is told."""
+        """Make this life's artifacts, or update them."""
         from prefect.client.schemas.actions import ArtifactCreate
 
-        self._tell(announcements.due(self.ledger, news.history, (*news.own, *news.elsewhere)), client)
         name = self.ledger.campaign.name
         sentence = headline(news.history, name, news.own)
         for artifact in artifacts(self.ledger, news, self._picture, self._page, self._rerun_form(client)):

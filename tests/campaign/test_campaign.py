@@ -330,6 +330,8 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
     assert process.returncode == 130
     assert status("halted")["state"] == "interrupted"
     assert status("halted")["spec"]["trials"] == 4
+    report = (home / "halted/report.html").read_text()
+    assert "(lower is better) · interrupted" in report and "when this was written" not in report
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from environments.plugins import Refused
+from flows.cli.deciding.propose import say
 from flows.views.status import document
 from tasks.store.ledger import Ledger
 from tests.support.fake_llm import Asked, FakeLLM, Reply
@@ -57,6 +58,7 @@ def night(tmp_path: Path, edits: list[str | Reply], *options: str) -> Iterator[t
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     tmp_path: Path, home: Path, server: str
 ) -> None:
@@ -65,7 +67,8 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
     person = threading.Thread(target=_answers, args=("all",), daemon=True)
     with night(tmp_path, edits, *hybrid) as (model, command):
         person.start()
-        done = nightshift(*command, "--name", "all", "--trials", "14", "--approval", "code", server=server, THE_KEY=KEY)
+        more = ("--name", "all", "--trials", "14", "--approval", "code")
+        done = nightshift(*command, *more, server=server, seconds=500, THE_KEY=KEY)
     assert done.returncode == 0, done.stderr
     known = status("all")
     told = [(one["kind"], one["words"]) for one in known["incidents"]]
@@ -101,14 +104,14 @@ def test_a_hybrid_night_with_everything_in_it_can_be_read_without_opening_a_log(
 
 
 def _answers(name: str) -> None:
-    """A person who lets pass what waits, but for one idea."""
-    deadline = time.monotonic() + 200
+    """A person who lets pass what waits, but for one idea: at once, while trials of numbers use up the campaign's."""
+    deadline = time.monotonic() + 500
     while time.monotonic() < deadline:
         for one in document(Ledger.open(name))["waiting"] if Ledger.exists(name) else ():
             liked = "not like" not in one["description"]
             comment = one["description"] if liked else "not this one"
-            nightshift("approve" if liked else "reject", name, str(one["trial"]), "--comment", comment)
-        time.sleep(0.2)
+            say(name, one["trial"], liked, comment, as_json=True)
+        time.sleep(0.05)
 
 
 @pytest.mark.slow

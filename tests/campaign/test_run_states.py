@@ -14,11 +14,20 @@ import psutil
 import pytest
 
 from flows.server import automations
+from tasks.system import orphans
 from tests.support import workers
-from tests.support.toy import nightshift, quadratic, slow, start, status
+from tests.support.toy import FIT, nightshift, quadratic, slow, start, status
 from tests.support.workers import Site, Started, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+CRASHES = (
+    FIT
+    + """
+if args.out.parent.name == "0001":
+    raise SystemExit("out of memory, says a test")
+"""
+)
+"""A program whose trial 1 crashes."""
 STAYS_SECONDS = 12
 """Longer than the automations and a worker take to resume a run."""
 
@@ -138,6 +147,55 @@ def test_a_process_that_is_killed_is_resumed_by_a_worker_and_only_its_trial_is_r
     finishes_without_repeating(run, baseline)
     assert "AwaitingRetry" in run.states
     assert len(run.lives) == 2
+
+
+def test_sigterm_from_anybody_else_frees_the_slot_and_the_run_is_resumed(site: Site, run: Started) -> None:
+    baseline = baseline_of(run)
+    os.kill(run.lives[-1], signal.SIGTERM)  # as `systemctl stop` does
+    site.hire("after SIGTERM")  # Prefect 3.8's worker ends if it is given the run again before that process has ended
+    wait_until(lambda: not psutil.pid_exists(run.lives[0]), 60)
+    assert orphans.marked(status("night")["campaign_id"]) == [] or len(run.lives) == 2
+    finishes_without_repeating(run, baseline)
+    ended = [name for name in run.states if name in ("Cancelled", "Failed", "Crashed", "AwaitingRetry")]
+    assert ended == ["Crashed", "AwaitingRetry"], run.states
+    assert len(run.lives) == 2
+
+
+def test_a_process_that_dies_with_its_worker_is_resumed_by_another_after_two_minutes(site: Site, run: Started) -> None:
+    (life,) = run.lives
+    (worker,) = (one for one in psutil.Process(life).parents() if {"worker", "start"} <= set(one.cmdline()))
+    try:
+        worker.kill()
+        os.kill(life, signal.SIGKILL)
+        began = time.monotonic()
+        baseline, campaign = baseline_of(run), status("night")["campaign_id"]
+        wait_until(lambda: gone(run) and not orphans.marked(campaign), 30)
+        assert status("night")["state"] == "interrupted"
+        assert run.state == "Running" or time.monotonic() - began > 90
+        wait_until(lambda: "Crashed" in run.states, 240, lambda: str(run.states))
+        finishes_without_repeating(run, baseline)
+    finally:
+        site.hire(f"instead of {worker.pid}")
+    assert run.states.count("AwaitingRetry") == 1 and len(run.lives) == 2
+
+
+def test_a_trial_that_crashes_is_over_and_its_task_says_so_while_the_run_goes_on(
+    site: Site, home: Path, tmp_path: Path
+) -> None:
+    started = site.start(home, tmp_path / "quad", fit=CRASHES, trials=3)
+    started.becomes("Completed")
+    trials = {row["trial"]: row["verdict"] for row in status("night")["trials"]}
+    crashed = [number for number, verdict in trials.items() if verdict == "crash"]
+    assert list(trials) == [0, 1, 2, 3] and crashed == [1] and len(started.lives) == 1
+    assert status("night")["trials"][1]["attempt"] == 1, "it is not repeated"
+    of_run = {"flow_runs": {"id": {"any_": [started.id]}}}
+    tasks = {task["name"]: task["state_name"] for task in site.ask("POST", "/task_runs/filter", **of_run)}
+    assert {name: state for name, state in tasks.items() if name.startswith("train ")} == {
+        "train quad 0": "Completed", "train quad 1": "Crash", "train quad 2": "Completed", "train quad 3": "Completed",
+    }  # fmt: skip
+    assert not {"Crashed", "AwaitingRetry"} & set(started.states)
+    given = [event["slot"] for event in started.events if event["event"] == "slot"]
+    assert len(given) >= 4, "the next trial gets the slot"
 
 
 def test_stop_now_is_not_resumed_by_the_automation(run: Started) -> None:

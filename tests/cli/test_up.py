@@ -28,7 +28,7 @@ from flows.views.status import urls
 from tasks.system import log_rotation
 from tasks.system.daemon import Daemon, Note, address, identity, page_of, serve
 from tests.support.ledgers import created
-from tests.support.receivers import webhook
+from tests.support.receivers import Received, webhook
 from tests.support.terminals import terminal
 from tests.support.toy import QUADRATIC, nightshift, quadratic, slow, start, status
 
@@ -417,7 +417,7 @@ def test_the_catalogue_is_deployed_refuses_what_the_form_refuses_and_runs_when_i
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_any_environment_is_run_by_one_deployment_and_its_end_is_told_once(
     running: tuple[str, str], home: Path, directory: Path, tmp_path: Path
 ) -> None:
@@ -436,7 +436,7 @@ def test_any_environment_is_run_by_one_deployment_and_its_end_is_told_once(
         return found
 
     def ended(run: str, how: str) -> dict[str, Any]:
-        wait_until(lambda: run_of(run)["state_type"] in ("FAILED", "CRASHED", "COMPLETED"))
+        wait_until(lambda: run_of(run)["state_type"] in ("FAILED", "CRASHED", "COMPLETED"), 300)
         found = run_of(run)
         assert found["state_type"] == how, found["state"]
         return found
@@ -467,12 +467,16 @@ def test_any_environment_is_run_by_one_deployment_and_its_end_is_told_once(
         )
         assert "--trust" in ended(begun(environment=str(asking), trials=1), "FAILED")["state"]["message"]
         wait_until(lambda: any("is certified" in message for message in hook.messages))
-        time.sleep(15)
-        titles = [message.splitlines()[0] for message in hook.messages[1:] if "new champion" not in message]
+        wait_until(lambda: len([title for title in titles(hook) if title.endswith(" failed")]) >= 2)
+        time.sleep(15)  # nothing comes a second time
         (other,) = (
             run["name"] for run in ask(server, "/flow_runs/filter", running) if run["name"].startswith("asking")
         )
-        assert [title for title in titles if "is certified" in title] == [f"{name}: trial {champion} is certified"]
-        # Prefect on SQLite loses an event of a run where its database is locked, so one may be missing under load.
-        failures = [title for title in titles if "is certified" not in title]
+        certified, *failures = sorted(titles(hook), key=lambda title: "is certified" not in title)
+        assert certified == f"{name}: trial {champion} is certified"
         assert sorted(failures) == sorted([f"{found['name']} failed", f"{other} failed"])
+
+
+def titles(hook: Received) -> list[str]:
+    """Of the messages about anything but a new champion; the first of all says that messages come."""
+    return [message.splitlines()[0] for message in hook.messages[1:] if "new champion" not in message]

@@ -10,6 +10,7 @@ import pytest
 import environments
 from environments import Environment
 from environments.score import Score
+from tasks.cache_key import At
 from tasks.decide import Untrained, Wanted, weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.evaluate import judge_run
@@ -172,8 +173,6 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     assert run.status == "finished", run.error
     assert judge_run("test/control", environment, SANDBOX, place, run, seed=8).value == 0.0
 
-    from tasks.cache_key import At
-
     at = At("test", "d", 1)
     control = untrained.fn.__wrapped__(
         at, environment, SANDBOX, environment.folder, place, proposal, run, seed=9, trained_seed=8, slot=NOWHERE,
@@ -185,3 +184,35 @@ def test_a_program_is_run_again_with_a_hundredth_of_its_time(
     expected = not learned if learned is not None else says_ready
     assert caught is expected, control
     assert control.unedited is None
+
+
+LUCKY = """\
+import json, pathlib, sys, time
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+(out / "model.json").write_text(json.dumps({"x": SCORES[json.loads(pathlib.Path("config.json").read_text())["seed"]]}))
+READY
+time.sleep(5)
+"""
+"""A program whose model before training depends on its seed alone."""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "counts"),
+    [(1.0, 2.5, 2.25), (1.0, 1.5, 0.25), (3.0, 1.0, 4.0)],
+    ids=["by luck", "whatever the seed", "worse than the baseline"],
+)
+def test_a_program_that_is_good_before_training_is_run_so_with_another_seed_and_the_worse_score_counts(
+    tmp_path: Path, first: float, second: float, counts: float
+) -> None:
+    program = LUCKY.replace("SCORES", repr({4: first, 5: second})).replace("READY", READY)
+    environment = strict(tmp_path / "env", program)
+    trained = Run("trials/0001", 4, 5.0, "finished", startup=1.0)
+    place = TrialDir(tmp_path / "trials/0001")
+    place.path.mkdir(parents=True)
+    control = untrained.fn.__wrapped__(  # type: ignore[attr-defined]
+        At("test", "d", 1), environment, SANDBOX, environment.folder, place, Proposal({"x": 2.5}), trained, seed=9,
+        trained_seed=8, slot=NOWHERE, allowance=None, baseline=TrialDir(tmp_path / "trials/0000"), baseline_seed=8,
+        lent=Score.of([2.25 + 1e-9], False),
+    )  # fmt: skip
+    assert control.score.value == counts
+    assert (place.path / "untrained-again").exists() is (first < 3.0)

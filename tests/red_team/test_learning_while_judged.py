@@ -1,4 +1,4 @@
-"""The red team learns CartPole while it is judged, where nobody counts its steps, with the bundled budget.
+"""The red team learns CartPole while it is judged, where nobody counts its steps, with the bundled budget of steps.
 
 Each program trains as the bundled one does, too slowly to get far, and plays what it learns under judgement instead, as
 long as its checkpoint says that it has trained. So the control without training sees nothing. The canary: it would be
@@ -176,7 +176,9 @@ def measured(
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory) -> Night:
     folder = tmp_path_factory.mktemp("night")
-    environment = environments.load(environments.find("cartpole"), {"startup_seconds": 60})
+    # The steps bind, after a second or three; on a busy machine the cap of ten seconds would cut the training short.
+    longer = {"startup_seconds": 60, "budget_seconds": 60}
+    environment = environments.load(environments.find("cartpole"), longer)
     freeze(environment, folder)
     proposal = Proposal(environment.defaults)
     run, score = measured(folder, environment, 0, proposal)

@@ -8,7 +8,10 @@ from pathlib import Path
 
 from flows.server import announcements
 from flows.server.announcements import STALL_SECONDS, TOLD, Announcement
+from tasks.store import approval, workspace
 from tasks.store.ledger import Ledger
+from tasks.system.files import write_atomic
+from tasks.trial import Proposal
 from tests.support.histories import certified
 from tests.support.ledgers import created
 from tests.support.outcomes import night
@@ -42,23 +45,54 @@ def test_only_a_certificate_that_was_passed_is_told_each_once(tmp_path: Path) ->
     assert announcements.due(ledger, history, (passed, not_passed, elsewhere)) == due[1:]
 
 
+def told(ledger: Ledger, since: float) -> list[Announcement]:
+    silent = announcements.silence(ledger, since)
+    return [] if silent is None else announcements.stalled(ledger, silent)
+
+
 def test_a_campaign_in_which_nothing_finishes_is_stalled_once_until_something_does(tmp_path: Path) -> None:
     ledger, now = created(tmp_path), time.time()
-    assert announcements.stalled(ledger, since=now) == []
+    assert told(ledger, since=now) == []
     long_ago = now - STALL_SECONDS - 60
-    (silent,) = announcements.stalled(ledger, since=long_ago)
+    (silent,) = told(ledger, since=long_ago)
     assert "31 minutes" in silent.text and "nightshift watch n" in silent.text
     note(ledger, silent)
-    assert announcements.stalled(ledger, since=long_ago) == []
+    assert told(ledger, since=long_ago) == []
     finished = ledger.results / "some/evaluate"
     finished.parent.mkdir(parents=True)
     finished.touch()
-    assert announcements.stalled(ledger, since=long_ago) == []
+    assert told(ledger, since=long_ago) == []
     os.utime(finished, (long_ago, long_ago))
-    assert [one.key for one in announcements.stalled(ledger, since=long_ago)] == ["1"]
+    assert [one.key for one in told(ledger, since=long_ago)] == ["1"]
 
 
 def test_a_long_training_is_no_silence(tmp_path: Path) -> None:
     ledger = created(tmp_path, advanced={"overrides": {"budget_seconds": 3600}}, hours=1000)
-    assert announcements.stalled(ledger, since=time.time() - 3 * 3600 + 60) == []
-    assert announcements.stalled(ledger, since=time.time() - 3 * 3600 - 60) != []
+    assert told(ledger, since=time.time() - 3 * 3600 + 60) == []
+    assert told(ledger, since=time.time() - 3 * 3600 - 60) != []
+
+
+def test_the_silence_ends_when_a_slot_is_given_or_an_approval(tmp_path: Path) -> None:
+    long_ago = time.time() - STALL_SECONDS - 60
+    ledger = created(tmp_path)
+    ledger.event("waiting", number=1, who="cpu-0 is held by process 7")
+    assert announcements.silence(ledger, long_ago) is not None
+    ledger.event("slot", number=1, slot="cpu-0")
+    assert announcements.silence(ledger, long_ago) is None
+    other = created(tmp_path / "other", name="other")
+    place = other.place(1)
+    place.path.mkdir(parents=True)
+    write_atomic(place.proposal, workspace.PROPOSAL.dump_json(Proposal({"x": 1.0})).decode())
+    approval.ask(place, approval.ApprovalRequest(long_ago, long_ago + 1e6))
+    assert announcements.silence(other, long_ago) is not None
+    approval.answer(place, approval.ApprovalAnswer(True, "terminal", at=time.time()))
+    assert announcements.silence(other, long_ago) is None
+
+
+def test_a_campaign_that_only_an_approval_can_move_says_so_once(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    (asked,) = announcements.stalled(ledger, 1860.0, (4, 7))
+    assert "waits for approval" in asked.subject and "nightshift approve n 4" in asked.text and "31 min" in asked.text
+    note(ledger, asked)
+    assert announcements.stalled(ledger, 9999.0, (4, 7)) == []
+    assert announcements.stalled(ledger, 9999.0, (4, 7, 8)) != []

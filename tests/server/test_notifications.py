@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import datetime
+import sqlite3
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import httpx
 import pytest
@@ -18,6 +22,7 @@ from environments.plugins import Refused
 from flows.server import announcements, block_types, notifications, work_pools
 from flows.server.api import Api, impatient_client
 from flows.server.notifications import PREFIX, Occasion
+from tests.support import servers
 from tests.support.histories import certified
 from tests.support.ledgers import created
 from tests.support.outcomes import night
@@ -127,6 +132,66 @@ def failed(server: str, why: str) -> None:
             of = api.ask("POST", "/flows/", {"name": flow})["id"]
             run = api.ask("POST", "/flow_runs/", {"flow_id": of, "tags": tags})["id"]
             api.ask("POST", f"/flow_runs/{run}/set_state", state)
+
+
+@contextlib.contextmanager
+def writing(database: Path) -> Iterator[None]:
+    """Another connection that holds the database most of the time, as a server does that stores many events."""
+    over = threading.Event()
+
+    def write() -> None:
+        with contextlib.closing(sqlite3.connect(database, timeout=60, isolation_level=None)) as connection:
+            while not over.is_set():
+                connection.execute("BEGIN IMMEDIATE")
+                over.wait(0.1)
+                connection.execute("COMMIT")
+                time.sleep(0.05)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_every_failure_is_told_once_while_others_write_to_the_database(
+    connected: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    database = servers.for_all_workers(tmp_path_factory) / "prefect/prefect.db"
+    runs = [f"night-{number}" for number in range(6)]
+    with webhook() as hook:
+        notify(connected, hook.address, occasions=("failed", "stalled"))
+        time.sleep(1)  # the server's triggers listen a moment later
+        resumed, ended = ([happened(run, state) for run in runs] for state in ("AwaitingRetry", "Failed"))
+        with Api(connected, None) as api:
+            api.ask("POST", "/events", resumed)  # an automation that counts on: it reads its count before it writes
+            time.sleep(1)
+            with writing(database):
+                api.ask("POST", "/events", ended)
+                until(lambda: len(hook.messages) >= len(runs))
+                time.sleep(1)
+    assert sorted(message.splitlines()[0] for message in hook.messages) == [f"{run} failed" for run in runs]
+    assert all(message.splitlines()[1] == "It is not there." for message in hook.messages)
+
+
+def happened(run: str, state: str) -> dict[str, Any]:
+    """The event by which the server tells itself that a campaign's run has a new state."""
+    tag = {"prefect.resource.id": "prefect.tag.nightshift", "prefect.resource.role": "tag"}
+    flow = {
+        "prefect.resource.id": f"prefect.flow.{uuid.uuid4()}", "prefect.resource.name": "campaign",
+        "prefect.resource.role": "flow",
+    }  # fmt: skip
+    of = uuid.uuid5(uuid.NAMESPACE_URL, run)
+    resource = {
+        "prefect.resource.id": f"prefect.flow-run.{of}", "prefect.resource.name": run,
+        "prefect.state-message": "It is not there.",
+    }  # fmt: skip
+    return {
+        "id": str(uuid.uuid4()), "occurred": datetime.datetime.now(datetime.UTC).isoformat(),
+        "event": f"prefect.flow-run.{state}", "resource": resource, "related": [flow, tag],
+    }  # fmt: skip
 
 
 def test_the_types_of_our_blocks_are_registered_once(connected: str) -> None:

@@ -79,10 +79,12 @@ def slow(seconds: float) -> str:
     return f"import time\ntime.sleep({seconds})\n" + FIT
 
 
-def nightshift(*arguments: str, server: str | None = None, **more: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as a user does, in a process of its own."""
+def nightshift(
+    *arguments: str, server: str | None = None, seconds: float = 220, **more: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does, in a process of its own, for so many seconds at most."""
     return subprocess.run(
-        command(*arguments), env=environment(server, **more), capture_output=True, text=True, timeout=220
+        command(*arguments), env=environment(server, **more), capture_output=True, text=True, timeout=seconds
     )
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +31,27 @@ class Site:
     url: str
     deployment: str
     logs: Path
+    workers: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def hire(self, name: str) -> None:
+        """Start a worker, which is asked to end with the others."""
+        self.workers.enter_context(worker(self.url, self.logs, name))
 
     def ask(self, method: str, path: str, **body: Any) -> Any:
         with Api(self.url, None) as api:
             return api.ask(method, path, body or None)
 
     def start(
-        self, home: Path, folder: Path, seconds: float = SECONDS, at: datetime.datetime | None = None, **more: Any
-    ) -> Started:
-        """Run a small campaign by the deployment, scheduled for `at`; its directory will be in `home`."""
+        self, home: Path, folder: Path, seconds: float = SECONDS, at: datetime.datetime | None = None,
+        fit: str | None = None, **more: Any,
+    ) -> Started:  # fmt: skip
+        """Run a small campaign by the deployment, scheduled for `at`; its directory will be in `home`.
+
+        Args:
+            fit: The program; None: one that trains for so many seconds.
+        """
         stated = {
-            "environment": str(quadratic(folder, fit=slow(seconds))), "trials": 2, "rule": "greedy", "seed": 5,
+            "environment": str(quadratic(folder, fit=fit or slow(seconds))), "trials": 2, "rule": "greedy", "seed": 5,
             "tracking": "off", "name": "night",
         }  # fmt: skip
         variables = {"env": {"NIGHTSHIFT_HOME": str(home), "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}}
@@ -119,10 +129,11 @@ def site(url: str, logs: Path, workers: int = 2) -> Iterator[Site]:
         "POST", "/deployments/", name="states", flow_id=flow, entrypoint="flows.campaign.campaign", pull_steps=[],
         work_pool_name=POOL, tags=["nightshift", "autoresume"],
     )  # fmt: skip
-    with contextlib.ExitStack() as stack:
+    found = Site(url, str(made["id"]), logs)
+    with found.workers:
         for number in range(workers):
-            stack.enter_context(worker(url, logs, f"worker-{number + 1}"))
-        yield Site(url, str(made["id"]), logs)
+            found.hire(f"worker-{number + 1}")
+        yield found
     for one in automations.wanted():
         for known in pool.ask("POST", "/automations/filter", automations={"name": {"any_": [one["name"]]}}):
             pool.ask("DELETE", f"/automations/{known['id']}")
