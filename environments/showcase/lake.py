@@ -1,4 +1,4 @@
-"""The lake: 16 fields of ice, on which one slips. Training and the judge each play it with their own copy of this file."""
+"""The lake: 16 fields of ice, on which one slips. Training and the judge each have their own copy of this file."""
 
 from __future__ import annotations
 

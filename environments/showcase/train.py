@@ -8,7 +8,7 @@ import time
 
 import lake
 
-REPORTS, EPISODES = 20, 50
+REPORTS, EPISODES = 20, 100
 PAUSE = 0.04  # seconds before a report: the lake is as slow as a simulator, so that there is time to stop a run early
 CANCELLED = 42
 INITIAL = 0.0
@@ -18,12 +18,12 @@ params, out, draw = config["params"], pathlib.Path(config["out"]), random.Random
 values = [[INITIAL] * lake.ACTIONS for _ in range(lake.FIELDS)]
 
 
-def greedy(field):
+def greedy(field: int) -> int:
     """The action of the highest value; the first of several."""
     return values[field].index(max(values[field]))
 
 
-def learn(steps, rate):
+def learn(steps: int, rate: float) -> None:
     """Play on, and move each value towards its reward and the value of what follows."""
     field = 0
     for _ in range(steps):
@@ -35,11 +35,11 @@ def learn(steps, rate):
         field = 0 if over else there
 
 
-def save():
+def save() -> None:
     (out / "values.json").write_text(json.dumps(values))
 
 
-def main():
+def main() -> None:
     steps = config["budget_steps"] // REPORTS
     with (out / "progress.jsonl").open("w", buffering=1) as progress:
         print('{"ready": true}', file=progress)
