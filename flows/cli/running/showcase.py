@@ -15,6 +15,7 @@ import time
 import tomllib
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,15 +76,16 @@ def run(where: Path | None, isolation: str, allow_unsandboxed: bool, as_json: bo
     left_out = () if sandbox.may_run("an edit") else SANDBOXED
     console, name = terminal.console(as_json), free_name(ENVIRONMENT)
     story.begin(console, name, sandbox, left_out)
+    lines = partial(story.lines, terminal.is_screen(console))
     try:
         with EngineProcess(name) as engine:
             engine.start("run", "/dev/stdin", "--trust", text=_spec(name, sandbox, edits=not left_out))
-            with CampaignWatch(name, console, story.lines):
+            with CampaignWatch(name, console, lines):
                 kill = _kill_in_training(engine, name)
             if kill:
                 story.killed(console, kill.pid, kill.trial, len(kill.decided), kill.left_alive)
                 engine.start("resume", name)
-                with CampaignWatch(name, console, story.lines):
+                with CampaignWatch(name, console, lines):
                     engine.wait()
             if not Ledger.exists(name):
                 print(engine.output(), file=sys.stderr, end="")

@@ -11,10 +11,12 @@ from rich.text import Text
 
 from flows.views.terminal import binaries, clean, is_screen, put, short, trial_line, whole
 from tasks.sandbox.isolation import Isolation
+from tasks.system import redact
 from tasks.trial import History, Trial, best
 
 WIDTH = 79
 DIFF_LINES = 16
+MARGIN = " " * 10
 CHEAT = "cheat"
 """How the rationale of a proposal begins that tries to cheat."""
 
@@ -36,14 +38,15 @@ def begin(console: Console, name: str, sandbox: Isolation, left_out: Sequence[st
     _print(console, Text())
 
 
-def lines(trial: Trial, history: History) -> Sequence[Text]:
-    """A decided trial: what it shows, the engine's line, why, and where to look."""
+def lines(is_cut: bool, trial: Trial, history: History) -> Sequence[Text]:
+    """A decided trial: what it shows, the engine's line, and why, where an edge cuts that line."""
     title, words = _shows(trial, history)
     found = [Text()]
     for refused in trial.proposal.turned_down:
         found += [Text("Refused", "bold"), *_folded("A cheat in plain sight is refused before anything runs:")]
         found += [*_folded(clean(refused), "red"), Text()]
-    found += [Text(title, "bold"), *_folded(words), trial_line(trial, history), *_why(trial)]
+    found += [Text(title, "bold"), *_folded(words), trial_line(trial, history)]
+    found += _why(trial) if is_cut or trial.verdict.kind == "crash" else []
     if title == "Code edit":
         found += _diff(trial.proposal.edit or "")
     return found
@@ -75,16 +78,14 @@ def _why(trial: Trial) -> Iterator[Text]:
     """The reason of a verdict; of a crash the end of its log."""
     reason = [clean(line) for line in trial.verdict.reason.splitlines() if line.strip()]
     for line in reason[-2:] if trial.verdict.kind == "crash" else reason[:1] if trial.number else []:
-        yield from _folded(line, "dim", "          ")
+        yield from _folded(line, "dim", MARGIN)
 
 
 def _diff(edit: str) -> Iterator[Text]:
-    styles = {"+": "green", "-": "red", "@": "cyan"}
-    rows = [line for line in edit.splitlines() if not line.startswith(("diff ", "index "))]
-    for line in rows[:DIFF_LINES]:
-        code = line[1:].lstrip(" ")
-        indent = " " * (len(line) - 1 - len(code))
-        yield Text(f"          {line[:1]}{indent}{clean(code)}", styles.get(line[:1], "dim"))
+    """The lines that a diff removes and adds."""
+    changed = [line for line in redact.clean(edit) if line.startswith(("+", "-"))]
+    for line in changed[:DIFF_LINES]:
+        yield Text(f"{MARGIN}{line}", "green" if line.startswith("+") else "red")
 
 
 def killed(console: Console, pid: int, trial: int, decided: int, left_alive: int) -> None:
