@@ -7,7 +7,7 @@ import sys
 
 import lake
 
-EPISODES = 400
+EPISODES = 1000
 
 out, result, seed = sys.argv[1:]
 values, draw = json.loads(pathlib.Path(out, "values.json").read_text()), random.Random(seed)

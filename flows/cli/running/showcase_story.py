@@ -56,7 +56,7 @@ def _shows(trial: Trial, history: History) -> tuple[str, str]:
     """A heading for a trial, and what is seen there."""
     kind, number = trial.verdict.kind, trial.number
     if number == 0:
-        return "Baseline", "The environment's own program, three times: so the luck of a run is known."
+        return "Baseline", "The environment's own program, three times, which shows how far runs differ by luck."
     if trial.proposal.rationale.startswith(CHEAT):
         return "Cheat", (
             "An edit waits until its smoke test is over, writes a score of its own, and opens the judge's file. What "
@@ -76,7 +76,7 @@ def _shows(trial: Trial, history: History) -> tuple[str, str]:
 
 def _why(trial: Trial) -> Iterator[Text]:
     """The reason of a verdict; of a crash the end of its log."""
-    reason = [clean(line) for line in trial.verdict.reason.splitlines() if line.strip()]
+    reason = [clean(line) for line in trial.verdict.reason.splitlines() if any(map(str.isalnum, line))]
     for line in reason[-2:] if trial.verdict.kind == "crash" else reason[:1] if trial.number else []:
         yield from _folded(line, "dim", MARGIN)
 
