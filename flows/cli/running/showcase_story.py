@@ -59,8 +59,8 @@ def _shows(trial: Trial, history: History) -> tuple[str, str]:
         return "Baseline", "The environment's own program, three times, which shows how far runs differ by luck."
     if trial.proposal.rationale.startswith(CHEAT):
         return "Cheat", (
-            "An edit waits until its smoke test is over, writes a score of its own, and opens the judge's file. What "
-            "a program writes is no score, and the judge lies outside of its sandbox."
+            "An edit that behaves until its last report, then writes a score of its own and opens the judge's file. "
+            "What a program writes is no score, and the judge lies outside of its sandbox."
         )
     before = best(history[: trial.settle])
     edits = trial.proposal.edit and (before is None or trial.proposal.edit != before.proposal.edit)
