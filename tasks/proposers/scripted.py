@@ -18,6 +18,9 @@ from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, Suggestion, Unusable
 from tasks.trial import NOTHING_BOUGHT, Proposal
 
+NAME = __name__.rpartition(".")[2]
+"""By which a campaign knows its proposals, and those that were turned down."""
+
 
 class ScriptedProposal(BaseModel):
     """One entry of the list."""
@@ -41,9 +44,10 @@ class Scripted(Proposer):
         return any(entry.edit for entry in self.proposals)
 
     def propose(self, brief: Brief) -> Suggestion | None:
-        own = f"{__name__.rpartition('.')[2]}: "
-        used = sum(one.proposer == own[:-2] for one in _earlier(brief)) + len(brief.refusals)
-        used += sum(words.startswith(own) for one in _earlier(brief) for words in one.turned_down)
+        used = len(brief.refusals)
+        for earlier in _earlier(brief):
+            used += earlier.proposer == NAME
+            used += sum(words.startswith(f"{NAME}: ") for words in earlier.turned_down)
         if used >= len(self.proposals):
             return None
         entry = self.proposals[used]

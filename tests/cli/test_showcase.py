@@ -30,18 +30,18 @@ SECONDS = 400
 
 
 def test_its_campaign_is_one_that_runs() -> None:
-    spec = CampaignSpec.of(**tomllib.loads(showcase._spec("showcase-1", Isolation("bwrap"), edits=True)))
+    spec = CampaignSpec.of(**tomllib.loads(showcase.spec_text("showcase-1", Isolation("bwrap"), edits=True)))
     assert (spec.name, spec.environment, spec.trials) == ("showcase-1", "showcase", 6)
     spec.check()
 
 
 def test_without_a_sandbox_it_has_no_edits_and_is_not_refused() -> None:
-    text = showcase._spec("showcase-1", Isolation("none"), edits=False)
+    text = showcase.spec_text("showcase-1", Isolation("none"), edits=False)
     spec = CampaignSpec.of(**tomllib.loads(text))
     assert spec.trials == len(spec.advanced.options["proposals"]) == 3
     spec.check()
     with pytest.raises(Refused, match="allow-unsandboxed"):
-        CampaignSpec.of(**tomllib.loads(showcase._spec("showcase-1", Isolation("none"), edits=True))).check()
+        CampaignSpec.of(**tomllib.loads(showcase.spec_text("showcase-1", Isolation("none"), edits=True))).check()
 
 
 def test_the_story_has_a_heading_the_engines_line_and_the_diff_of_a_kept_edit() -> None:

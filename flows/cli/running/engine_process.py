@@ -1,4 +1,4 @@
-"""A campaign in a process of its own, which its parent may kill and start again, and never outlives its parent."""
+"""A campaign in a process of its own, which its parent may kill and start again, and which does not outlive it."""
 
 from __future__ import annotations
 
@@ -83,6 +83,8 @@ class EngineProcess:
         with contextlib.suppress(FileNotFoundError):  # nothing was started
             if Ledger.exists(self._campaign):
                 self._log.replace(home() / self._campaign / "console.log")
+            else:
+                self._log.unlink()
 
     def _end_with_parent(self) -> None:
         """In the child: be asked to end when the parent dies, however that happens."""

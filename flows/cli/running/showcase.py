@@ -39,7 +39,7 @@ KILL_IN = 3
 """The first trial in whose training the engine may be killed: some are decided, and some are left."""
 REPORTS = 4
 """Reports of that training before the kill."""
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.05
 SANDBOXED = ("edit", "cancelled", "crash", "refused")
 """What only proposals with code edits show. The canceller compares with an edited champion."""
 FEATURES = ("keep", "discard", *SANDBOXED, "killed", "certificate", "report")
@@ -79,7 +79,7 @@ def run(where: Path | None, isolation: str, allow_unsandboxed: bool, as_json: bo
     lines = partial(story.lines, terminal.is_screen(console))
     try:
         with EngineProcess(name) as engine:
-            engine.start("run", "/dev/stdin", "--trust", text=_spec(name, sandbox, edits=not left_out))
+            engine.start("run", "/dev/stdin", "--trust", text=spec_text(name, sandbox, edits=not left_out))
             with CampaignWatch(name, console, lines):
                 kill = _kill_in_training(engine, name)
             if kill:
@@ -100,10 +100,13 @@ def run(where: Path | None, isolation: str, allow_unsandboxed: bool, as_json: bo
     ledger = Ledger.open(name)
     if kill:
         _compare(kill, ledger)
-    return _conclude(ledger, kill, left_out, as_json)
+    if engine.status:
+        log = terminal.short(ledger.path / "console.log")
+        print(f"nightshift: the campaign's process ended with status {engine.status}: see {log}", file=sys.stderr)
+    return _conclude(ledger, kill, left_out, where, as_json)
 
 
-def _spec(name: str, sandbox: Isolation, edits: bool) -> str:
+def spec_text(name: str, sandbox: Isolation, edits: bool) -> str:
     """The campaign's spec.toml, with what the command line says; without code edits where nothing confines them."""
     spec = tomllib.loads((environments.find(ENVIRONMENT) / "showcase.toml").read_text())
     advanced = spec["advanced"]
@@ -116,11 +119,12 @@ def _spec(name: str, sandbox: Isolation, edits: bool) -> str:
 
 def _kill_in_training(engine: EngineProcess, name: str) -> Kill | None:
     """Kill the engine in the middle of a training; None if the campaign ended before."""
+    ledger: Ledger | None = None
     while engine.is_alive():
         time.sleep(LOOK_SECONDS)
-        if (trial := _in_training(name)) is None:
+        ledger = ledger or (Ledger.open(name) if Ledger.exists(name) else None)
+        if ledger is None or (trial := _in_training(ledger)) is None:
             continue
-        ledger = Ledger.open(name)
         pid = engine.kill()
         steps = {str(path): path.stat().st_mtime_ns for path in ledger.results.rglob("*") if path.is_file()}
         kill = Kill(pid, trial, _decided(ledger), steps)
@@ -132,11 +136,8 @@ def _kill_in_training(engine: EngineProcess, name: str) -> Kill | None:
     return None
 
 
-def _in_training(name: str) -> int | None:
+def _in_training(ledger: Ledger) -> int | None:
     """The trial whose training has made some reports; None while there is none, or it is too early for a kill."""
-    if not Ledger.exists(name):
-        return None
-    ledger = Ledger.open(name)
     numbers = sorted(int(path.name) for path in ledger.trials.iterdir() if path.name.isdigit())
     if not numbers or numbers[-1] < KILL_IN or (place := ledger.place(numbers[-1])).trial.exists():
         return None
@@ -157,7 +158,7 @@ def _compare(kill: Kill, ledger: Ledger) -> None:
     kill.repeated = [path for path, moment in kill.steps.items() if times[path] != moment]
 
 
-def _conclude(ledger: Ledger, kill: Kill | None, left_out: tuple[str, ...], as_json: bool) -> int:
+def _conclude(ledger: Ledger, kill: Kill | None, left_out: tuple[str, ...], where: Path | None, as_json: bool) -> int:
     """Print the end; the exit code."""
     status, console, report = document(ledger), terminal.console(as_json), ledger.path / REPORT
     shown = features(status, ledger.history(), kill, report.is_file())
@@ -178,7 +179,7 @@ def _conclude(ledger: Ledger, kill: Kill | None, left_out: tuple[str, ...], as_j
             story.resumed(console, kill.trial, *counts, len(status["trials"]), _mlflow_runs(ledger))
         story.certificate(console)
         overview.show(status, ledger.path, console)
-        story.end(console, report, diffs, os.environ.get("NIGHTSHIFT_HOME"))
+        story.end(console, report, diffs, home() if where else None)
     if missing:
         print(f"nightshift: this showcase did not show: {', '.join(missing)}", file=sys.stderr)
     return 1 if missing or status["state"] == "failed" else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -119,14 +120,14 @@ def certificate(console: Console) -> None:
     _print(console, Text(), Text("Certificate", "bold"), *_folded(words), Text())
 
 
-def end(console: Console, report: Path, diffs: Sequence[Path], home: str | None) -> None:
+def end(console: Console, report: Path, diffs: Sequence[Path], home: Path | None) -> None:
     """Where to look, and what to run next."""
     here = binaries()
     steps = {"the report": short(report)}
     steps |= {"the diff": short(diffs[0])} if diffs else {}
     steps |= {"the pages": f"{here}nightshift up", "the demo": "make demo", "your own": f"{here}nightshift env new"}
     if home:
-        steps["its home"] = f"export NIGHTSHIFT_HOME={home}"
+        steps["its home"] = f"export NIGHTSHIFT_HOME={shlex.quote(str(home))}"
     _print(console, Text(), Text("Look, and go on", "bold"))
     for label, step in steps.items():
         whole(console, Text.assemble("  ", (f"{label:<12} ", "dim"), clean(step)))
