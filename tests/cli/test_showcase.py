@@ -86,7 +86,12 @@ def test_every_feature_is_seen_in_the_status_of_its_campaign(home: Path) -> None
     assert "judge.py" in campaign["trials"][6]["reason"]
     assert [one["kind"] for one in campaign["incidents"]] == ["turned down"]
     assert "lake.py" in campaign["incidents"][0]["words"]
-    assert told["kill"]["decided"] and not told["kill"]["changed"] and not told["kill"]["repeated"]
+    assert (
+        told["kill"]["trained_again"]
+        and told["kill"]["decided"]
+        and not told["kill"]["changed"]
+        and not told["kill"]["repeated"]
+    )
     ledger = Ledger.open("showcase-1")
     lives = [event["pid"] for event in ledger.events() if event["event"] == "life" and "pid" in event]
     assert len([event for event in ledger.events() if event["event"] == "life"]) == 2, lives

@@ -56,12 +56,16 @@ class Kill:
     """Digest of each trial that was decided, by its number."""
     steps: dict[str, int]
     """When each finished step of the flow was stored, by its file."""
+    moment: float = field(default_factory=time.time)
+    """Unix time."""
     left_alive: int = 0
     """Processes of the trial that outlived the engine by seconds."""
     changed: list[int] = field(default_factory=list)
     """Trials that are not what they were."""
     repeated: list[str] = field(default_factory=list)
     """Finished steps that were done again."""
+    trained_again: bool = False
+    """Whether that trial was trained afterwards; not if the kill came between its training and its verdict."""
 
 
 def run(where: Path | None, isolation: str, allow_unsandboxed: bool, as_json: bool) -> int:
@@ -89,7 +93,7 @@ def run(where: Path | None, isolation: str, allow_unsandboxed: bool, as_json: bo
                     engine.wait()
             if not Ledger.exists(name):
                 print(engine.output(), file=sys.stderr, end="")
-                return engine.status or 1
+                return max(engine.status or 1, 1)  # below 0: killed by a signal
     except KeyboardInterrupt:
         again = f"nothing finished is lost: nightshift resume {name}" if Ledger.exists(name) else "nothing had begun"
         print(f"\nnightshift: interrupted; {again}", file=sys.stderr)
@@ -156,6 +160,8 @@ def _compare(kill: Kill, ledger: Ledger) -> None:
     kill.changed = [number for number, digest in kill.decided.items() if now.get(number) != digest]
     times = {path: Path(path).stat().st_mtime_ns if Path(path).is_file() else 0 for path in kill.steps}
     kill.repeated = [path for path, moment in kill.steps.items() if times[path] != moment]
+    config = ledger.place(kill.trial).config
+    kill.trained_again = config.is_file() and config.stat().st_mtime > kill.moment
 
 
 def _conclude(ledger: Ledger, kill: Kill | None, left_out: tuple[str, ...], where: Path | None, as_json: bool) -> int:
@@ -168,6 +174,7 @@ def _conclude(ledger: Ledger, kill: Kill | None, left_out: tuple[str, ...], wher
         at_kill = kill and {
             "pid": kill.pid, "trial": kill.trial, "decided": sorted(kill.decided), "steps": len(kill.steps),
             "left_alive": kill.left_alive, "changed": kill.changed, "repeated": kill.repeated,
+            "trained_again": kill.trained_again,
         }  # fmt: skip
         terminal.print_json({
             "status": status, "shown": shown, "left_out": list(left_out), "kill": at_kill,
@@ -176,7 +183,8 @@ def _conclude(ledger: Ledger, kill: Kill | None, left_out: tuple[str, ...], wher
     else:
         if kill:
             counts = len(kill.decided), len(kill.changed), len(kill.steps), len(kill.repeated)
-            story.resumed(console, kill.trial, *counts, len(status["trials"]), _mlflow_runs(ledger))
+            again = kill.trial if kill.trained_again else None
+            story.resumed(console, again, *counts, len(status["trials"]), _mlflow_runs(ledger))
         story.certificate(console)
         overview.show(status, ledger.path, console)
         story.end(console, report, diffs, home() if where else None)

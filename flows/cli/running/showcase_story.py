@@ -92,23 +92,30 @@ def _diff(edit: str) -> Iterator[Text]:
 def killed(console: Console, pid: int, trial: int, decided: int, left_alive: int) -> None:
     processes = "none of the trial's processes is left" if not left_alive else f"{left_alive} processes are left"
     words = (
-        f"kill -9 {pid}: the engine, in the middle of trial {trial}'s training. {decided} trials were decided; "
+        f"kill -9 {pid}: the engine, in the middle of trial {trial}. {decided} trials were decided; "
         f"{processes}. Now `nightshift resume`:"
     )
     _print(console, Text(), Text("Kill and resume", "bold"), *_folded(words))
 
 
 def resumed(
-    console: Console, trial: int, decided: int, changed: int, steps: int, repeated: int, trials: int, runs: int | None
-) -> None:
-    """What the kill cost, in figures."""
+    console: Console, again: int | None, decided: int, changed: int, steps: int, repeated: int, trials: int,
+    runs: int | None,
+) -> None:  # fmt: skip
+    """What the kill cost, in figures.
+
+    Args:
+        again: The trial that was trained anew.
+        runs: Of trials, in MLflow; None: not known.
+    """
     figures = [
         f"{decided - changed} of {decided} trials decided before the kill are as they were, byte for byte",
         f"{repeated} of {steps} finished steps (proposals, trainings, judgements) were done again",
-        f"trial {trial} was trained from its beginning, with the same proposal and seed",
     ]
+    figures += [f"trial {again} was trained from its beginning, with the same proposal and seed"] if again else []
     figures += [f"{trials} trials, and {runs} runs of trials in MLflow"] if runs is not None else []
-    _print(console, Text(), Text("Nothing lost, nothing doubled", "bold"))
+    heading = "Nothing lost, nothing doubled" if not changed and not repeated else "What the kill cost"
+    _print(console, Text(), Text(heading, "bold"))
     _print(console, *(line for figure in figures for line in _folded(figure, indent="  ")))
 
 
