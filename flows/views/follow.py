@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Literal
@@ -29,7 +29,7 @@ from tasks.store import approval, campaign_lock, workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.tracking.outbox import waiting as waiting_records
-from tasks.trial import NOTHING_BOUGHT, History, Usage, best
+from tasks.trial import NOTHING_BOUGHT, History, Trial, Usage, best
 
 LOOK_SECONDS = 0.25
 PREPARING = ("preparing", "fidelity")
@@ -39,9 +39,13 @@ PREPARING = ("preparing", "fidelity")
 class CampaignWatch:
     """Show what happens to a campaign while a `with` block runs; it need not exist yet."""
 
-    def __init__(self, name: str, console: Console) -> None:
+    def __init__(
+        self, name: str, console: Console, lines: Callable[[Trial, History], Sequence[Text]] | None = None
+    ) -> None:
+        """`lines`: what is printed of a decided trial, where that is more than its line."""
         self._name = name
         self._console = console
+        self._lines = lines or _its_line
         self._follower: Follower | None = None
         self._told: set[object] = set()
         """Trials, runs and other things of which a line was printed."""
@@ -93,7 +97,7 @@ class CampaignWatch:
         for trial in model.history:
             if trial.number not in self._told:
                 self._tell("heading", HEADING)
-                self._tell(trial.number, trial_line(trial, model.history))
+                self._tell(trial.number, *self._lines(trial, model.history))
         if not is_screen(self._console):
             self._tell_what_begins(model)
         return model
@@ -111,11 +115,16 @@ class CampaignWatch:
             how = f"nightshift approve {self._name} {number}, or reject"
             self._tell(("waits", number), Text(f" > {number:>4}  {'waits':<9} for approval: {how}"))
 
-    def _tell(self, fact: object, line: Text) -> None:
-        """Print the line of a fact, once."""
+    def _tell(self, fact: object, *lines: Text) -> None:
+        """Print the lines of a fact, once."""
         if fact not in self._told:
             self._told.add(fact)
-            put(self._console, line)
+            for line in lines:
+                put(self._console, line)
+
+
+def _its_line(trial: Trial, history: History) -> Sequence[Text]:
+    return (trial_line(trial, history),)
 
 
 class Follower:

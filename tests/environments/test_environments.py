@@ -266,7 +266,7 @@ def test_a_proposal_outside_the_space_is_refused(params: dict[str, Value], why: 
 @pytest.mark.parametrize(
     ("package", "name", "why"),
     [
-        ("tasks.proposers", "grit", "unknown proposer 'grit'. Did you mean 'grid'? Available: agent, best_of_n, cmaes, ensemble, gp, grid, hybrid, learned, llm, llm_diff, random_search, tpe."),
+        ("tasks.proposers", "grit", "unknown proposer 'grit'. Did you mean 'grid'? Available: agent, best_of_n, cmaes, ensemble, gp, grid, hybrid, learned, llm, llm_diff, random_search, scripted, tpe."),
         ("tasks.proposers", "../grid", "unknown proposer '../grid'."),
         ("tasks.proposers", "__init__", "unknown proposer '__init__'."),
         ("environments.judges", "_leaves", "unknown proposer '_leaves'."),

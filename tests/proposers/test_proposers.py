@@ -23,12 +23,13 @@ from tests.support.histories import decided, history_of
 from tests.support.proposals import next_proposal
 from tests.support.toy import QUADRATIC, quadratic
 
+PROPOSER_TYPES = {name: plugins.load(PROPOSERS, name, Proposer) for name in plugins.names(PROPOSERS)}  # type: ignore[type-abstract]
 NAMES = tuple(
     name
-    for name in plugins.names(PROPOSERS)
-    if not plugins.load(PROPOSERS, name, Proposer).asks  # type: ignore[type-abstract]
+    for name, proposer in PROPOSER_TYPES.items()
+    if not proposer.asks and not any(option.is_required() for option in proposer.model_fields.values())
 )
-"""Those that ask nobody outside of this process."""
+"""Those that ask nobody outside of this process, and propose by themselves."""
 SPACES = """
 [space.lr]
 type = "float"

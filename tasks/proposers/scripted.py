@@ -1,0 +1,69 @@
+"""Scripted: a list of proposals, one after the other, such as those of a colleague or of another campaign.
+
+The list is an option, so it is fixed with the campaign: see docs/proposers.md. What cannot be tried is turned down
+with its reason, like any other suggestion, and the next one takes the turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from environments.space import Value
+from tasks.formats import NoEdit
+from tasks.llm.answers import changed
+from tasks.llm.prompt_parts import start
+from tasks.proposers import Proposer
+from tasks.proposing.brief import Brief, Suggestion, Unusable
+from tasks.trial import NOTHING_BOUGHT, Proposal
+
+NAME = __name__.rpartition(".")[2]
+"""By which a campaign knows its proposals, and those that were turned down."""
+
+
+class ScriptedProposal(BaseModel):
+    """One entry of the list."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rationale: str = Field(min_length=1)
+    params: dict[str, Value] = {}
+    """They replace the champion's."""
+    edit: str = ""
+    """A change of the champion's program, as a unified diff or in another form of tasks/formats; empty: none."""
+
+
+class Scripted(Proposer):
+    """The proposals of a list, in their order."""
+
+    proposals: tuple[ScriptedProposal, ...] = Field(min_length=1)
+
+    @property
+    def edits(self) -> bool:  # type: ignore[override]
+        return any(entry.edit for entry in self.proposals)
+
+    def propose(self, brief: Brief) -> Suggestion | None:
+        used = len(brief.refusals)
+        for earlier in _earlier(brief):
+            used += earlier.proposer == NAME
+            used += sum(words.startswith(f"{NAME}: ") for words in earlier.turned_down)
+        if used >= len(self.proposals):
+            return None
+        entry = self.proposals[used]
+        try:
+            for name, value in entry.params.items():
+                if name not in brief.space:
+                    raise ValueError(f"{name} is no parameter of the space: it has {', '.join(brief.space)}")
+                brief.space[name].check(value)
+            files = changed(entry.edit, brief.files, brief.problem.editable) if entry.edit else None
+        except (ValueError, NoEdit) as wrong:
+            raise Unusable(f"{entry.rationale}: {wrong}", entry.edit, NOTHING_BOUGHT) from wrong
+        return Suggestion({**start(brief), **entry.params}, entry.rationale, files)
+
+
+def _earlier(brief: Brief) -> Iterator[Proposal]:
+    """Every proposal of the campaign so far, whatever became of it."""
+    yield from (trial.proposal for trial in brief.history)
+    yield from brief.pending.values()
+    yield from (one.proposal for one in brief.rejected)
