@@ -80,7 +80,7 @@ class Scale:
             ends = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
             powers = [10.0**power for power in range(ends[0], ends[1] + 1)]
             every = math.ceil(len(powers) / most) or 1
-            return powers[::every] if len(powers) > 1 else [self.low, self.high]
+            return powers[::every] if len(powers) > 1 else [float(f"{end:.3g}") for end in (self.low, self.high)]
         rough = (self.high - self.low) / most
         base = 10.0 ** math.floor(math.log10(rough))
         step = next(base * times for times in (1, 2, 2.5, 5, 10) if base * times >= rough * (1 - 1e-9))

@@ -65,8 +65,8 @@ LATER: Mapping[str, object] = {"fidelity": "none"}
 """Settings that campaigns of earlier versions lack, with their values there: these are no part of the digest."""
 CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-TAKEN = re.compile(r"artifacts|mlflow\.db.*")
-"""Names that MLflow uses in the same home."""
+TAKEN = re.compile(r"artifacts|mlflow\.db.*|(index|comparison)\.html")
+"""Names in the same home of MLflow's data, and of pages about several campaigns."""
 HALF_MADE = re.compile(r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)(\.\d+){1,2}")
 FREEZE_LIMIT = 256 * 2**20
 """Largest size of an environment's folder in bytes: every campaign copies it."""
@@ -123,7 +123,7 @@ def check_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise Refused(f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit")
     if TAKEN.fullmatch(name):
-        raise Refused(f"campaign name {name!r}: MLflow's data is kept under it: choose another")
+        raise Refused(f"campaign name {name!r}: MLflow's data or a page is kept under it: choose another")
     return name
 
 
@@ -171,6 +171,8 @@ class Ledger:
             raw = json.loads((path / "campaign.json").read_text())
         except ValueError as broken:
             raise Refused(f"{path}/campaign.json: not JSON: {broken}") from broken
+        if not isinstance(raw, dict):
+            raise Refused(f"{path}/campaign.json: no JSON object")
         if raw.get("format", 0) > FORMAT:
             raise Refused(
                 f"{path}/campaign.json has format {raw['format']}, this Nightshift reads up to {FORMAT}: upgrade it"
