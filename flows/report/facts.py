@@ -134,13 +134,12 @@ class Facts:
     @cached_property
     def answers(self) -> tuple[tuple[str, str], ...]:
         """The five questions of a morning."""
-        ideas = self.ideas
         return (
             ("Is it real?", self._real()),
             ("What changed?", self._changed()),
             ("What did it cost?", ", ".join(self.costs)),
             ("What failed?", self._failed()),
-            ("What next?", ideas[0].words if ideas else "It goes on." if self.is_running else "No suggestion."),
+            ("What next?", self._next()),
         )
 
     def _real(self) -> str:
@@ -189,6 +188,16 @@ class Facts:
         if away and (waiting := self.document["waiting_to_record"]):  # else the last one is just being sent
             parts.append(f"{waiting} record{'s wait' if waiting > 1 else ' waits'} for MLflow")
         return "; ".join(parts) or "Nothing."
+
+    def _next(self) -> str:
+        if self.is_running:
+            return "It goes on."
+        if self.ideas:
+            return self.ideas[0].words
+        because = f": {self.document['reason']}" if self.document["reason"] else ""
+        return (
+            "No suggestion." if self.document["spent"]["trials"] else f"Run it again, since nothing was tried{because}."
+        )
 
     @cached_property
     def parameters(self) -> tuple[tuple[str, str, str, bool], ...]:

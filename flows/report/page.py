@@ -43,7 +43,7 @@ SPANS = 900
 """Spans of a track that are drawn; timeline.json has all."""
 DOTS = 400
 """Trials in a slice; of more, the newest."""
-SLICE_FRAME = Frame(width=430, height=230, left=56, bottom=40)
+SLICE_FRAME = Frame(width=430, height=230, left=56, top=12, bottom=40)
 
 
 def html(facts: Facts) -> str:
