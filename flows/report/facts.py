@@ -195,9 +195,9 @@ class Facts:
         if self.ideas:
             return self.ideas[0].words
         because = f": {self.document['reason']}" if self.document["reason"] else ""
-        return (
-            "No suggestion." if self.document["spent"]["trials"] else f"Run it again, since nothing was tried{because}."
-        )
+        if not self.document["spent"]["trials"]:
+            return f"Run it again, since nothing was tried{because}."
+        return "No suggestion."
 
     @cached_property
     def parameters(self) -> tuple[tuple[str, str, str, bool], ...]:
