@@ -18,13 +18,13 @@ from flows.report import page
 from flows.report.facts import Facts
 from flows.report.shareable import shareable
 from flows.views import status
-from tasks.store.ledger import Ledger, campaigns
+from tasks.store.ledger import Ledger, campaigns, check_name
 from tasks.system.files import write_atomic
 from tasks.system.home import home
 
 INDEX = "index.html"
 SUMMARY = "summary.json"
-RUNNING = "running"
+RUNNING, UNREADABLE = "running", "unreadable"
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,15 @@ def write_index() -> Path:
 
 def html(every: Sequence[CampaignRow]) -> str:
     """The page, with links to the reports that are there."""
-    reports = {row.name for row in every if (home() / row.name / "report.html").is_file()}
+    readable = (row.name for row in every if row.state != UNREADABLE)
+    reports = {name for name in readable if (home() / name / "report.html").is_file()}
     return page.index(every, reports)
 
 
 def _row(name: str) -> CampaignRow:
     """A campaign's line; of one that cannot be read, why."""
     try:
+        check_name(name)  # any folder can hold a campaign.json, and a name becomes a link
         kept = _kept(home() / name / SUMMARY)
         if kept is not None and (kept.state != RUNNING or status.state(Ledger.open(name)) == RUNNING):
             return replace(kept, name=name)
@@ -98,7 +100,7 @@ def _row(name: str) -> CampaignRow:
         keep(facts)
         return CampaignRow.of(facts)
     except (Refused, OSError, ValueError) as fault:
-        return CampaignRow(name, "unreadable", verdict=f"cannot be read: {fault}", tone="bad")
+        return CampaignRow(name, UNREADABLE, verdict=f"cannot be read: {fault}", tone="bad")
 
 
 def _kept(path: Path) -> CampaignRow | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -79,6 +80,19 @@ def test_a_campaign_that_cannot_be_read_says_so_and_hides_no_other(tmp_path: Pat
 
     assert states == {"good": "finished", "bad": "unreadable"}
     assert "cannot be read" in write_index().read_text()
+
+
+def test_a_folder_whose_name_is_none_of_a_campaign_is_shown_and_not_linked(tmp_path: Path, home: Path) -> None:
+    write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)
+    names = {"javascript:alert(1)", "<img src=x onerror=alert(1)>", "Two Words", "-rf"}
+    for name in names:
+        shutil.copytree(home / "good", home / name)
+
+    shown = Page(write_index().read_text())
+
+    assert {row.name for row in rows()} == {"good", *names}
+    assert links(shown) == {"good/report.html"} and all(name in shown.text for name in names)
+    assert "img" not in {tag for tag, _ in shown.tags}
 
 
 @pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"name": 3}', b'{"name": "n"}', b"\xff\xfe", b"null"])
