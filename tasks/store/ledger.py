@@ -266,7 +266,7 @@ class Ledger:
     def history(self) -> History:
         """Every finished trial in its last finished attempt, in the order of the decisions."""
         finished = (TrialDir(path) for path in self.trials.iterdir())
-        read = [workspace.TRIAL.validate_json(p.trial.read_bytes()) for p in finished if p.trial.is_file()]
+        read = [_decided(place.trial) for place in finished if place.trial.is_file()]
         newest = {trial.number: trial for trial in sorted(read, key=lambda trial: trial.attempt)}
         return tuple(sorted(newest.values(), key=lambda trial: trial.settle))
 
@@ -306,6 +306,14 @@ class Ledger:
         for line in path.read_text().splitlines() if path.is_file() else ():
             with suppress(ValueError):
                 yield json.loads(line)
+
+
+def _decided(path: Path) -> Trial:
+    """The trial in a file; Refused if it is damaged."""
+    try:
+        return workspace.TRIAL.validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise plugins.explain(error, str(path)) from error
 
 
 def ended(ledger: Ledger) -> dict[str, Any]:

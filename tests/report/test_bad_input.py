@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.server
 import json
+import re
 import resource
 import shutil
 import subprocess
@@ -16,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from environments.plugins import Refused
+from flows.cli.seeing.verbs import report
 from flows.report import campaign_index
 from flows.report.write import write_comparison, write_report
 from flows.views.artifacts import Artifacts
@@ -224,8 +227,19 @@ def test_a_campaign_of_few_trials_or_crashes_alone_has_every_page(tmp_path: Path
     assert [row.trials for row in campaign_index.rows()] == [max(count - 1, 0)]
 
 
+def test_a_damaged_trial_is_named(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(2, cancels=False))
+    ledger.place(1).trial.write_text("")
+
+    with pytest.raises(Refused, match=re.escape(str(ledger.place(1).trial))):
+        write_report(ledger)
+
+    assert [row.state for row in campaign_index.rows()] == ["unreadable"]
+
+
 def test_a_campaign_that_there_is_not_is_refused_by_name(home: Path) -> None:
-    for arguments in (("nobody",), ("../etc",), ("A B",), ("",), ()):
-        done = nightshift("report", *arguments)
-        assert done.returncode == 2 and "Traceback" not in done.stderr, arguments
-    assert nightshift("report", "--serve", "nobody").returncode == 2
+    for arguments in (("nobody",), ("../etc",), ("A B",), ("",), (), ("index.html",)):
+        with pytest.raises(Refused):
+            report(*arguments)
+    with pytest.raises(Refused, match="nobody"):
+        report("nobody", serve=True)

@@ -9,15 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from environments.plugins import Refused
+from flows.cli.seeing.verbs import report
 from flows.engine.run_certificate import store
 from flows.report import campaign_index
 from flows.report.campaign_index import CampaignRow, rows, write_index
 from flows.report.write import write_report
 from tasks.store import campaign_lock
+from tasks.store.ledger import check_name
 from tests.report.test_report import FINISHED, HOSTILE, Page, stored
 from tests.support.histories import certified, search, tried
 from tests.support.ledgers import created
-from tests.support.toy import nightshift
 
 
 def links(page: Page) -> set[str]:
@@ -41,17 +43,19 @@ def test_every_campaign_has_a_line_with_its_result_and_a_link(tmp_path: Path, ho
     assert "2 campaigns, 1 with something to ship" in shown.text
 
 
-def test_the_command_writes_it_and_refuses_it_for_some(tmp_path: Path, home: Path) -> None:
+def test_the_command_writes_it_and_refuses_it_for_some(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ledger = stored(created(tmp_path), search(3, cancels=False))
 
-    done = nightshift("report", "--all")
+    assert report(all=True) == 0
 
-    assert (done.returncode, done.stdout.split()) == (0, [str(home / "index.html")])
+    assert capsys.readouterr().out.split() == [str(home / "index.html")]
 
     assert "n/report.html" not in (home / "index.html").read_text(), "it has no report yet"
     assert (ledger.path / campaign_index.SUMMARY).is_file()
-    refused = nightshift("report", "--all", "n")
-    assert refused.returncode == 2 and "--all" in refused.stderr
+    with pytest.raises(Refused, match="--all"):
+        report("n", all=True)
 
 
 def test_an_empty_home_has_an_index_too(home: Path) -> None:
@@ -116,9 +120,9 @@ def test_texts_in_a_line_are_shown_and_not_run(tmp_path: Path, home: Path) -> No
 
 
 def test_the_names_of_pages_are_no_names_of_campaigns(home: Path) -> None:
-    done = nightshift("run", "cartpole", "--name", "index.html")
-
-    assert done.returncode == 2 and "index.html" in done.stderr
+    for name in ("index.html", "comparison.html"):
+        with pytest.raises(Refused, match=name):
+            check_name(name)
 
 
 def test_five_hundred_campaigns_cost_a_small_file_each(tmp_path: Path, home: Path) -> None:

@@ -40,6 +40,7 @@ class Served:
     url: str
     said: str
     process: subprocess.Popen[str]
+    client: httpx.Client
 
     @property
     def login(self) -> tuple[str, str]:
@@ -48,8 +49,8 @@ class Served:
         return known
 
     def ask(self, path: str, **more: object) -> httpx.Response:
-        with httpx.Client(timeout=60, trust_env=False) as client:
-            answer = client.request(str(more.pop("method", "GET")), f"{self.url}{path}", **{"auth": self.login, **more})  # type: ignore[arg-type]
+        method = str(more.pop("method", "GET"))
+        answer = self.client.request(method, f"{self.url}{path}", **{"auth": self.login, **more})  # type: ignore[arg-type]
         assert SECRET not in answer.text, path
         return answer
 
@@ -96,8 +97,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         try:
             assert process.stdout is not None
             assert select.select([process.stdout], [], [], SECONDS)[0], "it said nothing"
+            client = httpx.Client(timeout=60, trust_env=False)
             lines = [process.stdout.readline().strip() for _ in range(3)]
-            yield Served(folder / "runs", ledger, lines[0].removesuffix("/index.html"), "\n".join(lines), process)
+            yield Served(
+                folder / "runs", ledger, lines[0].removesuffix("/index.html"), "\n".join(lines), process, client
+            )
         finally:
             process.kill()
             process.wait()
@@ -154,7 +158,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("path", HOSTILE, ids=lambda path: path[:40])
 def test_nothing_else_is_given(served: Served, path: str) -> None:
-    assert served.raw(path) in (400, 404)
+    assert served.raw(path) in (400, 404, 421)
 
 
 def test_a_query_changes_nothing(served: Served) -> None:
