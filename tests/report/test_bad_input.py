@@ -9,6 +9,7 @@ import re
 import resource
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -149,13 +150,18 @@ def test_a_browser_runs_nothing_of_a_page_and_asks_nobody(tmp_path: Path, home: 
 
 @contextlib.contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """No file grows beyond this size, as on a disk without room."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    """No file grows beyond this size, as on a disk without room.
+
+    Python does not notice that a .pyc is cut off, so none is written meanwhile.
+    """
+    (soft, hard), writes_none = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        sys.dont_write_bytecode = writes_none
 
 
 def test_a_report_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path, home: Path) -> None:
@@ -204,7 +210,18 @@ def until(holds: object) -> None:
 def test_a_whole_night_on_a_disk_with_room_for_trials_only(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad")
     with files_of_at_most(12_000):
-        campaign = start("run", str(folder), "--name", "n", "--trials", "3", "--tracking", "off", server=server)
+        campaign = start(
+            "run",
+            str(folder),
+            "--name",
+            "n",
+            "--trials",
+            "3",
+            "--tracking",
+            "off",
+            server=server,
+            PYTHONDONTWRITEBYTECODE="1",
+        )
     said, _ = campaign.communicate(timeout=220)
 
     assert campaign.returncode == 0, said
