@@ -31,13 +31,15 @@ AGAIN_SECONDS = 30
 """How often a browser asks again for a page of a running campaign."""
 CAMPAIGN = r"[a-z0-9][a-z0-9._-]{0,63}"
 IN_CAMPAIGN = r"report\.html|timeline\.json|results\.tsv|events\.jsonl|spec\.toml|[a-z0-9_-]{1,64}\.(png|gif)"
-TRIAL = r"\d{4,9}[a-z0-9_.-]{0,64}"
-IN_TRIAL = r"log\.txt|judge\.txt|diff\.patch|proposal\.json|[a-z0-9_-]{1,64}\.(png|gif)"
-FILE = re.compile(rf"/(?:comparison\.html|{CAMPAIGN}/(?:{IN_CAMPAIGN}|trials/{TRIAL}/(?:{IN_TRIAL})))")
-FOLDER = re.compile(rf"/({CAMPAIGN})/trials/(?:({TRIAL})/)?")
+RUN = r"\d[A-Za-z0-9_.-]{0,128}"
+"""The folder of a trial, or of another training run."""
+IN_RUN = r"log\.txt|judge\.txt|diff\.patch|proposal\.json|[a-z0-9_-]{1,64}\.(png|gif)"
+RUNS = r"trials|certificates"
+FILE = re.compile(rf"/(?:comparison\.html|{CAMPAIGN}/(?:{IN_CAMPAIGN}|(?:{RUNS})/{RUN}/(?:{IN_RUN})))")
+FOLDER = re.compile(rf"/({CAMPAIGN})/({RUNS})/(?:({RUN})/)?")
 PAGES = ("/", f"/{campaign_index.INDEX}")
 KINDS = {".html": "text/html", ".png": "image/png", ".gif": "image/gif", ".json": "application/json"}
-"""Types of files; of the others text/plain. A proposal too is shown as text."""
+"""Types of files; of the others text/plain, and of proposals, which are read."""
 ALWAYS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
@@ -149,7 +151,7 @@ def _file(name: str) -> Response:
     with opened:
         content = opened.read()
     kind = KINDS.get(Path(name).suffix, "text/plain")
-    if "/trials/" in name and kind == "application/json":
+    if name.endswith("/proposal.json"):
         kind = "text/plain"
     if kind.startswith("image/"):
         return Response(kind, content)
@@ -164,14 +166,15 @@ def _is_running(name: str) -> bool:
     return False
 
 
-def _listing(folder: str, campaign: str, trial: str | None) -> Response:
-    """The names in a folder of trials, or in one of them, that are served."""
+def _listing(folder: str, campaign: str, runs: str, run: str | None) -> Response:
+    """The names in a folder of runs, or in one of them, that are served."""
     path = home().resolve() / folder
     if path.resolve() != path or not path.is_dir():  # a link leads elsewhere
         return MISSING
-    kind, end = (IN_TRIAL, "") if trial else (TRIAL, "/")
-    names = sorted(
-        each.name + end for each in path.iterdir() if re.fullmatch(kind, each.name) and not each.is_symlink()
-    )
-    title = f"{campaign}, {f'trial {trial}' if trial else 'trials'}"
-    return Response("text/html", page.listing(title, names, "../../" if trial else "../").encode())
+    inside = [each for each in path.iterdir() if not each.is_symlink()]
+    if run:
+        names = [each.name for each in inside if re.fullmatch(IN_RUN, each.name)]
+    else:
+        names = [f"{each.name}/" for each in inside if re.fullmatch(RUN, each.name) and each.is_dir()]
+    title = f"{campaign}: {runs}/{run or ''}"
+    return Response("text/html", page.listing(title, sorted(names), "../../" if run else "../").encode())

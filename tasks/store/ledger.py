@@ -12,6 +12,7 @@
             (tasks/recipes/preparing.py)
         certificates/1.json   a certificate, with its runs beside it
         results.tsv       one line per finished trial            events.jsonl   events in order
+        report.html, timeline.json, summary.json   the report, and its line in the page of all campaigns (flows/report)
         ablations/0012.json   a champion without each of its changes, if asked for
         lineage.git       one commit per trial (tasks/store/lineage.py)   lock   held by the running process
 

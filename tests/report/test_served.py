@@ -78,6 +78,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         place = ledger.place(1)
         place.log.write_text(f"ready\n<script>alert(1)</script>\nkey {KEY}\n")
         place.diff.write_text("--- a/x\n+++ b/x\n")
+        fresh = ledger.path / "certificates/1-0003-champion-1"
+        fresh.mkdir(parents=True)
+        (fresh / "log.txt").write_text("ready\n")
+        (ledger.path / "certificates/1.json").write_text(SECRET)
         (ledger.path / "progress.png").write_bytes(b"\x89PNG\r\n")
         for hidden in (
             folder / "outside",
@@ -107,9 +111,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             process.wait()
 
 
-PAGES = ("/", "/index.html", "/n/report.html", "/n/trials/", "/n/trials/0001/")
+PAGES = (
+    "/", "/index.html", "/n/report.html", "/n/trials/", "/n/trials/0001/", "/n/certificates/",
+    "/n/certificates/1-0003-champion-1/",
+)  # fmt: skip
 FILES = (
     "/n/progress.png", "/n/timeline.json", "/n/spec.toml", "/n/trials/0001/log.txt", "/n/trials/0001/diff.patch",
+    "/n/certificates/1-0003-champion-1/log.txt",
 )  # fmt: skip
 
 
@@ -149,7 +157,7 @@ HOSTILE = (
     "/N/report.html", "/n/report.html/", "/n/report.html%00.png", "/n/report%2ehtml", "/n/campaign.json", "/n/lock",
     "/n/summary.json", "/n/program/log.txt", "/n/program/fit.py", "/n/environment/judge.py", "/n/trials/0001/trial.json",
     "/n/trials/0001/out/log.txt", "/n/trials/0001/workspace/log.txt", "/n/trials/0001/workspace/", "/n/trials/0099/log.txt",
-    "/n/trials/0099/", "/n/stolen.png", "/n/pipe.png", "/stolen/report.html", "/stolen/trials/", "/outside/log.txt",
+    "/n/certificates/1.json", "/n/certificates/1.json/", "/n/certificates/../campaign.json", "/n/trials/0099/", "/n/stolen.png", "/n/pipe.png", "/stolen/report.html", "/stolen/trials/", "/outside/log.txt",
     "/.prefect/auth", "/.prefect/report.html", "/.index.html.lock", "/mlflow.db", "/n/", "/n", "/n/..", "/...", "/n/lineage.git/HEAD",
     "/n/results", "/n/trials/0001", "/n/trials/1/log.txt", "/n/trials/%30001/log.txt", "/n\\report.html", "/~root/.ssh/id_rsa",
     "http://127.0.0.1/outside/log.txt", "*", "/n/report.html;x=1", "/" + "a" * 4000, "/n/.report.html",
