@@ -38,6 +38,7 @@ BENCHMARKS = {
     "prime_rl_configs": Benchmark("1 min", "--draws 1"),
     "proposers": Benchmark("1 h", "--proposers tpe --problems bump rugged --trials 3 --repetitions 2"),
     "reading": Benchmark("10 s", "--rounds 1"),
+    "reports": Benchmark("2 min", "--trials 20 --campaigns 3"),
     "sandbox": Benchmark("1 min", "--rounds 5"),
     "size": Benchmark("10 min", "--trials 30 --more 1"),
     "start": Benchmark("10 s", "--rounds 1"),

@@ -33,9 +33,16 @@ def outcome(certificate: Certificate) -> str:
     gain = difference(certificate, test.gain)
     if test.df is None or ends is None:
         return f"certified: {gain} ({counts(certificate)}, without any spread){also}"
-    reach = "at least" if sign_of(certificate) > 0 else "at most"
-    least = f"{reach} {ends[0] if sign_of(certificate) > 0 else ends[1]:+.4g} with {confidence(certificate)} confidence"
+    least = f"{bound(certificate)} with {confidence(certificate)} confidence"
     return f"certified: {gain} ({least}; {counts(certificate)}, one-sided p = {test.p:.2g}){also}"
+
+
+def bound(certificate: Certificate) -> str:
+    """The end of the difference's interval that is nearest to no gain; empty without a test."""
+    if (ends := interval(certificate)) is None:
+        return ""
+    reach, end = ("at least", ends[0]) if sign_of(certificate) > 0 else ("at most", ends[1])
+    return f"{reach} {end:+.4g}"
 
 
 def counts(certificate: Certificate) -> str:

@@ -30,7 +30,7 @@ class Frame:
     height: float = 320
     left: float = 62
     right: float = 16
-    top: float = 12
+    top: float = 28
     bottom: float = 42
 
 
@@ -80,7 +80,7 @@ class Scale:
             ends = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
             powers = [10.0**power for power in range(ends[0], ends[1] + 1)]
             every = math.ceil(len(powers) / most) or 1
-            return powers[::every] if len(powers) > 1 else [self.low, self.high]
+            return powers[::every] if len(powers) > 1 else [float(f"{end:.3g}") for end in (self.low, self.high)]
         rough = (self.high - self.low) / most
         base = 10.0 ** math.floor(math.log10(rough))
         step = next(base * times for times in (1, 2, 2.5, 5, 10) if base * times >= rough * (1 - 1e-9))
@@ -114,7 +114,7 @@ def dot_chart(
 def interval_chart(rows: Sequence[tuple[str, float, float, float]], *, unit: str, width: float = 900) -> str:
     """A row for each (name, low, middle, high): a bar from 0 to the middle, and the interval on it."""
     left, step, most = 190.0, 30.0, max([high for *_, high in rows] + [1e-9])
-    reach, drawn = width - left - 110, []
+    reach, drawn = width - left - 160, []
     for index, (name, low, middle, high) in enumerate(rows):
         top, ends = index * step + 5, [left + reach * value / most for value in (low, middle, high)]
         drawn.append(
@@ -200,7 +200,7 @@ def _axes(frame: Frame, across: Scale, up: Scale, x: str, y: str, names: Sequenc
     found.append(
         f'<text class="axis" x="{middle:.1f}" y="{frame.height - 6:.1f}" text-anchor="middle">{escape(x)}</text>'
     )
-    found.append(f'<text class="axis" x="{frame.left:g}" y="{frame.top + 2:.1f}">{escape(y)}</text>')
+    found.append(f'<text class="axis" x="{frame.left:g}" y="{frame.top - 12:.1f}">{escape(y)}</text>')
     return "".join(found)
 
 

@@ -16,10 +16,23 @@ from typing import Any
 import tomlkit
 
 from flows.report import mattered, time_split, timeline, tonight
+from flows.report.shareable import typed, without_secrets
 from flows.views import status
 from flows.views.terminal import duration
 from tasks.certifying.certificate import Certificate, level
-from tasks.describe import UNPROVEN, caution, changes, counts, difference, headline, mean_of, outcome, short_value
+from tasks.describe import (
+    UNPROVEN,
+    bound,
+    caution,
+    changes,
+    confidence,
+    counts,
+    difference,
+    headline,
+    mean_of,
+    outcome,
+    short_value,
+)
 from tasks.numbers import number
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
@@ -75,7 +88,8 @@ class Facts:
 
     @classmethod
     def of(cls, ledger: Ledger, ending: status.CampaignEnd | None = None) -> Facts:
-        return cls(ledger, status.document(ledger, ending), ledger.history(), status.certificates(ledger)[0])
+        history = without_secrets(ledger.history())
+        return cls(ledger, status.document(ledger, ending), history, status.certificates(ledger)[0])
 
     @property
     def name(self) -> str:
@@ -120,13 +134,12 @@ class Facts:
     @cached_property
     def answers(self) -> tuple[tuple[str, str], ...]:
         """The five questions of a morning."""
-        ideas = self.ideas
         return (
             ("Is it real?", self._real()),
             ("What changed?", self._changed()),
             ("What did it cost?", ", ".join(self.costs)),
             ("What failed?", self._failed()),
-            ("What next?", ideas[0].words if ideas else "It goes on." if self.is_running else "No suggestion."),
+            ("What next?", self._next()),
         )
 
     def _real(self) -> str:
@@ -147,11 +160,15 @@ class Facts:
 
     @cached_property
     def costs(self) -> tuple[str, ...]:
+        count, (took, *more) = self.document["spent"]["trials"], self.prices
+        proof = [f"{len(self.own[-1].runs)} runs for the certificate"] if self.own else []
+        return (took, f"{count} trial{'s' * (count != 1)}", *proof, *more)
+
+    @cached_property
+    def prices(self) -> tuple[str, ...]:
+        """Time, GPU hours and model calls, as far as there were any."""
         spent, hours = self.document["spent"], time_split.gpu_hours(self.history, self.own)
-        count = spent["trials"]
-        found = [duration(spent["seconds"]), f"{count} trial{'s' * (count != 1)}"]
-        if self.own:
-            found.append(f"{len(self.own[-1].runs)} runs for the certificate")
+        found = [duration(spent["seconds"])]
         if hours:
             found.append(f"{hours:.2g} GPU hours")
         if spent["calls"]:
@@ -171,6 +188,16 @@ class Facts:
         if away and (waiting := self.document["waiting_to_record"]):  # else the last one is just being sent
             parts.append(f"{waiting} record{'s wait' if waiting > 1 else ' waits'} for MLflow")
         return "; ".join(parts) or "Nothing."
+
+    def _next(self) -> str:
+        if self.is_running:
+            return "It goes on."
+        if self.ideas:
+            return self.ideas[0].words
+        because = f": {self.document['reason']}" if self.document["reason"] else ""
+        if not self.document["spent"]["trials"]:
+            return f"Run it again, since nothing was tried{because}."
+        return "No suggestion."
 
     @cached_property
     def parameters(self) -> tuple[tuple[str, str, str, bool], ...]:
@@ -282,7 +309,7 @@ class Facts:
         """The command that runs the same environment again."""
         campaign = self.ledger.campaign
         settings = [f"--set {shlex.quote(f'{key}={_toml(value)}')}" for key, value in campaign.overrides.items()]
-        return " ".join(["nightshift run", shlex.quote(campaign.source), *settings])
+        return " ".join(["nightshift run", typed(campaign.source), *settings])
 
     @cached_property
     def origin(self) -> tuple[tuple[str, str], ...]:
@@ -309,6 +336,12 @@ class Facts:
         """The gain of the newest certificate; a dash without a passed one."""
         one = self.own[-1] if self.own else None
         return difference(one, one.comparison.gain) if one and one.passed and one.comparison else "-"
+
+    @property
+    def least(self) -> str:
+        """The end of that gain's interval that counts, with its confidence; empty without one."""
+        one = self.own[-1] if self.own else None
+        return f"{bound(one)} ({confidence(one)})" if one and one.passed and one.bounds else ""
 
 
 def _toml(value: object) -> str:

@@ -52,7 +52,8 @@ def importances(environment: Environment, history: History) -> tuple[Importance,
     if len(seen.axes) < 2:
         return "Fewer than two parameters were varied."
     if len(scored) < FEWEST:
-        return f"{len(scored)} trials have a score: too few to tell parameters apart (from {FEWEST} on)."
+        have = "trial has" if len(scored) == 1 else "trials have"
+        return f"{len(scored)} {have} a score: too few to tell parameters apart (from {FEWEST} on)."
     chosen = [scored[place] for place in np.unique(np.linspace(0, len(scored) - 1, MOST_TRIALS).astype(int))]
     values = np.array([trial.score.utility for trial, _ in chosen])
     if np.ptp(values) == 0:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from flows.report import charts, seeing
 from flows.report.charts import ChartLine, Dot, Frame, Scale
 from flows.report.facts import Facts, in_a_line
 from flows.report.mattered import Slice, slices
+from flows.report.shareable import shareable
 from flows.report.timeline import ROLES
 from flows.views.artifacts import PICTURE
 from flows.views.markdown import code
@@ -30,6 +32,8 @@ from tasks.trial import TWENTIETHS, Run, Trial, baseline
 if TYPE_CHECKING:
     import jinja2
 
+    from flows.report.campaign_index import CampaignRow
+
 TEMPLATES = Path(__file__).parent / "templates"
 SLICES = 8
 """Parameters whose slices are shown: the most important ones."""
@@ -39,7 +43,7 @@ SPANS = 900
 """Spans of a track that are drawn; timeline.json has all."""
 DOTS = 400
 """Trials in a slice; of more, the newest."""
-SLICE_FRAME = Frame(width=430, height=230, left=56, bottom=40)
+SLICE_FRAME = Frame(width=430, height=230, left=56, top=12, bottom=40)
 
 
 def html(facts: Facts) -> str:
@@ -66,8 +70,18 @@ def comparison(every: Sequence[Facts]) -> str:
     return _render("comparison.html", every=every, curves=[_curves(facts) for facts in every], **_helpers())
 
 
+def index(every: Sequence[CampaignRow], reports: Collection[str]) -> str:
+    """The page of all campaigns. (reports: names of those that have a report)"""
+    return _render("index.html", every=every, reports=reports, now=time.time(), **_helpers())
+
+
+def listing(title: str, names: Sequence[str], up: str) -> str:
+    """A page of links to the files or folders in a folder. (up: from there to the folder of the report)"""
+    return _render("listing.html", title=title, names=names, up=up, **_helpers())
+
+
 def _render(template: str, **values: Any) -> str:
-    return scrub_text(_templates().get_template(template).render(**values))
+    return shareable(_templates().get_template(template).render(**values))
 
 
 @cache
@@ -83,8 +97,13 @@ def _templates() -> jinja2.Environment:
 def _helpers() -> dict[str, Any]:
     return {
         "number": number, "duration": duration, "line": in_a_line, "place": _place, "cell": _cell, "code": code,
-        "style": (TEMPLATES / "style.css").read_text(),
+        "style": (TEMPLATES / "style.css").read_text(), "day": _day,
     }  # fmt: skip
+
+
+def _day(moment: float) -> str:
+    """A moment of Unix time, on this machine's clock."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(moment))
 
 
 def _place(facts: Facts, trial: Trial) -> str:
@@ -94,7 +113,7 @@ def _place(facts: Facts, trial: Trial) -> str:
 
 def _cell(text: object) -> str:
     """Any text in a cell of a Markdown table: no bar, no line end, no HTML."""
-    line = re.sub(r"\s+", " ", str(text)).replace("|", "/").replace("`", "'")
+    line = re.sub(r"\s+", " ", scrub_text(str(text))).replace("|", "/").replace("`", "'")
     return line.replace("&", "&amp;").replace("<", "&lt;").replace("[", "\\[")
 
 
@@ -169,11 +188,12 @@ def _line(run: Run, style: str, title: str) -> ChartLine:
 
 
 def _window(lines: Sequence[ChartLine], higher_is_better: bool) -> Scale:
-    """The heights to show: all but the worst tenth, which would flatten the rest."""
+    """The heights to show: all, but for the worst tenth where it would take more than half of the chart."""
     values = sorted(value for line in lines for _, value in line.points)
     cut = len(values) // 10
     kept = values[cut:] if higher_is_better else values[: len(values) - cut]
-    return Scale.over(kept or values)
+    whole, most = Scale.over(values), Scale.over(kept or values)
+    return whole if whole.high - whole.low <= 2 * (most.high - most.low) else most
 
 
 def _role(facts: Facts, trial: Trial) -> str:

@@ -6,6 +6,7 @@ for campaigns of earlier versions too, and valid at any moment of a running one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -68,8 +69,8 @@ def tracks(history: History, certificates: Sequence[Certificate], events: Iterab
     proposals = [_proposing(trial) for trial in history if trial.runs and trial.proposal.seconds > SHORTEST]
     waits = [(event["time"], str(event.get("who", ""))) for event in events if event["event"] == "waiting"]
     starts = sorted(span.begin for slot in slots for span in slot if span.kind == "start")
-    ends = [(at, next((start for start in starts if start >= at), None), who) for at, who in waits]
-    waiting = [Span("wait", "for a slot", at, until, {"held by": who}) for at, until, who in ends if until is not None]
+    ends = [(at, starts[place], who) for at, who in waits if (place := bisect_left(starts, at)) < len(starts)]
+    waiting = [Span("wait", "for a slot", at, until, {"held by": who}) for at, until, who in ends]
     return found | {name: _apart(spans) for name, spans in (("proposer", proposals), ("waiting", waiting)) if spans}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 import warnings
 from collections.abc import Iterator
@@ -62,7 +63,7 @@ def _longer(environment: Environment, history: History, command: str) -> Iterato
             f"A longer budget: {2 * seconds:g} s instead of {seconds:g} s.",
             f"Trial {champion.number} was still improving when its time was up: the last fifth of the budget brought "
             f"{last / whole:.0%} of its whole rise.",
-            f"{command} --set budget_seconds={2 * seconds:g}",
+            f"{re.sub(r' --set budget_seconds=[^ ]+', '', command)} --set budget_seconds={2 * seconds:g}",
         )
 
 

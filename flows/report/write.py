@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.report import page, timeline
+from flows.report import campaign_index, page, timeline
 from flows.report.facts import Facts
+from flows.report.shareable import shareable
 from flows.views.status import CampaignEnd
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
@@ -20,12 +21,17 @@ COMPARISON = "comparison.html"
 def write_report(ledger: Ledger, ending: CampaignEnd | None = None) -> str:
     """Write a campaign's report.html and timeline.json; returns the report as Markdown.
 
+    The page of all campaigns follows unless this one is running.
+
     Args:
         ending: The end of a campaign that still holds its lock.
     """
     facts = Facts.of(ledger, ending)
     write_atomic(ledger.path / REPORT, page.html(facts))
-    write_atomic(ledger.path / TIMELINE, json.dumps(timeline.chrome(facts.timeline)))
+    write_atomic(ledger.path / TIMELINE, shareable(json.dumps(timeline.chrome(facts.timeline))))
+    campaign_index.keep(facts)
+    if not facts.is_running:
+        campaign_index.write_index()
     return page.markdown(facts)
 
 
@@ -34,6 +40,7 @@ def write_comparison(ledgers: Sequence[Ledger]) -> Path:
     every = [Facts.of(ledger) for ledger in ledgers]
     for facts in every:
         write_atomic(facts.ledger.path / REPORT, page.html(facts))
+        campaign_index.keep(facts)
     path = ledgers[0].path.parent / COMPARISON
     write_atomic(path, page.comparison(every))
     return path

@@ -16,7 +16,6 @@ import base64
 import contextlib
 import contextvars
 import json
-import os
 import re
 import shlex
 import threading
@@ -41,6 +40,7 @@ from tasks.plots.progress import draw, png
 from tasks.store import approval, inbox
 from tasks.store.ledger import Ledger
 from tasks.store.provenance import incidents, sources
+from tasks.system.files import write_atomic
 from tasks.task_messages import in_short
 from tasks.trial import History, Trial, baseline, best, measured
 
@@ -169,9 +169,15 @@ class Artifacts:
                 step()
                 self._failing.discard(what)
             except Exception as fault:  # noqa: BLE001 (no fault here ends a campaign)
-                if what not in self._failing:
-                    self.ledger.event("showcase", failed=what, error=f"{type(fault).__name__}: {fault}")
-                self._failing.add(what)
+                if what not in self._failing and self._is_noted(what, fault):
+                    self._failing.add(what)
+
+    def _is_noted(self, what: str, fault: Exception) -> bool:
+        """Note a failed step as an event; False where the disk has no room for that either: tried at the next fault."""
+        with contextlib.suppress(OSError):
+            self.ledger.event("showcase", failed=what, error=f"{type(fault).__name__}: {fault}")
+            return True
+        return False
 
     def _draw(self, news: News) -> None:
         """Replace the campaign's progress.png."""
@@ -181,9 +187,7 @@ class Artifacts:
             news.history, name, metric=of.metric, higher_is_better=of.higher_is_better, certificates=news.own
         )
         self._picture = png(picture)
-        temporary = path.with_name(f".{PICTURE}.{os.getpid()}")
-        temporary.write_bytes(self._picture)
-        temporary.replace(path)
+        write_atomic(path, self._picture)
 
     def _write_report(self, news: News) -> None:
         self._page = self._report(self.ledger, news.ending)

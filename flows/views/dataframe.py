@@ -1,4 +1,7 @@
-"""A campaign's trials as a pandas DataFrame, for notebooks: `load_history("cartpole-1")`."""
+"""A campaign as pandas DataFrames, for notebooks: its trials, training runs and learning curves.
+
+load_history("cartpole-1")
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,12 @@ from typing import TYPE_CHECKING
 
 from environments.plugins import Refused
 from tasks.store.ledger import Ledger
+from tasks.trial import TWENTIETHS, Run
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
+
+    from environments.score import Score
 
 NUMBERS = ("score", "se", "seconds", "steps", "peak_memory_gb", "cost_usd")
 WHOLE = ("trial", "attempt", "n")
@@ -35,3 +41,46 @@ def load_history(campaign: str) -> pandas.DataFrame:
     table["comparable"] = table["comparable"] == "yes"
     params = pandas.DataFrame([json.loads(text) for text in table.pop("params")], index=table.index)
     return table.join(params.add_prefix("params."))
+
+
+def load_runs(campaign: str) -> pandas.DataFrame:
+    """One row per training run that was judged, the search's first, then each certificate's.
+
+    `trial` says which program and parameters it trained (0: the baseline), `phase` what for: `search`, `rerun`,
+    `certificate 1`, or `certificate 1 in ENVIRONMENT`. `score` is NaN where there is none.
+    """
+    import pandas
+
+    ledger = Ledger.open(campaign)
+    rows = []
+    for trial in ledger.history():
+        scores = trial.score.each
+        rows += [_run(trial.number, "search", *pair) for pair in zip(trial.runs[-len(scores) :], scores, strict=False)]
+        rows += [_run(rerun.of, "rerun", rerun.run, rerun.score) for rerun in trial.reruns]
+    for one in ledger.certificates():
+        phase = f"certificate {one.look}" + (f" in {one.environment}" if one.elsewhere else "")
+        for fresh in one.runs[one.carried :]:
+            rows.append(_run(one.champion if fresh.arm == "champion" else 0, phase, fresh.run, fresh.score))
+    return pandas.DataFrame(rows, columns=["trial", "phase", "seed", "status", "seconds", "score", "se"])
+
+
+def _run(trial: int, phase: str, run: Run, score: Score) -> tuple[object, ...]:
+    known = (float("nan") if number is None else number for number in (score.value, score.se))
+    return (trial, phase, run.seed, run.status, run.seconds, *known)
+
+
+def load_curves(campaign: str) -> pandas.DataFrame:
+    """The learning curves of the search's training runs: `trial`, `run` (from 1), `percent` of the budget, `value`.
+
+    Values are what the programs reported of the environment's metric in training: claims, not scores.
+    """
+    import pandas
+
+    rows = [
+        (trial.number, number, 100 * (at + 1) / TWENTIETHS, value)
+        for trial in Ledger.open(campaign).history()
+        for number, run in enumerate(trial.runs, 1)
+        for at, value in enumerate(run.curve)
+        if value is not None
+    ]
+    return pandas.DataFrame(rows, columns=["trial", "run", "percent", "value"])

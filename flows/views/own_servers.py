@@ -43,9 +43,14 @@ def own_servers(home: Path) -> tuple[OwnServer, ...]:
     return tuple(OwnServer(name, note.url, login if note.auth else None) for name, note in living.items() if note)
 
 
+def how_to_log_in(file: Path) -> str:
+    """The command that prints the login of that file."""
+    return f"cat {shlex.quote(short(file))}  (user:password; a page asks once)"
+
+
 def login_steps(servers: Sequence[OwnServer]) -> dict[str, str]:
     """How to log in at their pages, and which lines other programs need, by label; nothing where none runs."""
     files = [server.login for server in servers if server.login]
-    login = {"login": f"cat {shlex.quote(short(Path(files[0])))}  (user:password; a page asks once)"} if files else {}
+    login = {"login": how_to_log_in(Path(files[0]))} if files else {}
     unprotected = {f"  {server.name}": f"{server.url} {NO_LOGIN}" for server in servers if not server.login}
     return login | unprotected | {f"for {server.name}": server.environment for server in servers}

@@ -15,7 +15,7 @@ from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
-from tasks.deciding.halving import promotion
+from tasks.deciding.halving import promotions
 from tasks.describe import ARMS, caution, outcome, step_budget
 from tasks.rules import Rule
 from tasks.store import approval, campaign_lock, inbox
@@ -42,7 +42,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     campaign, history = ledger.campaign, ledger.history()
     own, elsewhere = certificates(ledger)
     how = ending.state if ending else state(ledger)
-    here = machine_of(history)
+    here, in_full = machine_of(history), promotions(history)
     bought = sum((proposal.usage for proposal in ledger.proposals()), NOTHING_BOUGHT)
     return {
         "campaign": campaign.name,
@@ -67,7 +67,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
         "cancelled": _cancelled(history),
-        "trials": [_row(trial, own, here, promotion(history, trial.number)) for trial in history],
+        "trials": [_row(trial, own, here, in_full.get(trial.number)) for trial in history],
         **_proposals(ledger, history),
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),

@@ -103,9 +103,9 @@ def words(share: float, rank: int, count: int) -> str:
     return f"run for {share:.0%} of the budget: {among}; only a full run can be kept"
 
 
-def promotion(history: History, number: int) -> Trial | None:
-    """The trial that ran a short one in full; None if none did."""
-    return next((trial for trial in history if trial.proposal.promotes == number), None)
+def promotions(history: History) -> Mapping[int, Trial]:
+    """The trials that ran short ones in full, the first of each, by the number of the short one."""
+    return {trial.proposal.promotes: trial for trial in history[::-1] if trial.proposal.promotes is not None}
 
 
 def _short(history: History, program: str | None) -> History:

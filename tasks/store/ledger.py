@@ -12,6 +12,7 @@
             (tasks/recipes/preparing.py)
         certificates/1.json   a certificate, with its runs beside it
         results.tsv       one line per finished trial            events.jsonl   events in order
+        report.html, timeline.json, summary.json   the report, and its line in the page of all campaigns (flows/report)
         ablations/0012.json   a champion without each of its changes, if asked for
         lineage.git       one commit per trial (tasks/store/lineage.py)   lock   held by the running process
 
@@ -65,8 +66,8 @@ LATER: Mapping[str, object] = {"fidelity": "none"}
 """Settings that campaigns of earlier versions lack, with their values there: these are no part of the digest."""
 CALIBRATED = "calibration.json"
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-TAKEN = re.compile(r"artifacts|mlflow\.db.*")
-"""Names that MLflow uses in the same home."""
+TAKEN = re.compile(r"artifacts|mlflow\.db.*|(index|comparison)\.html")
+"""Names in the same home of MLflow's data, and of pages about several campaigns."""
 HALF_MADE = re.compile(r"environment|program|trials|learned\.json|spec\.toml|\.(campaign\.json|spec\.toml)(\.\d+){1,2}")
 FREEZE_LIMIT = 256 * 2**20
 """Largest size of an environment's folder in bytes: every campaign copies it."""
@@ -123,7 +124,7 @@ def check_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise Refused(f"campaign name {name!r}: 1 to 64 of a-z 0-9 . _ -, beginning with a letter or digit")
     if TAKEN.fullmatch(name):
-        raise Refused(f"campaign name {name!r}: MLflow's data is kept under it: choose another")
+        raise Refused(f"campaign name {name!r}: MLflow's data or a page is kept under it: choose another")
     return name
 
 
@@ -171,6 +172,8 @@ class Ledger:
             raw = json.loads((path / "campaign.json").read_text())
         except ValueError as broken:
             raise Refused(f"{path}/campaign.json: not JSON: {broken}") from broken
+        if not isinstance(raw, dict):
+            raise Refused(f"{path}/campaign.json: no JSON object")
         if raw.get("format", 0) > FORMAT:
             raise Refused(
                 f"{path}/campaign.json has format {raw['format']}, this Nightshift reads up to {FORMAT}: upgrade it"
@@ -264,7 +267,7 @@ class Ledger:
     def history(self) -> History:
         """Every finished trial in its last finished attempt, in the order of the decisions."""
         finished = (TrialDir(path) for path in self.trials.iterdir())
-        read = [workspace.TRIAL.validate_json(p.trial.read_bytes()) for p in finished if p.trial.is_file()]
+        read = [_decided(place.trial) for place in finished if place.trial.is_file()]
         newest = {trial.number: trial for trial in sorted(read, key=lambda trial: trial.attempt)}
         return tuple(sorted(newest.values(), key=lambda trial: trial.settle))
 
@@ -304,6 +307,14 @@ class Ledger:
         for line in path.read_text().splitlines() if path.is_file() else ():
             with suppress(ValueError):
                 yield json.loads(line)
+
+
+def _decided(path: Path) -> Trial:
+    """The trial in a file; Refused if it is damaged."""
+    try:
+        return workspace.TRIAL.validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise plugins.explain(error, str(path)) from error
 
 
 def ended(ledger: Ledger) -> dict[str, Any]:

@@ -7,12 +7,21 @@ import threading
 from pathlib import Path
 
 
-def write_atomic(path: Path, text: str) -> None:
-    """Replace a file as a whole: a reader sees the old text or the new one, even after kill -9."""
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Replace a file as a whole: a reader sees the old content or the new one, even after kill -9.
+
+    Raises:
+        OSError: such as a full disk, with the file's name; the old content stays, and nothing is left beside it.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    try:
+        temporary.write_bytes(content.encode() if isinstance(content, str) else content)
+        temporary.replace(path)
+    except OSError as fault:
+        raise OSError(fault.errno, fault.strerror, str(path)) from fault
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def append_line(path: Path, line: str) -> None:

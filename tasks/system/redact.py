@@ -1,13 +1,14 @@
 """Redaction of secrets, and of control characters, in everything that leaves a trial.
 
 Programs see none of the engine's variables, so this is a second defence, applied where a leak would be stored or sent
-on. It knows the forms in which a secret leaks by accident (plain, in JSON, in a URL, in base64), not those in which a
-program would hide it.
+on. It knows the forms in which a secret leaks by accident (plain, in JSON, in HTML, in a URL, in base64), not those in
+which a program would hide it.
 """
 
 from __future__ import annotations
 
 import base64
+import html
 import json
 import os
 import re
@@ -197,12 +198,16 @@ def _values() -> Iterator[tuple[str, str]]:
 
 
 def _forms(value: str) -> Iterator[bytes]:
-    """The value plain, in JSON, in a URL and in base64; and its lines if it has several."""
+    """The value plain, in JSON, in HTML, in a URL and in base64; and its lines if it has several."""
     if len(value) < SHORTEST or value.lower() in ORDINARY:
         return
     raw = os.fsencode(value)
     yield raw
     yield json.dumps(value)[1:-1].encode()
+    plain = value.encode(errors="replace").decode()
+    for quoted in (html.escape(plain), html.escape(plain, quote=False)):
+        yield quoted.encode()
+        yield quoted.replace("&quot;", "&#34;").replace("&#x27;", "&#39;").encode()  # as Jinja writes them
     for text in (urllib.parse.quote(raw), urllib.parse.quote(raw, safe=""), urllib.parse.quote_plus(raw)):
         yield text.encode()
         yield re.sub("%[0-9A-F]{2}", lambda match: match[0].lower(), text).encode()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from environments.score import Score
-from tasks.deciding.halving import Rung, next_rung, promotion, short_ones, standing, unpromoted
+from tasks.deciding.halving import Rung, next_rung, promotions, short_ones, standing, unpromoted
 from tasks.trial import History, Proposal, Run, Trial, Verdict, tried
 
 SHARE = 0.3
@@ -125,9 +125,9 @@ def test_the_standing_of_a_short_trial_is_among_short_ones_of_the_same_program()
     history += (trial(history, 0.0),)
     now = trial(history, 5.0, SHARE)
     assert standing(history, now.proposal, now.score) == (2, 4)
-    assert promotion(history, 2) is None
+    assert promotions(history).get(2) is None
     history += (trial(history, 7.0, promotes=2),)
-    assert promotion(history, 2) is history[-1]
+    assert promotions(history)[2] is history[-1]
 
 
 def test_a_history_of_before_there_were_budgets_keeps_its_digest() -> None:

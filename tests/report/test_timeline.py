@@ -55,6 +55,15 @@ def test_trials_that_ran_side_by_side_are_on_as_many_tracks() -> None:
     assert [name for name in in_pairs if "slot" in name] == ["slot 1", "slot 2"]
 
 
+def test_waiting_for_a_slot_ends_when_the_next_program_starts() -> None:
+    events = [{"event": "waiting", "time": 1e9 + at, "who": "cpu-0"} for at in (50.0, 350.0, 9000.0)]
+
+    (first, second) = tracks(side_by_side(4, [0, 100, 200, 300, 400]), (), events)["waiting"]
+
+    assert [round(span.begin - 1e9, 1) for span in (first, second)] == [50.0, 350.0]
+    assert [round(span.end - 1e9, 1) for span in (first, second)] == [100.0, 400.0], "what waits to the end is left out"
+
+
 def test_the_file_is_written_with_the_report_and_holds_what_was_done(tmp_path: Path, home: Path) -> None:
     ledger = stored(created(tmp_path), side_by_side(4, [0, 100, 200, 300, 400]))
     write_report(ledger)

@@ -48,24 +48,14 @@ def watch(campaign: str | None = None) -> int:
     return watch(campaign or newest())
 
 
-def report(*campaigns: str) -> int:
-    from flows.cli.seeing.status import newest
-    from flows.report.seeing import record
-    from flows.report.write import REPORT, write_comparison, write_report
-    from flows.views.terminal import short
-    from tasks.store.campaign_lock import is_running
-    from tasks.store.ledger import Ledger
+def report(
+    *campaigns: str,
+    all: Annotated[bool, switch("--all", "Write index.html, the page of all campaigns, instead.")] = False,
+    serve: Annotated[bool, switch("--serve", "Then serve all reports on this machine, behind a login.")] = False,
+) -> int:
+    from flows.cli.seeing.report import write_reports
 
-    ledgers = [Ledger.open(name) for name in dict.fromkeys(campaigns or (newest(),))]
-    for ledger in ledgers:
-        if not is_running(ledger):
-            record(ledger, ledger.campaign.isolation)
-    if len(ledgers) > 1:
-        print(short(write_comparison(ledgers)))
-    else:
-        write_report(ledgers[0])
-        print(short(ledgers[0].path / REPORT))
-    return 0
+    return write_reports(campaigns, every=all, serving=serve)
 
 
 def logs(

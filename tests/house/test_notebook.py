@@ -1,0 +1,47 @@
+"""The notebook of the documentation runs on any campaign, and is committed without outputs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flows.engine.run_certificate import store
+from tasks.record import reconcile
+from tasks.trial import History
+from tests.report.test_report import stored
+from tests.support.histories import certified, search, tried
+from tests.support.ledgers import created
+
+NOTEBOOK = Path(__file__).parents[2] / "docs/trials.ipynb"
+
+
+def test_the_notebook_is_committed_without_outputs() -> None:
+    cells = json.loads(NOTEBOOK.read_text())["cells"]
+
+    assert not [cell for cell in cells if cell["cell_type"] == "code" and (cell["outputs"] or cell["execution_count"])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["certified", "crashes alone", "baseline alone"])
+def test_the_notebook_runs_to_its_end(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    history: History = search(14) if kind == "certified" else (tried((), None if "crashes" in kind else 1.0),)
+    ledger = stored(created(tmp_path), history)
+    if kind == "certified":
+        store(ledger, certified(1, [210, 215, 212, 214], [80, 82, 79, 84]))
+    reconcile(ledger)
+    monkeypatch.setenv("NIGHTSHIFT_CAMPAIGN", "n")
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+
+    NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(NOTEBOOK.parents[1])}}).execute()
+
+    pictures = [
+        output for cell in notebook.cells for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})
+    ]
+    assert len(pictures) == 5

@@ -1,0 +1,262 @@
+"""Reports of campaigns whose texts are hostile or secret, and on a disk without room."""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from environments.plugins import Refused
+from flows.cli.seeing.verbs import report
+from flows.report import campaign_index
+from flows.report.write import write_comparison, write_report
+from flows.views.artifacts import Artifacts
+from tasks.store.ledger import Ledger
+from tasks.trial import History, Verdict
+from tests.report.test_report import FINISHED, stored
+from tests.support.histories import search, tried
+from tests.support.ledgers import created
+from tests.support.toy import nightshift, quadratic, start
+from tests.views.test_artifacts import NOBODY, prefect_at
+
+KEYS = {
+    "ONE_API_KEY": "sk-one-0123456789-abcdefghij", "TWO_TOKEN": "two&<three>\"four'five|six`seven",
+    "THREE_SECRET": "three/plus+equals=percent%slash\\back",
+}  # fmt: skip
+
+
+def told(history: History, text: str) -> History:
+    """The history with this text wherever a program, a model or a person can put one."""
+    return tuple(
+        replace(
+            trial,
+            proposal=replace(
+                trial.proposal, rationale=text, proposer=text, model=text, category=text,
+                params={**trial.proposal.params, "choice": text}, edit=f"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+{text}\n",
+            ),
+            verdict=replace(trial.verdict, reason=f"{text}\n| the log: {text}"),
+            score=replace(trial.score, error=trial.score.error and text),
+        )
+        for trial in history
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_no_page_holds_a_key_nor_half_of_one(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for each, value in KEYS.items():
+        monkeypatch.setenv(each, value)
+    key = KEYS[name]
+    history = told(search(12, cancels=False), f"my key is {key}")
+    history = (*history, *told((replace(tried(history, None), verdict=Verdict("crash", key)),), key))
+    ledger = stored(created(tmp_path), history)
+    ledger.event("showcase", failed="report", error=f"refused: {key}")
+
+    markdown = write_report(ledger, FINISHED)
+    write_comparison([ledger])
+
+    written = [ledger.path / "timeline.json", ledger.path / "summary.json", *home.glob("**/*.html")]
+    assert {path.name for path in written} >= {"report.html", "index.html", "comparison.html"}
+    for text in (markdown, *(path.read_text() for path in written)):
+        assert key not in text and key[:8] not in text and key[-8:] not in text
+    assert f"[secret {name}]" in (ledger.path / "report.html").read_text()
+
+
+def test_no_page_names_the_users_own_folder(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "alice"
+    monkeypatch.setenv("HOME", str(own))
+    history = told(search(3, cancels=False), f'File "{own}/lib/x.py", and file://{own}: {own}s is another')
+    ledger = stored(created(own / "my problem"), history)
+
+    write_report(ledger, FINISHED)
+
+    page = (ledger.path / "report.html").read_text()
+    assert f"{own}/" not in page and f"{own}:" not in page
+    assert "~/&#39;my problem/quad&#39;" in page, "a command that a shell takes"
+    assert f"{own}s is another" in page
+
+
+HOSTILE = (
+    "<script>document.title='owned'</script>", "</style><script>document.title='owned'</script>",
+    "<img src=x onerror=\"document.title='owned'\">", "\"><svg onload=\"document.title='owned'\">",
+    "' onmouseover='document.title=1' x='", "</title><script>document.title='owned'</script>",
+    "<meta http-equiv=refresh content='0;url=URL/meta'>", "<link rel=stylesheet href=URL/style>", "<iframe src=URL/frame>",
+    "<img src=URL/img>", "</svg><image href=URL/svg>", "@import url(URL/css)", "<base href=URL/base>", "{{ 7*7 }}{% raw %}",
+    "javascript:document.title='owned'", "]]><!--", "<form action=URL><button autofocus>", "\u202eRTL\x00\x1b[31m",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def listener() -> Iterator[tuple[str, list[str]]]:
+    """An address, and what was asked there."""
+    asked: list[str] = []
+
+    class _Listener(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Listener) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+
+
+def browsed(page: Path, profile: Path) -> str:
+    """A page's document after a browser has opened it and waited."""
+    command = [
+        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+        "--disable-component-update", f"--user-data-dir={profile}", "--virtual-time-budget=3000", "--dump-dom", page.as_uri(),
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=True).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Chromium")
+def test_a_browser_runs_nothing_of_a_page_and_asks_nobody(tmp_path: Path, home: Path) -> None:
+    with listener() as (url, asked):
+        text = "\n".join(HOSTILE).replace("URL", url)
+        history = told(search(12, cancels=False), text)
+        ledger = stored(created(tmp_path), (*history, replace(tried(history, None), verdict=Verdict("crash", text))))
+        write_report(ledger, FINISHED)
+        write_comparison([ledger])
+        for page in (ledger.path / "report.html", home / "index.html", home / "comparison.html"):
+            shown = browsed(page, tmp_path / "profile")
+            assert "</html>" in shown and "<title>owned" not in shown and "<script" not in shown, page.name
+        proof = tmp_path / "proof.html"  # the browser of this test does run scripts and ask
+        proof.write_text(f"<title>t</title><img src={url}/proof><script>document.title='owned'</script>")
+        assert "<title>owned" in browsed(proof, tmp_path / "profile")
+        time.sleep(0.5)
+
+    assert asked == ["/proof"]
+
+
+@contextlib.contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """No file grows beyond this size, as on a disk without room.
+
+    Python does not notice that a .pyc is cut off, so none is written meanwhile.
+    """
+    (soft, hard), writes_none = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        sys.dont_write_bytecode = writes_none
+
+
+def test_a_report_that_does_not_fit_leaves_the_old_one_whole(tmp_path: Path, home: Path) -> None:
+    history = search(6, cancels=False)
+    ledger = stored(created(tmp_path), history[:5])
+    write_report(ledger, FINISHED)
+    before = {
+        path: path.read_bytes() for path in home.rglob("*") if path.is_file() and path.suffix in (".html", ".json")
+    }
+    stored(ledger, history[5:])
+
+    with files_of_at_most(4096), pytest.raises(OSError, match=r"report\.html"):
+        write_report(ledger, FINISHED)
+
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert not list(ledger.path.glob(".report*"))
+
+
+def test_a_campaign_goes_on_without_its_pages_and_says_so_once(tmp_path: Path, home: Path) -> None:
+    history = search(3, cancels=False)
+    ledger = stored(created(tmp_path), history)
+    with prefect_at(NOBODY), Artifacts(ledger, None, write_report) as artifacts:
+        with files_of_at_most(4096):
+            for count in (1, 2):
+                artifacts.show(history[:count])
+                until(lambda: {"picture", "report"} <= {event["failed"] for event in faults(ledger)})
+        artifacts.show(history, FINISHED)
+
+    said = [event["error"] for event in faults(ledger) if event["failed"] == "report"]
+    assert len(said) == 1 and "report.html" in said[0]
+    assert (ledger.path / "report.html").is_file() and (ledger.path / "progress.png").is_file()
+
+
+def faults(ledger: Ledger) -> list[dict[str, str]]:
+    return [event for event in ledger.events() if event["event"] == "showcase"]
+
+
+def until(holds: object) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_whole_night_on_a_disk_with_room_for_trials_only(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "quad")
+    with files_of_at_most(12_000):
+        campaign = start(
+            "run",
+            str(folder),
+            "--name",
+            "n",
+            "--trials",
+            "3",
+            "--tracking",
+            "off",
+            server=server,
+            PYTHONDONTWRITEBYTECODE="1",
+        )
+    said, _ = campaign.communicate(timeout=220)
+
+    assert campaign.returncode == 0, said
+    assert {event["failed"] for event in faults(Ledger.open("n"))} >= {"report"}
+    assert nightshift("report", "n").returncode == 0 and "showcase" not in said
+    assert "File too large" in (home / "n/report.html").read_text(), "the report of the morning says it"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_a_campaign_of_few_trials_or_crashes_alone_has_every_page(tmp_path: Path, home: Path, count: int) -> None:
+    history: History = ()
+    for _ in range(count):
+        history += (tried(history, None),)
+    ledger = stored(created(tmp_path), history)
+
+    write_report(ledger, FINISHED)
+    write_comparison([ledger])
+
+    assert json.loads((ledger.path / "timeline.json").read_text())["traceEvents"] is not None
+    assert [row.trials for row in campaign_index.rows()] == [max(count - 1, 0)]
+
+
+def test_a_damaged_trial_is_named(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), search(2, cancels=False))
+    ledger.place(1).trial.write_text("")
+
+    with pytest.raises(Refused, match=re.escape(str(ledger.place(1).trial))):
+        write_report(ledger)
+
+    assert [row.state for row in campaign_index.rows()] == ["unreadable"]
+
+
+def test_a_campaign_that_there_is_not_is_refused_by_name(home: Path) -> None:
+    for arguments in (("nobody",), ("../etc",), ("A B",), ("",), (), ("index.html",)):
+        with pytest.raises(Refused):
+            report(*arguments)
+    with pytest.raises(Refused, match="nobody"):
+        report("nobody", serve=True)

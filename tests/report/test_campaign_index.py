@@ -1,0 +1,141 @@
+"""The page of all campaigns: what stands in it, and what it costs where there are many."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from environments.plugins import Refused
+from flows.cli.seeing.verbs import report
+from flows.engine.run_certificate import store
+from flows.report import campaign_index
+from flows.report.campaign_index import CampaignRow, rows, write_index
+from flows.report.write import write_report
+from tasks.store import campaign_lock
+from tasks.store.ledger import check_name
+from tests.report.test_report import FINISHED, HOSTILE, Page, stored
+from tests.support.histories import certified, search, tried
+from tests.support.ledgers import created
+
+
+def links(page: Page) -> set[str]:
+    return {str(attributes.get("href")) for tag, attributes in page.tags if tag == "a"}
+
+
+def test_every_campaign_has_a_line_with_its_result_and_a_link(tmp_path: Path, home: Path) -> None:
+    one = stored(created(tmp_path, "one"), search(6, cancels=False))
+    store(one, certified(1, [210, 215, 212, 214], [80, 82, 79, 84]))
+    write_report(one, FINISHED)
+    two = stored(created(tmp_path, "two"), search(5, seed=2, cancels=False))
+    write_report(two, FINISHED)
+
+    shown = Page((home / "index.html").read_text())
+
+    assert {"one/report.html", "two/report.html"} == links(shown)
+    second, first = rows()
+    assert (first.name, first.trials, first.ships, second.name, second.gain) == ("one", 6, True, "two", "-")
+    assert first.gain.startswith("+1") and first.least.startswith("at least +1") and "95 %" in first.least
+    assert all(text in shown.text for text in (first.verdict, first.gain, first.least, second.verdict, "quad, loss"))
+    assert "2 campaigns, 1 with something to ship" in shown.text
+
+
+def test_the_command_writes_it_and_refuses_it_for_some(
+    tmp_path: Path, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ledger = stored(created(tmp_path), search(3, cancels=False))
+
+    assert report(all=True) == 0
+
+    assert capsys.readouterr().out.split() == [str(home / "index.html")]
+
+    assert "n/report.html" not in (home / "index.html").read_text(), "it has no report yet"
+    assert (ledger.path / campaign_index.SUMMARY).is_file()
+    with pytest.raises(Refused, match="--all"):
+        report("n", all=True)
+
+
+def test_an_empty_home_has_an_index_too(home: Path) -> None:
+    assert "No campaign yet" in write_index().read_text()
+
+
+def test_a_campaign_that_was_killed_since_is_told_by_its_directory(tmp_path: Path, home: Path) -> None:
+    history = search(4, cancels=False)
+    ledger = stored(created(tmp_path), history[:3])
+    with campaign_lock.Life(ledger):
+        write_report(ledger)
+        assert [row.state for row in rows()] == ["running"]
+        assert not (home / "index.html").exists(), "a running campaign's report alone does not write the index"
+    stored(ledger, history[3:])
+
+    assert [(row.state, row.trials) for row in rows()] == [("interrupted", 4)]
+
+
+@pytest.mark.parametrize("broken", ["{", '{"format": 99}', "{}", "[]", "null"])
+def test_a_campaign_that_cannot_be_read_says_so_and_hides_no_other(tmp_path: Path, home: Path, broken: str) -> None:
+    write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)
+    (home / "bad").mkdir()
+    (home / "bad/campaign.json").write_text(broken)
+
+    states = {row.name: row.state for row in rows()}
+
+    assert states == {"good": "finished", "bad": "unreadable"}
+    assert "cannot be read" in write_index().read_text()
+
+
+def test_a_folder_whose_name_is_none_of_a_campaign_is_shown_and_not_linked(tmp_path: Path, home: Path) -> None:
+    write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)
+    names = {"javascript:alert(1)", "<img src=x onerror=alert(1)>", "Two Words", "-rf"}
+    for name in names:
+        shutil.copytree(home / "good", home / name)
+
+    shown = Page(write_index().read_text())
+
+    assert {row.name for row in rows()} == {"good", *names}
+    assert links(shown) == {"good/report.html"} and all(name in shown.text for name in names)
+    assert "img" not in {tag for tag, _ in shown.tags}
+
+
+@pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"name": 3}', b'{"name": "n"}', b"\xff\xfe", b"null"])
+def test_a_line_that_another_version_left_is_made_anew(tmp_path: Path, home: Path, kept: bytes) -> None:
+    ledger = stored(created(tmp_path), search(3, cancels=False))
+    (ledger.path / campaign_index.SUMMARY).write_bytes(kept)
+
+    assert [(row.name, row.trials) for row in rows()] == [("n", 3)]
+
+
+def test_texts_in_a_line_are_shown_and_not_run(tmp_path: Path, home: Path) -> None:
+    ledger = stored(created(tmp_path), (tried((), None),))
+    write_report(ledger, FINISHED)
+    hostile = replace(rows()[0], verdict=HOSTILE, environment=HOSTILE, metric=HOSTILE, cost=HOSTILE, gain=HOSTILE)
+    (ledger.path / campaign_index.SUMMARY).write_text(json.dumps(asdict(hostile)))
+
+    shown = Page(write_index().read_text())
+
+    assert HOSTILE in shown.text
+    assert not {tag for tag, _ in shown.tags} & {"script", "img", "iframe"}
+
+
+def test_the_names_of_pages_are_no_names_of_campaigns(home: Path) -> None:
+    for name in ("index.html", "comparison.html"):
+        with pytest.raises(Refused, match=name):
+            check_name(name)
+
+
+def test_five_hundred_campaigns_cost_a_small_file_each(tmp_path: Path, home: Path) -> None:
+    line = CampaignRow(
+        "c", "finished", "cartpole", "return/mean", 1.7e9, 20, "Trial 3 certified: 1 against 0", "good", "+1"
+    )
+    for number in range(500):
+        folder = home / f"c-{number}"
+        folder.mkdir(parents=True)
+        (folder / "campaign.json").write_text("{}")  # never opened
+        (folder / campaign_index.SUMMARY).write_text(json.dumps(asdict(line)))
+
+    shown = write_index().read_text()
+
+    assert shown.count("Trial 3 certified") == 500 and "unreadable" not in shown
+    assert len(shown) < 1_000_000
