@@ -38,6 +38,12 @@ def outcome(certificate: Certificate) -> str:
     return f"certified: {gain} ({least}; {counts(certificate)}, one-sided p = {test.p:.2g}){also}"
 
 
+def where(certificate: Certificate) -> str:
+    """The environment of a certificate's runs, and their training budget where it is another."""
+    at = "" if certificate.budget == 1 else f" at {certificate.budget:g}x the budget"
+    return f"{certificate.environment}{at}"
+
+
 def counts(certificate: Certificate) -> str:
     """The runs that were compared, and how many there might have been."""
     used = len(certificate.scores("champion")), len(certificate.scores("baseline"))
@@ -74,6 +80,8 @@ def limits(certificate: Certificate) -> list[str]:
     if times:
         level = f"so this one was tested at {certificate.alpha:.2g}"
         found.append(f"its questions were used {times} time{'s' * (times > 1)} before, {level}")
+    if certificate.conditions.left_out:
+        found.append(f"without what cannot be tried there: {', '.join(certificate.conditions.left_out)}")
     if len(certificate.machines) > 1:
         found.append(f"its runs were spread over {len(certificate.machines)} machines, and compared within each")
     return found

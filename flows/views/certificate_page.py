@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flows.views.markdown import code, in_markdown
 from tasks.certifying.certificate import Certificate
-from tasks.describe import caution, counts, difference, interval, outcome, ships
+from tasks.describe import caution, counts, difference, interval, outcome, ships, where
 from tasks.numbers import number
 
 
@@ -27,7 +27,7 @@ def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certific
     earlier = [f"- certificate {one.look}: {_sentence(one)}" for one in reversed(own[:-1])]
     parts += ["### Earlier certificates", "\n".join(earlier)] if earlier else []
     for one in elsewhere:
-        parts += [f"## In {code(one.environment)}: {_sentence(one)}", *_whole(one)]
+        parts += [f"## In {code(where(one))}: {_sentence(one)}", *_whole(one)]
     return "\n\n".join(parts) + "\n"
 
 

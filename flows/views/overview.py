@@ -58,7 +58,7 @@ def _outcome(document: Document, width: int) -> Iterator[Text]:
             yield Text(f"not certified, because {why}; the baseline ships", "yellow")
         yield from _champion(document, champion, width)
     for transfer in document["transfers"]:
-        yield Text(f"in {clean(transfer['environment'])}: {clean(transfer['words'])}")
+        yield Text(f"in {clean(transfer['where'])}: {clean(transfer['words'])}")
     if steps := document["step_budget"]:
         yield Text(steps, "dim")
     if line := document["fidelity"]["words"]:

@@ -16,7 +16,7 @@ from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
 from tasks.deciding.halving import promotion
-from tasks.describe import ARMS, caution, outcome, step_budget
+from tasks.describe import ARMS, caution, outcome, step_budget, where
 from tasks.rules import Rule
 from tasks.store import approval, campaign_lock, inbox
 from tasks.store.ledger import Ledger, ended
@@ -210,6 +210,10 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
     test = one.comparison
     return {
         "environment": one.environment,
+        "budget": one.budget,
+        "where": where(one),
+        "changed": one.conditions.changed,
+        "left_out": list(one.conditions.left_out),
         "look": one.look,
         "alpha": one.alpha,
         "trial": one.champion,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from tasks.certifying.certificate import Certificate, shipped
 from tasks.certifying.group_design import Arm
-from tasks.describe import ARMS, caution, outcome, ships
+from tasks.describe import ARMS, caution, outcome, ships, where
 from tasks.tracking.trial_run import CampaignRecord, MetricPoint, inert, metric_key, milliseconds, plain, point
 
 WORDS = 1000
@@ -33,7 +33,7 @@ def proof(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> str:
     looks = own(campaign, certificates)
     lines = [_newest(looks)] if looks else []
     elsewhere = [one for one in certificates if one.elsewhere]
-    lines += [f"On {inert(plain(one.environment))}: {inert(words(one))}." for one in elsewhere]
+    lines += [f"On {inert(plain(where(one)))}: {inert(words(one))}." for one in elsewhere]
     return "\n\n".join(lines)
 
 
@@ -65,7 +65,7 @@ def certificate_points(campaign: CampaignRecord, certificates: Sequence[Certific
         found += _runs(campaign, looks, arm)
     for one in certificates:
         if one.elsewhere:
-            found += _figures(campaign, one, f"transfer/{one.environment}")
+            found += _figures(campaign, one, f"transfer{one.conditions.name}/{one.environment}")
     return found
 
 
