@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from environments import Environment
+from tasks.certifying.aggregate import FEW, Aggregate, Unit
 from tasks.certifying.certificate import Certificate, shipped
 from tasks.certifying.group_design import Arm
 from tasks.deciding.champion_estimate import champion_estimate
@@ -14,6 +15,8 @@ from tasks.trial import History, Trial, Value, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
 ARMS: tuple[Arm, Arm] = ("champion", "baseline")
+UNITS: dict[Unit, str] = {"run sd": "run sds", "range": "of the range of scores"}
+"""Units of normalised scores, in words."""
 SELF_REPORTED = "self-reported"
 """Of a budget of steps: a program counts its own steps, and no judge could count them."""
 
@@ -64,6 +67,24 @@ def interval(certificate: Certificate) -> tuple[float, float] | None:
 def confidence(certificate: Certificate) -> str:
     """With which confidence the lower end of the gain's interval holds, over all looks."""
     return f"{100 * (1 - certificate.alpha):.4g} %"
+
+
+def over_environments(one: Aggregate) -> str:
+    """An aggregate in a sentence."""
+    at = "" if one.budget == 1 else f" at {one.budget:g}x the budget"
+    over = f"over {', '.join(one.environments)}{at}"
+    if one.gain is None or one.champions is None or one.baselines is None:
+        return f"{over}: no aggregate, because {one.reason}"
+    gain, unit = one.gain, UNITS[one.unit]
+    arms = ", ".join(
+        f"{name} {each.value:+.2f} ({each.low:+.2f} to {each.high:+.2f})"
+        for name, each in (("champion", one.champions), ("baseline", one.baselines))
+    )
+    few = f"; {one.fewest} runs of an arm tell little of their spread, so the interval is too narrow"
+    return (
+        f"{over}: the interquartile mean is {gain.value:+.2f} {unit} against the baseline's (95 % interval "
+        f"{gain.low:+.2f} to {gain.high:+.2f}; {arms}){few if one.fewest < FEW else ''}"
+    )
 
 
 def limits(certificate: Certificate) -> list[str]:
