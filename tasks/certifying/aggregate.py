@@ -108,7 +108,7 @@ def _over(group: Sequence[Certificate]) -> Aggregate:
     if why := next((why for one in group if (why := _unusable(one, unit))), ""):
         return Aggregate(about.champion, about.budget, names, unit, reason=why)
     champions, baselines = (tuple(_normalised(one, arm, unit) for one in group) for arm in ("champion", "baseline"))
-    made = estimates(champions, baselines)  # type: ignore[arg-type]
+    made = estimates(champions, baselines)
     fewest = min(len(runs) for runs in (*champions, *baselines))
     return Aggregate(about.champion, about.budget, names, unit, *made, fewest)
 
