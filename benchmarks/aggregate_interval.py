@@ -23,6 +23,8 @@ from tasks.certifying.aggregate import estimates
 from tasks.deciding.statistics import pooled
 
 RUNS, ENVIRONMENTS = (2, 3, 5, 8, 15), (2, 4)
+RESAMPLES = 500
+"""Enough for the ends of an average interval; a report draws more, so that its figures are steady."""
 NOISE = ("normal", "collapses")
 MANY = 200
 Values = NDArray[np.float64]
@@ -55,7 +57,7 @@ def certificates(noise: str, environments: int, runs: int, rng: np.random.Genera
         normalised(drawn(noise, runs, float(n % 3), rng), drawn(noise, runs, 0.0, rng)) for n in range(environments)
     ]
     champions, baselines = zip(*pairs, strict=True)
-    gain = estimates.__wrapped__(champions, baselines)[2]
+    gain = estimates.__wrapped__(champions, baselines, RESAMPLES)[2]
     return gain.value, gain.low, gain.high
 
 

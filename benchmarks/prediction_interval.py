@@ -4,8 +4,9 @@
     python -m benchmarks.prediction_interval --real 20
 
 Simulated: k runs of a champion and one new run are drawn alike, the interval is computed from the k by the code of
-`nightshift export`, and the share of new runs inside is counted over `--draws` champions. `normal`: normal noise. `collapses`: one run in ten (or in twenty-five) falls by five run sds. The average covers what an owner
-of many exports sees; an interval from few runs is wide for some and narrow for others.
+`nightshift export`, and the share of new runs inside is counted over `--draws` champions. `normal`: normal noise.
+`collapses`: one run in ten (or in twenty-five) falls by five run sds. The share is an average over champions: an
+interval from few runs is wide for some and narrow for others.
 
 Real (`--real N`): a campaign on a command environment (one parameter, normal noise of sd 1 between runs) is run and
 exported, and N times `reproduce.sh` trains, judges and compares: the share that it calls inside.

@@ -21,7 +21,16 @@ from flows.views.terminal import duration
 from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level
 from tasks.describe import (
-    UNPROVEN, caution, changes, counts, difference, headline, mean_of, outcome, over_environments, short_value,
+    UNPROVEN,
+    caution,
+    changes,
+    counts,
+    difference,
+    headline,
+    mean_of,
+    outcome,
+    over_environments,
+    short_value,
 )  # fmt: skip
 from tasks.numbers import number
 from tasks.plots.forest import Forest, forest

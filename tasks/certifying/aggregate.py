@@ -139,13 +139,13 @@ def _normalised(one: Certificate, arm: Arm, unit: Unit) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=64)
-def estimates(champions: Runs, baselines: Runs) -> tuple[Estimate, Estimate, Estimate]:
+def estimates(champions: Runs, baselines: Runs, resamples: int = RESAMPLES) -> tuple[Estimate, Estimate, Estimate]:
     """Interquartile means of both arms and of their difference, with percentile intervals; equal input, equal output.
 
     The arms are resampled apart: each run has a training seed of its own.
     """
     rng = np.random.default_rng(zlib.crc32(repr((champions, baselines)).encode()))
-    (mine, mine_drawn), (theirs, theirs_drawn) = (_drawn(arm, rng) for arm in (champions, baselines))
+    (mine, mine_drawn), (theirs, theirs_drawn) = (_drawn(arm, rng, resamples) for arm in (champions, baselines))
     return (
         _estimate(mine, mine_drawn),
         _estimate(theirs, theirs_drawn),
@@ -153,10 +153,10 @@ def estimates(champions: Runs, baselines: Runs) -> tuple[Estimate, Estimate, Est
     )
 
 
-def _drawn(arm: Runs, rng: np.random.Generator) -> tuple[float, NDArray[np.float64]]:
+def _drawn(arm: Runs, rng: np.random.Generator, resamples: int) -> tuple[float, NDArray[np.float64]]:
     """The interquartile mean of an arm, and of its resamples."""
     weights = np.concatenate([np.full(len(runs), 1 / len(runs) / len(arm)) for runs in arm])
-    drawn = [np.asarray(runs)[rng.integers(0, len(runs), (RESAMPLES, len(runs)))] for runs in arm]
+    drawn = [np.asarray(runs)[rng.integers(0, len(runs), (resamples, len(runs)))] for runs in arm]
     value = interquartile_mean(np.concatenate([np.asarray(runs) for runs in arm]), weights)
     return float(value), interquartile_mean(np.concatenate(drawn, axis=1), weights)
 

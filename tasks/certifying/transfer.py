@@ -71,12 +71,12 @@ def arms_there(champion: Trial, first: Trial, there: Environment) -> Arms:
             continue
         if name not in there.space:
             why = f"is fixed at {there.fixed[name]!r}" if name in there.fixed else "does not exist"
-            left_out.append(f"{name} {why} there")
+            left_out.append(f"{name} {why}")
             continue
         try:
             taken[name] = there.space[name].check(value)
         except ValueError as wrong:
-            left_out.append(f"{name} {wrong} there")
+            left_out.append(f"{name} {wrong}")
     edit = champion.proposal.edit
     if taken == defaults and not edit:
         why = "; ".join(left_out) or "its values are the defaults there"

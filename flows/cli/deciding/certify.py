@@ -49,7 +49,8 @@ def certify(
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     api = server_process.stated_server(server, home())
     for runner in every if budget or elsewhere else ():
-        for line in (cost(runner, runs), *(runner.arms.left_out if runner.arms else ())):
+        left_out = runner.arms.left_out if runner.arms else ()
+        for line in (cost(runner, runs), *(f"  left out there: {one}" for one in left_out)):
             print(terminal.clean(line), file=sys.stderr, flush=True)
     again = ["nightshift", "certify", name]
     for flag, value in (("--on", ",".join(elsewhere)), ("--runs", runs or ""), ("--budget", budget)):
