@@ -61,7 +61,8 @@ def forest(certificates: Sequence[Certificate]) -> Forest | None:
         return None
     champion = max(one.champion for one in apart)
     shown = [one for one in newest(certificates) if one.champion == champion]
-    shown.sort(key=lambda one: (one.elsewhere, one.environment, one.budget))
+    own = {one.environment for one in shown if one.conditions.changed is None}
+    shown.sort(key=lambda one: (one.environment not in own, one.environment, one.budget))
     unit = unit_of(shown)
     rows = [_row(one, unit) for one in shown]
     rows += [_total(one) for one in aggregates(certificates) if one.champion == champion and one.unit == unit]
