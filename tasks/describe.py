@@ -43,8 +43,12 @@ def outcome(certificate: Certificate) -> str:
 
 def where(certificate: Certificate) -> str:
     """The environment of a certificate's runs, and their training budget where it is another."""
-    at = "" if certificate.budget == 1 else f" at {certificate.budget:g}x the budget"
-    return f"{certificate.environment}{at}"
+    return setting(certificate.environment, certificate.budget)
+
+
+def setting(environment: str, budget: float) -> str:
+    """An environment, and a training budget where it is another."""
+    return f"{environment}{'' if budget == 1 else f' at {budget:g}x the budget'}"
 
 
 def counts(certificate: Certificate) -> str:
@@ -71,8 +75,7 @@ def confidence(certificate: Certificate) -> str:
 
 def over_environments(one: Aggregate) -> str:
     """An aggregate in a sentence."""
-    at = "" if one.budget == 1 else f" at {one.budget:g}x the budget"
-    over = f"over {', '.join(one.environments)}{at}"
+    over = f"over {setting(', '.join(one.environments), one.budget)}"
     if one.gain is None or one.champions is None or one.baselines is None:
         return f"{over}: no aggregate, because {one.reason}"
     gain, unit = one.gain, UNITS[one.unit]

@@ -21,6 +21,7 @@ from flows.spec.environment import checked_environment
 from flows.views.status import stored_spec
 from tasks.certifying.group_design import ALPHA
 from tasks.certifying.transfer import arms_there
+from tasks.describe import setting
 from tasks.editing.edits import EditFailed, apply_edit
 from tasks.recipes import preparing
 from tasks.sandbox import outputs
@@ -82,10 +83,9 @@ def cost(runner: Runner, runs: int | None = None) -> str:
     each = environment.budget_seconds
     known = () if runner.elsewhere else runner.history
     total = design.in_turn(runner.spec.parallel) * (each + besides_training(environment, known))
-    at = f" at {runner.budget:g}x the budget" if runner.budget != 1 else ""
     return (
-        f"{environment.name}{at}: at most {design.champion} v {design.baseline} runs of at most {_time(each)} of "
-        f"training, so at most about {_time(total)}"
+        f"{setting(environment.name, runner.budget)}: at most {design.champion} v {design.baseline} runs of at most "
+        f"{_time(each)} of training, so at most about {_time(total)}"
     )
 
 

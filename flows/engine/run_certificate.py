@@ -22,6 +22,7 @@ from tasks.certifying.reuse import reuse, searched
 from tasks.certifying.transfer import Conditions
 from tasks.deciding.champion_estimate import champion_estimate, has_edits, run_sd
 from tasks.deciding.guards import guard_noise
+from tasks.describe import setting
 from tasks.recipes import output
 from tasks.record import rewrite
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
@@ -169,7 +170,8 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     own = declared.design or Design(((declared.runs, declared.runs),), (alpha,))
     ledger.event(
         "certify", look=look, champion=champion, runs=declared.runs, planned=own.runs, environment=environment.name,
-        folder=folder, groups=own.groups, budget=conditions.budget,
+        folder=folder, groups=own.groups, budget=conditions.budget, budget_seconds=environment.budget_seconds,
+        where=setting(environment.name, conditions.budget) if is_apart else "",
     )  # fmt: skip
 
     # The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.

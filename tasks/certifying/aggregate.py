@@ -35,7 +35,7 @@ Runs = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
-class Estimate:
+class BootstrapEstimate:
     value: float
     low: float
     high: float
@@ -50,10 +50,10 @@ class Aggregate:
     budget: float
     environments: tuple[str, ...]
     unit: Unit
-    champions: Estimate | None = None
+    champions: BootstrapEstimate | None = None
     """Interquartile mean of the champion's normalised scores."""
-    baselines: Estimate | None = None
-    gain: Estimate | None = None
+    baselines: BootstrapEstimate | None = None
+    gain: BootstrapEstimate | None = None
     """Their difference; positive if the champion is better."""
     fewest: int = 0
     """Runs of the arm that had fewest in an environment."""
@@ -139,7 +139,9 @@ def _normalised(one: Certificate, arm: Arm, unit: Unit) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=64)
-def estimates(champions: Runs, baselines: Runs, resamples: int = RESAMPLES) -> tuple[Estimate, Estimate, Estimate]:
+def estimates(
+    champions: Runs, baselines: Runs, resamples: int = RESAMPLES
+) -> tuple[BootstrapEstimate, BootstrapEstimate, BootstrapEstimate]:
     """Interquartile means of both arms and of their difference, with percentile intervals; equal input, equal output.
 
     The arms are resampled apart: each run has a training seed of its own.
@@ -161,6 +163,6 @@ def _drawn(arm: Runs, rng: np.random.Generator, resamples: int) -> tuple[float, 
     return float(value), interquartile_mean(np.concatenate(drawn, axis=1), weights)
 
 
-def _estimate(value: float, drawn: NDArray[np.float64]) -> Estimate:
+def _estimate(value: float, drawn: NDArray[np.float64]) -> BootstrapEstimate:
     low, high = np.quantile(drawn, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return Estimate(value, float(low), float(high))
+    return BootstrapEstimate(value, float(low), float(high))

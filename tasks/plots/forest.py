@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tasks.certifying.aggregate import Aggregate, Unit, aggregates, newest, scale, unit_of
 from tasks.certifying.certificate import Certificate
-from tasks.describe import UNITS, difference, interval, where
+from tasks.describe import UNITS, difference, interval, setting, where
 from tasks.numbers import number
 from tasks.plots.text import FONT, GREY, INK, printable
 from tasks.verdict_styles import BLUE
@@ -87,8 +87,7 @@ def _row(one: Certificate, unit: Unit) -> ForestRow:
 
 
 def _total(one: Aggregate) -> ForestRow:
-    at = "" if one.budget == 1 else f" at {one.budget:g}x the budget"
-    name, gain = f"{len(one.environments)} environments{at}, IQM", one.gain
+    name, gain = f"{setting(f'{len(one.environments)} environments', one.budget)}, IQM", one.gain
     if gain is None:
         return ForestRow(name, "aggregate", f"no aggregate: {one.reason}")
     words = f"{gain.value:+.2f} ({gain.low:+.2f} to {gain.high:+.2f}) {UNITS[one.unit]}"

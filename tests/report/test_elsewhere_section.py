@@ -42,7 +42,9 @@ def campaign_with_certificates(folder: Path) -> Ledger:
 def test_the_report_has_a_row_for_each_environment_and_budget_after_what_changed(tmp_path: Path) -> None:
     facts = Facts.of(campaign_with_certificates(tmp_path), END)
     html = page.html(facts)
-    assert html.index("What changed</h2>") < html.index("Elsewhere, and for other budgets") < html.index("What mattered")
+    assert (
+        html.index("What changed</h2>") < html.index("Elsewhere, and for other budgets") < html.index("What mattered")
+    )
     for words in ("lander", "acrobot", "at 4x the budget", "2 environments, IQM", "Over acrobot, lander: the interq"):
         assert words in html, words
     assert "<script>" not in html
