@@ -41,6 +41,10 @@ class BootstrapEstimate:
     high: float
 
 
+Estimates = tuple[BootstrapEstimate, BootstrapEstimate, BootstrapEstimate]
+"""Of the champion, of the baseline, and of their difference."""
+
+
 @dataclass(frozen=True)
 class Aggregate:
     """Champion and baseline over several environments other than the one of the search."""
@@ -139,9 +143,7 @@ def _normalised(one: Certificate, arm: Arm, unit: Unit) -> tuple[float, ...]:
 
 
 @lru_cache(maxsize=64)
-def estimates(
-    champions: Runs, baselines: Runs, resamples: int = RESAMPLES
-) -> tuple[BootstrapEstimate, BootstrapEstimate, BootstrapEstimate]:
+def estimates(champions: Runs, baselines: Runs, resamples: int = RESAMPLES) -> Estimates:
     """Interquartile means of both arms and of their difference, with percentile intervals; equal input, equal output.
 
     The arms are resampled apart: each run has a training seed of its own.
