@@ -36,7 +36,7 @@ def certify(
         )
     if runs is not None and not 2 <= runs <= 100:
         raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
-    elsewhere = [_lasting(reference) for reference in on.split(",") if reference] if on else []
+    elsewhere = list(dict.fromkeys(_lasting(reference) for reference in (on or "").split(",") if reference))
     ledger.verify()
     for reference in elsewhere:
         consent.ask_about(reference, {}, trust)
