@@ -149,9 +149,10 @@ def forest_chart(
     for index, (name, ends, middle, style, words) in enumerate(rows):
         at = index * step + 15
         shown = "<title>" + escape(f"{name}: {words}") + "</title>"
+        name, words = (escape(text if len(text) <= 40 else f"{text[:39]}…") for text in (name, words))
         drawn.append(
-            f'<text class="name" x="{left - 12:g}" y="{at + 5:g}" text-anchor="end">{escape(_cut_to(name, 40))}{shown}</text>'
-            f'<text class="tick" x="{left + reach + 12:g}" y="{at + 5:g}">{escape(_cut_to(words, 40))}{shown}</text>'
+            f'<text class="name" x="{left - 12:g}" y="{at + 5:g}" text-anchor="end">{name}{shown}</text>'
+            f'<text class="tick" x="{left + reach + 12:g}" y="{at + 5:g}">{words}{shown}</text>'
         )
         if ends is not None:
             drawn.append(
@@ -241,11 +242,6 @@ def _axes(frame: Frame, across: Scale, up: Scale, x: str, y: str, names: Sequenc
     )
     found.append(f'<text class="axis" x="{frame.left:g}" y="{frame.top + 2:.1f}">{escape(y)}</text>')
     return "".join(found)
-
-
-def _cut_to(text: str, most: int) -> str:
-    """A text as far as there is room for it."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _tick(value: float) -> str:
