@@ -43,10 +43,10 @@ def runners(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[Ru
     own = Runner(spec, ledger, history, slots, budget=times)
     if reason := run_certificate.no_champion(history):
         raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
-    others = [_elsewhere(own, checked_environment(reference, {})) for reference in on] or [own]
-    for runner in others:
-        _check_budget(runner)
-    return others
+    if not on:
+        _check_budget(ledger.environment, times)
+        return [own]
+    return [_elsewhere(own, checked_environment(reference, {})) for reference in on]
 
 
 def multiple(budget: str) -> float:
@@ -95,14 +95,12 @@ def _time(seconds: float) -> str:
     return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
 
 
-def _check_budget(runner: Runner) -> None:
-    """Refuse a run that is longer than an environment may ask for."""
-    if runner.environment.budget_seconds > LONGEST:
-        own = (runner.elsewhere or runner.ledger.environment).budget_seconds
+def _check_budget(environment: Environment, times: float) -> None:
+    """Refuse runs that are longer than an environment may ask for."""
+    if (seconds := environment.at(times).budget_seconds) > LONGEST:
         raise Refused(
-            f"--budget {runner.budget:g}x: a run in {runner.environment.name} would train for "
-            f"{_time(runner.environment.budget_seconds)}, and at most {_time(LONGEST)} are allowed: "
-            f"ask for at most {LONGEST / own:.4g}x"
+            f"--budget {times:g}x: a run in {environment.name} would train for {_time(seconds)}, and at most "
+            f"{_time(LONGEST)} are allowed: ask for at most {LONGEST / environment.budget_seconds:.4g}x"
         )
 
 
@@ -110,6 +108,7 @@ def _elsewhere(own: Runner, environment: Environment) -> Runner:
     """The runner of another environment, frozen when it is first certified in. Refused if it has changed since."""
     ledger = own.ledger
     check_fits(ledger.environment, environment)
+    _check_budget(environment, own.budget)
     champion, first = best(own.history), baseline(own.history)
     assert champion is not None and first is not None, "there is a champion"
     arms = arms_there(champion, first, environment)
@@ -117,8 +116,11 @@ def _elsewhere(own: Runner, environment: Environment) -> Runner:
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         freeze(environment, fresh)
+        if not (environment.program or ledger.environment.program):  # the trainer's, as it was when the campaign began
+            shutil.rmtree(fresh / "program")
+            shutil.copytree(ledger.program, fresh / "program")
         if arms.champion.edit:
-            _check_edit(ledger, environment, fresh / "program", arms.champion.edit)
+            _check_edit(ledger, environment, (path if path.is_dir() else fresh) / "program", arms.champion.edit)
         if not path.is_dir():
             fresh.rename(path)
         elif outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):

@@ -31,7 +31,7 @@ from tasks.describe import (
     outcome,
     over_environments,
     short_value,
-)  # fmt: skip
+)
 from tasks.numbers import number
 from tasks.plots.forest import Forest, forest
 from tasks.store.ledger import Ledger

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tasks.certifying.aggregate import Aggregate, Unit, aggregates, newest, scale, unit_of
@@ -66,7 +66,12 @@ def forest(certificates: Sequence[Certificate]) -> Forest | None:
     unit = unit_of(shown)
     rows = [_row(one, unit) for one in shown]
     rows += [_total(one) for one in aggregates(certificates) if one.champion == champion and one.unit == unit]
-    return Forest(tuple(rows), UNITS[unit])
+    return Forest(tuple(replace(row, name=_plain(row.name), words=_plain(row.words)) for row in rows), UNITS[unit])
+
+
+def _plain(text: str) -> str:
+    """A text without control characters: names of folders and reasons may hold any."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _row(one: Certificate, unit: Unit) -> ForestRow:
