@@ -17,15 +17,16 @@ class CertifyOptions:
     """What a certificate after the end of a campaign may be asked for."""
 
     on: Annotated[list[str], Option(
-        help="Other environments to certify in, in place of the campaign's own: does the champion win there too?",
+        help="Other environments to certify in, in place of the campaign's own, to see whether the champion wins "
+        "there too.",
     )] = []  # noqa: RUF012
     runs: Annotated[int | None, Option(
         help="Fresh runs of each arm at most. Default: as at the end of a campaign.",
         bounds={"ge": 2, "le": 100},
     )] = None
     budget: Annotated[str, Option(
-        help="Training budget of every run, as a multiple of the environment's, such as 4x or 0.5x: does the gain "
-        "hold for longer? Default: the environment's.",
+        help="Training budget of every run, as a multiple of the environment's, such as 4x or 0.5x, to see "
+        "whether the gain holds for longer. Default: the environment's.",
         schema={"pattern": rf"^$|^{MULTIPLE}$"},
     )] = ""
 # fmt: on
