@@ -47,6 +47,8 @@ VARIANTS = "variants"
 NOT_FROZEN = frozenset({"__pycache__", ".git", ".venv"})
 """Folders inside an environment that are not part of its content, and are not copied when it is frozen."""
 
+LONGEST = 14 * 86_400.0
+"""Longest training of one run, in seconds."""
 MOST_READABLE = 100
 """Paths that an environment may list."""
 
@@ -68,7 +70,7 @@ class Environment(BaseModel):
     """Smallest and largest possible value of one unit; a score outside is rejected."""
     trainer: str
     judge: Judge
-    budget_seconds: float = Field(gt=0, le=14 * 86_400)
+    budget_seconds: float = Field(gt=0, le=LONGEST)
     """Training time of one run, from ready to the end, on the engine's clock."""
     budget_steps: int = Field(default=0, ge=0)
     """Steps after which the program stops by itself; 0 = none. Whichever budget is reached first binds."""
@@ -150,7 +152,7 @@ class Environment(BaseModel):
         return {name: parameter.default for name, parameter in self.space.items()} | self.fixed
 
     def at(self, share: float) -> Environment:
-        """The same environment with a share of the training budget, above 0 and at most 1."""
+        """The same environment with a share of the training budget, above 0; more than 1 is a longer one."""
         if share == 1:
             return self
         least = self.limits.least_seconds

@@ -30,7 +30,7 @@ from tasks.recipes import output, preparing
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import check_given
 from tasks.store.launch_files import POLL_SECONDS, VISIBLE_SECONDS, Launches, LaunchRequest, NotShared
-from tasks.store.ledger import FORMAT, Campaign, Ledger
+from tasks.store.ledger import FORMAT, Campaign, Ledger, frozen_elsewhere
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt, orphans
 from tasks.system.clock import clock
@@ -75,13 +75,13 @@ def measure(path: Path, asked: LaunchRequest) -> None:
     spec = CampaignSpec.of(**{**stored_spec(ledger), "launch": "here", "parallel": 1})
     history, elsewhere = _history(ledger, asked), None
     if name := asked.elsewhere:
-        frozen = environments.load(path / "certificates" / f"on-{name}" / "environment", {}, name)
+        frozen = environments.load(frozen_elsewhere(path, name) / "environment", {}, name)
         elsewhere = preparing.laid(frozen, path.parent)
     problem = elsewhere or ledger.environment
     see_prepared(problem)
     check_given(spec.isolation.level, home(), outside(problem))
     slots = spec.slots(problem)
-    runner = Runner(spec, ledger, history, slots, elsewhere, launched=True)
+    runner = Runner(spec, ledger, history, slots, elsewhere, asked.budget, launched=True)
     if asked.step == "untrained":
         runner.control(asked.at.number, asked.proposal, asked.siblings[0])
     else:

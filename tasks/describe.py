@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from environments import Environment
+from tasks.certifying.aggregate import FEW, Aggregate, Unit
 from tasks.certifying.certificate import Certificate, shipped
 from tasks.certifying.group_design import Arm
 from tasks.deciding.champion_estimate import champion_estimate
@@ -14,6 +15,8 @@ from tasks.trial import History, Trial, Value, baseline, best, measured
 
 UNPROVEN = "nothing is certified yet"
 ARMS: tuple[Arm, Arm] = ("champion", "baseline")
+UNITS: dict[Unit, str] = {"run sd": "run sds", "range": "of the range of scores"}
+"""Units of normalised scores, in words."""
 SELF_REPORTED = "self-reported"
 """Of a budget of steps: a program counts its own steps, and no judge could count them."""
 
@@ -45,6 +48,16 @@ def bound(certificate: Certificate) -> str:
     return f"{reach} {end:+.4g}"
 
 
+def where(certificate: Certificate) -> str:
+    """The environment of a certificate's runs, and their training budget where it is another."""
+    return setting(certificate.environment, certificate.budget)
+
+
+def setting(environment: str, budget: float) -> str:
+    """An environment, and a training budget where it is another."""
+    return f"{environment}{'' if budget == 1 else f' at {budget:g}x the budget'}"
+
+
 def counts(certificate: Certificate) -> str:
     """The runs that were compared, and how many there might have been."""
     used = len(certificate.scores("champion")), len(certificate.scores("baseline"))
@@ -67,6 +80,23 @@ def confidence(certificate: Certificate) -> str:
     return f"{100 * (1 - certificate.alpha):.4g} %"
 
 
+def over_environments(one: Aggregate) -> str:
+    """An aggregate in a sentence."""
+    over = f"over {setting(', '.join(one.environments), one.budget)}"
+    if one.gain is None or one.champions is None or one.baselines is None:
+        return f"{over}: no aggregate, because {one.reason}"
+    gain, unit = one.gain, UNITS[one.unit]
+    arms = ", ".join(
+        f"{name} {each.value:+.2f} ({each.low:+.2f} to {each.high:+.2f})"
+        for name, each in (("champion", one.champions), ("baseline", one.baselines))
+    )
+    few = f"; {one.fewest} runs of an arm tell little of their spread, so the interval is too narrow"
+    return (
+        f"{over}: the interquartile mean is {gain.value:+.2f} {unit} against the baseline's (95 % interval "
+        f"{gain.low:+.2f} to {gain.high:+.2f}; {arms}){few if one.fewest < FEW else ''}"
+    )
+
+
 def limits(certificate: Certificate) -> list[str]:
     """Facts that limit a certificate, one phrase each."""
     mine, theirs = (len(certificate.scores(arm)) for arm in ARMS)
@@ -81,6 +111,8 @@ def limits(certificate: Certificate) -> list[str]:
     if times:
         level = f"so this one was tested at {certificate.alpha:.2g}"
         found.append(f"its questions were used {times} time{'s' * (times > 1)} before, {level}")
+    if certificate.conditions.left_out:
+        found.append(f"without what cannot be tried there: {', '.join(certificate.conditions.left_out)}")
     if len(certificate.machines) > 1:
         found.append(f"its runs were spread over {len(certificate.machines)} machines, and compared within each")
     return found

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_origin
 from cyclopts import Group, Parameter
 
 from flows.spec import options
+from flows.spec.certify_options import CERTIFY
 from flows.spec.options import AdvancedOptions, CampaignOptions, Declared, PersonalOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -49,6 +50,13 @@ Comment = Annotated[str, Parameter("--comment", help="Reason; the proposer reads
 def of_campaign(name: str) -> Parameter:
     """An option of a campaign for another verb that takes it too."""
     return Parameter(FLAGS[name].flag, help=FLAGS[name].option.help)
+
+
+def of_certify(name: str) -> Parameter:
+    """An option of `certify`."""
+    each = CERTIFY[name]
+    commas = " Separated by commas." * (get_origin(each.kind) is list)
+    return Parameter(each.flag, help=each.option.help + commas, show_default=False)
 
 
 Seed = Annotated[int | None, of_campaign("seed")]

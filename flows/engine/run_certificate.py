@@ -19,15 +19,17 @@ from tasks.certifying.ablation import Ablation, Removed, ablation_runs, parts
 from tasks.certifying.certificate import Certificate, Fresh, conclude, unpromising
 from tasks.certifying.group_design import ALPHA, Arm, Design, alpha_of, design_of, equal_arms, in_groups, of_groups
 from tasks.certifying.reuse import reuse, searched
+from tasks.certifying.transfer import Conditions
 from tasks.deciding.champion_estimate import champion_estimate, has_edits, run_sd
 from tasks.deciding.guards import guard_noise
+from tasks.describe import setting
 from tasks.recipes import output
 from tasks.record import rewrite
 from tasks.store.ledger import ABLATION, CERTIFICATE, Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
-from tasks.trial import History, baseline, best
+from tasks.trial import History, Params, baseline, best
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class DeclaredAnalysis:
     """Of the champion at most."""
     design: Design | None = None
     """Without those of earlier certificates. None in campaigns of version 0.2 and before: one look at `runs` each."""
+    changed: Params | None = None
+    """As in the certificate."""
 
 
 LOOK = TypeAdapter(DeclaredAnalysis)
@@ -124,9 +128,14 @@ def known(runner: Runner) -> Certificate | None:
 
 
 def next_look(runner: Runner) -> int:
-    """Number of the next certificate in the runner's environment."""
-    here = runner.elsewhere is not None, runner.environment.name
-    return 1 + len([one for one in runner.ledger.certificates() if (one.elsewhere, one.environment) == here])
+    """Number of the next certificate in the runner's environment, with its budget."""
+    return 1 + len([one for one in runner.ledger.certificates() if is_of(runner, one)])
+
+
+def is_of(runner: Runner, certificate: Certificate) -> bool:
+    """Whether a certificate answers the runner's question: in its environment, with its budget."""
+    asked = runner.is_apart, runner.environment.name, runner.budget
+    return (certificate.elsewhere, certificate.environment, certificate.budget) == asked
 
 
 def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
@@ -142,27 +151,27 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     if reason := nothing_to_certify(runner, runs):
         raise Refused(f"campaign {runner.ledger.campaign.name!r} cannot be certified: {reason}")
     ledger, look, environment = runner.ledger, next_look(runner), runner.environment
-    leader, alpha, is_elsewhere = (best(runner.history), alpha_of(look, ledger.campaign.looks), bool(runner.elsewhere))
+    leader, pool, conditions = best(runner.history), report_pool(environment), runner.conditions
     assert leader is not None, "there is something to certify"
-    champion, folder = leader.number, f"{look}-on-{environment.name}" if is_elsewhere else str(look)
-    pool, before, campaign_id = report_pool(environment), None, ledger.campaign.campaign_id
+    champion, is_apart = leader.number, runner.is_apart
+    folder = name_of(look, environment.name, is_apart, conditions)
+    # Another budget is another question, so another use of the same report questions.
+    before, alpha, user = None, alpha_of(look, ledger.campaign.looks), f"{ledger.campaign.campaign_id}{conditions.name}"
     if pool:  # before the declaration, which it limits
-        before, level_of_use = holdout_uses.charge(pool, campaign_id, look)
+        before, level_of_use = holdout_uses.charge(pool, user, look)
         alpha = min(alpha, level_of_use)
-    declaration = ledger.path / "certificates" / f"{folder}.begun"
-    if not declaration.is_file():
-        asked = planned(runner, alpha, runs)
-        write_atomic(declaration, LOOK.dump_json(DeclaredAnalysis(champion, asked.champion, asked)).decode() + "\n")
-    declared = LOOK.validate_json(declaration.read_bytes())
-    if declared.champion != champion:
-        why = f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
-        lost = Certificate(look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_elsewhere)
+    declared = _declared(runner, folder, champion, alpha, runs)
+    if why := _given_up(declared, champion, conditions):
+        lost = Certificate(
+            look, alpha, declared.champion, environment.name, (), False, why, elsewhere=is_apart, conditions=conditions
+        )
         store(ledger, lost)
         return lost if nothing_to_certify(runner) else certify(runner, runs)
     own = declared.design or Design(((declared.runs, declared.runs),), (alpha,))
     ledger.event(
         "certify", look=look, champion=champion, runs=declared.runs, planned=own.runs, environment=environment.name,
-        folder=folder, groups=own.groups,
+        folder=folder, groups=own.groups, budget=conditions.budget, budget_seconds=environment.budget_seconds,
+        where=setting(environment.name, conditions.budget) if is_apart else "",
     )  # fmt: skip
 
     # The shares of a pool in another certificate have other sizes, so its runs were judged on some of these questions.
@@ -175,9 +184,9 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
     def one(arm: Arm, number: int) -> Fresh | None:
         return None if _asked_to_stop(ledger) else runner.fresh(folder, champion, arm, number, blocks)
 
-    # The search tells nothing of another environment: neither noise nor runs of the baseline.
-    sd = 0.0 if is_elsewhere else run_sd(runner.history)
-    known = {} if is_elsewhere else guard_noise(environment.guards, runner.history)
+    # The search tells nothing of another environment or budget: neither noise nor runs of the baseline.
+    history = () if is_apart else runner.history
+    sd, known = run_sd(history), guard_noise(environment.guards, history)
     noise = {name: found.sd for name, found in known.items()}
     draw = ledger.seed("order", ledger.at(champion, f"certificate-{folder}"))
     for group in in_groups(design.groups, draw, (carried[0], carried[1])):
@@ -187,19 +196,38 @@ def certify(runner: Runner, runs: int | None = None) -> Certificate | None:
             return None
         certificate = conclude(
             look, alpha, champion, environment.name, fresh, environment.guards,
-            sd=sd, noise=noise, elsewhere=is_elsewhere, design=design,
-            search=() if is_elsewhere else searched(runner.history),
+            sd=sd, noise=noise, elsewhere=is_apart, design=design,
+            search=searched(history),
             apart="its questions are others than the certificate's" if environment.prepared else "",
             same_units=_same_units(environment, fresh), deterministic=environment.deterministic, carried=carries,
         )  # fmt: skip
         if not certificate.another:
             break
         ledger.event("looked", look=look, champion=champion, runs=len(fresh) - carries, reason=certificate.reason)
-    certificate = replace(certificate, looked_before=before)
+    certificate = replace(certificate, looked_before=before, conditions=conditions)
     if pool:
-        holdout_uses.conclude(pool, campaign_id, look, certificate.passed)
+        holdout_uses.conclude(pool, user, look, certificate.passed)
     store(ledger, certificate)
     return certificate
+
+
+def _declared(runner: Runner, folder: str, champion: int, alpha: float, runs: int | None) -> DeclaredAnalysis:
+    """The certificate as it was declared; it is now, unless it was."""
+    declaration = runner.ledger.path / "certificates" / f"{folder}.begun"
+    if not declaration.is_file():
+        asked = planned(runner, alpha, runs)
+        new = DeclaredAnalysis(champion, asked.champion, asked, runner.conditions.changed)
+        write_atomic(declaration, LOOK.dump_json(new).decode() + "\n")
+    return LOOK.validate_json(declaration.read_bytes())
+
+
+def _given_up(declared: DeclaredAnalysis, champion: int, conditions: Conditions) -> str:
+    """Why a declared certificate cannot be continued; empty if it can."""
+    if declared.champion != champion:
+        return f"it was begun for trial {declared.champion}, and not finished before another trial became champion"
+    if declared.changed != conditions.changed:
+        return "it was begun by an earlier version, whose runs there had other parameters"
+    return ""
 
 
 def planned(runner: Runner, alpha: float, runs: int | None = None) -> Design:
@@ -208,14 +236,14 @@ def planned(runner: Runner, alpha: float, runs: int | None = None) -> Design:
     if runs is not None:
         return of_groups(equal_arms(runs), alpha)
     # Runs on a finite pool share its questions out: unequal arms would leave some to one arm alone.
-    known = not runner.elsewhere and not report_pool(environment) and bool(reuse(searched(runner.history), ()).spread)
+    known = not runner.is_apart and not report_pool(environment) and bool(reuse(searched(runner.history), ()).spread)
     return design_of(spec.trials, environment.deterministic, known, alpha, edits=has_edits(runner.history))
 
 
 def _earlier(runner: Runner, champion: int) -> tuple[Fresh, ...]:
-    """The runs of earlier certificates of a champion in the runner's environment."""
-    here = runner.elsewhere is not None, runner.environment.name, champion
-    made = [one for one in runner.ledger.certificates() if (one.elsewhere, one.environment, one.champion) == here]
+    """The runs of earlier certificates of a champion in the runner's environment, with the same arms."""
+    every = [one for one in runner.ledger.certificates() if is_of(runner, one) and one.champion == champion]
+    made = [one for one in every if one.conditions.changed == runner.conditions.changed]
     return made[-1].runs if made else ()
 
 
@@ -270,5 +298,11 @@ def store(ledger: Ledger, certificate: Certificate) -> None:
 
 
 def path_of(ledger: Ledger, certificate: Certificate) -> Path:
-    elsewhere = f"-on-{certificate.environment}" if certificate.elsewhere else ""
-    return ledger.path / "certificates" / f"{certificate.look}{elsewhere}.json"
+    name = name_of(certificate.look, certificate.environment, certificate.elsewhere, certificate.conditions)
+    return ledger.path / "certificates" / f"{name}.json"
+
+
+def name_of(look: int, environment: str, elsewhere: bool, conditions: Conditions) -> str:
+    """The name of a certificate's file, and the beginning of those of its runs."""
+    at = f"-at{conditions.name}" * bool(conditions.name)
+    return f"{look}{at}-on-{environment}" if elsewhere else str(look)

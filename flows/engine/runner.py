@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from environments import Environment
 from environments.effort import Allowance
@@ -16,6 +17,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import At, history_digest, is_kept, kept, whole
 from tasks.certifying.certificate import Fresh
 from tasks.certifying.group_design import Arm
+from tasks.certifying.transfer import Arms, Conditions
 from tasks.decide import Untrained, Wanted, decide
 from tasks.deciding.judge_allowance import allowance
 from tasks.deciding.run_checks import believed
@@ -24,7 +26,7 @@ from tasks.evaluate import evaluate
 from tasks.machine.slots import NOWHERE, Slot, Slots
 from tasks.store import workspace
 from tasks.store.launch_files import RESULTS, LaunchRequest, Step
-from tasks.store.ledger import Ledger, machine
+from tasks.store.ledger import Ledger, frozen_elsewhere, machine
 from tasks.store.workspace import TrialDir
 from tasks.train import train
 from tasks.trial import History, Proposal, Rerun, Run, Trial, UntrainedControl, Verdict, baseline
@@ -44,6 +46,10 @@ class Runner:
     slots: Slots
     elsewhere: Environment | None = None
     """Another environment to run in; None: the campaign's own."""
+    budget: float = 1.0
+    """Training budget of each run, in that of the environment."""
+    arms: Arms | None = None
+    """What both arms of a certificate run in another environment; None: the trials as they are."""
     written: History | None = None
     """The part of the history that other machines can read; None: all of it."""
     launched: bool = False
@@ -51,7 +57,24 @@ class Runner:
 
     @property
     def environment(self) -> Environment:
-        return self.elsewhere or self.ledger.environment
+        return (self.elsewhere or self.ledger.environment).at(self.budget)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether its runs do not compare with those of the search."""
+        return self.elsewhere is not None or self.budget != 1
+
+    @property
+    def conditions(self) -> Conditions:
+        """Those of its certificates."""
+        changed, left_out = (self.arms.changed, self.arms.left_out) if self.arms else (None, ())
+        return Conditions(self.budget, self.environment.range, changed, left_out)
+
+    @property
+    def program(self) -> Path:
+        """The frozen baseline program of the environment that it runs in."""
+        path = frozen_elsewhere(self.ledger.path, self.elsewhere.name) if self.elsewhere else self.ledger.path
+        return path / "program"
 
     def trial(self, number: int, proposal: Proposal) -> JudgedTrial:
         """Train and judge a proposal under each of its training seeds; a failed run is the last one."""
@@ -146,11 +169,12 @@ class Runner:
         """
         part = f"certificate-{certificate}-{arm}-{number}"
         trial = self._trial(champion if arm == "champion" else self.history[0].number)
+        proposal = self.arms.of(arm) if self.arms else trial.proposal
         place = TrialDir(self.ledger.path / "certificates" / f"{certificate}-{champion:04d}-{arm}-{number}")
         # Each block has its own units, so that their luck does not favour one arm in all of its runs.
         judged = self.ledger.at(champion, f"certificate-{certificate}-{number}")
         run, score = self.measure(
-            champion, trial.proposal, part, "report", place=place, judged=judged, block=ComparisonBlock(number, blocks)
+            champion, proposal, part, "report", place=place, judged=judged, block=ComparisonBlock(number, blocks)
         )
         return Fresh(arm, run, score)
 
@@ -179,8 +203,9 @@ class Runner:
         at, place = self._at(number, part), place or ledger.place(number, part)
         if self._is_launched(at, place, "measure"):
             other = self.elsewhere.name if self.elsewhere else ""
+            known, name = self._known, self._name(place)
             asked = LaunchRequest(
-                at, "measure", proposal, self._name(place), *self._known, purpose, siblings, early, judged, block, other
+                at, "measure", proposal, name, *known, purpose, siblings, early, judged, block, other, self.budget
             )
             run_elsewhere(self.spec.launch, ledger, asked)
         environment, isolation = self.environment.at(proposal.share), self.spec.isolation
@@ -189,7 +214,7 @@ class Runner:
         seed = ledger.seed(purpose, judged or at)
         with self._slot(at, place, "evaluate") as slot:
             run = kept(train, results)(
-                at, problem, isolation, ledger.program, place, proposal, ledger.seed("train", at),
+                at, problem, isolation, self.program, place, proposal, ledger.seed("train", at),
                 whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
                 whole(slot),
             )  # fmt: skip

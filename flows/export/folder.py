@@ -29,6 +29,7 @@ from environments.plugins import Refused
 from flows.report.facts import Facts
 from flows.views import status
 from tasks.certifying.certificate import Certificate, shipped
+from tasks.deciding.statistics import quantile
 from tasks.recording import episode
 from tasks.recording.episode import PlayedEpisode
 from tasks.recording.stage import GIF
@@ -113,17 +114,20 @@ def _about(ledger: Ledger, trial: Trial) -> Facts:
 
 
 def prediction(ledger: Ledger, trial: Trial) -> Prediction | None:
-    """The interval for one new run, by Student's t; None with fewer than two scores."""
-    from scipy.stats import t  # type: ignore[import-untyped]
-
+    """The interval for one new run; None with fewer than two scores."""
     own = [one for one in ledger.certificates() if not one.elsewhere and one.champion == trial.number]
     fresh = [score.value for one in own[-1:] for score in one.scores("champion") if score.value is not None]
     values = fresh or [score.value for score in measured(ledger.history(), trial.number) if score.value is not None]
     if len(values) < 2:
         return None
+    return Prediction(*interval_of(values), len(values), bool(fresh))
+
+
+def interval_of(values: Sequence[float]) -> tuple[float, float]:
+    """The interval that holds one more value with probability COVERS, by Student's t, from at least two values."""
     count, middle = len(values), statistics.fmean(values)
-    half = float(t.ppf((1 + COVERS) / 2, count - 1)) * statistics.stdev(values) * (1 + 1 / count) ** 0.5
-    return Prediction(middle - half, middle + half, count, bool(fresh))
+    half = quantile((1 + COVERS) / 2, count - 1) * statistics.stdev(values) * (1 + 1 / count) ** 0.5
+    return middle - half, middle + half
 
 
 def _fill(folder: Path, facts: Facts, trial: Trial) -> None:

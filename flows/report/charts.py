@@ -127,6 +127,46 @@ def interval_chart(rows: Sequence[tuple[str, float, float, float]], *, unit: str
     return _svg(Frame(width, len(rows) * step + 8), "".join(drawn), unit)
 
 
+def forest_chart(
+    rows: Sequence[tuple[str, Place | None, float, str, str]], *, unit: str, scale: Scale, width: float = 900
+) -> str:
+    """A row for each (name, ends of the interval, middle, style, words); a line marks zero, which `scale` holds.
+
+    Without ends a row has words only.
+    """
+    left, step, drawn = 300.0, 30.0, list[str]()
+    reach, floor = width - left - 270, len(rows) * 30.0
+
+    def x(value: float) -> float:
+        return left + reach * min(max(scale.fraction(value), 0.0), 1.0)
+
+    for tick in scale.ticks(5):
+        drawn.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="0" y2="{floor:g}"/>')
+        drawn.append(
+            f'<text class="tick" x="{x(tick):.1f}" y="{floor + 16:g}" text-anchor="middle">{_tick(tick)}</text>'
+        )
+    drawn.append(f'<line class="zero" x1="{x(0):.1f}" x2="{x(0):.1f}" y1="0" y2="{floor:g}"/>')
+    for index, (name, ends, middle, style, words) in enumerate(rows):
+        at = index * step + 15
+        shown = "<title>" + escape(f"{name}: {words}") + "</title>"
+        name, words = (escape(text if len(text) <= 40 else f"{text[:39]}…") for text in (name, words))
+        drawn.append(
+            f'<text class="name" x="{left - 12:g}" y="{at + 5:g}" text-anchor="end">{name}{shown}</text>'
+            f'<text class="tick" x="{left + reach + 12:g}" y="{at + 5:g}">{words}{shown}</text>'
+        )
+        if ends is not None:
+            drawn.append(
+                f'<line class="whisker {style}" x1="{x(ends[0]):.1f}" x2="{x(ends[1]):.1f}" y1="{at:g}" y2="{at:g}"/>'
+                f'<circle class="{style}" cx="{x(middle):.1f}" cy="{at:g}" r="5">{shown}</circle>'
+            )
+    middle_of = left + reach / 2
+    drawn.append(
+        f'<text class="axis" x="{middle_of:g}" y="{floor + 36:g}" text-anchor="middle">'
+        f"champion minus baseline, in {escape(unit)}</text>"
+    )
+    return _svg(Frame(width, floor + 44), "".join(drawn), "champion minus baseline in each environment")
+
+
 def share_bar(parts: Sequence[tuple[str, float, str]], width: float = 900) -> str:
     """One bar, divided among (name, amount, style)."""
     total, at, drawn = sum(amount for _, amount, _ in parts) or 1.0, 0.0, []

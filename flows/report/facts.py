@@ -19,6 +19,7 @@ from flows.report import mattered, time_split, timeline, tonight
 from flows.report.shareable import typed, without_secrets
 from flows.views import status
 from flows.views.terminal import duration
+from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level
 from tasks.describe import (
     UNPROVEN,
@@ -31,9 +32,11 @@ from tasks.describe import (
     headline,
     mean_of,
     outcome,
+    over_environments,
     short_value,
 )
 from tasks.numbers import number
+from tasks.plots.forest import Forest, forest
 from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
 from tasks.task_messages import in_short
@@ -118,6 +121,16 @@ class Facts:
         if self.document["uncertified"]:
             return f"not certified, because {self.document['uncertified']}; the baseline ships"
         return f"{UNPROVEN}; scores of a search overestimate its best" if self.history else "no trial is decided yet"
+
+    @cached_property
+    def elsewhere(self) -> Forest | None:
+        """The certificates in other environments and for other budgets, side by side; None without one."""
+        return forest(self.ledger.certificates())
+
+    @cached_property
+    def over_environments(self) -> tuple[str, ...]:
+        """A sentence for each aggregate."""
+        return tuple(over_environments(one) for one in aggregates(self.ledger.certificates()))
 
     @property
     def tone(self) -> str:

@@ -136,8 +136,21 @@ def _charts(facts: Facts) -> dict[str, Any]:
         ),
         "slices": [_slice(facts, one) for one in found[:SLICES]],
         "timeline": _timeline(facts),
+        "elsewhere": _elsewhere(facts),
         "time": charts.share_bar([(part.name, part.seconds, part.style) for part in facts.time]),
     }
+
+
+def _elsewhere(facts: Facts) -> str:
+    """Champion minus baseline in other environments and for other budgets; empty without a certificate there."""
+    shown = facts.elsewhere
+    if shown is None:
+        return ""
+    rows = [
+        (row.name, None if row.gain is None else (row.low, row.high), row.gain or 0.0, row.kind, row.words)
+        for row in shown.rows
+    ]
+    return charts.forest_chart(rows, unit=shown.unit, scale=Scale(*shown.ends))
 
 
 def _timeline(facts: Facts) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import UUID
 
 from tasks.certifying.certificate import Certificate
-from tasks.describe import headline, outcome
+from tasks.describe import headline, outcome, where
 from tasks.store import approval
 from tasks.store.ledger import Ledger
 from tasks.trial import History, best
@@ -116,9 +116,9 @@ def _champion(ledger: Ledger, history: History, certificates: Sequence[Certifica
 def _certified(ledger: Ledger, certificates: Sequence[Certificate]) -> Iterator[Announcement]:
     for one in certificates:
         if one.passed:
-            where = f" in {one.environment}" if one.elsewhere else ""
-            key = f"{one.environment}-{one.look}" if one.elsewhere else str(one.look)
-            subject = f"{ledger.campaign.name}: trial {one.champion} is certified{where}"
+            place = f" in {where(one)}" if one.elsewhere else ""
+            key = f"{one.environment}{one.conditions.name}-{one.look}" if one.elsewhere else str(one.look)
+            subject = f"{ledger.campaign.name}: trial {one.champion} is certified{place}"
             yield Announcement("certified", key, subject, outcome(one))
 
 

@@ -102,6 +102,13 @@ def _annotated(each: Declared, kind: Any) -> Any:
     return Annotated[(kind, *each.option, _titled(each.option.title or each.name.replace("_", " ").capitalize()))]
 
 
+def stated(each: Declared) -> Any:
+    """What the form of another flow says of a declared option, and its bounds."""
+    option = each.option
+    extra = {"title": option.title or each.name.capitalize(), "description": option.help, **option.schema}
+    return Field(json_schema_extra=extra, **option.bounds)
+
+
 def titled(title: str, description: str, **bounds: Any) -> Any:
     """What the form says of a parameter of any other flow, and its bounds."""
     return Field(json_schema_extra={"title": title, "description": description}, **bounds)

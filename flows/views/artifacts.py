@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
@@ -36,6 +37,8 @@ from flows.views.status import CampaignEnd, certificates, urls
 from tasks.certifying.certificate import Certificate, level
 from tasks.describe import UNPROVEN, caution, headline, level_of, mean_of, outcome, short_value, step_budget
 from tasks.numbers import number
+from tasks.plots.forest import forest
+from tasks.plots.forest import png as forest_png
 from tasks.plots.progress import draw, png
 from tasks.store import approval, inbox
 from tasks.store.ledger import Ledger
@@ -57,8 +60,8 @@ SEND_SECONDS = 10.0
 """How long the Prefect server may take to answer; the end of a campaign may wait for it."""
 RERUN = "rerun/rerun"
 """The deployment of prefect.yaml that runs a trial again."""
-PICTURE = "progress.png"
-"""The picture's file in the campaign's directory."""
+PICTURE, ELSEWHERE = "progress.png", "elsewhere.png"
+"""The pictures' files in the campaign's directory: of the campaign, and of its certificates elsewhere."""
 
 
 Report = Callable[[Ledger, CampaignEnd | None], str]
@@ -188,6 +191,8 @@ class Artifacts:
         )
         self._picture = png(picture)
         write_atomic(path, self._picture)
+        if shown := forest([*news.own, *news.elsewhere]):
+            write_atomic(self.ledger.path / ELSEWHERE, forest_png(shown))
 
     def _write_report(self, news: News) -> None:
         self._page = self._report(self.ledger, news.ending)
@@ -250,7 +255,15 @@ def artifacts(
         url = f"data:image/png;base64,{base64.b64encode(picture).decode()}"
         page = f"![{headline(history, name, news.own)}]({url})\n\n{code(ledger.path / PICTURE)}\n"
         found.insert(0, Artifact("progress", "markdown", page))
+    if news.elsewhere and (ledger.path / ELSEWHERE).is_file():
+        found.insert(0, Artifact("elsewhere", "markdown", _image("elsewhere", ledger.path / ELSEWHERE)))
     return [*([Artifact("report", "markdown", report)] if report else []), *found]
+
+
+def _image(title: str, path: Path) -> str:
+    """A picture inside markdown."""
+    url = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+    return f"![{title}]({url})\n\n{code(path)}\n"
 
 
 def table(

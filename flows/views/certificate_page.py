@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flows.views.markdown import code, in_markdown
+from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate
-from tasks.describe import caution, counts, difference, interval, outcome, ships
+from tasks.describe import caution, counts, difference, interval, outcome, over_environments, ships, where
 from tasks.numbers import number
+from tasks.plots.forest import forest, text
 
 
 def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certificate], steps: str = "") -> str:
@@ -26,8 +28,11 @@ def page(campaign: str, own: Sequence[Certificate], elsewhere: Sequence[Certific
         )
     earlier = [f"- certificate {one.look}: {_sentence(one)}" for one in reversed(own[:-1])]
     parts += ["### Earlier certificates", "\n".join(earlier)] if earlier else []
+    if shown := forest([*own, *elsewhere]):
+        parts += ["## Elsewhere, and for other budgets", "```\n" + "\n".join(text(shown)).replace("`", "'") + "\n```"]
+        parts += [f"{code(over_environments(one))}" for one in aggregates([*own, *elsewhere])]
     for one in elsewhere:
-        parts += [f"## In {code(one.environment)}: {_sentence(one)}", *_whole(one)]
+        parts += [f"## In {code(where(one))}: {_sentence(one)}", *_whole(one)]
     return "\n\n".join(parts) + "\n"
 
 

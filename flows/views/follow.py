@@ -249,7 +249,8 @@ class Follower:
         begun = max((path.stat().st_mtime for path in folders), default=now)
         groups = tuple((champions, baselines) for champions, baselines in self._certificate.get("groups", ()))
         waits = self._waits.get(champion, "")
-        return Certifying(champion, max(len(folders), 1), planned, max(now - begun, 0.0), groups, waits)
+        seconds, where = self._certificate.get("budget_seconds", 0.0), self._certificate.get("where", "")
+        return Certifying(champion, max(len(folders), 1), planned, max(now - begun, 0.0), groups, waits, seconds, where)
 
     def _find_trials(self) -> None:
         while self.ledger.place(self._next).path.is_dir():

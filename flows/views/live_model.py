@@ -74,6 +74,10 @@ class Certifying:
     """Runs of champion and baseline at each look; empty where it is not known."""
     waits_for: str = ""
     """Who holds the slots, while it waits for one."""
+    seconds: float = 0.0
+    """Training budget of a run; 0 where it is not known."""
+    where: str = ""
+    """Environment and budget, where they are not the campaign's."""
 
 
 @dataclass(frozen=True)

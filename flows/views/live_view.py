@@ -85,14 +85,15 @@ def _rows(model: LiveModel, width: int) -> list[Row]:
 
 def _certificate(made: Certifying, budget_seconds: float, columns: int) -> list[Row]:
     """A certificate: the run under way of all that are planned, and when it is looked at."""
-    about = f"trial {made.champion} and the baseline, trained with fresh seeds and compared"
+    place = f" in {clean(made.where)}" if made.where else ""
+    about = f"trial {made.champion} and the baseline, trained with fresh seeds and compared{place}"
     rows: list[Row] = [(0, " certifying", _line(f"run {made.run} of at most {made.runs}"))]
     rows.append((4, "   why", _line(about)))
     if len(made.groups) > 1:
         looks = ", ".join(f"{sum(group)} ({group[0]} v {group[1]})" for group in made.groups)
         rows.append((5, "   looks", _line(f"after {looks} runs; it ends at the first that decides")))
     words = f"waiting for a slot: {clean(made.waits_for)}" if made.waits_for else duration(made.since)
-    rows.append((0, "   this run", _beside(bar(made.since / budget_seconds, columns), Text(words))))
+    rows.append((0, "   this run", _beside(bar(made.since / (made.seconds or budget_seconds), columns), Text(words))))
     return rows
 
 
@@ -301,5 +302,6 @@ def begins_line(model: LiveModel, trial: UnderWay) -> Text:
 
 def certificate_line(certifying: Certifying) -> Text:
     """For a file: that a certificate is being made."""
-    arms = f"trial {certifying.champion} against the baseline"
+    place = f" in {clean(certifying.where)}" if certifying.where else ""
+    arms = f"trial {certifying.champion} against the baseline{place}"
     return Text(f" > certificate: {arms}, at most {certifying.runs} fresh runs")

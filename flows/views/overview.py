@@ -20,6 +20,7 @@ from flows.views.status import SURE_SES
 from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
 from tasks.describe import UNPROVEN
 from tasks.numbers import number
+from tasks.plots.forest import Forest, ForestRow, text
 
 INCIDENTS = 8
 """Things that happened to proposals, which are shown here; `status --json` has all."""
@@ -30,6 +31,7 @@ def show(document: Document, path: Path, console: Console, last: int | None = No
     """Print all of it. (path: the campaign's directory; last: so many trials only)"""
     put(console, tables.campaign_table(document, console, last))
     outcome(document, console)
+    elsewhere(document, console)
     what_next(document, path, console)
 
 
@@ -38,6 +40,18 @@ def outcome(document: Document, console: Console) -> None:
     console.print()
     for line in _outcome(document, room(console)):
         say(console, line)
+
+
+def elsewhere(document: Document, console: Console) -> None:
+    """Print the picture of what certificates in other environments and for other budgets show; nothing without one."""
+    if not (found := document["elsewhere"]):
+        return
+    console.print()
+    shown = Forest(tuple(ForestRow(**row) for row in found["rows"]), found["unit"])
+    for line in text(shown, room(console)):
+        put(console, Text(f"  {line}"))
+    for one in found["aggregates"]:
+        say(console, Text(f"  {clean(one['words'])}"))
 
 
 def _outcome(document: Document, width: int) -> Iterator[Text]:
@@ -58,7 +72,7 @@ def _outcome(document: Document, width: int) -> Iterator[Text]:
             yield Text(f"not certified, because {why}; the baseline ships", "yellow")
         yield from _champion(document, champion, width)
     for transfer in document["transfers"]:
-        yield Text(f"in {clean(transfer['environment'])}: {clean(transfer['words'])}")
+        yield Text(f"in {clean(transfer['where'])}: {clean(transfer['words'])}")
     if steps := document["step_budget"]:
         yield Text(steps, "dim")
     if line := document["fidelity"]["words"]:

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 from environments import plugins
 from environments.score import Score
 from flows.views.own_servers import own_servers
+from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
 from tasks.deciding.halving import promotions
-from tasks.describe import ARMS, caution, outcome, step_budget
+from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
+from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.store import approval, campaign_lock, inbox
 from tasks.store.ledger import Ledger, ended
@@ -66,6 +68,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "uncertified": None if own else _uncertified(ledger),
         "ablation": _ablation(ledger, own),
         "transfers": [of_certificate(one) for one in elsewhere],
+        "elsewhere": _elsewhere(ledger.certificates()),
         "cancelled": _cancelled(history),
         "trials": [_row(trial, own, here, in_full.get(trial.number)) for trial in history],
         **_proposals(ledger, history),
@@ -210,6 +213,10 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
     test = one.comparison
     return {
         "environment": one.environment,
+        "budget": one.budget,
+        "where": where(one),
+        "changed": one.conditions.changed,
+        "left_out": list(one.conditions.left_out),
         "look": one.look,
         "alpha": one.alpha,
         "trial": one.champion,
@@ -240,6 +247,13 @@ def of_certificate(one: Certificate) -> dict[str, Any]:
         "words": outcome(one),
         "caution": caution(one),
     }
+
+
+def _elsewhere(every: Sequence[Certificate]) -> dict[str, Any] | None:
+    """All environments and budgets side by side, and over several of them; None without a certificate elsewhere."""
+    shown = forest(every)
+    over = [asdict(one) | {"words": over_environments(one)} for one in aggregates(every)]
+    return asdict(shown) | {"aggregates": over} if shown else None
 
 
 def _arm(one: Certificate, arm: Arm) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.certifying.group_design import FEWEST, HOPELESS, Arm, Design
 from tasks.certifying.reuse import Reuse, Searched, reuse, spreads
+from tasks.certifying.transfer import CAMPAIGNS, Conditions
 from tasks.deciding.champion_estimate import reference
 from tasks.deciding.statistics import CONFIDENCE, Comparison, Places, bound, corrected, error_of, pooled, within
 from tasks.trial import History, Level, Run, Trial, measured
@@ -73,7 +74,9 @@ class Certificate:
     """Champion against baseline, in utility; None if there is nothing to compare."""
     guards: tuple[Guarded, ...] = ()
     elsewhere: bool = False
-    """Whether the environment is another: such a certificate shows transfer, and does not decide what ships."""
+    """Whether environment or training budget is another: such a certificate does not decide what ships."""
+    conditions: Conditions = CAMPAIGNS
+    """Under which its runs were made."""
     looked_before: int | None = None
     """Earlier uses of the same report questions, across campaigns; None for units that are drawn anew."""
     design: Design | None = None
@@ -92,6 +95,11 @@ class Certificate:
     """Units that were the same in all runs, to which the result is limited; 0 if each number had its own."""
     collapsed: tuple[int, int] = (0, 0)
     """Collapsed runs of the champion and of the baseline."""
+
+    @property
+    def budget(self) -> float:
+        """Training budget of each run, in that of the environment."""
+        return self.conditions.budget
 
     @property
     def tested_at(self) -> float:

@@ -68,6 +68,8 @@ class LaunchRequest:
     block: ComparisonBlock | None = None
     elsewhere: str = ""
     """Another environment than the campaign's own, one of those frozen with its certificates."""
+    budget: float = 1.0
+    """Training budget, in that of the environment."""
 
     def is_done(self, results: Path) -> bool:
         return all(is_kept(results, self.at, name) for name in RESULTS[self.step])

@@ -10,7 +10,8 @@
         fidelity.json     the share of the budget at which points run first, if asked for
         prepared.json     content of the prepared files at the start, if there is a recipe
             (tasks/recipes/preparing.py)
-        certificates/1.json   a certificate, with its runs beside it
+        certificates/1.json   a certificate, with its runs beside it; 1-on-NAME.json: in another environment, which is
+                          frozen in on-NAME/; 1-at-4x-on-NAME.json: with another training budget
         results.tsv       one line per finished trial            events.jsonl   events in order
         report.html, timeline.json, summary.json   the report, and its line in the page of all campaigns (flows/report)
         ablations/0012.json   a champion without each of its changes, if asked for
@@ -289,10 +290,10 @@ class Ledger:
         return FIDELITY.validate_json(path.read_bytes()) if path.is_file() else Fidelity()
 
     def certificates(self) -> tuple[Certificate, ...]:
-        """Every certificate, in order; those of other environments last."""
+        """Every certificate, in order; those of other environments and budgets last."""
         found = (self.path / "certificates").glob("*.json")
         read = [CERTIFICATE.validate_json(path.read_bytes()) for path in found]
-        return tuple(sorted(read, key=lambda one: (one.elsewhere, one.environment, one.look)))
+        return tuple(sorted(read, key=lambda one: (one.elsewhere, one.environment, one.budget, one.look)))
 
     def ablation(self, champion: int) -> Ablation | None:
         path = self.path / "ablations" / f"{champion:04d}.json"
@@ -315,6 +316,11 @@ def _decided(path: Path) -> Trial:
         return workspace.TRIAL.validate_json(path.read_bytes())
     except ValidationError as error:
         raise plugins.explain(error, str(path)) from error
+
+
+def frozen_elsewhere(campaign: Path, environment: str) -> Path:
+    """The folder in which another environment is frozen with a campaign's certificates."""
+    return campaign / "certificates" / f"on-{environment}"
 
 
 def ended(ledger: Ledger) -> dict[str, Any]:

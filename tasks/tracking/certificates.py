@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, shipped
 from tasks.certifying.group_design import Arm
-from tasks.describe import ARMS, caution, outcome, ships
+from tasks.certifying.transfer import budget_name
+from tasks.describe import ARMS, caution, outcome, over_environments, ships, where
 from tasks.tracking.trial_run import CampaignRecord, MetricPoint, inert, metric_key, milliseconds, plain, point
 
 WORDS = 1000
@@ -33,7 +35,8 @@ def proof(campaign: CampaignRecord, certificates: Sequence[Certificate]) -> str:
     looks = own(campaign, certificates)
     lines = [_newest(looks)] if looks else []
     elsewhere = [one for one in certificates if one.elsewhere]
-    lines += [f"On {inert(plain(one.environment))}: {inert(words(one))}." for one in elsewhere]
+    lines += [f"On {inert(plain(where(one)))}: {inert(words(one))}." for one in elsewhere]
+    lines += [f"{inert(plain(over_environments(one)))}." for one in aggregates(certificates)]
     return "\n\n".join(lines)
 
 
@@ -65,7 +68,13 @@ def certificate_points(campaign: CampaignRecord, certificates: Sequence[Certific
         found += _runs(campaign, looks, arm)
     for one in certificates:
         if one.elsewhere:
-            found += _figures(campaign, one, f"transfer/{one.environment}")
+            found += _figures(campaign, one, f"transfer{one.conditions.name}/{one.environment}")
+    for each in aggregates(certificates):
+        if each.gain is not None:
+            moment = max(ended(campaign, one) for one in certificates)
+            values = {"gain": each.gain.value, "low": each.gain.low, "high": each.gain.high}
+            for name, value in values.items():
+                found += point(metric_key(f"aggregate{budget_name(each.budget)}/{name}"), value, moment)
     return found
 
 

@@ -297,7 +297,6 @@ def test_fewer_than_two_runs_of_each_arm_are_refused(tmp_path: Path) -> None:
     [
         ("noisy", "--on noisy: that is the campaign's own environment: leave --on out"),
         ("cartpole", "--on cartpole: it trains with 'ppo', the campaign with 'command'"),
-        ("other", "--on other: other has a program of its own"),
     ],
 )
 def test_where_a_champion_cannot_be_taken_is_refused(tmp_path: Path, on: str, words: str) -> None:

@@ -16,6 +16,7 @@ from environments.metric_guards import Guard
 from environments.score import Score
 from tasks.certifying.certificate import Certificate, Fresh, conclude
 from tasks.certifying.group_design import Arm
+from tasks.certifying.transfer import Conditions
 from tasks.describe import caution
 from tasks.record import COLUMNS, reconcile, rewrite, settle
 from tasks.store.ledger import CERTIFICATE, Ledger
@@ -347,6 +348,20 @@ def test_what_carries_over_stands_beside_and_certifies_nothing(campaign: Campaig
     assert not any(key.startswith("certificate/") for key in found)
     assert certificate_tags(campaign, [one]) == {}
     assert campaign_note(campaign, NIGHT, [one]).startswith("On moon: far: certified: +120 (at least +")
+
+
+def test_another_budget_and_the_figure_over_environments_have_metrics_of_their_own(campaign: CampaignRecord) -> None:
+    longer = replace(certificate(), elsewhere=True, conditions=Conditions(4.0))
+    there = [
+        replace(certificate(environment=name), elsewhere=True, conditions=Conditions(changed={"lr": 0.1}))
+        for name in ("hills", "moon")
+    ]
+    found = {point.key: point.value for point in certificate_points(campaign, [longer, *there])}
+    assert found["transfer-4x/cartpole/gain"] == 120.0 and found["transfer/moon/gain"] == 120.0
+    assert found["aggregate/low"] <= found["aggregate/gain"] <= found["aggregate/high"]
+    assert certificate_tags(campaign, [longer, *there]) == {}
+    note = campaign_note(campaign, NIGHT, [longer, *there])
+    assert "On cartpole at 4x the budget: certified" in note and "interquartile mean" in note
 
 
 # The model registry

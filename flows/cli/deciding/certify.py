@@ -1,25 +1,30 @@
-"""`nightshift certify`: certify a campaign's champion later, again, or in other environments."""
+"""`nightshift certify`: certify a campaign's champion later, again, in other environments, or for another budget."""
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 
 import environments
 from environments.plugins import Refused
 from flows.certify import certify as certify_flow
-from flows.certify import check_fits, runners
 from flows.cli import consent
 from flows.cli.running.flow_run import run_and_show
 from flows.engine import run_certificate
+from flows.engine.elsewhere import check_fits, cost, runners
 from flows.server import server_process
 from flows.spec.environment import checked_environment
+from flows.views import terminal
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
 from tasks.system.home import home
 
 
-def certify(name: str, on: str | None, runs: int | None, trust: bool, server: str | None, as_json: bool) -> int:
-    """Certify a campaign's champion; the command's exit code.
+def certify(
+    name: str, on: str | None, runs: int | None, trust: bool, server: str | None, as_json: bool, budget: str = ""
+) -> int:
+    """Certify a campaign's champion; the command's exit code. What runs elsewhere tells its cost first.
 
     Raises:
         Refused: the campaign is running, or there is nothing to certify.
@@ -31,19 +36,27 @@ def certify(name: str, on: str | None, runs: int | None, trust: bool, server: st
         )
     if runs is not None and not 2 <= runs <= 100:
         raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
-    elsewhere = [_lasting(reference) for reference in on.split(",") if reference] if on else []
+    elsewhere = list(dict.fromkeys(_lasting(reference) for reference in (on or "").split(",") if reference))
     ledger.verify()
     for reference in elsewhere:
         consent.ask_about(reference, {}, trust)
         check_fits(ledger.environment, checked_environment(reference, {}))
     if reason := run_certificate.no_champion(ledger.history()):
         raise Refused(f"campaign {name!r} cannot be certified: {reason}")
-    for runner in runners(ledger, elsewhere):
+    every = runners(ledger, elsewhere, budget)
+    for runner in every:
         if reason := run_certificate.nothing_to_certify(runner, runs):
             raise Refused(f"campaign {name!r} cannot be certified: {reason}")
     api = server_process.stated_server(server, home())
-    parameters = {"name": name, "on": elsewhere, "runs": runs}
-    return run_and_show(certify_flow, parameters, api, as_json, f"nightshift certify {name}")
+    for runner in every if budget or elsewhere else ():
+        left_out = runner.arms.left_out if runner.arms else ()
+        for line in (cost(runner, runs), *(f"  left out there: {one}" for one in left_out)):
+            print(terminal.clean(line), file=sys.stderr, flush=True)
+    again = ["nightshift", "certify", name]
+    for flag, value in (("--on", ",".join(elsewhere)), ("--runs", runs or ""), ("--budget", budget)):
+        again += [flag, str(value)] * bool(value)
+    parameters = {"name": name, "on": elsewhere, "runs": runs, "budget": budget}
+    return run_and_show(certify_flow, parameters, api, as_json, shlex.join(again))
 
 
 def _lasting(reference: str) -> str:

@@ -7,16 +7,15 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed
+from flows.cli.options import Comment, Isolation, Json, Seed, Server, Settings, Trust, Unsandboxed, of_certify
 
 
 def certify(
     campaign: str | None = None,
     *,
-    on: Annotated[
-        str | None, Parameter("--on", help="Other environments, separated by commas, to test for transfer.")
-    ] = None,
-    runs: Annotated[int | None, Parameter("--runs", help="Fresh runs of each arm.")] = None,
+    on: Annotated[str | None, of_certify("on")] = None,
+    runs: Annotated[int | None, of_certify("runs")] = None,
+    budget: Annotated[str, of_certify("budget")] = "",
     trust: Trust = False,
     server: Server = None,
     json: Json = False,
@@ -28,7 +27,7 @@ def certify(
     settle_in(home())
     from flows.cli.deciding.certify import certify
 
-    return certify(campaign or newest(), on, runs, trust, server, json)
+    return certify(campaign or newest(), on, runs, trust, server, json, budget)
 
 
 def duel(

@@ -1,0 +1,148 @@
+"""Certificates in other environments, and with another training budget: who runs what, and for how long."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import environments
+from environments import LONGEST, Environment
+from environments.plugins import Refused
+from flows.engine import run_certificate
+from flows.engine.runner import Runner
+from flows.spec.campaign_spec import CampaignSpec, besides_training
+from flows.spec.certify_options import MULTIPLE
+from flows.spec.environment import checked_environment
+from flows.views.status import stored_spec
+from tasks.certifying.group_design import ALPHA
+from tasks.certifying.transfer import arms_there
+from tasks.describe import setting
+from tasks.editing.edits import EditFailed, apply_edit
+from tasks.recipes import preparing
+from tasks.sandbox import outputs
+from tasks.store.ledger import Ledger, freeze, frozen_elsewhere
+from tasks.trial import baseline, best
+
+
+def runners(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[Runner]:
+    """The runners of a certificate: one for each environment in `on`, or one for the campaign's own.
+
+    Each other environment is frozen when it is first certified in.
+
+    Raises:
+        Refused: the champion cannot run there, or the budget is beyond the limits.
+    """
+    spec, times = CampaignSpec.of(**stored_spec(ledger)), multiple(budget)
+    history, slots = ledger.history(), spec.slots(ledger.environment)
+    ledger.event("slots", locks=slots.locks if spec.launch == "here" else {})
+    own = Runner(spec, ledger, history, slots, budget=times)
+    if reason := run_certificate.no_champion(history):
+        raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
+    if not on:
+        _check_budget(ledger.environment, times)
+        return [own]
+    return [_elsewhere(own, checked_environment(reference, {})) for reference in on]
+
+
+def multiple(budget: str) -> float:
+    """A training budget such as 4x, in that of the environment; 1 if empty. Refused if it is anything else."""
+    if not budget:
+        return 1.0
+    times = float(budget[:-1]) if re.fullmatch(MULTIPLE, budget) else 0.0
+    if not times:
+        raise Refused(f"--budget {budget}: give a multiple of the environment's budget, such as 4x or 0.5x")
+    if times == 1:
+        raise Refused(f"--budget {budget}: that is the budget itself: leave --budget out")
+    return times
+
+
+def check_fits(campaign: Environment, other: Environment) -> None:
+    """Refuse an environment that is the campaign's own, or whose parameters mean something else."""
+    where = f"--on {other.name}"
+    if other.name == campaign.name:
+        raise Refused(f"{where}: that is the campaign's own environment: leave --on out")
+    if other.trainer != campaign.trainer:
+        raise Refused(
+            f"{where}: it trains with {other.trainer!r}, the campaign with {campaign.trainer!r}: "
+            "name an environment with the same trainer"
+        )
+
+
+def cost(runner: Runner, runs: int | None = None) -> str:
+    """The most that a certificate may take, in words.
+
+    Args:
+        runs: Fresh runs of each arm at most, where that was asked for.
+    """
+    environment, design = runner.environment, run_certificate.planned(runner, ALPHA, runs)
+    each = environment.budget_seconds
+    known = () if runner.elsewhere else runner.history
+    total = design.in_turn(runner.spec.parallel) * (each + besides_training(environment, known))
+    return (
+        f"{setting(environment.name, runner.budget)}: at most {design.champion} v {design.baseline} runs of at most "
+        f"{_time(each)} of training, so at most about {_time(total)}"
+    )
+
+
+def _time(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.3g} s"
+    return f"{seconds / 60:.3g} min" if seconds < 6000 else f"{seconds / 3600:.3g} h"
+
+
+def _check_budget(environment: Environment, times: float) -> None:
+    """Refuse runs that are longer than an environment may ask for."""
+    if (seconds := environment.at(times).budget_seconds) > LONGEST:
+        raise Refused(
+            f"--budget {times:g}x: a run in {environment.name} would train for {_time(seconds)}, and at most "
+            f"{_time(LONGEST)} are allowed: ask for at most {LONGEST / environment.budget_seconds:.4g}x"
+        )
+
+
+def _elsewhere(own: Runner, environment: Environment) -> Runner:
+    """The runner of another environment, frozen when it is first certified in. Refused if it has changed since."""
+    ledger = own.ledger
+    check_fits(ledger.environment, environment)
+    _check_budget(environment, own.budget)
+    champion, first = best(own.history), baseline(own.history)
+    assert champion is not None and first is not None, "there is a champion"
+    arms = arms_there(champion, first, environment)
+    path = frozen_elsewhere(ledger.path, environment.name)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        freeze(environment, fresh)
+        if not (environment.program or ledger.environment.program):  # the trainer's, as it was when the campaign began
+            shutil.rmtree(fresh / "program")
+            shutil.copytree(ledger.program, fresh / "program")
+        if arms.champion.edit:
+            _check_edit(ledger, environment, (path if path.is_dir() else fresh) / "program", arms.champion.edit)
+        if not path.is_dir():
+            fresh.rename(path)
+        elif outputs.digest(path / "environment") != outputs.digest(fresh / "environment"):
+            raise Refused(f"{environment.folder} has changed since the first certificate in it: it froze {path}")
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    frozen = preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)
+    return replace(own, elsewhere=frozen, arms=arms)
+
+
+def _check_edit(ledger: Ledger, environment: Environment, program: Path, edit: str) -> None:
+    """Refuse an edit that was made against another program than that environment's, or that may not be made there."""
+    where = f"--on {environment.name}"
+    if outputs.digest(program) != outputs.digest(ledger.program):
+        raise Refused(
+            f"{where}: the champion's edit was made against the program of {ledger.environment.name}, and the baseline "
+            f"program of {environment.name} is another: name an environment with the same program"
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, "program")
+        shutil.copytree(program, copy, copy_function=shutil.copyfile)  # frozen files are read-only
+        try:
+            apply_edit(copy, edit, environment)
+        except EditFailed as failed:
+            raise Refused(f"{where}: the champion's edit cannot be made there: {failed}") from failed

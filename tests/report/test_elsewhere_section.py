@@ -1,0 +1,75 @@
+"""The report's section on other environments and budgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from flows.engine.run_certificate import store
+from flows.report import page
+from flows.report.facts import Facts
+from flows.views.artifacts import ELSEWHERE, News, artifacts
+from flows.views.certificate_page import page as certificate_page
+from flows.views.status import CampaignEnd, certificates
+from tasks.certifying.transfer import Conditions
+from tasks.plots.forest import forest, png
+from tasks.store.ledger import Ledger
+from tasks.store.workspace import TRIAL
+from tests.support.histories import certified, tried
+from tests.support.ledgers import created
+
+END = CampaignEnd("finished", "2 trials done")
+HOSTILE = "<script>alert(1)</script>`"
+
+
+def campaign_with_certificates(folder: Path) -> Ledger:
+    """A campaign with its own certificate, one at 4x, and two in other environments."""
+    ledger, first = created(folder), tried((), 1.0, 2.0, 3.0)
+    for trial in (first, tried((first,), 12.0)):
+        place = ledger.place_of(trial)
+        place.path.mkdir(parents=True)
+        place.trial.write_bytes(TRIAL.dump_json(trial))
+    own = certified(1, (11.0, 12.0, 13.0), (1.0, 2.0, 3.0))
+    store(ledger, replace(own, environment=ledger.environment.name))
+    longer = replace(certified(1, (3.0, 4.2, 5.0), (3.0, 4.0, 5.0)), environment=ledger.environment.name)
+    store(ledger, replace(longer, elsewhere=True, conditions=Conditions(4.0)))
+    there = Conditions(changed={"lr": 0.2}, left_out=(f"epochs {HOSTILE}",))
+    store(ledger, replace(certified(1, (12.0, 14.0, 13.0), (1.0, 2.0, 3.0), on="lander"), conditions=there))
+    store(ledger, replace(certified(1, (120.0, 80.0, 95.0), (70.0, 90.0, 60.0), on="acrobot"), conditions=there))
+    return ledger
+
+
+def test_the_report_has_a_row_for_each_environment_and_budget_after_what_changed(tmp_path: Path) -> None:
+    facts = Facts.of(campaign_with_certificates(tmp_path), END)
+    html = page.html(facts)
+    assert (
+        html.index("What changed</h2>") < html.index("Elsewhere, and for other budgets") < html.index("What mattered")
+    )
+    for words in ("lander", "acrobot", "at 4x the budget", "2 environments, IQM", "Over acrobot, lander: the interq"):
+        assert words in html, words
+    assert "<script>" not in html
+    shown = page.markdown(facts)
+    assert "### Elsewhere" in shown and "too narrow" in shown and "<script>" not in shown
+
+
+def test_what_was_certified_at_home_alone_has_no_such_section(tmp_path: Path) -> None:
+    ledger, first = created(tmp_path), tried((), 1.0, 2.0, 3.0)
+    place = ledger.place_of(first)
+    place.path.mkdir(parents=True)
+    place.trial.write_bytes(TRIAL.dump_json(first))
+    html = page.html(Facts.of(ledger, END))
+    assert "other budgets" not in html
+
+
+def test_the_picture_is_an_artifact_and_the_certificates_page_has_it_as_text(tmp_path: Path) -> None:
+    ledger = campaign_with_certificates(tmp_path)
+    own, elsewhere = certificates(ledger)
+    news = News(ledger.history(), own, elsewhere)
+    assert "elsewhere" not in [one.about for one in artifacts(ledger, news, None, "")]
+    shown = forest(ledger.certificates())
+    assert shown is not None
+    (ledger.path / ELSEWHERE).write_bytes(png(shown))
+    (picture,) = [one for one in artifacts(ledger, news, None, "") if one.about == "elsewhere"]
+    assert picture.kind == "markdown" and "data:image/png" in picture.data
+    text = certificate_page("tried", own, elsewhere)
+    assert "●" in text and "Over several" not in text and "interquartile mean" in text
