@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from environments.plugins import Refused
@@ -26,6 +25,7 @@ from tasks.system import orphans
 from tests.support import processes
 from tests.support.mlflow_records import mlflow_runs
 from tests.support.noisy import DRAW, noisy
+from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status, told
 
 LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
@@ -39,7 +39,7 @@ def ledger(home: Path, name: str) -> list[tuple[str, ...]]:
 
 def rows(server: str, flow_run_id: str) -> list[dict[str, Any]]:
     chosen = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
-    found: list[dict[str, Any]] = httpx.post(f"{server}/task_runs/filter", json=chosen, timeout=30).json()
+    found: list[dict[str, Any]] = ask("POST", f"{server}/task_runs/filter", chosen)
     return found
 
 
@@ -103,7 +103,7 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(
     )
     assert all(row["state"]["message"] for row in rows(server, life["flow_run_id"])), "every row says how it ended"
     chosen = {"logs": {"flow_run_id": {"any_": [life["flow_run_id"]]}}, "sort": "TIMESTAMP_ASC"}
-    log = [line["message"] for line in httpx.post(f"{server}/logs/filter", json=chosen, timeout=30).json()]
+    log = [line["message"] for line in ask("POST", f"{server}/logs/filter", chosen)]
     assert not [line for line in log if line.startswith("Finished in state Completed()")]
     assert [line for line in log if "keep" in line and "2.25" in line], "the log has the terminal's line of a trial"
     assert "all 3 trials done" in log[-2] + log[-1]
@@ -200,7 +200,7 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
 
     first, second = lives(home, "killed")
     assert second["spent_before"] > 0.5
-    dead = httpx.get(f"{server}/flow_runs/{first['flow_run_id']}").json()
+    dead = ask("GET", f"{server}/flow_runs/{first['flow_run_id']}")
     assert dead["state_type"] == "CRASHED"
     states = {row["name"]: row["state_name"] for row in rows(server, second["flow_run_id"])}
     assert states["train quad 1"] == "Cached" and states["train quad 2"] == "Completed"
