@@ -8,7 +8,6 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import time
@@ -52,13 +51,11 @@ THREE = ("--trials", "3", "--seed", "3", *GREEDY)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, server: str, empty_mlflow: Path) -> tuple[Path, str]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, server: str) -> tuple[Path, str]:
     """The home of a campaign `one` of THREE trials, and what its command printed."""
     folder = tmp_path_factory.mktemp("undisturbed")
     home, environment = folder / "runs", quadratic(folder / "quad", fit=slow(0.4))
-    home.mkdir(mode=0o700)
-    shutil.copy(empty_mlflow, home / "mlflow.db")
-    run = ("run", str(environment), "--name", "one", *THREE, "--json")
+    run = ("run", str(environment), "--name", "one", *THREE, "--tracking", "off", "--json")
     done = nightshift(*run, server=server, NIGHTSHIFT_HOME=str(home))
     assert done.returncode == 0, done.stderr
     return home, done.stdout
