@@ -66,8 +66,11 @@ def pytest_make_collect_report(
     return report
 
 
-TOGETHER = ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",), ("environments/",)
-"""Files of one worker: they use packages that take seconds to import (litellm, mlflow, verifiers)."""
+TOGETHER = (
+    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",), ("environments/",),
+    ("trainers/test_ppo", "trainers/test_sac", "proposers/test_learned"),
+)  # fmt: skip
+"""Files of one worker: they use packages that take seconds to import (litellm, mlflow, verifiers, torch)."""
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,19 +9,25 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 import _program
-from tasks.trainers import ppo
 from tests.support import trainer_process as trainer_programs
+from tests.support.lazy import LazyModule
 from tests.support.trainer_process import progress
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from tasks.trainers import ppo
+else:
+    torch, nn, ppo = LazyModule("torch"), LazyModule("torch.nn"), LazyModule("tasks.trainers.ppo")
 
 
 class Ticks(gym.Env[NDArray[np.float64], Any]):
