@@ -68,7 +68,8 @@ def pytest_make_collect_report(
 
 TOGETHER = (
     ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",), ("environments/",),
-    ("trainers/test_ppo", "trainers/test_sac", "proposers/test_learned"),
+    ("trainers/test_ppo", "trainers/test_sac"),
+    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers"),
 )  # fmt: skip
 """Files of one worker: they use packages that take seconds to import (litellm, mlflow, verifiers, torch)."""
 
