@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,17 +43,35 @@ LONGEST_FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: a long one that begins last would run alone at the end."""
+    """The longest files first: a long one that begins last would run alone at the end. The same in all workers."""
 
-    def turn(item: pytest.Item) -> int:
+    def turn(item: pytest.Item) -> tuple[int, str]:
         file = item.path.relative_to(Path(__file__).parent).as_posix()
-        return next((rank for rank, start in enumerate(LONGEST_FIRST) if file.startswith(start)), len(LONGEST_FIRST))
+        rank = next((rank for rank, start in enumerate(LONGEST_FIRST) if file.startswith(start)), len(LONGEST_FIRST))
+        return rank, file
 
     items.sort(key=turn)
 
 
-TOGETHER = ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",), ("environments/",)
-"""Files of one worker: they use packages that take seconds to import (litellm, mlflow, verifiers)."""
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Each worker begins to collect in another folder: pytest compiles a test file once, and the others find it done."""
+    report = yield
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    if worker and collector.path == Path(__file__).parent:
+        first = len(report.result) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        report.result = [*report.result[first:], *report.result[:first]]
+    return report
+
+
+TOGETHER = (
+    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",), ("environments/",),
+    ("trainers/test_ppo", "trainers/test_sac"),
+    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers"),
+)  # fmt: skip
+"""Files of one worker: they use packages that take seconds to import (litellm, mlflow, verifiers, torch)."""
 
 
 @pytest.hookimpl(optionalhook=True)

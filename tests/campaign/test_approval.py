@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from environments.plugins import Refused
@@ -20,6 +19,7 @@ from tasks.store.workspace import PROPOSAL, TrialDir
 from tasks.system.files import write_atomic
 from tasks.trial import Proposal
 from tests.support.ledgers import created
+from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, nightshift, quadratic, start, status
 
 
@@ -92,7 +92,7 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
         assert second["trials"][-1]["trial"] == 0, "what was rejected never ran"
         (flow_run,) = _paused(server, "ask trial 2")
         said = {"run_input": {"approve": True, "comment": "go"}}
-        answer = httpx.post(f"{server}/flow_runs/{flow_run['id']}/resume", json=said, timeout=30).json()
+        answer = ask("POST", f"{server}/flow_runs/{flow_run['id']}/resume", said)
         assert answer["status"] == "ACCEPT", answer
         until("ask", "trial 2 ran", lambda d: 2 in [row["trial"] for row in d["trials"]])
         assert nightshift("approve", "ask", "3").returncode in (0, 2)  # it may not wait yet
@@ -110,7 +110,7 @@ def test_every_trial_waits_for_a_word_from_terminal_or_form_and_the_answers_are_
         (2, "approved", "approved: go"),
         (3, "approved", "approved"),
     ]
-    ended = httpx.get(f"{server}/flow_runs/{flow_run['id']}", timeout=30).json()
+    ended = ask("GET", f"{server}/flow_runs/{flow_run['id']}")
     assert ended["state"]["name"] == "Approved"
     assert not (home / "ask/trials/0001/trial.json").exists()
 
@@ -121,9 +121,9 @@ def _paused(server: str, name: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     deadline = time.monotonic() + 30
     while not found and time.monotonic() < deadline:
-        found = httpx.post(f"{server}/flow_runs/filter", json=chosen, timeout=30).json()
+        found = ask("POST", f"{server}/flow_runs/filter", chosen)
     keys = found[0]["state"]["state_details"]["run_input_keyset"]
-    text = httpx.get(f"{server}/flow_runs/{found[0]['id']}/input/{keys['description']}", timeout=30).json()
+    text = ask("GET", f"{server}/flow_runs/{found[0]['id']}/input/{keys['description']}")
     assert "| parameter | baseline | proposed |" in text
     return found
 

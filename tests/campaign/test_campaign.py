@@ -8,14 +8,12 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from environments.plugins import Refused
@@ -26,6 +24,7 @@ from tasks.system import orphans
 from tests.support import processes
 from tests.support.mlflow_records import mlflow_runs
 from tests.support.noisy import DRAW, noisy
+from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status, told
 
 LEDGER = ("trial", "attempt", "score", "verdict", "level", "proposer", "params")
@@ -39,7 +38,7 @@ def ledger(home: Path, name: str) -> list[tuple[str, ...]]:
 
 def rows(server: str, flow_run_id: str) -> list[dict[str, Any]]:
     chosen = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
-    found: list[dict[str, Any]] = httpx.post(f"{server}/task_runs/filter", json=chosen, timeout=30).json()
+    found: list[dict[str, Any]] = ask("POST", f"{server}/task_runs/filter", chosen)
     return found
 
 
@@ -52,13 +51,11 @@ THREE = ("--trials", "3", "--seed", "3", *GREEDY)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, server: str, empty_mlflow: Path) -> tuple[Path, str]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, server: str) -> tuple[Path, str]:
     """The home of a campaign `one` of THREE trials, and what its command printed."""
     folder = tmp_path_factory.mktemp("undisturbed")
     home, environment = folder / "runs", quadratic(folder / "quad", fit=slow(0.4))
-    home.mkdir(mode=0o700)
-    shutil.copy(empty_mlflow, home / "mlflow.db")
-    run = ("run", str(environment), "--name", "one", *THREE, "--json")
+    run = ("run", str(environment), "--name", "one", *THREE, "--tracking", "off", "--json")
     done = nightshift(*run, server=server, NIGHTSHIFT_HOME=str(home))
     assert done.returncode == 0, done.stderr
     return home, done.stdout
@@ -103,7 +100,7 @@ def test_a_campaign_runs_and_everything_about_it_can_be_read(
     )
     assert all(row["state"]["message"] for row in rows(server, life["flow_run_id"])), "every row says how it ended"
     chosen = {"logs": {"flow_run_id": {"any_": [life["flow_run_id"]]}}, "sort": "TIMESTAMP_ASC"}
-    log = [line["message"] for line in httpx.post(f"{server}/logs/filter", json=chosen, timeout=30).json()]
+    log = [line["message"] for line in ask("POST", f"{server}/logs/filter", chosen)]
     assert not [line for line in log if line.startswith("Finished in state Completed()")]
     assert [line for line in log if "keep" in line and "2.25" in line], "the log has the terminal's line of a trial"
     assert "all 3 trials done" in log[-2] + log[-1]
@@ -200,7 +197,7 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
 
     first, second = lives(home, "killed")
     assert second["spent_before"] > 0.5
-    dead = httpx.get(f"{server}/flow_runs/{first['flow_run_id']}").json()
+    dead = ask("GET", f"{server}/flow_runs/{first['flow_run_id']}")
     assert dead["state_type"] == "CRASHED"
     states = {row["name"]: row["state_name"] for row in rows(server, second["flow_run_id"])}
     assert states["train quad 1"] == "Cached" and states["train quad 2"] == "Completed"

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import httpx
 import pytest
 
 from environments import load
 from flows.engine import chaining
 from tasks.store.ledger import Ledger, Settings
+from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, environment, nightshift, quadratic, status
 
 SMALL = "import flows.engine.chaining\nflows.engine.chaining.CHUNK = 3\n"
@@ -94,10 +94,10 @@ def test_from_the_terminal_one_command_does_all_runs_and_a_kill_between_two_chan
     lives = [event["flow_run_id"] for event in events(home, "life")]
     assert len(set(lives)) == 3, "each chunk was a flow run of its own"
     assert [event["state"] for event in events(home, "end")] == ["finished"]
-    last = httpx.get(f"{server}/flow_runs/{lives[1]}").json()
+    last = ask("GET", f"{server}/flow_runs/{lives[1]}")
     assert (last["state_type"], last["state_name"]) == ("COMPLETED", chaining.NAME)
     rows = {"flow_runs": {"id": {"any_": [lives[2]]}}}
-    wait_until(lambda: post(f"{server}/task_runs/count", rows) == 2 * 5)  # of trials 6 and 7 alone
+    wait_until(lambda: ask("POST", f"{server}/task_runs/count", rows) == 2 * 5)  # of trials 6 and 7 alone
 
 
 @pytest.mark.slow
@@ -106,15 +106,15 @@ def test_a_deployed_run_that_is_full_schedules_the_next_one_and_once_only(
     tmp_path: Path, home: Path, server: str
 ) -> None:
     (tmp_path / "small.py").write_text(f"{SMALL}from flows.campaign import campaign\n")
-    flow = post(f"{server}/flows/", {"name": "campaign"})["id"]
+    flow = ask("POST", f"{server}/flows/", {"name": "campaign"})["id"]
     made = {"name": f"small-{uuid4().hex[:6]}", "flow_id": flow, "entrypoint": "small.campaign"}
-    deployment = post(f"{server}/deployments/", made | {"pull_steps": []})["id"]
+    deployment = ask("POST", f"{server}/deployments/", made | {"pull_steps": []})["id"]
     parameters = {
         "environment": str(quadratic(tmp_path / "quad")), "name": "long", "trials": 4, "rule": "greedy",
         "seed": 3, "tracking": "off", "until": "23:59",
     }  # fmt: skip
     asked = {"parameters": parameters}
-    first = post(f"{server}/deployments/{deployment}/create_flow_run", asked)["id"]
+    first = ask("POST", f"{server}/deployments/{deployment}/create_flow_run", asked)["id"]
 
     execute(first, tmp_path, server)
     assert len(decided(home, "long")) == 3
@@ -134,7 +134,7 @@ def test_a_deployed_run_that_is_full_schedules_the_next_one_and_once_only(
 def execute(run: str, folder: Path, server: str) -> None:
     """Run a flow run of a deployment, as a worker does."""
     state = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
-    post(f"{server}/flow_runs/{run}/set_state", state)
+    ask("POST", f"{server}/flow_runs/{run}/set_state", state)
     path = os.pathsep.join([str(folder), str(Path(__file__).parents[2])])
     done = subprocess.run(
         [sys.executable, "-m", "prefect", "flow-run", "execute", run],
@@ -148,15 +148,9 @@ def execute(run: str, folder: Path, server: str) -> None:
 
 
 def runs_of(server: str, deployment: str) -> list[dict[str, Any]]:
-    found = post(f"{server}/flow_runs/filter", {"flow_runs": {"deployment_id": {"any_": [deployment]}}})
+    found = ask("POST", f"{server}/flow_runs/filter", {"flow_runs": {"deployment_id": {"any_": [deployment]}}})
     assert isinstance(found, list)
     return found
-
-
-def post(address: str, body: dict[str, Any]) -> Any:
-    done = httpx.post(address, json=body, timeout=60)
-    done.raise_for_status()
-    return done.json()
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:

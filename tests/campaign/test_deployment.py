@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 
+from tests.support.prefect_api import ask
 from tests.support.toy import environment, quadratic, slow, status
 
 CHECKOUT = Path(__file__).parents[2]
@@ -72,7 +72,7 @@ def test_both_catalogues_deploy_as_they_are_written_and_every_schedule_is_off(se
         for one in yaml.safe_load((CHECKOUT / file).read_text())["deployments"]
     }
     for full_name in [name for name in stated if not name.endswith(("-slurm", "-kubernetes"))]:
-        found, one = httpx.get(f"{server}/deployments/name/{full_name}").json(), stated[full_name]
+        found, one = ask("GET", f"{server}/deployments/name/{full_name}"), stated[full_name]
         assert found["work_pool_name"] == one["work_pool"]["name"]
         assert found["parameters"] == one.get("parameters", {})
         assert found["job_variables"] == one["work_pool"]["job_variables"]
@@ -90,12 +90,12 @@ def test_a_deployed_campaign_that_was_killed_is_brought_back_by_retry(server: st
         "seed": 5,
         "tracking": "off",
     }
-    deployment = httpx.get(f"{server}/deployments/name/campaign/cartpole-random").json()
-    made = httpx.post(f"{server}/deployments/{deployment['id']}/create_flow_run", json={"parameters": parameters})
-    run_id = made.json()["id"]
+    deployment = ask("GET", f"{server}/deployments/name/campaign/cartpole-random")
+    made = ask("POST", f"{server}/deployments/{deployment['id']}/create_flow_run", {"parameters": parameters})
+    run_id = made["id"]
 
     def state() -> str:
-        found: dict[str, Any] = httpx.get(f"{server}/flow_runs/{run_id}").json()
+        found: dict[str, Any] = ask("GET", f"{server}/flow_runs/{run_id}")
         return str(found["state_type"])
 
     wait_until(lambda: list(home.glob("*/trials/0001/log.txt")))
@@ -114,18 +114,14 @@ def test_a_deployed_campaign_that_was_killed_is_brought_back_by_retry(server: st
     assert [row["trial"] for row in document["trials"]] == [0, 1, 2]
     assert (home / name / "trials/0000/trial.json").read_text() == before
     chosen = {"flow_runs": {"id": {"any_": [run_id]}}, "task_runs": {"state": {"name": {"any_": ["Cached"]}}}}
-    wait_until(lambda: httpx.post(f"{server}/task_runs/count", json=chosen).json() >= 4)
+    wait_until(lambda: ask("POST", f"{server}/task_runs/count", chosen) >= 4)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_run_of_a_deployment_from_before_a_flow_moved_says_to_deploy_again(server: str, tmp_path: Path) -> None:
     def post(path: str, document: dict[str, Any]) -> str:
-        deadline = time.monotonic() + 60
-        while (answer := httpx.post(f"{server}/{path}", json=document, timeout=30)).status_code == 503:
-            assert time.monotonic() < deadline, answer.text  # a server that has just started is busy for a moment
-            time.sleep(1)
-        return str(answer.raise_for_status().json()["id"])
+        return str(ask("POST", f"{server}/{path}", document)["id"])
 
     old = {"name": "old", "entrypoint": "flows.proving.certify", "pull_steps": []}
     deployment = post("deployments/", old | {"flow_id": post("flows/", {"name": "certify"})})
@@ -138,7 +134,7 @@ def test_a_run_of_a_deployment_from_before_a_flow_moved_says_to_deploy_again(ser
 
     assert "flows.proving is now flows.certify" in done.stdout + done.stderr
     assert "prefect --no-prompt deploy --all" in done.stdout + done.stderr
-    assert httpx.get(f"{server}/flow_runs/{run}").json()["state_type"] == "CRASHED"
+    assert ask("GET", f"{server}/flow_runs/{run}")["state_type"] == "CRASHED"
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 90) -> None:

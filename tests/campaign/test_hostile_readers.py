@@ -77,6 +77,7 @@ def refusals() -> list[str]:
     return [one["words"] for one in status("odd")["incidents"] if one["kind"] == "turned down"]
 
 
+@pytest.mark.slow
 def test_sigterm_ends_a_campaign_while_its_proposals_cannot_be_read(tmp_path: Path, home: Path, server: str) -> None:
     with night(tmp_path, server, "--trials", "50", asked_before=1) as (_, process):
         process.send_signal(signal.SIGTERM)

@@ -36,6 +36,7 @@ from tasks.trial import History, Proposal
 from tests.support.fake_tracker import Shelf
 from tests.support.histories import tried
 from tests.support.ledgers import created
+from tests.support.prefect_api import ask
 from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
 
 NOBODY = "http://127.0.0.1:9/api"
@@ -281,7 +282,7 @@ def test_a_prefect_server_that_dies_and_comes_back_leaves_the_ledger_complete(tm
         found = status("c")
         assert found["state"] == "finished" and len(found["trials"]) == 9
         run = found["urls"]["prefect"].rpartition("/")[2]
-        assert httpx.get(f"{prefect.url}/api/flow_runs/{run}").json()["state"]["type"] == "COMPLETED"
+        assert ask("GET", f"{prefect.url}/api/flow_runs/{run}")["state"]["type"] == "COMPLETED"
     finally:
         prefect.signal(signal.SIGKILL)
 

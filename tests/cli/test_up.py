@@ -27,6 +27,7 @@ from flows.cli.machine.starting import StartBoard
 from flows.views.status import urls
 from tasks.system import log_rotation
 from tasks.system.daemon import Daemon, Note, address, identity, page_of, serve
+from tests.support import prefect_api
 from tests.support.ledgers import created
 from tests.support.receivers import Received, webhook
 from tests.support.terminals import terminal
@@ -141,9 +142,7 @@ def notes(directory: Path) -> dict[str, Note | None]:
 
 
 def ask(note: Note, path: str, auth: tuple[str, str] | None, **body: Any) -> Any:
-    answer = httpx.post(f"{note.url}{path}", json=body, auth=auth, timeout=60)
-    assert answer.is_success, answer.text
-    return answer.json()
+    return prefect_api.ask("POST", f"{note.url}{path}", body, auth)
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
@@ -319,7 +318,8 @@ def test_up_stays_is_mended_is_used_and_goes_down(
     server, mlflow, worker = (before[name] for name in NAMES)
     assert server and mlflow and worker
     assert httpx.get(mlflow.url, auth=running).is_success and page_of(home, "mlflow") == mlflow.url
-    assert httpx.get(mlflow.url).status_code == httpx.post(f"{server.url}/flow_runs/filter", json={}).status_code == 401
+    assert httpx.get(mlflow.url).status_code == 401
+    assert prefect_api.refusal("POST", f"{server.url}/flow_runs/filter", {}).status_code == 401
     assert [pool["name"] for pool in ask(server, "/work_pools/filter", running)] == ["trainers"]
 
     os.kill(worker.pid, signal.SIGKILL)
@@ -399,7 +399,7 @@ def test_the_catalogue_is_deployed_refuses_what_the_form_refuses_and_runs_when_i
         ("trials", 0), ("hours", -1), ("proposer", "guess"), ("until", "soon"), ("name", "a b"), ("environment", ""),
         ("advanced", {"limits": {"patience": 0}}), ("advanced", {"search": {"seed": -1}}),
     ):  # fmt: skip
-        answer = httpx.post(made, json={"parameters": {name: value}}, auth=running, timeout=60)
+        answer = prefect_api.refusal("POST", made, {"parameters": {name: value}}, running)
         assert answer.status_code in (409, 422), (name, answer.text)
         said = json.dumps(answer.json())
         assert name in said, said
@@ -432,7 +432,7 @@ def test_any_environment_is_run_by_one_deployment_and_its_end_is_told_once(
         return str(ask(server, "/flow_runs/filter", running, sort="START_TIME_DESC", limit=1)[0]["id"])
 
     def run_of(run: str) -> dict[str, Any]:
-        found: dict[str, Any] = httpx.get(f"{server.url}/flow_runs/{run}", auth=running, timeout=60).json()
+        found: dict[str, Any] = prefect_api.ask("GET", f"{server.url}/flow_runs/{run}", auth=running)
         return found
 
     def ended(run: str, how: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from environments.plugins import Refused
@@ -20,6 +19,7 @@ from flows.engine import deployment_run, launching
 from flows.engine.deployment_run import CannotLaunch, key
 from flows.engine.launching import run_elsewhere
 from flows.engine.runner import Runner
+from flows.server.api import Api
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import At, history_digest, is_kept
 from tasks.store import launch_files
@@ -49,16 +49,17 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 @pytest.fixture
-def api(server: str) -> Iterator[httpx.Client]:
+def api(server: str) -> Iterator[Api]:
     """The server, as Prefect in this process talks to it, with a pool and the deployment `trial/gpu-pair`."""
     from prefect.client.orchestration import get_client
     from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 
     with (
         temporary_settings({PREFECT_API_URL: server, PREFECT_LOGGING_TO_API_ENABLED: False}),
-        httpx.Client(base_url=server, timeout=60) as http,
+        Api(server, None) as http,
     ):
-        http.post("/work_pools/", json={"name": POOL, "type": "process"})
+        if not http.ask("POST", "/work_pools/filter", {"work_pools": {"name": {"any_": [POOL]}}}):
+            http.ask("POST", "/work_pools/", {"name": POOL, "type": "process"})
         with get_client(sync_client=True) as client:
             flow = client.create_flow_from_name("trial")
             client.create_deployment(
@@ -88,7 +89,7 @@ def finish(ledger: Ledger, at: At) -> None:
 
 
 @pytest.fixture
-def launched(api: httpx.Client) -> Iterator[Launch]:
+def launched(api: Api) -> Iterator[Launch]:
     """Have a run done, in a thread of its own; what still goes on after the test is interrupted."""
     with ThreadPoolExecutor(4) as pool:
 
@@ -100,16 +101,15 @@ def launched(api: httpx.Client) -> Iterator[Launch]:
             pool.shutdown()
 
 
-def runs(api: httpx.Client, what: LaunchRequest) -> list[dict[str, Any]]:
+def runs(api: Api, what: LaunchRequest) -> list[dict[str, Any]]:
     """Every launch of a run, in their order."""
     keys = [key(what, number) for number in range(1, 8)]
-    found = api.post("/flow_runs/filter", json={"flow_runs": {"idempotency_key": {"any_": keys}}}).json()
+    found = api.ask("POST", "/flow_runs/filter", {"flow_runs": {"idempotency_key": {"any_": keys}}})
     return sorted(found, key=lambda run: keys.index(run["idempotency_key"]))
 
 
-def set_state(api: httpx.Client, run: dict[str, Any], **state: Any) -> None:
-    done = api.post(f"/flow_runs/{run['id']}/set_state", json={"state": state, "force": True})
-    assert done.is_success, done.text
+def set_state(api: Api, run: dict[str, Any], **state: Any) -> None:
+    api.ask("POST", f"/flow_runs/{run['id']}/set_state", {"state": state, "force": True})
 
 
 def until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -215,16 +215,14 @@ def test_half_a_result_is_none(ledger: Ledger) -> None:
     assert is_kept(ledger.results, AT, "train") and not is_kept(ledger.results, AT, "evaluate")
 
 
-def test_an_unknown_deployment_is_refused_with_the_near_miss(api: httpx.Client) -> None:
+def test_an_unknown_deployment_is_refused_with_the_near_miss(api: Api) -> None:
     launching.check("here")
     launching.check("gpu-pair")
     with pytest.raises(Refused, match=r"trial/gpu-pear.*'gpu-pair'\?"):
         launching.check("gpu-pear")
 
 
-def test_a_pool_without_a_worker_is_told_once_and_waited_for(
-    api: httpx.Client, ledger: Ledger, launched: Launch
-) -> None:
+def test_a_pool_without_a_worker_is_told_once_and_waited_for(api: Api, ledger: Ledger, launched: Launch) -> None:
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     until(lambda: events(ledger, "waits"))
@@ -235,7 +233,7 @@ def test_a_pool_without_a_worker_is_told_once_and_waited_for(
 
 
 def test_a_child_that_is_under_way_is_adopted_and_so_is_one_that_has_ended(
-    api: httpx.Client, ledger: Ledger, launched: Launch
+    api: Api, ledger: Ledger, launched: Launch
 ) -> None:
     what = asked(ledger.at(0))
     with interrupt.asked(), pytest.raises(KeyboardInterrupt):  # a parent that goes before it has seen the end
@@ -253,7 +251,7 @@ def test_a_child_that_is_under_way_is_adopted_and_so_is_one_that_has_ended(
     assert len(runs(api, what)) == 1
 
 
-def test_a_child_whose_machine_dies_gets_the_next_number(api: httpx.Client, ledger: Ledger, launched: Launch) -> None:
+def test_a_child_whose_machine_dies_gets_the_next_number(api: Api, ledger: Ledger, launched: Launch) -> None:
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     (first,) = until(lambda: runs(api, what))
@@ -266,7 +264,7 @@ def test_a_child_whose_machine_dies_gets_the_next_number(api: httpx.Client, ledg
 
 
 def test_a_child_that_falls_silent_is_lost_with_its_machine(
-    api: httpx.Client, ledger: Ledger, launched: Launch, monkeypatch: pytest.MonkeyPatch
+    api: Api, ledger: Ledger, launched: Launch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deployment_run, "LOST_SECONDS", 0.5)
     what = asked(ledger.at(0))
@@ -277,11 +275,11 @@ def test_a_child_that_falls_silent_is_lost_with_its_machine(
     until(lambda: runs(api, what)[1:])
     finish(ledger, what.at)
     assert done.result(60) is None
-    assert api.get(f"/flow_runs/{first['id']}").json()["state"]["type"] == "CRASHED"
+    assert api.ask("GET", f"/flow_runs/{first['id']}")["state"]["type"] == "CRASHED"
 
 
 def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
-    api: httpx.Client, ledger: Ledger, launched: Launch
+    api: Api, ledger: Ledger, launched: Launch
 ) -> None:
     what = asked(ledger.at(0))
     done = launched(ledger, what)
@@ -296,9 +294,7 @@ def test_after_three_deaths_the_campaign_stops_and_another_life_tries_again(
     assert again.result(60) is None
 
 
-def test_an_error_of_ours_is_told_in_full_and_not_tried_again(
-    api: httpx.Client, ledger: Ledger, launched: Launch
-) -> None:
+def test_an_error_of_ours_is_told_in_full_and_not_tried_again(api: Api, ledger: Ledger, launched: Launch) -> None:
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
@@ -308,9 +304,7 @@ def test_an_error_of_ours_is_told_in_full_and_not_tried_again(
     assert len(runs(api, what)) == 1
 
 
-def test_storage_that_is_not_shared_is_refused_with_both_places(
-    api: httpx.Client, ledger: Ledger, launched: Launch
-) -> None:
+def test_storage_that_is_not_shared_is_refused_with_both_places(api: Api, ledger: Ledger, launched: Launch) -> None:
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
@@ -320,7 +314,7 @@ def test_storage_that_is_not_shared_is_refused_with_both_places(
     assert len(runs(api, what)) == 1
 
 
-def test_results_that_are_left_somewhere_else_are_refused(api: httpx.Client, ledger: Ledger, launched: Launch) -> None:
+def test_results_that_are_left_somewhere_else_are_refused(api: Api, ledger: Ledger, launched: Launch) -> None:
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
@@ -329,18 +323,18 @@ def test_results_that_are_left_somewhere_else_are_refused(api: httpx.Client, led
         done.result(60)
 
 
-def test_a_parent_that_is_interrupted_calls_its_child_back(api: httpx.Client, ledger: Ledger, launched: Launch) -> None:
+def test_a_parent_that_is_interrupted_calls_its_child_back(api: Api, ledger: Ledger, launched: Launch) -> None:
     what = asked(ledger.at(0))
     done = launched(ledger, what)
     (run,) = until(lambda: runs(api, what))
     with interrupt.asked(), pytest.raises(KeyboardInterrupt):
         done.result(60)
-    assert api.get(f"/flow_runs/{run['id']}").json()["state"]["type"] == "CANCELLED"
+    assert api.ask("GET", f"/flow_runs/{run['id']}")["state"]["type"] == "CANCELLED"
     assert Launches.of(ledger.path, what).next == 2
 
 
 def test_a_run_that_is_done_under_another_path_and_home_comes_back_to_its_campaign(
-    api: httpx.Client, ledger: Ledger, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    api: Api, ledger: Ledger, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The flow itself, as a worker runs it: the campaign's directory is mounted elsewhere there."""
     from flows.trial import trial

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
 import pytest
 
 from tasks import task_messages
 from tasks.cache_key import CRASH, At, kept, stored
 from tasks.trial import Run
+from tests.support.prefect_api import ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +22,8 @@ AT = At("campaign", "digest", 7)
 @pytest.fixture
 def rows(server: str) -> Callable[[], list[tuple[str, str, str]]]:
     def read() -> list[tuple[str, str, str]]:
-        answer = httpx.post(f"{server}/task_runs/filter", json={"sort": "EXPECTED_START_TIME_DESC"}, timeout=30)
-        states = [run["state"] for run in answer.raise_for_status().json() if run["name"].startswith("said ")]
+        found = ask("POST", f"{server}/task_runs/filter", {"sort": "EXPECTED_START_TIME_DESC"})
+        states = [run["state"] for run in found if run["name"].startswith("said ")]
         return [(state["type"], state["name"], state["message"] or "") for state in states]
 
     return read
@@ -47,8 +47,8 @@ def test_a_further_run_of_a_trial_is_named_by_what_it_is(server: str, tmp_path: 
     with temporary_settings({PREFECT_API_URL: server}):
         campaign("/home/me/spirals", tmp_path)
         drain(server)
-    answer = httpx.post(f"{server}/task_runs/filter", json={"sort": "EXPECTED_START_TIME_DESC"}, timeout=30)
-    found = [run["name"] for run in answer.raise_for_status().json() if run["name"].startswith("names ")]
+    known = ask("POST", f"{server}/task_runs/filter", {"sort": "EXPECTED_START_TIME_DESC"})
+    found = [run["name"] for run in known if run["name"].startswith("names ")]
     assert sorted(found) == ["names spirals 7", "names spirals 7 certificate-1-champion-2"]
 
 

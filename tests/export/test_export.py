@@ -23,17 +23,18 @@ from tasks.store import lineage
 from tasks.store.ledger import Ledger
 from tests.support.histories import certified
 from tests.support.ledgers import created, stored
-from tests.support.toy import QUADRATIC, nightshift, quadratic
+from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic
 
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory, server: str) -> Path:
     """The home of a finished campaign, `night`, whose champion is better than its baseline."""
     folder = tmp_path_factory.mktemp("export")
-    os.environ["NIGHTSHIFT_HOME"] = str(folder / "runs")
+    options = ("--trials", "4", "--seed", "1", "--tracking", "off", *GREEDY)
     done = nightshift(
-        "run", str(quadratic(folder / "quad")), "--name", "night", "--trials", "4", "--seed", "1", server=server
-    )
+        "run", str(quadratic(folder / "quad")), "--name", "night", *options,
+        server=server, NIGHTSHIFT_HOME=str(folder / "runs"),
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder / "runs"
 

@@ -7,18 +7,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
 
 from environments.space import Choice, Float, Int, Space
-from tasks.proposers.learned import CRASH, Encoding, Learned, Policy, SearchState, Step, campaigns, rewards
 from tasks.proposing.axes import varied
 from tasks.proposing.brief import Brief, Refusal, RemainingBudget
 from tasks.store.seeds import derive
 from tasks.trial import History, Params, Proposal, Verdict
 from tests.support.histories import decided
+from tests.support.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+
+    from tasks.proposers import learned as learning
+else:
+    torch, learning = LazyModule("torch"), LazyModule("tasks.proposers.learned")
 
 LINE: Space = {"x": Float(low=0.0, high=1.0, default=0.5)}
 PAIR: Space = {"x": Float(low=0.0, high=1.0, default=0.1), "act": Choice(values=("a", "b", "c"), default="a")}
@@ -47,7 +54,7 @@ def led(history: History, truth: Callable[[Params], float | None], count: int, e
     """The history after so many trials that it proposed."""
     for _ in range(count):
         seed = derive(history[0].runs[0].seed, "propose", len(history), 1)
-        suggestion = Learned(startup=4).propose(Brief(LINE, history, seed=seed, earlier=earlier))
+        suggestion = learning.Learned(startup=4).propose(Brief(LINE, history, seed=seed, earlier=earlier))
         assert suggestion is not None
         history += (decided(history, truth(suggestion.params), suggestion.params),)
     return history
@@ -57,7 +64,7 @@ def slope(params: Params) -> float:
     return float(params["x"])
 
 
-def mean_of(learned: Learned, brief: Brief) -> float:
+def mean_of(learned: learning.Learned, brief: Brief) -> float:
     """The policy's mean, as a step from the champion."""
     policy, now = learned.trained(brief)
     with torch.no_grad():
@@ -71,7 +78,7 @@ def test_the_policy_leans_to_where_the_gains_were_whoever_proposed_the_trials() 
         for x in rng.uniform(0.2, 0.8, size=40).tolist():
             trial = decided(history, sign * (x - 0.5), {"x": x})
             history += (dataclasses.replace(trial, verdict=Verdict("discard", "so the champion stays")),)
-        return mean_of(Learned(), Brief(LINE, history))
+        return mean_of(learning.Learned(), Brief(LINE, history))
 
     assert np.mean([with_others(1, seed) for seed in range(5)]) > 0.01
     assert np.mean([with_others(-1, seed) for seed in range(5)]) < -0.01
@@ -80,12 +87,14 @@ def test_the_policy_leans_to_where_the_gains_were_whoever_proposed_the_trials() 
 def test_ppo_moves_probability_to_the_better_end_of_a_bandit() -> None:
     def share_above_the_middle(seed: int) -> float:
         rng = torch.Generator().manual_seed(seed)
-        encoding = Encoding(varied(PAIR))
-        policy, state = Policy(encoding, 8, 3e-3, rng), SearchState(encoding, None)
+        encoding = learning.Encoding(varied(PAIR))
+        policy, state = learning.Policy(encoding, 8, 3e-3, rng), learning.SearchState(encoding, None)
         for _ in range(15):
             actions = policy.draw(state, 16, rng)
             rewards = [float(action[0] + action[3]) for action in actions]
-            policy.update([Step(state.features, state.leaning, *pair) for pair in zip(actions, rewards, strict=True)])
+            policy.update(
+                [learning.Step(state.features, state.leaning, *pair) for pair in zip(actions, rewards, strict=True)]
+            )
         last = policy.draw(state, 200, rng)
         return float(((last[:, 0] > 0.5) & (last[:, 3] == 1)).double().mean())
 
@@ -105,22 +114,22 @@ def test_it_finds_the_better_region_of_a_line_without_noise() -> None:
 def test_the_same_brief_gives_the_same_policy_from_scratch_and_another_seed_another() -> None:
     history = others(PAIR, slope, 20, seed=3)
     brief = Brief(PAIR, history, seed=7, left=RemainingBudget(trials=10))
-    (one, _), (same, _) = Learned().trained(brief), Learned().trained(brief)
+    (one, _), (same, _) = learning.Learned().trained(brief), learning.Learned().trained(brief)
     assert all(torch.equal(value, same.state_dict()[name]) for name, value in one.state_dict().items())
-    other, _ = Learned().trained(dataclasses.replace(brief, history=(*begun(PAIR, 0.1, 4), *history[1:])))
+    other, _ = learning.Learned().trained(dataclasses.replace(brief, history=(*begun(PAIR, 0.1, 4), *history[1:])))
     assert not torch.equal(one.hidden, other.hidden)
-    assert Learned().propose(brief) == Learned().propose(brief)
+    assert learning.Learned().propose(brief) == learning.Learned().propose(brief)
 
 
 def test_a_proposal_after_a_hundred_trials_takes_less_than_two_seconds_of_a_core() -> None:
     brief = Brief(PAIR, others(PAIR, slope, 100, seed=3), seed=7)
     began = time.process_time()
-    assert Learned().propose(brief)
+    assert learning.Learned().propose(brief)
     assert time.process_time() - began < 2 * SLOW
 
 
 def test_points_of_every_kind_of_axis_are_actions_and_back() -> None:
-    encoding = Encoding(
+    encoding = learning.Encoding(
         varied({**PAIR, "n": Int(low=1, high=9, default=3), "on": Choice(values=(True, False), default=True)})
     )
     rng = np.random.default_rng(0)
@@ -133,8 +142,8 @@ def test_points_of_every_kind_of_axis_are_actions_and_back() -> None:
 
 def test_a_trial_that_it_was_refused_is_not_suggested_again() -> None:
     brief = Brief(PAIR, others(PAIR, slope, 12, seed=3), seed=7)
-    once = Learned().propose(brief)
-    again = Learned().propose(dataclasses.replace(brief, refusals=(Refusal("much like trial 3"),)))
+    once = learning.Learned().propose(brief)
+    again = learning.Learned().propose(dataclasses.replace(brief, refusals=(Refusal("much like trial 3"),)))
     assert once and again and once.params != again.params
 
 
@@ -142,12 +151,12 @@ def test_a_lucky_score_is_worth_no_more_than_a_good_one_and_a_crash_is_a_loss() 
     history = begun(LINE, 0.0)
     for score in (-1.0, 1.0, 0.5, None, 1e6, -2.0):
         history += (decided(history, score, {"x": 0.3}),)
-    worth = rewards(history)
+    worth = learning.rewards(history)
     assert worth[0] == 0.0 and worth[1] < 0.0 < worth[2]
     assert worth[3] < 0.0, "less than the champion of its time, although more than the baseline"
-    assert worth[4] == CRASH and max(worth) <= 1.0 and min(worth) >= -1.0
+    assert worth[4] == learning.CRASH and max(worth) <= 1.0 and min(worth) >= -1.0
     stopped = dataclasses.replace(history[1], verdict=Verdict("cancelled", "behind"))
-    assert -1.0 < rewards((history[0], stopped))[1] < 0.0
+    assert -1.0 < learning.rewards((history[0], stopped))[1] < 0.0
 
 
 def test_a_category_that_crashes_is_avoided() -> None:
@@ -155,7 +164,7 @@ def test_a_category_that_crashes_is_avoided() -> None:
         return None if params["act"] == "b" else 0.5 + 0.1 * (params["act"] == "c")
 
     def share_of_b(seed: int) -> float:
-        policy, now = Learned().trained(Brief(PAIR, others(PAIR, truth, 40, seed)))
+        policy, now = learning.Learned().trained(Brief(PAIR, others(PAIR, truth, 40, seed)))
         return float(policy.draw(now, 200, torch.Generator().manual_seed(0))[:, 2].mean())
 
     untrained = 1 / (2 + np.exp(1.5))
@@ -176,18 +185,18 @@ def test_an_earlier_campaign_helps_from_the_first_trial_on() -> None:
 
 def test_each_earlier_campaign_is_measured_against_its_own_champion() -> None:
     low, high = others(LINE, slope, 12, 1), others(LINE, lambda params: 1000 + slope(params), 12, 1)
-    assert campaigns((*low, *high)) == (low, high)
-    assert np.sign(rewards(low)).tolist() == np.sign(rewards(high)).tolist()
-    assert campaigns(()) == ()
+    assert learning.campaigns((*low, *high)) == (low, high)
+    assert np.sign(learning.rewards(low)).tolist() == np.sign(learning.rewards(high)).tolist()
+    assert learning.campaigns(()) == ()
 
 
 def test_points_under_way_are_not_proposed_again_and_a_space_that_is_used_up_ends_it() -> None:
     space: Space = {"act": Choice(values=("a", "b", "c"), default="a")}
     brief = Brief(space, begun(space, 1.0), {1: Proposal({"act": "b"})}, seed=1)
-    suggestion = Learned(startup=1).propose(brief)
+    suggestion = learning.Learned(startup=1).propose(brief)
     assert suggestion and suggestion.params == {"act": "c"}
-    assert Learned().propose(brief.beside(2, suggestion)) is None
-    assert Learned().propose(Brief({}, begun(LINE, 1.0))) is None
+    assert learning.Learned().propose(brief.beside(2, suggestion)) is None
+    assert learning.Learned().propose(Brief({}, begun(LINE, 1.0))) is None
 
 
 def test_without_torch_it_is_refused_with_the_remedy() -> None:

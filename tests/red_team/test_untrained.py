@@ -90,7 +90,7 @@ def test_red_team_a_program_that_is_good_without_training_is_not_kept(
             "budget_seconds": 1,
             "startup_seconds": 40,  # on a busy machine an honest program takes long to load
             "budget_steps": 0,
-            "control.episodes": 4,
+            "control.episodes": 2,
             "control.other_episodes": 0,
         },
     )

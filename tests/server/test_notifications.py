@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
-import httpx
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
@@ -26,6 +25,7 @@ from tests.support import servers
 from tests.support.histories import certified
 from tests.support.ledgers import created
 from tests.support.outcomes import night
+from tests.support.prefect_api import ask
 from tests.support.receivers import Received, mail_server, webhook
 
 EVERY: tuple[Occasion, ...] = get_args(Occasion)
@@ -72,7 +72,7 @@ def connected(server: str) -> Iterator[str]:
 
 
 def noticed(server: str) -> list[str]:
-    found = httpx.post(f"{server}/automations/filter", json={"limit": 200}, timeout=30).json()
+    found = ask("POST", f"{server}/automations/filter", {"limit": 200})
     return sorted(one["name"].removeprefix(PREFIX) for one in found if one["name"].startswith(PREFIX))
 
 
@@ -92,7 +92,7 @@ def notify(server: str, *addresses: str, occasions: tuple[Occasion, ...] = EVERY
 def test_an_address_is_stored_so_that_reading_does_not_show_it_and_occasions_follow(connected: str) -> None:
     with webhook() as hook, mail_server() as mail:
         notify(connected, hook.address, mail.address)
-        documents = httpx.post(f"{connected}/block_documents/filter", json={}, timeout=30).text
+        documents = str(ask("POST", f"{connected}/block_documents/filter", {}))
         assert "nightshift-webhook" in documents and "secret-path" not in documents and "to=me" not in documents
         assert noticed(connected) == ["certified", "champion", "failed", "stalled", "stalled-without-worker"]
         notify(connected, hook.address, occasions=("failed",))
@@ -197,7 +197,7 @@ def happened(run: str, state: str) -> dict[str, Any]:
 def test_the_types_of_our_blocks_are_registered_once(connected: str) -> None:
     assert block_types.register() == block_types.register()
     body = {"block_types": {"slug": {"any_": block_types.register()}}}
-    found = httpx.post(f"{connected}/block_types/filter", json=body, timeout=30).json()
+    found = ask("POST", f"{connected}/block_types/filter", body)
     assert {one["name"] for one in found} == {"Nightshift LLM", "Nightshift machine", "Nightshift tracking"}
 
 
@@ -215,10 +215,10 @@ def test_a_docker_pool_has_a_place_for_gpus_even_if_it_was_made_without(connecte
     del template["variables"]["properties"][work_pools.GPUS], template["job_configuration"][work_pools.GPUS]
     name = f"pool-{uuid.uuid4().hex[:8]}"
     bare = {"name": name, "type": "docker", "base_job_template": template}
-    httpx.post(f"{connected}/work_pools/", json=bare, timeout=30).raise_for_status()
+    ask("POST", f"{connected}/work_pools/", bare)
     assert work_pools.make(name, "docker", connected, None)
     assert not work_pools.make(name, "docker", connected, None)
-    made = httpx.get(f"{connected}/work_pools/{name}", timeout=30).json()
+    made = ask("GET", f"{connected}/work_pools/{name}")
     assert "container_create_kwargs" in made["base_job_template"]["variables"]["properties"]
 
 

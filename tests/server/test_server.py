@@ -28,6 +28,7 @@ from flows.server.api import Api
 from flows.server.server_process import FIRST_PORT, prefect_server, stated_server
 from tasks.system.daemon import Daemon, Note, free_port, identity
 from tasks.system.login import login_file, make_login
+from tests.support.prefect_api import ask
 from tests.support.sandboxed import SANDBOXED
 from tests.support.strangers import is_nothing, of_a_trial, of_another_user
 
@@ -115,17 +116,15 @@ def test_an_active_schedule_makes_runs(server: str) -> None:
     """A SQLAlchemy that Prefect's scheduler cannot work with lets everything else work, and no night ever begins."""
 
     def made(path: str, **body: Any) -> Any:
-        answer = httpx.post(f"{server}{path}", json=body, timeout=20)
-        assert answer.is_success, answer.text
-        return answer.json()
+        return ask("POST", f"{server}{path}", body)
 
     flow = made("/flows/", name="sleeper")["id"]
     every_night = {"schedule": {"cron": "0 22 * * *", "timezone": "UTC"}, "active": True}
     deployment = made("/deployments/", name="nightly", flow_id=flow, schedules=[every_night])["id"]
-    httpx.post(f"{server}/deployments/{deployment}/schedule", json={}, timeout=20).raise_for_status()
+    made(f"/deployments/{deployment}/schedule")
     runs = made("/flow_runs/filter", deployments={"id": {"any_": [deployment]}})
     assert runs and all("T22:00:00" in run["expected_start_time"] for run in runs)
-    httpx.delete(f"{server}/deployments/{deployment}").raise_for_status()
+    ask("DELETE", f"{server}/deployments/{deployment}")
 
 
 class Gate(BaseHTTPRequestHandler):
@@ -206,7 +205,7 @@ def test_a_server_that_stays_is_not_stopped_by_its_last_user(settled: Path, stay
 def test_a_stated_server_is_not_stopped_by_whoever_used_it(server: str, settled: Path) -> None:
     with prefect_server(server, settled) as url:
         assert url == server
-    assert httpx.get(f"{server}/health").is_success
+    assert ask("GET", f"{server}/health")
     assert not (settled / ".prefect/server.json").exists()
 
 

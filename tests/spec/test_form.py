@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from prefect.utilities.schema_tools.validation import ValidationError, validate
 
 from environments.plugins import Refused
 from flows.campaign import campaign
@@ -16,7 +15,13 @@ from flows.cli.running.foreground import stated
 from flows.rerun import rerun
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.form import parameters, spread
+from tests.support.lazy import LazyModule
 from tests.support.toy import quadratic
+
+if TYPE_CHECKING:
+    from prefect.utilities.schema_tools import validation
+else:
+    validation = LazyModule("prefect.utilities.schema_tools.validation")
 
 SCHEMA = campaign.parameters.model_dump()
 
@@ -65,20 +70,20 @@ def test_the_whole_of_an_earlier_form_is_taken() -> None:
         },
     }  # fmt: skip
     assert CampaignSpec.of(**{**earlier, "name": "n"}) == spec()
-    validate({**earlier, "name": "", "until": ""}, SCHEMA, raise_on_error=True)
+    validation.validate({**earlier, "name": "", "until": ""}, SCHEMA, raise_on_error=True)
 
 
 @pytest.mark.parametrize("asked", [{}, {"until": "07:30", "seed": 3, "advanced": {"patience": 4, "max_usd": 0}}])
 def test_a_specification_runs_once_more_by_the_parameters_that_a_server_takes(asked: dict[str, Any]) -> None:
     before = spec(**asked)
-    validate(parameters(before), SCHEMA, raise_on_error=True)
+    validation.validate(parameters(before), SCHEMA, raise_on_error=True)
     assert CampaignSpec.of(**json.loads(json.dumps(parameters(before)))) == before
 
 
 def test_a_server_refuses_what_is_no_choice_in_a_group() -> None:
     for asked in ({"decisions": {"rule": "greddy"}}, {"limits": {"patience": 0}}, {"search": {"seed": "x"}}):
-        with pytest.raises(ValidationError):
-            validate({"environment": "cartpole", "advanced": asked}, SCHEMA, raise_on_error=True)
+        with pytest.raises(validation.ValidationError):
+            validation.validate({"environment": "cartpole", "advanced": asked}, SCHEMA, raise_on_error=True)
 
 
 def test_a_mistake_in_a_group_is_refused_with_the_near_miss() -> None:
@@ -115,6 +120,6 @@ def test_every_field_of_the_other_forms_has_a_title_and_says_what_it_takes(flow:
 
 def test_the_number_of_a_trial_is_bounded_in_the_form_of_a_rerun() -> None:
     schema = rerun.parameters.model_dump()
-    validate({"name": "n", "trial": 0}, schema, raise_on_error=True)
-    with pytest.raises(ValidationError):
-        validate({"name": "n", "trial": -1}, schema, raise_on_error=True)
+    validation.validate({"name": "n", "trial": 0}, schema, raise_on_error=True)
+    with pytest.raises(validation.ValidationError):
+        validation.validate({"name": "n", "trial": -1}, schema, raise_on_error=True)

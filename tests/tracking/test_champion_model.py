@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from tasks.serving.loaded import CannotPredict
@@ -60,6 +59,8 @@ ROWS = np.array([[0.0, 0.0, 0.2, 0.0], [0.0, 0.0, -0.2, 0.0], [1.0, 0.0, 0.1, 0.
 def test_a_loaded_champion_answers_rows_of_observations(
     store: Mlflow, campaign: CampaignRecord, tmp_path: Path
 ) -> None:
+    import pandas as pd
+
     told = register(store, campaign, cart(tmp_path))
     assert told == f"nightshift.{campaign.environment} version 1"
     model = load(store, campaign)
@@ -134,6 +135,8 @@ def test_a_champion_that_is_judged_by_a_command_is_files_only(
 
 @pytest.mark.slow
 def test_a_language_model_answers_prompts(store: Mlflow, campaign: CampaignRecord, tmp_path: Path) -> None:
+    import pandas as pd
+
     assert "files only" not in register(store, campaign, talker(tmp_path))
     model = load(store, campaign)
     assert (model.get_raw_model().place.path / "tokenizer" / "tokenizer.json").is_file()

@@ -9,19 +9,25 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 import _program
-from tasks.trainers import ppo
 from tests.support import trainer_process as trainer_programs
+from tests.support.lazy import LazyModule
 from tests.support.trainer_process import progress
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from tasks.trainers import ppo
+else:
+    torch, nn, ppo = LazyModule("torch"), LazyModule("torch.nn"), LazyModule("tasks.trainers.ppo")
 
 
 class Ticks(gym.Env[NDArray[np.float64], Any]):
@@ -249,12 +255,12 @@ def test_a_checkpoint_holds_tensors_numbers_and_strings_and_gives_the_same_agent
 
 def test_the_same_seed_gives_the_same_policy_and_another_seed_another(tmp_path: Path) -> None:
     runs = {name: tmp_path / name for name in ("one", "again", "other")}
-    programs = [program(runs[name], config(runs[name] / "out", steps=3000)) for name in ("one", "again")]
-    (runs["other"] / "out").mkdir(parents=True)
-    train(config(runs["other"] / "out", seed=2, steps=3000))
-    for started in programs:
-        _, errors = started.communicate(timeout=60)
-        assert started.returncode == 0, errors.decode()
+    started = program(runs["one"], config(runs["one"] / "out", steps=3000))
+    for name, seed in (("again", 1), ("other", 2)):
+        (runs[name] / "out").mkdir(parents=True)
+        train(config(runs[name] / "out", seed=seed, steps=3000))
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == 0, errors.decode()
     one, again, other = ((place / "out" / "policy.pt").read_bytes() for place in runs.values())
     assert one == again
     assert one != other
@@ -467,22 +473,39 @@ def test_act_clips_box_actions_samples_by_its_seed_and_reads_frames_that_come_in
     ppo.save(tmp_path / "policy.pt", agent, step=0)
     seen, taken = {"path": "", "dtype": "|u1", "shape": [2, 3]}, {"path": "", "dtype": "<f8", "shape": [1, 2]}
     images = np.random.default_rng(0).integers(0, 256, (5, 2, 3), np.uint8)
-    answers = []
-    for place, seed in (("a", 3), ("b", 3), ("c", 4)):
-        hello = {"lanes": 5, "deterministic": [False] * 5, "seed": seed}
-        with Player(tmp_path / place, tmp_path, seen, taken, **hello) as player:
-            asked = [player.ask(images, np.ones(5, np.uint8), pieces) for pieces in (1, 7)]
-            assert player.end() == (0, b"")
-        answers.append(np.stack(asked))
-    first, again, other = answers
+    with Player(tmp_path / "act", tmp_path, seen, taken, lanes=5, deterministic=[False] * 5, seed=3) as player:
+        first = np.stack([player.ask(images, np.ones(5, np.uint8), pieces) for pieces in (1, 7)])
+        assert player.end() == (0, b"")
+    again, other = (played(tmp_path, seed, [images.reshape(5, -1)] * 2) for seed in (3, 4))
     assert np.abs(first).max() == 0.1  # the double 0.1 itself, not the float nearest to it, which lies outside
     assert first.tolist() == again.tolist()
     assert first.tolist() != other.tolist()
     assert first[0].tolist() != first[1].tolist()
 
 
+class FramesInMemory(_program.Moves):
+    """A judge's end without pipes."""
+
+    def __init__(self, seed: int, frames: list[NDArray[Any]]) -> None:
+        self.seed, self.frames, self.answers = seed, frames, list[NDArray[Any]]()
+
+    def meet(self, size: int) -> tuple[int, list[bool]]:
+        return self.seed, [False] * len(self.frames[0])
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return iter(self.frames)
+
+    def answer(self, actions: NDArray[Any]) -> None:
+        self.answers.append(actions.astype("<f8"))
+
+
+def played(out: Path, seed: int, frames: list[NDArray[Any]]) -> NDArray[Any]:
+    """What the policy in `out` answers to these frames, sampled by that seed in this process."""
+    moves = FramesInMemory(seed, frames)
+    ppo.act(out, moves)
+    return np.stack(moves.answers).reshape(len(frames), len(frames[0]), 1, -1)
+
+
 def test_act_without_a_policy_is_refused(tmp_path: Path) -> None:
-    started = program(tmp_path, {"out": str(tmp_path / "out")}, "act")
-    answer, errors = started.communicate(timeout=30)
-    assert (started.returncode, answer) == (2, b"")
-    assert f"no policy at {tmp_path / 'out' / 'policy.pt'}; train first" in errors.decode()
+    with pytest.raises(_program.Refused, match=re.escape(f"no policy at {tmp_path / 'policy.pt'}; train first")):
+        ppo.act(tmp_path, FramesInMemory(0, []))

@@ -9,18 +9,24 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 import _program
-from tasks.trainers import sac
 from tests.support import trainer_process as trainer_programs
+from tests.support.lazy import LazyModule
 from tests.support.trainer_process import progress
+
+if TYPE_CHECKING:
+    import torch
+
+    from tasks.trainers import sac
+else:
+    torch, sac = LazyModule("torch"), LazyModule("tasks.trainers.sac")
 
 
 class Endless(gym.Env[NDArray[np.float64], Any]):

@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from flows.engine.run_certificate import store
@@ -31,6 +30,7 @@ from tasks.trial import History, Proposal
 from tests.support.histories import certified
 from tests.support.ledgers import created
 from tests.support.outcomes import night
+from tests.support.prefect_api import ask
 from tests.support.toy import nightshift, quadratic, status
 
 NOBODY = "http://127.0.0.1:9/api"
@@ -40,7 +40,7 @@ NOBODY = "http://127.0.0.1:9/api"
 def shown(server: str, flow_run_id: str) -> dict[str, dict[str, Any]]:
     """A flow run's artifacts by key, its own result left out; two of one key are a failure."""
     chosen = {"artifacts": {"flow_run_id": {"any_": [flow_run_id]}}}
-    every = httpx.post(f"{server}/artifacts/filter", json=chosen, timeout=30).json()
+    every = ask("POST", f"{server}/artifacts/filter", chosen)
     found = [artifact for artifact in every if artifact["key"]]
     by_key = {artifact["key"]: artifact for artifact in found}
     assert len(by_key) == len(found)
@@ -82,8 +82,8 @@ def prefect_at(url: str) -> Iterator[None]:
 
 def flow_run(server: str) -> str:
     """A new flow run, to hang artifacts on."""
-    flow = httpx.post(f"{server}/flows/", json={"name": "test"}, timeout=30).json()["id"]
-    return str(httpx.post(f"{server}/flow_runs/", json={"flow_id": flow}, timeout=30).json()["id"])
+    flow = ask("POST", f"{server}/flows/", {"name": "test"})["id"]
+    return str(ask("POST", f"{server}/flow_runs/", {"flow_id": flow})["id"])
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def test_a_night_makes_each_artifact_once_and_updates_it(tmp_path: Path, server:
         name: artifact["id"] for name, artifact in before.items()
     }
     assert len(json.loads(after[key("n", "trials")]["data"])) == 3
-    latest = httpx.get(f"{server}/artifacts/{key('n', 'trials')}/latest", timeout=30).json()
+    latest = ask("GET", f"{server}/artifacts/{key('n', 'trials')}/latest")
     assert latest["data"] == after[key("n", "trials")]["data"]
 
 

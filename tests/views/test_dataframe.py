@@ -6,7 +6,6 @@ import io
 import math
 from pathlib import Path
 
-import pandas  # type: ignore[import-untyped]
 import pytest
 
 from environments.plugins import Refused
@@ -73,6 +72,8 @@ def test_a_description_may_hold_anything(tmp_path: Path) -> None:
 def test_status_prints_it_as_csv(
     tmp_path: Path, last: int | None, trials: list[int], capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import pandas  # type: ignore[import-untyped]
+
     campaign(tmp_path)
 
     assert status("n", last=last, csv=True) == 0

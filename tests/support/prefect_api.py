@@ -1,0 +1,24 @@
+"""A Prefect server's API as tests ask it: once more where the server is busy, as Prefect's own clients do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from flows.server.api import Api
+
+
+def ask(method: str, url: str, body: Any = None, auth: tuple[str, str] | None = None) -> Any:
+    """The answer, parsed from JSON; None where it is empty. Raises httpx.HTTPError if there is none."""
+    with Api("", auth) as api:
+        return api.ask(method, url, body)
+
+
+def refusal(method: str, url: str, body: Any = None, auth: tuple[str, str] | None = None) -> httpx.Response:
+    """The answer of a server that refuses this."""
+    try:
+        answered = ask(method, url, body, auth)
+    except httpx.HTTPStatusError as error:
+        return error.response
+    raise AssertionError(f"{method} {url} is not refused: {answered}")
