@@ -123,6 +123,8 @@ def caution(certificate: Certificate) -> str:
     test, expected = certificate.comparison, certificate.expected
     if test is None or expected is None:
         return ""
+    if difference(certificate, expected) == difference(certificate, test.gain):
+        return "it passed so clearly that the estimate need not be lowered for having passed"
     how = "slightly too high" if expected > test.gain / 2 else "too high, and this one passed narrowly"
     return f"estimates that pass a test are on average {how}: expect {difference(certificate, expected)}"
 
