@@ -26,6 +26,7 @@ class Benchmark:
 
 
 BENCHMARKS = {
+    "aggregate_interval": Benchmark("5 min", "--draws 4"),
     "certificate_levels": Benchmark("20 min", "--rows 500"),
     "chaos": Benchmark("40 min", "--kills 4 --short --seed 3"),
     "comparisons": Benchmark("2 min", "--nights 20"),
@@ -35,6 +36,7 @@ BENCHMARKS = {
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
+    "prediction_interval": Benchmark("2 min", "--draws 50"),
     "prime_rl_configs": Benchmark("1 min", "--draws 1"),
     "proposers": Benchmark("1 h", "--proposers tpe --problems bump rugged --trials 3 --repetitions 2"),
     "reading": Benchmark("10 s", "--rounds 1"),

@@ -290,7 +290,7 @@ def test_the_note_says_first_what_is_certified_and_how_to_take_it(campaign: Camp
     lines = campaign_note(campaign, NIGHT, [certificate(environment=campaign.environment)]).splitlines()
     assert lines[0].startswith("Trial 2 **certified**: +120 (at least +")
     assert "3 v 3 fresh runs, one-sided p = " in lines[0]
-    assert "; estimates that pass a test are on average slightly too high: expect +" in lines[0]
+    assert "; it passed so clearly that the estimate need not be lowered" in lines[0]
     assert lines[2] == (
         "**Champion: trial 2**, return/mean 350 against the baseline's 200 (+150); higher is better. "
         "That is what the search saw, and luck flatters it."

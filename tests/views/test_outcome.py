@@ -266,8 +266,16 @@ def test_the_terminal_says_what_was_certified_and_what_that_is_worth(tmp_path: P
 
     assert outcome(PASSED) in text
     assert "on fresh runs: trial 2, loss 192.3 against the baseline's 83" in text
-    assert "estimates that pass a test are on average slightly too high: expect" in text
+    assert "the estimate need not be lowered" in text
     assert "200" not in text and "provisional" not in text, "the search's own score is not the outcome"
+
+
+def test_a_gain_that_passed_narrowly_is_said_to_be_too_high_on_average() -> None:
+    narrow = certified(2, [110, 92, 128, 101, 97], [84, 70, 95])
+    assert narrow.passed and narrow.expected is not None and narrow.comparison is not None
+    assert 0 < narrow.expected < narrow.comparison.gain / 2
+    assert "too high, and this one passed narrowly: expect +" in caution(narrow)
+    assert "slightly too high: expect +" in caution(certified(2, [120, 102, 138, 111, 107], [84, 70, 95]))
 
 
 def test_the_terminal_says_why_not_and_what_ships_instead(tmp_path: Path) -> None:
