@@ -35,6 +35,7 @@ BENCHMARKS = {
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
+    "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
     "prime_rl_configs": Benchmark("1 min", "--draws 1"),
     "proposers": Benchmark("1 h", "--proposers tpe --problems bump rugged --trials 3 --repetitions 2"),
     "reading": Benchmark("10 s", "--rounds 1"),
