@@ -37,6 +37,7 @@ BENCHMARKS = {
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
     "prediction_interval": Benchmark("2 min", "--draws 50"),
+    "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
     "prime_rl_configs": Benchmark("1 min", "--draws 1"),
     "proposers": Benchmark("1 h", "--proposers tpe --problems bump rugged --trials 3 --repetitions 2"),
     "reading": Benchmark("10 s", "--rounds 1"),

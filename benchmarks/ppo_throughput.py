@@ -1,0 +1,191 @@
+"""Environment steps per second of PPO, beside a plain single file, Stable-Baselines3 and sbx.
+
+    python -m benchmarks.ppo_throughput [--id BipedalWalker-v3] [--rounds 3] [--seconds 20] [--json]
+
+All train networks of 64x64 and take turns, in an order of its own in each round, so that other load falls on all alike.
+`plain` is `benchmarks/plain_ppo.py`, a re-implementation of CleanRL's file. `ppo` is the bundled trainer as the engine
+starts it, with 8 and with 64 environments, observations and rewards standardised. Stable-Baselines3 (DummyVecEnv) and
+sbx take part where they are installed. The steps per second are those after everything has been loaded and made, in
+whole rounds of rollout and update; `of plain` is the ratio to the plain file in the same round. CPU is that of all
+processes of the trainer, loading included, so it is higher than training's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tasks.store.workspace import trainer_files
+
+NORMALIZED = {"normalize_observations": True, "normalize_rewards": True}
+OURS: dict[str, dict[str, Any]] = {f"ppo, {count} envs": {**NORMALIZED, "num_envs": count} for count in (8, 64)}
+"""The parameters of the bundled trainer in each of its rows; what they leave out is its default."""
+OTHERS = {"stable-baselines3": "stable_baselines3", "sbx": "sbx"}
+"""The packages that the other trainers need."""
+
+
+@dataclass(frozen=True)
+class Lap:
+    """One training."""
+
+    steps_per_second: float
+    cpu_us_per_step: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Environment steps per second of PPO.")
+    parser.add_argument("--id", default="BipedalWalker-v3", help="environment with Box actions (BipedalWalker-v3)")
+    parser.add_argument("--rounds", type=int, default=3, help="trainings by each (3)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds of each training (20)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.add_argument("--alone", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.alone:
+        print(json.dumps(RUNS[options.alone](options.id, options.seconds)))
+        return
+    laps = measure(options.id, options.rounds, options.seconds)
+    print(json.dumps(laps, default=vars, indent=2)) if options.json else show(options.id, laps)
+
+
+def measure(id: str, rounds: int, seconds: float) -> list[dict[str, Lap]]:
+    """The laps of each round, by trainer."""
+    draw, laps = random.Random(0), list[dict[str, Lap]]()
+    for number in range(rounds):
+        names = [*trainers()]
+        draw.shuffle(names)
+        lap = dict[str, Lap]()
+        for name in names:
+            before, began = cpu_seconds(), time.monotonic()
+            steps, took = bundled(id, seconds, number, OURS[name]) if name in OURS else other(name, id, seconds)
+            lap[name] = Lap(steps / took, (cpu_seconds() - before) / max(steps, 1) * 1e6)
+            print(f"{name}: {lap[name]} in {time.monotonic() - began:.0f} s", file=sys.stderr)
+        laps.append(lap)
+    return laps
+
+
+def trainers() -> list[str]:
+    there = [name for name, package in OTHERS.items() if importlib.util.find_spec(package)]
+    return ["plain", *there, *OURS]
+
+
+def cpu_seconds() -> float:
+    """Those of all processes that have ended below this one."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def bundled(id: str, seconds: float, seed: int, params: Mapping[str, Any]) -> tuple[int, float]:
+    """The trainer in a workspace of its own; the steps and the seconds of its last update."""
+    with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
+        place = Path(folder)
+        for source, name in trainer_files("ppo"):
+            (place / name).write_bytes(source.read_bytes())
+        problem = {"id": id, "kwargs": {}, "max_episode_steps": None}
+        config = {"params": params, "seed": seed, "budget_seconds": seconds, "budget_steps": 0, "device": "cpu"}
+        config |= {"out": str(place / "out"), "problem": problem, "resume": None, "init": None}
+        (place / "config.json").write_text(json.dumps(config))
+        subprocess.run([sys.executable, "train.py"], cwd=place, env=environment(), check=True)
+        lines = [json.loads(line) for line in (place / "out/progress.jsonl").read_text().splitlines()[1:]]
+    # Whole rounds of rollout and update, as for the others: not the time of the rollout that the end cut off.
+    last = next(line for line in lines if line["step"] == lines[-1]["step"])
+    return last["step"], last["elapsed"]
+
+
+def other(name: str, id: str, seconds: float) -> tuple[int, float]:
+    """Another trainer, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.ppo_throughput", "--alone", name, "--id", id]
+    done = subprocess.run(
+        [*command, "--seconds", str(seconds)], env=environment(), stdout=subprocess.PIPE, text=True, check=True
+    )
+    steps, took = json.loads(done.stdout.splitlines()[-1])
+    return steps, took
+
+
+def environment() -> dict[str, str]:
+    """One thread each, as the sandbox tells every program."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def plain(id: str, seconds: float) -> tuple[int, float]:
+    import torch
+
+    from benchmarks.plain_ppo import train
+
+    torch.set_num_threads(1)
+    return train(id, seconds, seed=1)
+
+
+def stable_baselines(package: str) -> Callable[[str, float], tuple[int, float]]:
+    """The PPO of Stable-Baselines3 or sbx, with the plain file's sizes."""
+
+    def run(id: str, seconds: float) -> tuple[int, float]:
+        from stable_baselines3.common.callbacks import BaseCallback
+        from stable_baselines3.common.env_util import make_vec_env
+        from stable_baselines3.common.vec_env import VecNormalize
+
+        class Clock(BaseCallback):  # type: ignore[misc]
+            """Counts from the second rollout on, since the first one compiles."""
+
+            began, first = 0.0, 0
+
+            def _on_rollout_start(self) -> None:
+                if self.num_timesteps and not self.began:
+                    self.began, self.first = time.monotonic(), self.num_timesteps
+
+            def _on_step(self) -> bool:
+                return not self.began or time.monotonic() - self.began < seconds
+
+        ppo = importlib.import_module(package).PPO
+        sizes = {"n_steps": 128, "n_epochs": 4, "batch_size": 128, "device": "cpu"}
+        network = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}}
+        if package == "sbx":
+            network = {"net_arch": [64, 64]}
+            sizes.pop("device")
+        clock = Clock()
+        model = ppo("MlpPolicy", VecNormalize(make_vec_env(id, 4)), policy_kwargs=network, **sizes)
+        model.learn(10**9, callback=clock)
+        return model.num_timesteps - clock.first, time.monotonic() - clock.began
+
+    return run
+
+
+RUNS: dict[str, Callable[[str, float], tuple[int, float]]] = {
+    "plain": plain, **{name: stable_baselines(package) for name, package in OTHERS.items()},
+}  # fmt: skip
+
+
+def show(id: str, laps: list[dict[str, Lap]]) -> None:
+    when = f"{id}, {len(laps)} rounds, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
+    table = Table("trainer", "steps/s", "of plain, by round", "CPU us/step", title=f"median (least to most), {when}")
+    for name in laps[0]:
+        speeds = [lap[name].steps_per_second for lap in laps]
+        ratios = [lap[name].steps_per_second / lap["plain"].steps_per_second for lap in laps]
+        cpu = median(lap[name].cpu_us_per_step for lap in laps)
+        table.add_row(name, spread(speeds, 0), spread(ratios, 2), f"{cpu:.0f}")
+    Console(highlight=False).print(table)
+
+
+def spread(values: list[float], digits: int) -> str:
+    least, middle, most = (f"{value:,.{digits}f}" for value in (min(values), median(values), max(values)))
+    return f"{middle} ({least} to {most})"
+
+
+if __name__ == "__main__":
+    main()
