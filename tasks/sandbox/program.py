@@ -283,10 +283,16 @@ class Program:
         """Bytes of its output so far."""
         return self._log.written
 
-    def describe(self, status: int) -> str:
-        """An exit status in words."""
+    def lacked_memory(self) -> str | None:
+        """That one of its processes was killed for using more memory than it may; None if none was."""
         if self._group and self._group.ran_out_of_memory():
             return f"ran out of memory: it may use {usage.allowed(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
+        return None
+
+    def describe(self, status: int) -> str:
+        """An exit status in words."""
+        if reason := self.lacked_memory():
+            return reason
         if status > 0 and self._group and self._group.ran_out_of_processes():
             most = f"{self.limits.processes} processes and threads (limits.processes)"
             return f"exited with status {status}, refused more than {most}"
