@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 R = TypeVar("R")
+RETRY_SECONDS = [5.0, 30.0]
+"""The pause before each retry of a task that the machine failed."""
 CRASH = "Crash"
 """Name of the state of a task whose program crashed or could not be judged."""
 Message = Callable[[R, Mapping[str, Any]], TaskMessage]
@@ -66,8 +68,8 @@ def stored(name: str, message: Message[R]) -> Callable[[Callable[P, R]], Task[P,
         persist_result=True,
         result_serializer="json",
         cache_key_fn=key,
-        retries=2,
-        retry_delay_seconds=[5, 30],
+        retries=len(RETRY_SECONDS),
+        retry_delay_seconds=RETRY_SECONDS,
         retry_condition_fn=_is_infrastructure,
         log_prints=False,
     )
@@ -148,6 +150,13 @@ def whole(value: T) -> T:
 def _is_infrastructure(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
     """A fault of the machine is retried; a program that crashes is a result."""
     return isinstance(state.result(raise_on_failure=False), CannotStart | OSError)
+
+
+def is_last_attempt() -> bool:
+    """Whether the task that is running will not be retried; False outside of a task."""
+    from prefect.runtime import task_run
+
+    return (task_run.run_count or 0) > len(RETRY_SECONDS)
 
 
 def key(context: TaskRunContext, parameters: Mapping[str, Any]) -> str:

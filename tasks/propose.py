@@ -57,6 +57,8 @@ def propose(at: At, checks: ProposalChecks, proposer: Proposer, fallback: Propos
 class Nothing:
     because: str = ""
     """Who was asked and failed, and why; empty when everything has been tried."""
+    turned_down: tuple[str, ...] = ()
+    """Suggestions that no trial follows, as in a proposal."""
 
 
 def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
@@ -71,7 +73,7 @@ def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer
     if isinstance(found, Proposal):
         return replace(found, share=rung.share)
     rest = () if found.because else unpromoted(brief.history, brief.pending.values())
-    return _promoted(brief, rest[0]) if rest else found
+    return replace(_promoted(brief, rest[0]), turned_down=found.turned_down) if rest else found
 
 
 def _promoted(brief: Brief, short: Trial) -> Proposal:
@@ -95,13 +97,13 @@ def _new(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: 
     """The proposer's suggestion, or the fallback's."""
     answer = ask(checks, proposer, brief)
     if not isinstance(answer, GivenUp):
-        return answer or Nothing()
+        return answer
     instead = f"{name_of(proposer)}: {answer.reason}"
     other = ask(checks, fallback, brief)
     if isinstance(other, GivenUp):  # it has converged to one point; the fallback looks elsewhere
         other = ask(checks, RandomSearch(), brief)
-    if other is None or isinstance(other, GivenUp):
-        return Nothing(instead if proposer.asks else "")
+    if not isinstance(other, Proposal):
+        return Nothing(instead, answer.turned_down) if proposer.asks else Nothing()
     return replace(
         other, usage=answer.usage + other.usage, turned_down=answer.turned_down + other.turned_down, instead_of=instead
     )
@@ -125,8 +127,8 @@ class GivenUp:
         self.usage = sum((one.usage for one in refusals), extra.usage if extra else NOTHING_BOUGHT)
 
 
-def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | None:
-    """One proposer's proposal for one trial; None if it has nothing left to try."""
+def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | GivenUp | Nothing:
+    """One proposer's proposal for one trial; Nothing if it has nothing left to try."""
     refusals: tuple[Refusal, ...] = ()
     for turn in range(TURNS if proposer.asks else DRAWS):
         seed = derive(brief.seed, "propose", turn, 1) if turn else brief.seed
@@ -143,7 +145,7 @@ def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | 
                 raise
             return GivenUp(str(wrong), refusals)
         if suggestion is None:
-            return None
+            return Nothing(turned_down=turned_down(refusals))
         named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
         if not proposer.asks:
             checks.environment.complete(named.params)  # a numeric proposer takes the space from us

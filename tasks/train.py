@@ -19,7 +19,7 @@ from typing import Literal
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from tasks import task_messages
-from tasks.cache_key import At, stored
+from tasks.cache_key import At, is_last_attempt, stored
 from tasks.cancellers import Canceller
 from tasks.deciding.comparable import comparable
 from tasks.editing.edits import EditFailed
@@ -172,7 +172,8 @@ def run_program(
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
     failure = session.failure
-    if failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment):
+    is_believed = failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment)
+    if failure and is_believed and not (failure.unsure and is_last_attempt()):
         raise CannotStart(f"{failure.reason} (log: {place.log})")
     return Run(
         dir=f"{place.path.parent.name}/{place.path.name}",
@@ -239,7 +240,8 @@ class _Session:
                 reason = self._watch(program)
                 if not reason:
                     self._note_leftovers(program)
-                self.failure = self.progress.failure
+                # One whose process was killed at its own limit may take that for a fault of the machine.
+                self.failure = None if reason and program.lacked_memory() else self.progress.failure
                 reason = f"said: {self.failure.reason}" if self.failure else reason
             except (BadProgress, Stopped) as wrong:
                 reason = str(wrong)

@@ -60,7 +60,7 @@ def pytest_make_collect_report(
     """Each worker begins to collect in another folder: pytest compiles a test file once, and the others find it done."""
     report = yield
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
-    if worker and collector.path == Path(__file__).parent:
+    if worker and report.passed and collector.path == Path(__file__).parent:
         first = len(report.result) * int(worker.removeprefix("gw")) // int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
         report.result = [*report.result[first:], *report.result[:first]]
     return report

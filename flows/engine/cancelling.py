@@ -10,7 +10,7 @@ again. `presence` (flows/engine/recovery.py) looks too, for runs that no worker 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -57,18 +57,24 @@ def cancellable() -> Iterator[None]:
 def reported(ledger: Ledger) -> Iterator[None]:
     """Write the report once more if the block is cut off: the last one was written while the campaign ran.
 
-    The block holds the campaign's lock and ends the flow run, so that the report comes last and delays neither. Where
-    another process runs the campaign, that one writes it.
+    The block holds the campaign's lock, and sets the state that a person has asked for, so the report delays neither.
+    Where another process runs the campaign, that one writes it.
     """
     try:
         yield
     except BaseException:
-        if ledger.history() and not campaign_lock.is_running(ledger):
-            try:
-                write_report(ledger)
-            except Exception as fault:  # noqa: BLE001 (a fault of the report does not change how the run ended)
-                ledger.event("showcase", failed="report", error=f"{type(fault).__name__}: {fault}")
+        _write_the_last(ledger)
         raise
+
+
+def _write_the_last(ledger: Ledger) -> None:
+    """Write the report of a campaign that has begun and is over; no fault of it changes how the run ended."""
+    try:
+        if ledger.history() and not campaign_lock.is_running(ledger):
+            write_report(ledger)
+    except Exception as fault:  # noqa: BLE001 (see above)
+        with suppress(OSError):  # a full disk has no room for that either
+            ledger.event("showcase", failed="report", error=f"{type(fault).__name__}: {fault}")
 
 
 def last_asked(client: SyncPrefectClient, flow_run_id: UUID) -> State[Any] | None:

@@ -27,7 +27,7 @@ from tasks.cache_key import kept, whole
 from tasks.propose import Nothing, propose
 from tasks.proposing.brief import Brief, Pending, RejectedProposal, RemainingBudget
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
-from tasks.store import inbox
+from tasks.store import inbox, provenance
 from tasks.store.approval import Parked
 from tasks.store.campaign_lock import Life
 from tasks.store.earlier_campaigns import lessons
@@ -137,6 +137,7 @@ def proposed(
     if isinstance(found, Nothing):  # not stored: a resumed campaign may find a proposal or get an answer
         (ledger.results / f"{at}/propose").unlink(missing_ok=True)
         (place.path / LEFT_FILE).unlink()
+        provenance.note_turned_down(ledger, number, found.turned_down)
     return found
 
 

@@ -55,7 +55,7 @@ def silence(ledger: Ledger, since: float) -> float | None:
     answers = [one.answer.at for one in approval.parked(ledger.trials) if one.answer]
     finished = [path.stat().st_mtime for path in _results(ledger)]
     silent = time.time() - max([since, *slots, *answers, *finished])
-    return silent if silent >= max(STALL_SECONDS, STALL_RUNS * ledger.environment.budget_seconds) else None
+    return silent if silent >= max(STALL_SECONDS, STALL_RUNS * _training_seconds(ledger)) else None
 
 
 def stalled(ledger: Ledger, silent: float, unapproved: Sequence[int] = ()) -> list[Announcement]:
@@ -72,10 +72,21 @@ def stalled(ledger: Ledger, silent: float, unapproved: Sequence[int] = ()) -> li
         return _untold(
             ledger, [Announcement("stalled", f"approval-{unapproved[-1]}", f"{name} waits for approval", text)]
         )
-    budget = ledger.environment.budget_seconds
+    budget = _training_seconds(ledger)
     words = f"nothing has finished for {minutes}, and a training takes {budget / 60:.3g} at most"
     text = f"{name}: {words}. See `nightshift watch {name}` and `nightshift logs {name}`."
     return _untold(ledger, [Announcement("stalled", str(len(_results(ledger))), f"{name} is stalled", text)])
+
+
+def _training_seconds(ledger: Ledger) -> float:
+    """The longest that a training of this life may take: a certificate may have another budget than the campaign."""
+    budgets = [ledger.environment.budget_seconds]
+    for event in ledger.events():
+        if event["event"] == "life":
+            del budgets[1:]
+        elif event["event"] == "certify":
+            budgets.append(event.get("budget_seconds", 0.0))
+    return max(budgets)
 
 
 def _results(ledger: Ledger) -> list[Path]:

@@ -40,7 +40,7 @@ from tasks.numbers import number
 from tasks.plots.forest import forest
 from tasks.plots.forest import png as forest_png
 from tasks.plots.progress import draw, png
-from tasks.store import approval, inbox
+from tasks.store import approval
 from tasks.store.ledger import Ledger
 from tasks.store.provenance import incidents, sources
 from tasks.system.files import write_atomic
@@ -247,7 +247,7 @@ def artifacts(
         page = certificate_page.page(name, news.own, news.elsewhere, step_budget(ledger.environment))
         found.insert(0, Artifact("certificate", "markdown", page))
     asked = tuple(approval.parked(ledger.trials))
-    happened = incidents(history, asked, inbox.refused(ledger.path))
+    happened = incidents(ledger, history, asked)
     if happened or len(sources(history, asked)) > 1:
         page = proposals_page.page(history, sources(history, asked), happened, asked)
         found.append(Artifact("proposals", "markdown", page))

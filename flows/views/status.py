@@ -313,7 +313,7 @@ def _row(trial: Trial, own: Sequence[Certificate], here: str, in_full: Trial | N
 def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
     """Where proposals came from, what happened to them, and which wait."""
     parked = tuple(approval.parked(ledger.trials))
-    happened = incidents(history, parked, inbox.refused(ledger.path) | inbox.broken(ledger.path))
+    happened = incidents(ledger, history, parked)
     return {
         "sources": [
             {

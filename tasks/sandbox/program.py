@@ -101,8 +101,7 @@ class Program:
         self._scratch = log.with_name(log.name + ".tmp")
         self._place = log.parent.parent  # not the trial's folder, which it may remove if it is not sandboxed
         self._disk = log.parent.stat().st_dev
-        self._wrapped = level == "bwrap"
-        self._writable = view.writable
+        self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
         self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker)
@@ -283,17 +282,18 @@ class Program:
         """Bytes of its output so far."""
         return self._log.written
 
+    def lacked_memory(self) -> bool:
+        """Whether one of its processes was killed for using more memory than it may."""
+        return self._group is not None and self._group.ran_out_of_memory()
+
     def describe(self, status: int) -> str:
         """An exit status in words."""
-        if self._group and self._group.ran_out_of_memory():
+        if self.lacked_memory():
             return f"ran out of memory: it may use {usage.allowed(self.limits) / GIB:.3g} GiB (limits.memory_gb)"
         if status > 0 and self._group and self._group.ran_out_of_processes():
             most = f"{self.limits.processes} processes and threads (limits.processes)"
             return f"exited with status {status}, refused more than {most}"
-        if status >= 0:
-            return f"exited with status {status}"
-        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
-        return f"was ended by {name}{' (out of memory?)' if -status == signal.SIGKILL else ''}"
+        return usage.ended(status)
 
     def _abandon(self) -> None:
         """Kill a supervisor that did not start the program."""

@@ -32,6 +32,8 @@ class Failure:
     """One line, without secrets and control characters."""
     retry: bool = False
     """Whether the program blames the machine, so that a retry may succeed; a claim like the rest."""
+    unsure: bool = False
+    """Whether its own settings may be at fault after all, so that the last retry counts as its crash."""
 
 
 class Progress:
@@ -86,7 +88,8 @@ class Progress:
     def _take(self, report: dict[str, object]) -> None:
         if isinstance(why := report.get("failed"), str):
             reason = " ".join(" ".join(clean(why)).split()) or "failed, and gave no reason"
-            self.failure = Failure(capped(reason, REASON_CHARACTERS), report.get("retry") is True)
+            claims = (report.get(name) is True for name in ("retry", "unsure"))
+            self.failure = Failure(capped(reason, REASON_CHARACTERS), *claims)
             return
         self.ready = True  # a program that reports is ready, whether it said so or not
         step = report.get("step")

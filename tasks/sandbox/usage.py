@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import stat
 import time
 from dataclasses import dataclass
@@ -97,6 +98,14 @@ def allowed(limits: Limits) -> int:
     """Memory that a program may use, in bytes."""
     stated = limits.memory_gb
     return psutil.virtual_memory().total * 3 // 4 if stated is None else int(stated * GIB)
+
+
+def ended(status: int) -> str:
+    """An exit status in words, where no limit explains it."""
+    if status >= 0:
+        return f"exited with status {status}"
+    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+    return f"was ended by {name}{' (out of memory?)' if -status == signal.SIGKILL else ''}"
 
 
 def rlimits(limits: Limits, level: Level, grouped: bool, gpu: bool) -> dict[str, int]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tasks.store import inbox
 from tasks.store.approval import Parked
+from tasks.store.ledger import Ledger
 from tasks.system.redact import capped, clean
 from tasks.trial import NOTHING_BOUGHT, History, Proposal, Usage
 
 LINE = 300
 """Characters of a reason."""
+TURNED_DOWN = "turned down"
+"""The ledger's event for suggestions that no trial follows."""
 
 
 @dataclass(frozen=True)
@@ -56,21 +60,32 @@ def fallbacks(history: History) -> int:
     return len([trial for trial in history if trial.proposal.instead_of])
 
 
-def incidents(
-    history: History, parked: Sequence[Parked] = (), refused: Mapping[str, str] | None = None
-) -> tuple[Incident, ...]:
-    """Incidents, by trial; `refused`: why inbox proposals could not be tried, by name."""
+def note_turned_down(ledger: Ledger, number: int, reasons: Sequence[str]) -> None:
+    """Note why suggestions for a trial were turned down that has no proposal; once, however often it is asked for."""
+    if reasons and _unfollowed(ledger).get(number) != list(reasons):
+        ledger.event(TURNED_DOWN, trial=number, reasons=reasons)
+
+
+def _unfollowed(ledger: Ledger) -> dict[int, list[str]]:
+    """The reasons that were noted last for each trial."""
+    return {event["trial"]: event["reasons"] for event in ledger.events() if event["event"] == TURNED_DOWN}
+
+
+def incidents(ledger: Ledger, history: History, parked: Sequence[Parked] = ()) -> tuple[Incident, ...]:
+    """Incidents, by trial; those of the inbox last."""
     proposals = {trial.number: trial.proposal for trial in history}
     proposals |= {one.number: one.proposal for one in parked}
     words = {one.number: (one.state, one.words or "waits for a person's word") for one in parked}
-    found = []
-    for number, proposal in sorted(proposals.items()):
-        found += [Incident(number, kind, text) for kind, text in _of(proposal)]
+    unfollowed, found = _unfollowed(ledger), list[Incident]()
+    for number in sorted({*proposals, *unfollowed}):
+        known = _of(proposals[number]) if number in proposals else []
+        known += [one for reason in unfollowed.get(number, ()) if (one := (TURNED_DOWN, _line(reason))) not in known]
+        found += [Incident(number, kind, text) for kind, text in known]
         if number in words:
             state, text = words[number]
             found.append(Incident(number, "waits" if state == "waiting" else state, _line(text)))
-    last = max(proposals, default=0)
-    ideas = [Incident(last, "inbox", f"idea {name} was refused: {_line(why)}") for name, why in (refused or {}).items()]
+    last, refused = max(proposals, default=0), inbox.refused(ledger.path) | inbox.broken(ledger.path)
+    ideas = [Incident(last, "inbox", f"idea {name} was refused: {_line(why)}") for name, why in refused.items()]
     return (*found, *ideas)
 
 
@@ -84,7 +99,7 @@ def bought(usage: Usage) -> str:
 
 def _of(proposal: Proposal) -> list[tuple[str, str]]:
     found = [("switch", _line(proposal.switch))] if proposal.switch else []
-    found += [("turned down", _line(reason)) for reason in proposal.turned_down]
+    found += [(TURNED_DOWN, _line(reason)) for reason in proposal.turned_down]
     if proposal.instead_of:
         found += [("fallback", f"{proposal.proposer} took the turn, instead of {_line(proposal.instead_of)}")]
     if proposal.inbox:

@@ -14,7 +14,7 @@ Training ends after `budget_steps`, or on SIGTERM: `rl` then gets `quit_deadline
 and the last complete weights that vLLM was handed make out/model, with the configuration and tokenizer of the model
 that training began with. The environment's grace_seconds has to allow for that: 150 with the default. A file `cancel`
 ends it without a model, with status 42. Where there is no model the last line of out/progress.jsonl says why:
-{"failed": reason, "retry": whether it is the machine's fault}.
+{"failed": reason, "retry": whether it is the machine's fault}, with "unsure": true where the settings may be at fault.
 """
 
 from __future__ import annotations
@@ -87,6 +87,7 @@ def followed(run: Run, progress: TextIO) -> int:
         finally:
             watch.end()
         run.set_aside()
+        run.wait(0)  # it may have been told to end, or cancelled, while the first one ended
     return watch.steps.step
 
 
@@ -190,7 +191,8 @@ def main(arguments: list[str]) -> int:
             else:
                 train(config, progress)
         except Failed as failed:
-            progress.write(json.dumps({"failed": str(failed), "retry": failed.retry}) + "\n")
+            said = {"failed": str(failed), "retry": failed.retry} | ({"unsure": True} if failed.unsure else {})
+            progress.write(json.dumps(said) + "\n")
             sys.stderr.write(f"{sys.argv[0]}: {failed}\n")
             return 2 if str(failed).startswith("refused:") and arguments != ["check"] else 1
         except Cancelled:

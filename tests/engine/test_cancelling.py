@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from flows.engine.cancelling import cancellable, last_asked
+from flows.engine.cancelling import cancellable, last_asked, reported
 from flows.engine.recovery import follow_state
 from flows.server import automations
 from flows.server.api import Api
 from tasks.store.campaign_lock import Life
 from tasks.system import interrupt
-from tests.support.ledgers import created
+from tests.support.ledgers import created, stored
 from tests.support.runners import prefect_at
 
 RETRY = ("SCHEDULED", "AwaitingRetry", "Retry from the UI")
@@ -74,6 +75,16 @@ def test_what_a_person_asked_last_counts_whatever_came_after_it(
 def test_the_automation_resumes_with_the_message_that_is_no_persons() -> None:
     (resume,) = (one for one in automations.wanted() if one["name"] == automations.RESUME)
     assert resume["actions"][0]["message"] == automations.RESUMED_MESSAGES[0]
+
+
+def test_a_last_report_that_cannot_be_written_is_noted_and_the_run_ends_as_it_would(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    (trial,) = stored(ledger, 2.25)
+    ledger.place_of(trial).trial.write_text("damaged")
+    with pytest.raises(KeyboardInterrupt), reported(ledger):
+        raise KeyboardInterrupt
+    (noted,) = (event for event in ledger.events() if event["event"] == "showcase")
+    assert noted["failed"] == "report" and "trial.json" in noted["error"]
 
 
 def interrupted(server: str, state: tuple[str, str, str] | None, **hold: Any) -> tuple[str, BaseException]:

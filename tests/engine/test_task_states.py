@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import environments
 from tasks import task_messages
-from tasks.cache_key import CRASH, At, kept, stored
-from tasks.trial import Run
+from tasks.cache_key import CRASH, At, is_last_attempt, kept, stored
+from tasks.store.workspace import TrialDir
+from tasks.train import run_program
+from tasks.trial import Proposal, Run
 from tests.support.prefect_api import ask
+from tests.support.toy import FIT, QUADRATIC, SANDBOX, quadratic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +89,37 @@ def test_a_crash_is_shown_as_failed_keeps_its_result_and_is_never_run_again(
     assert ("FAILED", CRASH, "crash: exited with status 1: ValueError: no such thing") in found
     assert any(kind == "COMPLETED" and name == "Cached" for kind, name, _ in found)
     assert any(kind == "COMPLETED" and "trained 2.5 s" in words for kind, _, words in found)
+
+
+FULL = '{"failed": "the disk is full: trainer.log", "retry": true, "unsure": true}\\n'
+SETTINGS = QUADRATIC.replace('editable = ["fit.py"]', 'editable = ["train.toml"]')
+
+
+def test_a_fault_that_may_be_the_settings_own_is_the_trials_crash_when_no_retry_is_left(
+    server: str, tmp_path: Path
+) -> None:
+    from prefect import flow
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    program = f"{FIT}\n(args.out / 'progress.jsonl').write_text('{FULL}')\nraise SystemExit(1)\n"
+    folder = quadratic(tmp_path / "env", fit=program, toml=SETTINGS)
+    environment, ran = environments.load(folder), list[bool]()
+
+    @stored("unsure", task_messages.of_run)
+    def trained(at: At) -> Run:
+        ran.append(is_last_attempt())
+        return run_program(
+            "test/unsure", environment, SANDBOX, folder, TrialDir(tmp_path / "trial"), Proposal({"x": 1.0}), seed=7
+        )
+
+    @flow(persist_result=False)
+    def campaign(environment: str) -> Run:
+        return kept(trained.with_options(retry_delay_seconds=0.0), tmp_path / "results")(AT)
+
+    with temporary_settings({PREFECT_API_URL: server}):
+        run = campaign("quadratic")
+    assert ran == [False, False, True] and not is_last_attempt()
+    assert run.status == "crash" and (run.error or "").startswith("said: the disk is full: trainer.log")
 
 
 def wait(rows: Callable[[], list[tuple[str, str, str]]]) -> list[tuple[str, str, str]]:

@@ -15,7 +15,7 @@ from tasks import propose
 from tasks.proposing.brief import Unusable
 from tasks.trial import History, Proposal
 from tests.support.histories import decided, history_of
-from tests.support.proposals import brief_of, next_proposal
+from tests.support.proposals import brief_of, desk_of, next_proposal
 from tests.support.toy import quadratic
 
 LIST = ({"rationale": "lower", "params": {"x": 1.5}}, {"rationale": "lower still", "params": {"x": 1.0}})
@@ -67,6 +67,25 @@ def test_an_entry_that_cannot_be_tried_is_turned_down_once_and_the_next_one_take
     assert [first.params["x"], second.params["x"]] == [1.5, 1.0]
     assert len(first.turned_down) == 1 and why in first.turned_down[0]
     assert second.turned_down == ()
+
+
+def test_entries_that_are_turned_down_at_the_end_are_told_though_no_trial_follows(problem: Environment) -> None:
+    bad = {"rationale": "far out", "params": {"x": 99.0}}
+    scripted, history = propose.load("scripted", {"proposals": [bad, bad]}), history_of(problem, 0)
+    found = propose.next_proposal(desk_of(problem), scripted, scripted, brief_of(problem, history))
+    assert isinstance(found, propose.Nothing) and len(found.turned_down) == 2
+    assert all("far out" in reason and "99.0" in reason for reason in found.turned_down)
+
+
+def test_a_short_trial_that_is_run_in_full_takes_no_entry_of_the_list(problem: Environment) -> None:
+    scripted, history = propose.load("scripted", {"proposals": LIST}), history_of(problem, 0)
+    first = next_proposal(problem, scripted, history, seed=1)
+    assert first is not None
+    short = replace(first, share=0.3)
+    for number, one in enumerate((short, replace(first, promotes=1)), 1):
+        history += (replace(decided(history, 9.0, one.params), number=number, proposal=one),)
+    second = next_proposal(problem, scripted, history, seed=3)
+    assert second is not None and second.params["x"] == 1.0
 
 
 def test_what_is_under_way_is_not_proposed_again(problem: Environment) -> None:

@@ -299,6 +299,8 @@ def test_where_nothing_is_left_to_try_an_outage_is_still_an_outage(tmp_path: Pat
     assert propose.next_proposal(desk, Tpe(), Tpe(), brief) == Nothing()
     found = propose.next_proposal(desk, Scripted(answers=(unavailable,)), Tpe(), brief)
     assert found == Nothing("test_propose: no answer within 60 s")
+    invalid = propose.next_proposal(desk, Scripted(answers=(unusable,) * 3), Tpe(), brief)
+    assert isinstance(invalid, Nothing) and len(invalid.turned_down) == 3 and "3 times" in invalid.because
 
 
 def test_what_a_person_rejected_is_not_suggested_again(tmp_path: Path) -> None:

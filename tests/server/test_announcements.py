@@ -72,6 +72,18 @@ def test_a_long_training_is_no_silence(tmp_path: Path) -> None:
     assert told(ledger, since=time.time() - 3 * 3600 - 60) != []
 
 
+def test_a_certificate_for_a_longer_budget_is_no_silence_and_the_next_life_forgets_it(tmp_path: Path) -> None:
+    ledger = created(tmp_path)
+    long_ago = time.time() - STALL_SECONDS - 60
+    ledger.event("life", pid=1)
+    ledger.event("certify", look=1, budget=4, budget_seconds=1200.0)
+    assert told(ledger, since=long_ago) == []
+    (late,) = told(ledger, since=time.time() - 3660)
+    assert "a training takes 20 at most" in late.text
+    ledger.event("life", pid=2)
+    assert told(ledger, since=long_ago) != []
+
+
 def test_the_silence_ends_when_a_slot_is_given_or_an_approval(tmp_path: Path) -> None:
     long_ago = time.time() - STALL_SECONDS - 60
     ledger = created(tmp_path)

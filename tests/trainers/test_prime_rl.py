@@ -537,6 +537,24 @@ def test_a_process_that_was_killed_is_the_machine_s_fault_unless_another_failed_
     assert failure.retry == retry and ("killed from outside" in str(failure)) == retry
 
 
+@pytest.mark.parametrize(
+    ("line", "unsure"),
+    [
+        ("OSError: [Errno 28] No space left on device", True),
+        ("  traceback : Signal 7 (SIGBUS) received by PID 8", True),
+        ("RuntimeError: Could not find nvcc and default cuda_home doesn't exist", True),
+        ("zmq.error.ZMQError: Address already in use (addr='tcp://localhost:8002')", False),
+        ("RuntimeError: No CUDA GPUs are available", False),
+    ],
+)
+def test_a_fault_of_the_machine_that_a_setting_can_bring_about_says_so(run: Run, line: str, unsure: bool) -> None:
+    logs = run.folder / "logs/latest"
+    logs.mkdir(parents=True)
+    (logs / "trainer.log").write_text(f"{line}\n")
+    failure = reasons.why(run, "ended by itself")
+    assert (failure.retry, failure.unsure) == (True, unsure)
+
+
 def test_what_a_refused_configuration_is_told_comes_in_one_line() -> None:
     text = "12:00 INFO hello\n╭─ Config file error ─╮\n│ 1 validation error for RLConfig │\n│ --trainer │\n│   warmup_steps (20) │\n╰───╯\n"
     assert reasons.complaint(text) == "1 validation error for RLConfig; --trainer; warmup_steps (20)"
@@ -741,6 +759,23 @@ def test_a_first_start_that_compiles_for_too_long_is_repeated_with_what_it_has_c
 
 
 @pytest.mark.slow
+def test_one_that_is_told_to_end_between_two_starts_is_not_started_again(start: Start, tmp_path: Path) -> None:
+    process = start(Faults("compiles for long", join_seconds=0.5), params={"start_deadline": 2})
+    told = tmp_path / "out/prime_rl/run.json"
+    wait_for(process, lambda: told.is_file() and "first_start" in told.read_text())
+    process.terminate()
+    assert ended(process)[0] == 1
+    assert reported(tmp_path)[-1]["failed"] == "left nothing to score: it was told to stop before training began"
+    assert not (tmp_path / "out/prime_rl/rl.log").exists() and left(tmp_path) == []
+
+
+def test_a_late_start_that_left_nothing_but_its_log_is_set_aside(run: Run) -> None:
+    (run.home / "rl.log").write_text("importing\n")
+    run.set_aside()
+    assert [path.name for path in run.home.iterdir()] == ["first_start.log"]
+
+
+@pytest.mark.slow
 def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alone(start: Start, tmp_path: Path) -> None:
     kept = tmp_path / "prime-rl/.cache/vllm/torch_compile_cache/stand-in"
     kept.mkdir(parents=True)
@@ -749,6 +784,7 @@ def test_a_start_finds_the_compiled_kernels_of_the_checkout_and_leaves_them_alon
     assert not (tmp_path / "out/prime_rl/cache").exists() and not list(kept.iterdir())
 
 
+@pytest.mark.slow
 def test_a_dead_training_s_process_that_holds_our_gpu_is_ended_first(start: Start, tmp_path: Path) -> None:
     orphan, other = (
         subprocess.Popen(["sleep", "600"], env={"PRL_RUN_ID": f"nightshift-{name}"}, start_new_session=True)

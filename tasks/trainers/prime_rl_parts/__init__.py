@@ -7,11 +7,14 @@ from __future__ import annotations
 
 
 class Failed(Exception):
-    """There will be no model; the message is the reason, and `retry` says that it is the machine's fault."""
+    """There will be no model; the message is the reason.
 
-    def __init__(self, reason: str, retry: bool = False) -> None:
+    `retry`: it is the machine's fault. `unsure`: or that of the settings, if it comes again and again.
+    """
+
+    def __init__(self, reason: str, retry: bool = False, unsure: bool = False) -> None:
         super().__init__(reason)
-        self.retry = retry
+        self.retry, self.unsure = retry, unsure
 
 
 class Late(Failed):

@@ -27,6 +27,8 @@ CLASSES = (
     ("no learning signal", False, r"consecutive empty train batches"),
 )  # fmt: skip
 """Beginning of a reason, whether the machine is at fault, and the pattern that shows it; the first match wins."""
+UNSURE = ("did not start: there is no CUDA compiler", "the disk is full", "shared memory is full")
+"""Those of the machine's faults that a setting can bring about, by compiling, or by filling the sandbox's files."""
 KILLED = re.compile(r"Signal 9 \(SIGKILL\) received|exit code -9\b")
 """In the log of the component that failed first; `rl` itself kills the others after it."""
 BEFORE = re.compile(
@@ -70,9 +72,11 @@ def why(run: Run, otherwise: str) -> Failed:
                 free = re.search(r"\(([\d.]+)/([\d.]+) GiB\)", line)
                 if free and float(free[1]) > 0.9 * float(free[2]):  # nobody is there: it asks for too much
                     beginning, retry = "out of GPU memory", False
-                return Failed(f"{beginning}: {name}: {BEFORE.sub('', line.strip())[:300]}", retry)
+                said_there = BEFORE.sub("", line.strip())[:300]
+                return Failed(f"{beginning}: {name}: {said_there}", retry, unsure=beginning in UNSURE)
     if said and KILLED.search(f"{said}\n{next(iter(texts.values()))}"):
-        return Failed(f"a process was killed from outside: {said}: see `dmesg`, or whether memory is short", retry=True)
+        advice = "see `dmesg`, or whether memory is short"
+        return Failed(f"a process was killed from outside: {said}: {advice}", retry=True, unsure=True)
     lines = [f"{name}: {decisive(text)}" for name, text in texts.items() if text.strip()]
     return Failed("; ".join([otherwise, said, *lines[:1]] if said else [otherwise, *lines[:3]]))
 

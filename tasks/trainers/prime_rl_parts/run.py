@@ -190,8 +190,9 @@ class Run:
                 raise Failed(f"did not start: {command[0]}: {fault.strerror}; {hint}") from fault
 
     def set_aside(self) -> None:
-        """Move what a first start has left out of the way: `rl` begins in no folder with artifacts."""
-        self.folder.rename(self.home / "first_start")
+        """Move what a first start has left out of the way, if anything: `rl` begins in no folder with artifacts."""
+        if self.folder.exists():
+            self.folder.rename(self.home / "first_start")
         (self.home / "rl.log").rename(self.home / "first_start.log")
 
     def note(self, **facts: object) -> None:
