@@ -10,7 +10,7 @@ again. `presence` (flows/engine/recovery.py) looks too, for runs that no worker 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -63,10 +63,11 @@ def reported(ledger: Ledger) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if ledger.history() and not campaign_lock.is_running(ledger):
-            try:
+        try:
+            if ledger.history() and not campaign_lock.is_running(ledger):
                 write_report(ledger)
-            except Exception as fault:  # noqa: BLE001 (a fault of the report does not change how the run ended)
+        except Exception as fault:  # noqa: BLE001 (a fault of the report does not change how the run ended)
+            with suppress(OSError):  # a full disk has no room for that either
                 ledger.event("showcase", failed="report", error=f"{type(fault).__name__}: {fault}")
         raise
 

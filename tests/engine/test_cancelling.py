@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from flows.engine.cancelling import cancellable, last_asked
+from flows.engine.cancelling import cancellable, last_asked, reported
 from flows.engine.recovery import follow_state
 from flows.server import automations
 from flows.server.api import Api
@@ -120,3 +120,17 @@ def test_a_run_that_is_cancelled_without_a_worker_interrupts_itself(server: str)
         follow_state(a_run(server, RUNNING, CANCEL), threading.Event())
         with pytest.raises(KeyboardInterrupt):
             interrupt.check()
+
+
+def test_no_fault_of_the_last_report_changes_how_a_run_ended(tmp_path: Any) -> None:
+    ledger = created(tmp_path)
+    ledger.place(0).path.mkdir()
+    ledger.place(0).trial.write_text("damaged")
+    with pytest.raises(KeyboardInterrupt), reported(ledger):
+        raise KeyboardInterrupt
+    assert [event["failed"] for event in ledger.events() if event["event"] == "showcase"] == ["report"]
+
+    (ledger.path / "events.jsonl").unlink()
+    (ledger.path / "events.jsonl").mkdir()  # as unwritable as on a full disk
+    with pytest.raises(KeyboardInterrupt), reported(ledger):
+        raise KeyboardInterrupt
