@@ -78,7 +78,12 @@ class ReasonParts:
     def of(cls, reason: str) -> ReasonParts:
         seen, *rest = [line.strip() for line in reason.strip().splitlines() if line.strip(" |")] or [""]
         remedy = rest.pop() if rest and rest[-1].startswith("(") and rest[-1].endswith(")") else ""
-        return cls(*(line.removeprefix("|").strip() for line in (seen, rest[-1] if rest else "")), remedy)
+        return cls(_unmarked(seen), _unmarked(rest[-1]) if rest else "", remedy)
+
+
+def _unmarked(line: str) -> str:
+    """A line of a log without the mark that shows whose it is."""
+    return line.removeprefix("|").strip()
 
 
 def in_short(reason: str) -> str:
