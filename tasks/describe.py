@@ -189,15 +189,20 @@ def level_of(history: History) -> float | None:
     return estimate.level if champion.score.higher_is_better else -estimate.level
 
 
-def changes(trial: Trial, previous: Trial | None, most: int = 2) -> list[str]:
-    """A new champion's largest changes against the one before it, a short line for each."""
+def changes(trial: Trial, previous: Trial | None, most: int = 2, name_width: int | None = None) -> list[str]:
+    """A new champion's largest changes against the one before it, a short line for each.
+
+    Args:
+        name_width: Characters of a parameter's name, where there is little room; None: all of it.
+    """
     if previous is None:
         return ["the first with a score"]
     old, new = previous.proposal.params, trial.proposal.params
     changed = sorted((n for n in new if old.get(n) != new[n]), key=lambda n: -_step(old.get(n), new[n]))
     shown = changed if len(changed) <= most + 1 else changed[:most]
     lines = ["edited program"] if trial.proposal.edit else []
-    lines += [f"{_short(name, 20)} {short_value(old.get(name))} → {short_value(new[name])}" for name in shown]
+    names = {name: _short(name, name_width) if name_width else name for name in shown}
+    lines += [f"{names[name]} {short_value(old.get(name))} → {short_value(new[name])}" for name in shown]
     return lines + ([f"and {len(changed) - len(shown)} more"] if len(changed) > len(shown) else [])
 
 

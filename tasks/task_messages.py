@@ -64,10 +64,32 @@ def of_trial(trial: Trial, _: Arguments) -> TaskMessage:
     return plain(f"{trial.verdict.kind}{score}: {in_short(trial.verdict.reason)}")
 
 
+@dataclass(frozen=True)
+class ReasonParts:
+    """A reason, of which a crash has several lines: what was seen, the end of the program's log, and the remedy."""
+
+    seen: str
+    log: str
+    """The last line of the log, with which a traceback ends; empty without one."""
+    remedy: str
+    """In parentheses (tasks/sandbox/advice.py), or empty."""
+
+    @classmethod
+    def of(cls, reason: str) -> ReasonParts:
+        seen, *rest = [line.strip() for line in reason.strip().splitlines() if line.strip(" |")] or [""]
+        remedy = rest.pop() if rest and rest[-1].startswith("(") and rest[-1].endswith(")") else ""
+        return cls(_unmarked(seen), _unmarked(rest[-1]) if rest else "", remedy)
+
+
+def _unmarked(line: str) -> str:
+    """A line of a log without the mark that shows whose it is."""
+    return line.removeprefix("|").strip()
+
+
 def in_short(reason: str) -> str:
-    """The first line of a reason, and the last one of the log that may follow it: what a traceback ends with."""
-    first, *log = [line.removeprefix("|").strip() for line in reason.strip().splitlines() if line.strip(" |")] or [""]
-    return f"{first}: {log[-1]}" if log else first
+    """A reason in a line: what was seen, the last line of the log, and the remedy, which may be long."""
+    parts = ReasonParts.of(reason)
+    return f"{parts.seen}{': ' * bool(parts.log)}{parts.log} {parts.remedy}".rstrip()
 
 
 def plain(words: str) -> TaskMessage:

@@ -27,6 +27,7 @@ from typing import Any
 import environments
 from environments.plugins import Refused
 from flows.report.facts import Facts
+from flows.report.shareable import shareable
 from flows.views import status
 from tasks.certifying.certificate import Certificate, shipped
 from tasks.deciding.statistics import quantile
@@ -151,18 +152,12 @@ def _fill(folder: Path, facts: Facts, trial: Trial) -> None:
     values = {
         "facts": facts, "trial": trial, "expected": expected, "covers": COVERS, "problem": ledger.environment,
         "certified": certificate_of(ledger, trial) is not None, "folder": environment.relative_to(folder).as_posix(),
-        "version": ledger.campaign.version, "home": _home(), "episode": seen,
+        "version": ledger.campaign.version, "episode": seen,
         "executable": [path.relative_to(folder).as_posix() for path in sorted(environment.rglob("*")) if _runs(path)],
     }  # fmt: skip
-    for name in ("README.md", "reproduce.sh"):
-        (folder / name).write_text(_render(name, **values))
+    (folder / "README.md").write_text(shareable(_render("README.md", **values)))
+    (folder / "reproduce.sh").write_text(scrub_text(_render("reproduce.sh", **values)))
     (folder / "reproduce.sh").chmod(0o755)
-
-
-def _home() -> str:
-    """The start of paths that the card shows as ~: it may be published."""
-    home = str(Path.home())
-    return f"{home}/" if home != "/" else "\0"
 
 
 def _runs(path: Path) -> bool:
@@ -235,4 +230,4 @@ def _render(name: str, **values: Any) -> str:
         lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     templates.filters["quote"] = shlex.quote
-    return scrub_text(templates.get_template(name).render(number=number, **values))
+    return templates.get_template(name).render(number=number, **values)

@@ -34,6 +34,7 @@ from tasks.describe import (
     outcome,
     over_environments,
     short_value,
+    where,
 )
 from tasks.numbers import number
 from tasks.plots.forest import Forest, forest
@@ -130,7 +131,13 @@ class Facts:
     @cached_property
     def over_environments(self) -> tuple[str, ...]:
         """A sentence for each aggregate."""
-        return tuple(over_environments(one) for one in aggregates(self.ledger.certificates()))
+        return tuple(_visible(over_environments(one)) for one in aggregates(self.ledger.certificates()))
+
+    @cached_property
+    def left_out(self) -> tuple[tuple[str, str], ...]:
+        """(where, what of the champion could not be tried there) of each certificate elsewhere that lacks something."""
+        every = [one for one in self.ledger.certificates() if one.conditions.left_out]
+        return tuple((_visible(where(one)), _visible("; ".join(one.conditions.left_out))) for one in every)
 
     @property
     def tone(self) -> str:
@@ -364,6 +371,11 @@ def _toml(value: object) -> str:
 def in_a_line(reason: str) -> str:
     """A reason, with the last line of a log that may follow it."""
     return capped(in_short("\n".join(clean(reason))), REASON)
+
+
+def _visible(text: str) -> str:
+    """A text with names of folders and parameters, which may hold characters that control or hide others."""
+    return " ".join(clean(text))
 
 
 def diff_lines(diff: str | None) -> tuple[DiffLine, ...]:

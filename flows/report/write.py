@@ -27,20 +27,28 @@ def write_report(ledger: Ledger, ending: CampaignEnd | None = None) -> str:
         ending: The end of a campaign that still holds its lock.
     """
     facts = Facts.of(ledger, ending)
-    write_atomic(ledger.path / REPORT, page.html(facts))
-    write_atomic(ledger.path / TIMELINE, shareable(json.dumps(timeline.chrome(facts.timeline))))
-    campaign_index.keep(facts)
+    _write(facts)
     if not facts.is_running:
         campaign_index.write_index()
     return page.markdown(facts)
 
 
 def write_comparison(ledgers: Sequence[Ledger]) -> Path:
-    """Write the reports of several campaigns, and comparison.html beside their directories; returns its path."""
+    """Write the reports of several campaigns, and comparison.html beside their directories; returns its path.
+
+    The page of all campaigns follows.
+    """
     every = [Facts.of(ledger) for ledger in ledgers]
     for facts in every:
-        write_atomic(facts.ledger.path / REPORT, page.html(facts))
-        campaign_index.keep(facts)
+        _write(facts)
     path = ledgers[0].path.parent / COMPARISON
     write_atomic(path, page.comparison(every))
+    campaign_index.write_index()
     return path
+
+
+def _write(facts: Facts) -> None:
+    """Write a campaign's own files: the page, what it links to, and its line in the page of all campaigns."""
+    write_atomic(facts.ledger.path / REPORT, page.html(facts))
+    write_atomic(facts.ledger.path / TIMELINE, shareable(json.dumps(timeline.chrome(facts.timeline))))
+    campaign_index.keep(facts)

@@ -10,6 +10,7 @@ import json
 from typing import TYPE_CHECKING
 
 from environments.plugins import Refused
+from tasks.describe import where
 from tasks.store.ledger import Ledger
 from tasks.trial import TWENTIETHS, Run
 
@@ -47,7 +48,7 @@ def load_runs(campaign: str) -> pandas.DataFrame:
     """One row per training run that was judged, the search's first, then each certificate's.
 
     `trial` says which program and parameters it trained (0: the baseline), `phase` what for: `search`, `rerun`,
-    `certificate 1`, or `certificate 1 in ENVIRONMENT`. `score` is NaN where there is none.
+    `certificate 1`, or `certificate 1 in ENVIRONMENT at 4x the budget`. `score` is NaN where there is none.
     """
     import pandas
 
@@ -58,7 +59,7 @@ def load_runs(campaign: str) -> pandas.DataFrame:
         rows += [_run(trial.number, "search", *pair) for pair in zip(trial.runs[-len(scores) :], scores, strict=False)]
         rows += [_run(rerun.of, "rerun", rerun.run, rerun.score) for rerun in trial.reruns]
     for one in ledger.certificates():
-        phase = f"certificate {one.look}" + (f" in {one.environment}" if one.elsewhere else "")
+        phase = f"certificate {one.look}" + (f" in {where(one)}" if one.elsewhere else "")
         for fresh in one.runs[one.carried :]:
             rows.append(_run(one.champion if fresh.arm == "champion" else 0, phase, fresh.run, fresh.score))
     return pandas.DataFrame(rows, columns=["trial", "phase", "seed", "status", "seconds", "score", "se"])

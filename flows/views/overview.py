@@ -166,6 +166,7 @@ def what_next(document: Document, path: Path, console: Console) -> None:
     """Print what to open, and how to go on. (path: the campaign's directory)"""
     directory, here, urls, name = short(path), binaries(), document["urls"], document["campaign"]
     steps = {
+        "report": shlex.quote(f"{directory}/report.html") if (path / "report.html").is_file() else "",
         "picture": shlex.quote(f"{directory}/progress.png") if (path / "progress.png").is_file() else "",
         "results": shlex.quote(f"{directory}/results.tsv"),
         "fresh runs": shlex.quote(f"{directory}/certificates") if document["certificate"] else "",

@@ -157,8 +157,15 @@ def urls(ledger: Ledger) -> dict[str, str]:
 
 
 def stored_spec(ledger: Ledger) -> dict[str, Any]:
-    """The specification of the campaign's last life."""
-    return tomllib.loads((ledger.path / "spec.toml").read_text())
+    """The specification of the campaign's last life; Refused if the file is damaged."""
+    path = ledger.path / "spec.toml"
+    try:
+        stored = tomllib.loads(path.read_text())
+    except ValueError as broken:
+        raise plugins.Refused(f"{path}: not TOML: {broken}") from broken
+    if lacking := sorted({"trials", "hours"} - stored.keys()):
+        raise plugins.Refused(f"{path} is damaged: it lacks {' and '.join(lacking)}")
+    return stored
 
 
 def summary(ledger: Ledger) -> dict[str, Any]:

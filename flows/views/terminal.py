@@ -22,6 +22,7 @@ from rich.text import Text
 from environments.space import Value
 from tasks.describe import mean_of
 from tasks.numbers import number
+from tasks.task_messages import ReasonParts
 from tasks.trial import History, Proposal, Trial, baseline, best, is_from, machine_of
 from tasks.verdict_styles import VERDICTS
 
@@ -183,11 +184,12 @@ def _signed(gain: float | None) -> str:
 
 
 def short_reason(trial: Trial) -> str:
-    """The first line of a verdict's reason; of a crash, the last line of its log comes first."""
-    said, *log = [line for line in trial.verdict.reason.splitlines() if line.strip()] or [""]
-    return (
-        f"{clean(log[-1]).removeprefix('| ')} ({clean(said)})" if log and trial.verdict.kind == "crash" else clean(said)
-    )
+    """The first line of a verdict's reason; of a crash, the last line of its log comes first, and the remedy last."""
+    parts = ReasonParts.of(trial.verdict.reason)
+    if trial.verdict.kind != "crash":
+        return clean(parts.seen)
+    said = f"{parts.log} ({parts.seen})" if parts.log else parts.seen
+    return clean(f"{said} {parts.remedy}".rstrip())
 
 
 def what_was_tried(proposal: Proposal, champion: Trial | None) -> str:

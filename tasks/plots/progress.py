@@ -41,6 +41,8 @@ LABELS = 8
 """Most champions that are labelled: the last one, and those that gained most."""
 BAND = 0.075
 """The share of the axes' height, at the bottom, for trials without a score."""
+NAME_WIDTH = 20
+"""Characters of a parameter's name in a label."""
 MARGIN = 0.859
 """Where the texts at the right begin, as a share of the picture's width."""
 
@@ -264,7 +266,7 @@ def _labels(axes: Axes, data: PlotData) -> None:
     heights = {point.trial.number: point.at for point in data.trials if point.at is not None}
     for index in order[:LABELS]:
         trial, at = kept[index], heights[kept[index].number]
-        for lines in (changes(trial, kept[index - 1] if index else None), []):
+        for lines in (changes(trial, kept[index - 1] if index else None, name_width=NAME_WIDTH), []):
             text = text_at(axes, 0, 0, "\n".join([f"trial {trial.number}", *lines]), INK, 10.5, **style)
             anchor = axes.transData.transform((trial.settle, at))
             box = free_box(anchor, np.array(text.get_window_extent().size), taken, frame, far=110 if lines else 55)

@@ -37,7 +37,7 @@ from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees
 from tasks.system.files import write_atomic
-from tasks.trial import Run, Trial
+from tasks.trial import Run, Trial, baseline
 
 SECONDS = 120.0
 """For all of it. Usually it takes a few; loading packages on a busy machine takes most of them."""
@@ -121,9 +121,10 @@ def record(
         allow_unsandboxed: Whether an edited program may play without a sandbox.
     """
     history = ledger.history()
-    if judge_name(ledger.environment.judge) != "control" or champion is None or champion == history[0]:
+    first = baseline(history)
+    if judge_name(ledger.environment.judge) != "control" or champion is None or first is None or champion.number == 0:
         return
-    trials: dict[Arm, Trial] = {"baseline": history[0], "champion": champion}
+    trials: dict[Arm, Trial] = {"baseline": first, "champion": champion}
     sides = [_side(ledger, name, trial, certificate) for name, trial in trials.items()]
     known = load(ledger.path)
     has_one = bool(known and known.champion == champion.number and not known.reason and (ledger.path / GIF).is_file())
@@ -148,9 +149,7 @@ def _store(path: Path, made: Recording, files: dict[str, bytes]) -> None:
     for old in (FILE, GIF, STILL):
         (path / old).unlink(missing_ok=True)
     for name, content in files.items():
-        temporary = path / f".{name}.{os.getpid()}"
-        temporary.write_bytes(content)
-        temporary.replace(path / name)
+        write_atomic(path / name, content)
     write_atomic(path / FILE, RECORDING.dump_json(made, indent=2).decode() + "\n")
 
 

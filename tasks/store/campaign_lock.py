@@ -103,9 +103,19 @@ def left_alone(ledger: Ledger) -> Iterator[None]:
     """Keep a campaign from being run within the block; Refused if it is running."""
     with _open(lock_path(ledger)) as lock:
         if not _take(lock):
-            name = ledger.campaign.name
-            raise Refused(f"campaign {name!r} is running ({describe(ledger)}): wait, or nightshift stop {name}")
+            raise _running(ledger)
         yield
+
+
+def check_idle(ledger: Ledger) -> None:
+    """Raises Refused if a process holds the campaign now: the campaign itself, a certificate, or a rerun."""
+    if is_running(ledger):
+        raise _running(ledger)
+
+
+def _running(ledger: Ledger) -> Refused:
+    name = ledger.campaign.name
+    return Refused(f"campaign {name!r} is running ({describe(ledger)}): wait for its end, or `nightshift stop {name}`")
 
 
 def _open(path: Path) -> IO[str]:

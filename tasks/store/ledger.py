@@ -303,11 +303,12 @@ class Ledger:
         append_line(self.path / "events.jsonl", json.dumps({"time": round(time.time(), 3), "event": kind, **facts}))
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """The events so far; a line cut short by a kill is left out."""
+        """The events so far; a line that is none is left out, such as one cut short by a kill."""
         path = self.path / "events.jsonl"
         for line in path.read_text().splitlines() if path.is_file() else ():
             with suppress(ValueError):
-                yield json.loads(line)
+                if isinstance(event := json.loads(line), dict) and "event" in event:
+                    yield event
 
 
 def _decided(path: Path) -> Trial:

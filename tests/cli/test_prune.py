@@ -101,6 +101,14 @@ def test_what_passed_a_certificate_stays_and_the_runs_that_proved_it_go(ledger: 
     assert not large(folder / "1-0002-champion-1")
     assert large(folder / "2-0003-champion-1"), "a look that is under way is not touched"
 
+    there = certified(2, (9.0, 9.1), (1.0, 1.1), on="lander[1]")
+    write_atomic(folder / "1-on-lander[1].json", CERTIFICATE.dump_json(there).decode())
+    for run in ("1-on-lander[1]-0002-baseline-1", "1-on-lander[1]-2-0002-champion-1"):
+        fill(folder / run)
+    free(ledger, "champions", dry=False)
+    assert not large(folder / "1-on-lander[1]-0002-baseline-1")
+    assert large(folder / "1-on-lander[1]-2-0002-champion-1"), "it is another environment's, lander[1]-2"
+
 
 def test_what_mlflow_has_not_taken_stays(ledger: Ledger) -> None:
     night(ledger, sent=False)

@@ -22,6 +22,7 @@ from rich.console import Console
 
 from environments.plugins import Refused
 from flows import rerun
+from flows.cli.deciding.certify import certify as certify_command
 from flows.cli.running.rerun import rerun as rerun_command
 from flows.engine.campaign_state import CampaignState
 from flows.engine.next_trial import undone
@@ -171,6 +172,8 @@ def test_a_campaign_that_runs_is_left_alone(tmp_path: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(Refused, match=r"campaign 'night' is running .*: wait for its end, or `nightshift stop"):
             rerun_command("night", 0, None, False)
+        with pytest.raises(Refused, match=r"campaign 'night' is running .*: wait for its end, or `nightshift stop"):
+            certify_command("night", None, None, False, None, False)
 
 
 def test_one_request_makes_one_attempt_however_often_it_is_retried(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ from tests.support.histories import certified
 from tests.support.ledgers import created, stored
 from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic
 
+pytestmark = pytest.mark.timeout(600)  # the first test pays for the campaign
+
 
 @pytest.fixture(scope="module")
 def night(tmp_path_factory: pytest.TempPathFactory, server: str) -> Path:
@@ -33,7 +35,7 @@ def night(tmp_path_factory: pytest.TempPathFactory, server: str) -> Path:
     options = ("--trials", "4", "--seed", "1", "--tracking", "off", *GREEDY)
     done = nightshift(
         "run", str(quadratic(folder / "quad")), "--name", "night", *options,
-        server=server, NIGHTSHIFT_HOME=str(folder / "runs"),
+        server=server, seconds=560, NIGHTSHIFT_HOME=str(folder / "runs"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder / "runs"
@@ -68,6 +70,17 @@ def test_the_card_says_what_is_proven_and_the_script_runs(ledger: Ledger, tmp_pa
     assert json.loads((folder / "result.json").read_text())["verdict"] in card and "## Limits" in card
     assert subprocess.run(["bash", "-n", str(folder / "reproduce.sh")]).returncode == 0
     assert os.access(folder / "reproduce.sh", os.X_OK)
+
+
+def test_the_card_names_no_folder_of_the_users_home(
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = ledger.path.parents[1]
+    monkeypatch.setenv("HOME", str(own))
+
+    card = (export(ledger, tmp_path / "champion") / "README.md").read_text()
+
+    assert "~/quad" in card and str(own) not in card
 
 
 def test_nothing_is_written_over_and_nothing_half_made_is_left(ledger: Ledger, tmp_path: Path) -> None:

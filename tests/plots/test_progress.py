@@ -360,3 +360,7 @@ def test_a_new_champion_is_described_by_its_largest_changes() -> None:
     assert changes(trial_of((first,), 2.0, new), first) == ["lr 0.001 → 1e-05", "epochs 4 → 8", "and 2 more"]
     assert changes(trial_of((first,), 2.0, {**old, "layers": 3}), first) == ["layers 2 → 3"]
     assert changes(first, None) == ["the first with a score"]
+    name = "exploration_final_epsilon"
+    renamed = trial_of((first,), 2.0, {**old, name: 1})
+    assert changes(renamed, first) == [f"{name} - → 1"]
+    assert changes(renamed, first, name_width=20) == ["exploratio…l_epsilon - → 1"]

@@ -160,6 +160,21 @@ def test_a_checkpoint_that_is_not_what_was_judged_does_not_play(tmp_path: Path, 
     assert "No episode was recorded" in shown and "What failed" in shown
 
 
+def test_a_baseline_that_stands_is_recorded_beside_nothing(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sk-planted-0123456789")  # what is shown of the baseline differs from its file
+    ledger = night(tmp_path)
+    first, second = ledger.history()
+    shutil.rmtree(ledger.place_of(second).path)
+    named = replace(first, proposal=replace(first.proposal, rationale="sk-planted-0123456789"))
+    ledger.place_of(first).trial.write_bytes(workspace.TRIAL.dump_json(named))
+
+    record(ledger, SANDBOX.level)
+
+    assert not list(ledger.path.glob("episode.*"))
+
+
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EpisodeStage]:
     with EpisodeStage(tmp_path_factory.mktemp("stage"), SANDBOX.level, (), f"stage/{os.getpid()}", 120) as stage:

@@ -86,6 +86,17 @@ def test_a_campaign_that_cannot_be_read_says_so_and_hides_no_other(tmp_path: Pat
     assert "cannot be read" in write_index().read_text()
 
 
+@pytest.mark.parametrize("broken", ["", "[1]\n", "trials = "])
+def test_a_damaged_specification_hides_no_other_campaign(tmp_path: Path, home: Path, broken: str) -> None:
+    write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)
+    bad = stored(created(tmp_path, "bad"), search(3, seed=2, cancels=False))
+    (bad.path / "spec.toml").write_text(broken)
+    (bad.path / "events.jsonl").write_text('{}\n3\n{"event": "life"')
+
+    assert {row.name: row.state for row in rows()} == {"good": "finished", "bad": "unreadable"}
+    assert str(bad.path / "spec.toml") in write_index().read_text()
+
+
 def test_a_folder_whose_name_is_none_of_a_campaign_is_shown_and_not_linked(tmp_path: Path, home: Path) -> None:
     write_report(stored(created(tmp_path, "good"), search(3, cancels=False)), FINISHED)
     names = {"javascript:alert(1)", "<img src=x onerror=alert(1)>", "Two Words", "-rf"}

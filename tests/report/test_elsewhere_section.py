@@ -19,7 +19,7 @@ from tests.support.histories import certified, tried
 from tests.support.ledgers import created
 
 END = CampaignEnd("finished", "2 trials done")
-HOSTILE = "<script>alert(1)</script>`"
+HOSTILE = "<script>alert(1)</script>`\x1b[2J\u202e"
 
 
 def campaign_with_certificates(folder: Path) -> Ledger:
@@ -47,7 +47,8 @@ def test_the_report_has_a_row_for_each_environment_and_budget_after_what_changed
     )
     for words in ("lander", "acrobot", "at 4x the budget", "2 environments, IQM", "Over acrobot, lander: the interq"):
         assert words in html, words
-    assert "<script>" not in html
+    assert "<script>" not in html and html.count("Left out in") == 2
+    assert not {"\x1b", "\u202e"} & {*html}
     shown = page.markdown(facts)
     assert "### Elsewhere" in shown and "too narrow" in shown and "<script>" not in shown
 

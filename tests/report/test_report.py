@@ -242,6 +242,7 @@ def test_several_campaigns_are_compared_in_one_page(tmp_path: Path, home: Path) 
     links = [str(attributes.get("href")) for tag, attributes in shown.tags if tag == "a"]
     assert {"one/report.html", "two/report.html"} <= set(links)
     assert all((home / link).is_file() for link in links)
+    assert "2 campaigns" in (home / "index.html").read_text() and (two.path / "timeline.json").is_file()
     assert "not certified" in shown.text or "nothing is certified" in shown.text
 
 

@@ -18,9 +18,7 @@ FORM = certify.parameters.model_dump()["properties"]
 @pytest.mark.parametrize("name", CERTIFY)
 def test_an_option_of_certify_is_in_the_form_and_on_the_command_line_as_it_is_declared(name: str) -> None:
     each = CERTIFY[name]
-    assert FORM[name]["description"] == each.option.help and FORM[name].get("default") == (
-        each.default or FORM[name].get("default")
-    )
+    assert FORM[name]["description"] == each.option.help and FORM[name].get("default") == each.default
     flow = get_type_hints(certify.fn, include_extras=True)[name]
     assert get_args(flow)[0] == each.kind
     assert inspect.signature(certify.fn).parameters[name].default == each.default

@@ -309,6 +309,9 @@ def test_the_table_says_what_the_traceback_of_a_crash_ends_with_and_has_no_empty
     assert "± se" not in newest
     assert "± se" in table((first, crashed))[0]
 
+    advised = replace(crashed, verdict=replace(crashed.verdict, reason=f"{traceback}\n(sandbox bwrap: see `readable`)"))
+    assert table((first, advised))[0]["reason"].startswith("`exited with status 1: OSError: full (sandbox bwrap:")
+
 
 def test_each_trial_has_a_link_to_the_form_of_rerun_that_markdown_and_the_page_can_read() -> None:
     from urllib.parse import parse_qs, urlsplit

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import io
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from environments.plugins import Refused
 from flows.cli.seeing.verbs import status
-from flows.views.dataframe import load_history
+from flows.engine.run_certificate import store
+from flows.views.dataframe import load_history, load_runs
+from tasks.certifying.transfer import Conditions
 from tasks.record import COLUMNS, reconcile
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
 from tasks.trial import History
 from tests.store.test_ledger import created
-from tests.support.histories import tried
+from tests.support.histories import certified, tried
 
 
 def campaign(tmp_path: Path) -> Ledger:
@@ -78,3 +81,19 @@ def test_status_prints_it_as_csv(
 
     assert status("n", last=last, csv=True) == 0
     assert list(pandas.read_csv(io.StringIO(capsys.readouterr().out))["trial"]) == trials
+
+
+def test_runs_of_certificates_are_told_apart_by_environment_and_budget(tmp_path: Path) -> None:
+    ledger = campaign(tmp_path)
+    here = certified(2, (1.0, 1.1), (3.0, 3.1), higher_is_better=False)
+    there = replace(
+        certified(2, (1.0, 1.1), (3.0, 3.1), higher_is_better=False, on="other"), conditions=Conditions(4.0)
+    )
+    for one in (here, there):
+        store(ledger, one)
+
+    table = load_runs("n")
+
+    phases = list(dict.fromkeys(table["phase"]))
+    assert phases == ["search", "certificate 1", "certificate 1 in other at 4x the budget"]
+    assert list(table[table["phase"] == "certificate 1"]["trial"]) == [2, 0, 2, 0]

@@ -439,6 +439,16 @@ def test_a_campaign_without_a_score_says_why() -> None:
     assert r"[bold red]alert[/] \x1b[2J" in text and "\x1b" not in text
 
 
+def test_the_line_of_a_crash_begins_with_the_error_and_ends_with_the_remedy() -> None:
+    reason = "exited with status 1\n| Traceback\n| OSError: [Errno 13] Permission denied: '/data'\n(sandbox bwrap: see)"
+    crash = tried((decided((), 1.0, PARAMS),), None)
+    crash = dataclasses.replace(crash, verdict=dataclasses.replace(crash.verdict, reason=reason))
+    said = "OSError: [Errno 13] Permission denied: '/data' (exited with status 1) (sandbox bwrap: see)"
+    assert terminal.short_reason(crash) == said
+    silent = dataclasses.replace(crash, verdict=dataclasses.replace(crash.verdict, reason="left nothing\n(see `out`)"))
+    assert terminal.short_reason(silent) == "left nothing (see `out`)"
+
+
 def test_what_to_open_is_listed_whole(tmp_path: Path) -> None:
     urls = {
         "prefect": "http://p/1", "mlflow_command": "X=1 mlflow ui --port 5000", "mlflow_path": "/#/a?k=" + "f" * 64,
@@ -446,11 +456,12 @@ def test_what_to_open_is_listed_whole(tmp_path: Path) -> None:
     }  # fmt: skip
     text = printed(lambda console: overview.what_next(document(urls=urls), tmp_path, console), 60)
     assert "http://127.0.0.1:5000/#/a?k=" + "f" * 64 in text and "http://127.0.0.1:5000/#/nights" in text
-    assert "progress.png" not in text and "http://p/1" not in text, "neither is there any more, or yet"
-    (tmp_path / "progress.png").touch()
+    assert all(name not in text for name in ("progress.png", "report.html", "http://p/1")), "not there any more, or yet"
+    for name in ("progress.png", "report.html"):
+        (tmp_path / name).touch()
     running = document(state="running", urls={**urls, "mlflow_url": "http://m/1"})
     text = printed(lambda console: overview.what_next(running, tmp_path, console), 60)
-    assert f"{tmp_path}/progress.png" in text and "http://p/1" in text
+    assert all(step in text for step in (f"{tmp_path}/progress.png", f"{tmp_path}/report.html", "http://p/1"))
 
 
 def test_an_address_of_a_tracking_server_needs_no_command(tmp_path: Path) -> None:

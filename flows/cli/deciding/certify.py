@@ -30,10 +30,7 @@ def certify(
         Refused: the campaign is running, or there is nothing to certify.
     """
     ledger = Ledger.open(name)
-    if campaign_lock.is_running(ledger):
-        raise Refused(
-            f"campaign {name!r} is running ({campaign_lock.describe(ledger)}): it ends with a certificate of its own"
-        )
+    campaign_lock.check_idle(ledger)
     if runs is not None and not 2 <= runs <= 100:
         raise Refused(f"--runs {runs}: give 2 to 100 runs of each arm")
     elsewhere = list(dict.fromkeys(_lasting(reference) for reference in (on or "").split(",") if reference))

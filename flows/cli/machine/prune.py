@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -134,7 +135,9 @@ def _fresh_runs(ledger: Ledger) -> Iterator[Path]:
     """The directories of runs of certificates and ablations that are complete."""
     for kind in ("certificates", "ablations"):
         for result in sorted((ledger.path / kind).glob("*.json")):
-            yield from (path for path in sorted(result.parent.glob(f"{result.stem}-[0-9]*")) if path.is_dir())
+            # Of `1-on-lander` are no runs of `1-on-lander-2`, which may be under way.
+            own = re.compile(rf"{re.escape(result.stem)}-\d+-((champion|baseline)-)?\d+")
+            yield from (path for path in sorted(result.parent.iterdir()) if own.fullmatch(path.name) and path.is_dir())
 
 
 def _empty(folder: Path, dry: bool) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from environments.plugins import Refused
 from flows.cli.running.flow_run import run_and_show
 from flows.rerun import check
 from flows.rerun import rerun as rerun_flow
@@ -19,11 +18,7 @@ def rerun(name: str, number: int, server: str | None, as_json: bool) -> int:
         Refused: the campaign is running, or the trial cannot be run again.
     """
     ledger = Ledger.open(name)
-    if campaign_lock.is_running(ledger):
-        raise Refused(
-            f"campaign {name!r} is running ({campaign_lock.describe(ledger)}): wait for its end, or "
-            f"`nightshift stop {name}`"
-        )
+    campaign_lock.check_idle(ledger)
     check(ledger, ledger.history(), number)
     ledger.verify()
     api = server_process.stated_server(server, home())
