@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 import threading
 
+from flows.server.corrected_prefect import wait_for_the_database
 from flows.server.request_check import RequestCheck
-from flows.server.trigger_session import wait_for_the_database
 from tasks.system import log_rotation
 from tasks.system.daemon import HOST
 

@@ -142,7 +142,8 @@ def site(url: str, logs: Path, workers: int = 2) -> Iterator[Site]:
 @contextlib.contextmanager
 def worker(url: str, logs: Path, name: str) -> Iterator[subprocess.Popen[bytes]]:
     """A worker of the pool that runs one campaign at a time; asked to end after the block."""
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--limit", "1", "--name", name]
+    start = ("worker", "start", "--pool", POOL, "--limit", "1", "--name", name)
+    command = [sys.executable, "-m", "flows.server.corrected_prefect", *start]
     quick = environment(url, PREFECT_WORKER_QUERY_SECONDS="1", PREFECT_WORKER_PREFETCH_SECONDS="1")
     with (
         (logs / f"{name}.log").open("ab") as log,

@@ -272,7 +272,7 @@ def _start_worker(directory: Path, server: Note, still: Callable[[str], None]) -
     worker.end()
     began = time.time()
     command = [
-        sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process",
+        sys.executable, "-m", "flows.server.corrected_prefect", "worker", "start", "--pool", POOL, "--type", "process",
         "--name", platform.node(), "--limit", "1", "--install-policy", "never",
     ]  # fmt: skip
     login = server_process.auth_string(server.url, home())
