@@ -79,7 +79,8 @@ def judge_run(
         ) as program:  # fmt: skip
             try:
                 candidate = PipedCandidate(program, place.result)
-                score = judge.score(candidate, exam)
+                with slot.on_its_cores():  # it works while the candidate waits
+                    score = judge.score(candidate, exam)
             except Misbehaved as wrong:
                 program.kill()
                 tail = program.tail()

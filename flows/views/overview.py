@@ -75,6 +75,8 @@ def _outcome(document: Document, width: int) -> Iterator[Text]:
         yield Text(f"in {clean(transfer['where'])}: {clean(transfer['words'])}")
     if steps := document["step_budget"]:
         yield Text(steps, "dim")
+    if document["cores"] > 1:
+        yield Text(f"{document['cores']} cores per run", "dim")
     if line := document["fidelity"]["words"]:
         yield Text(clean(line), "dim")
     if line := cancelled(document["cancelled"]):
