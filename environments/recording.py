@@ -22,6 +22,7 @@ import math
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,10 +121,9 @@ class Camera:
     def _first(self) -> Any:
         try:
             return self._env.render()
-        except Exception as error:  # whatever a driver raises; OpenGL's own errors may have no text
-            with suppress(Exception):
-                raise CannotRecord(f"pictures cannot be drawn here ({type(error).__name__}: {error})") from error
-            raise CannotRecord(f"pictures cannot be drawn here ({type(error).__name__})") from error
+        except Exception as error:  # whatever a driver raises; str() fails for some errors of OpenGL
+            words = traceback.format_exception_only(error)[-1].strip()
+            raise CannotRecord(f"pictures cannot be drawn here ({words})") from error
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         seen, reward, terminated, truncated, info = self._env.step(action)

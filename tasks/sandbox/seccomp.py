@@ -108,8 +108,7 @@ def without_namespaces(network: bool, landlock: int, counted: bool = False) -> b
         refused += _TRUNCATE
     if landlock < 6:  # only the filter keeps it from signalling others, so it can signal no process at all
         refused += _SIGNALS
-    code = _only(_AFFINITY, 0, 0) + _common() + _sockets((INET, INET6, NETLINK) if network else ())
-    code += _refuse(refused, errno.EPERM)
+    code = _common() + _sockets((INET, INET6, NETLINK) if network else ()) + _refuse(refused, errno.EPERM)
     # Setting a file's time to now is refused: it would work where writing is not allowed.
     code += b"".join(_refuse_requests(table, times, (0,)) for table, times in _TOUCHES.items())
     # These succeed without effect: copying a file sets its mode and times, and must not fail for it.
@@ -129,8 +128,9 @@ def _common() -> bytes:
     # Without effect: advice binds nobody, and what a trial leaves is read on the same machine.
     code += _refuse_requests(_MADVISE, 2, (MERGEABLE, COLD, PAGEOUT), 0)
     code += _refuse_requests(_FADVISE, 3, (DONTNEED,), 0)
-    # Without effect, as under a cpuset: libraries pin their threads and must not fail for it.
-    return code + _refuse(f"{_OF_THE_MACHINE}  {_AFFINITY}", 0) + _core_limit()
+    # Of the caller without effect, as under a cpuset: who pins a thread does not fail for it, and leaves no core.
+    code += _only(_AFFINITY, 0, 0) + _refuse(_AFFINITY, 0)
+    return code + _refuse(_OF_THE_MACHINE, 0) + _core_limit()
 
 
 def _core_limit() -> bytes:
