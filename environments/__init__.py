@@ -84,7 +84,9 @@ class Environment(BaseModel):
     """GPUs per run, where it runs on GPUs."""
     cores: int = Field(default=1, ge=1, le=1024)
     """Processor cores per run. Where it runs on the CPU, its programs are kept on so many cores of their own."""
-    requires: dict[Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")], str] = Field(default_factory=dict)
+    requires: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")], Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
+    ] = Field(default_factory=dict)
     """Modules that must be installed, each with the command that installs it."""
     program: tuple[str, ...] = ()
     """Files or folders of the environment's own program; empty = the trainer's file, as train.py."""

@@ -49,7 +49,9 @@ def test_a_missing_module_is_refused_with_the_command_that_installs_it(tmp_path:
     assert str(refused.value) == "quad needs the module 'no_such_module': run `pip install nothing`"
 
 
-@pytest.mark.parametrize("line", ['"a.b" = "x"', '"../up" = "x"', "mujoco = 3", '"__main__" = "x"'])
+@pytest.mark.parametrize(
+    "line", ['"a.b" = "x"', '"../up" = "x"', "mujoco = 3", '"__main__" = "x"', 'a = "\\u001b[31m"']
+)
 def test_a_requirement_that_is_no_module_is_refused(tmp_path: Path, line: str) -> None:
     folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace("[limits]", f"[requires]\n{line}\n[limits]"))
     with pytest.raises(Refused, match="requires"):

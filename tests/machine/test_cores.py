@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import subprocess
 import sys
 import threading
@@ -149,6 +150,24 @@ def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_st
     for file in (place.out, place.judged):
         assert json.loads((file / "cores.json").read_text()) == [*slot.cores]
     assert sorted(os.sched_getaffinity(0)) == USABLE
+
+
+@several
+def test_the_thread_that_judges_and_what_it_starts_keep_to_the_cores_of_the_slot_meanwhile() -> None:
+    show = [sys.executable, "-I", "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
+    beside, over = queue.SimpleQueue[int](), threading.Event()
+    thread = threading.Thread(target=lambda: (beside.put(threading.get_native_id()), over.wait()))
+    thread.start()
+    other = beside.get()
+    with pytest.raises(Waited), Slot("cpu", cores=(USABLE[1],)).on_its_cores():
+        assert os.sched_getaffinity(0) == {USABLE[1]}
+        assert json.loads(subprocess.run(show, capture_output=True, text=True).stdout) == [USABLE[1]]
+        assert sorted(os.sched_getaffinity(other)) == USABLE, "the engine's other threads stay free"
+        raise Waited
+    over.set()
+    assert sorted(os.sched_getaffinity(0)) == USABLE
+    with NOWHERE.on_its_cores():
+        assert sorted(os.sched_getaffinity(0)) == USABLE
 
 
 def test_a_program_finds_the_number_of_its_cores_in_its_configuration(tmp_path: Path) -> None:

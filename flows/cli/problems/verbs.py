@@ -23,17 +23,11 @@ def env_list(*, json: Json = False) -> int:
     if json:
         terminal.print_json(
             [
-                {
-                    "name": e.name,
-                    "title": e.title,
-                    "metric": e.metric,
-                    "trainer": e.trainer,
-                    "cores": e.cores,
-                    "lacks": e.lacks or None,
-                }
+                {"name": e.name, "title": e.title, "metric": e.metric, "trainer": e.trainer, "cores": e.cores,
+                 "lacks": e.lacks or None}
                 for e in bundled
             ]
-        )
+        )  # fmt: skip
         return 0
     for e in bundled:
         steps = f"{e.budget_steps:,} steps ({SELF_REPORTED}), at most " if e.budget_steps else ""
