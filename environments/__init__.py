@@ -28,6 +28,7 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -81,6 +82,12 @@ class Environment(BaseModel):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     gpus: int = Field(default=1, ge=1, le=64)
     """GPUs per run, where it runs on GPUs."""
+    cores: int = Field(default=1, ge=1, le=1024)
+    """Processor cores per run. Where it runs on the CPU, its programs are kept on so many cores of their own."""
+    requires: dict[
+        Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")], Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
+    ] = Field(default_factory=dict)
+    """Modules that must be installed, each with the command that installs it."""
     program: tuple[str, ...] = ()
     """Files or folders of the environment's own program; empty = the trainer's file, as train.py."""
     train_cmd: str = "python train.py"
@@ -151,6 +158,12 @@ class Environment(BaseModel):
         """The baseline's parameters: every default of the space, and the fixed ones."""
         return {name: parameter.default for name, parameter in self.space.items()} | self.fixed
 
+    @property
+    def lacks(self) -> str:
+        """What it requires and is not installed, with the command that installs it; empty if nothing is missing."""
+        missing = [(module, remedy) for module, remedy in self.requires.items() if find_spec(module) is None]
+        return "; ".join(f"{self.name} needs the module {module!r}: run `{remedy}`" for module, remedy in missing)
+
     def at(self, share: float) -> Environment:
         """The same environment with a share of the training budget, above 0; more than 1 is a longer one."""
         if share == 1:
@@ -186,6 +199,8 @@ class Environment(BaseModel):
     def check(self) -> None:
         """Check everything that can be checked before a run, the judge's problem too. Raises Refused."""
         self.check_files()
+        if self.lacks:
+            raise Refused(self.lacks)
         try:
             self.judge.check()
         except ValueError as wrong:

@@ -22,6 +22,7 @@ import math
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,8 +115,15 @@ class Camera:
     def reset(self, *, seed: int) -> tuple[Any, dict[str, Any]]:
         started = self._env.reset(seed=seed)
         self._film.ends = time.monotonic() + MOST_SECONDS
-        self._film.take(self._env.render())
+        self._film.take(self._first())
         return started
+
+    def _first(self) -> Any:
+        try:
+            return self._env.render()
+        except Exception as error:  # whatever a driver raises; str() fails for some errors of OpenGL
+            words = traceback.format_exception_only(error)[-1].strip()
+            raise CannotRecord(f"pictures cannot be drawn here ({words})") from error
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         seen, reward, terminated, truncated, info = self._env.step(action)
@@ -246,6 +254,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # libraries print to the log
     os.environ |= {"SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy", "PYGAME_HIDE_SUPPORT_PROMPT": "1"}
+    os.environ["MUJOCO_GL"] = "egl"  # draws without a display
     films: list[Film] = []
     for line in sys.stdin:
         asked = json.loads(line)

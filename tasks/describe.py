@@ -26,6 +26,11 @@ def step_budget(environment: Environment) -> str:
     return f"budget_steps = {environment.budget_steps} ({SELF_REPORTED})" if environment.budget_steps else ""
 
 
+def cores_per_run(environment: Environment) -> str:
+    """How many processor cores a run has."""
+    return f"{environment.cores} core{'s' * (environment.cores > 1)} per run"
+
+
 def outcome(certificate: Certificate) -> str:
     """A certificate in a sentence; differences are in the metric's own sign."""
     test, ends = certificate.comparison, interval(certificate)

@@ -79,7 +79,10 @@ def judge_run(
         ) as program:  # fmt: skip
             try:
                 candidate = PipedCandidate(program, place.result)
-                score = judge.score(candidate, exam)
+                # A judge that plays works in this thread while the candidate waits. What another starts, such as the
+                # process that scores answers, may serve further slots and has to stay free.
+                with (slot if judge.runs_in == "workspace" else NOWHERE).on_its_cores():
+                    score = judge.score(candidate, exam)
             except Misbehaved as wrong:
                 program.kill()
                 tail = program.tail()

@@ -39,14 +39,14 @@ def runners(ledger: Ledger, on: Sequence[str] = (), budget: str = "") -> list[Ru
     """
     spec, times = CampaignSpec.of(**stored_spec(ledger)), multiple(budget)
     history, slots = ledger.history(), spec.slots(ledger.environment)
-    ledger.event("slots", locks=slots.locks if spec.launch == "here" else {})
     own = Runner(spec, ledger, history, slots, budget=times)
     if reason := run_certificate.no_champion(history):
         raise Refused(f"campaign {ledger.campaign.name!r} cannot be certified: {reason}")
     if not on:
         _check_budget(ledger.environment, times)
-        return [own]
-    return [_elsewhere(own, checked_environment(reference, {})) for reference in on]
+    found = [_elsewhere(own, checked_environment(reference, {})) for reference in on] or [own]
+    ledger.event("slots", locks=found[0].slots.locks if spec.launch == "here" else {})
+    return found
 
 
 def multiple(budget: str) -> float:
@@ -128,7 +128,7 @@ def _elsewhere(own: Runner, environment: Environment) -> Runner:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     frozen = preparing.laid(environments.load(path / "environment", {}, environment.name), ledger.path.parent)
-    return replace(own, elsewhere=frozen, arms=arms)
+    return replace(own, elsewhere=frozen, arms=arms, slots=own.spec.slots(frozen))
 
 
 def _check_edit(ledger: Ledger, environment: Environment, program: Path, edit: str) -> None:

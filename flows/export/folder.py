@@ -215,8 +215,9 @@ def _result(facts: Facts, trial: Trial, expected: Prediction | None) -> dict[str
         "certificate": status.of_certificate(own[-1]) if own else None,
         "champion": scored, "baseline": facts.document["baseline"], "params": trial.proposal.params,
         "expected": expected and {"low": expected.low, "high": expected.high, "runs": expected.runs, "share": COVERS},
-        "version": facts.ledger.campaign.version, "machine": run.machine, "seed": run.seed,
-        "digest": facts.ledger.campaign.digest, "program": run.program, "checkpoint": run.checkpoint,
+        "version": facts.ledger.campaign.version, "machine": run.machine, "cores": facts.ledger.environment.cores,
+        "seed": run.seed, "digest": facts.ledger.campaign.digest, "program": run.program,
+        "checkpoint": run.checkpoint,
     }  # fmt: skip
 
 

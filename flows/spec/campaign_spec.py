@@ -34,7 +34,7 @@ from tasks.deciding.champion_estimate import has_edits
 from tasks.deciding.fidelity import Fidelity
 from tasks.deciding.simplicity import kept_in_a_row
 from tasks.llm import prompts
-from tasks.machine.slot_layout import here, saved_layout
+from tasks.machine.slot_layout import check_cores, here, saved_layout
 from tasks.machine.slots import Slots
 from tasks.proposers import Proposer
 from tasks.proposing.validation import problem_of
@@ -184,16 +184,20 @@ class CampaignSpec(CampaignOptions, BaseModel):
         preparing.check_disk(environment, home())
 
     def _check_slots(self, environment: Environment) -> None:
-        """Refuse more parallel trials than slots. Only the flow knows: its server stores the Machine block."""
+        """Refuse more cores than there are, and more parallel trials than slots. Of these only the flow knows: its
+        server stores the Machine block.
+        """
         if self.launch != "here":
             return
+        check_cores(environment)
         from prefect import runtime
 
         if runtime.flow_run.id is None:
             return
         slots = [part.name for part in self.slots(environment).parts]
         if self.parallel > len(slots):
-            has = f"{len(slots)} slot{'s' * (len(slots) > 1)} for {environment.name} ({', '.join(slots)})"
+            each = f" of {environment.cores} cores each" if environment.cores > 1 else ""
+            has = f"{len(slots)} slot{'s' * (len(slots) > 1)} for {environment.name} ({', '.join(slots)}){each}"
             raise Refused(
                 f"parallel = {self.parallel}, but this machine has {has}: lower it, or save a Machine block with more"
             )

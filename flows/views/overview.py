@@ -73,12 +73,9 @@ def _outcome(document: Document, width: int) -> Iterator[Text]:
         yield from _champion(document, champion, width)
     for transfer in document["transfers"]:
         yield Text(f"in {clean(transfer['where'])}: {clean(transfer['words'])}")
-    if steps := document["step_budget"]:
-        yield Text(steps, "dim")
-    if line := document["fidelity"]["words"]:
-        yield Text(clean(line), "dim")
-    if line := cancelled(document["cancelled"]):
-        yield Text(line, "dim")
+    cores = f"{document['cores']} cores per run" if document["cores"] > 1 else ""
+    notes = (document["step_budget"], cores, clean(document["fidelity"]["words"]), cancelled(document["cancelled"]))
+    yield from (Text(line, "dim") for line in notes if line)
     yield from _proposals(document)
 
 

@@ -60,6 +60,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "isolation": campaign.isolation,
         "fidelity": asdict(ledger.fidelity),
         "machine": here,
+        "cores": ledger.environment.cores,
         "baseline": _scored(history, baseline(history)),
         "champion": of_champion(history, best(history), own),
         **_shipped(ledger, history, own, how),

@@ -28,7 +28,7 @@ class Layout:
     gpus: tuple[tuple[int, ...], ...] = ()
     """Groups of GPUs by nvidia-smi's numbers; empty: every GPU is its own group."""
     cpu_slots: int | None = None
-    """None: the number of usable cores."""
+    """How many cores are shared out; None: all usable ones."""
 
 
 def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slots:
@@ -37,10 +37,11 @@ def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slo
     GPUs that CUDA_VISIBLE_DEVICES hides from this process are left out.
 
     Raises:
-        Refused: the layout names a missing GPU, a run needs more GPUs than a slot has, or device is cuda and the
-            driver does not answer.
+        Refused: the layout names a missing GPU, a run needs more GPUs than a slot has or more cores than are here, or
+            device is cuda and the driver does not answer.
     """
-    on_cpu = Slots(home, cpu_slots=layout.cpu_slots)
+    check_cores(environment, layout)
+    on_cpu = Slots(home, cpu_slots=layout.cpu_slots, cores=environment.cores)
     if environment.device == "cpu" or not gpus.can_be_asked():  # GPUs of other makers are not locked
         return on_cpu
     try:
@@ -56,6 +57,19 @@ def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slo
         needs = f"a run of {environment.name} needs {environment.gpus} GPUs"
         raise Refused(f"{needs}, and the slots of this machine are of GPU {has}: see {VISIBLE} and the Machine block")
     return Slots(home, fitting) if fitting else on_cpu
+
+
+def check_cores(environment: Environment, layout: Layout = Layout()) -> None:
+    """Refuse an environment whose runs need more cores than this process may use, or the layout shares out."""
+    usable, wanted = len(os.sched_getaffinity(0)), environment.cores
+    has = min(usable, layout.cpu_slots or usable)
+    if wanted > has:
+        here = f"this machine has {has} usable core{'s' * (has > 1)}"
+        limit = f"the Machine block says cpu_slots = {has}" if has < usable else here
+        raise Refused(
+            f"a run of {environment.name} needs {wanted} cores (cores = {wanted}), and {limit}: use a machine with "
+            f"more, or begin with --set cores={has}"
+        )
 
 
 def saved_layout() -> Layout:

@@ -38,13 +38,15 @@ class SlotHeld(OSError):
 
 @dataclass(frozen=True)
 class Part:
-    """The locks and GPUs of one slot."""
+    """The locks, GPUs and cores of one slot."""
 
     name: str
     locks: tuple[str, ...]
     """Names of its locks, in the order in which every process takes them."""
     gpus: tuple[str, ...] = ()
     """UUIDs, in the order in which programs see them."""
+    cores: tuple[int, ...] = ()
+    """The processor cores that programs are kept on; empty: all that this process may use."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +60,16 @@ class Hindrance:
 
 @dataclass(frozen=True)
 class Slots:
-    """The slots of this machine that a campaign may use: groups of GPUs, or without any, parts of the CPU."""
+    """The slots of this machine that a campaign may use: groups of GPUs, or without any, groups of cores."""
 
     home: Path
     """The home directory; each has CPU slots of its own."""
     groups: tuple[tuple[Gpu, ...], ...] = ()
     cpu_slots: int | None = None
-    """Number of CPU slots, where there are no groups; None: the number of usable cores."""
+    """How many cores are shared out, where there are no groups; None: the usable ones. Beyond these, several programs
+    share a core, and none is kept on one."""
+    cores: int = 1
+    """Cores of a CPU slot."""
     folder: Path = field(default_factory=slot_locks.folder)
     """Folder of the locks, one for the whole machine."""
     patience: float = PATIENCE_SECONDS
@@ -73,9 +78,9 @@ class Slots:
     def parts(self) -> tuple[Part, ...]:
         if self.groups:
             return tuple(_of_gpus(group) for group in self.groups)
-        prefix = cpu_prefix(self.home)
-        count = self.cpu_slots or len(os.sched_getaffinity(0))
-        return tuple(Part(f"cpu-{number}", (f"{prefix}{number}",)) for number in range(count))
+        numbers, each = self._numbers, self.cores
+        whole = (numbers[at : at + each] for at in range(0, len(numbers) - each + 1, each))
+        return tuple(self._of_cores(group) for group in whole)
 
     @property
     def locks(self) -> dict[str, tuple[str, ...]]:
@@ -103,7 +108,7 @@ class Slots:
         with ExitStack() as held:
             with ExitStack() as turn:
                 while (queue := slot_locks.take(self._queue)) is None:
-                    tell("; ".join(self._holder(part, part.locks[0]) for part in self.parts))
+                    tell("; ".join(self._holder(part, self._held(part)) for part in self.parts))
                     interrupt.wait(POLL_SECONDS)
                 turn.callback(os.close, queue)
                 slot = self._wait(held, tell)
@@ -150,10 +155,27 @@ class Slots:
             return hindrance
         for lock in locks:
             slot_locks.note(lock)
-        return Slot(part.name, part.gpus, tuple(fences))
+        return Slot(part.name, part.gpus, tuple(fences), part.cores)
+
+    @cached_property
+    def _numbers(self) -> tuple[int, ...]:
+        """The cores that are shared out, by the kernel's numbers, and further numbers for shares beyond them."""
+        usable = sorted(os.sched_getaffinity(0))
+        count = self.cpu_slots or len(usable)
+        return (*usable, *range(usable[-1] + 1, usable[-1] + 1 + count))[:count]
+
+    def _of_cores(self, numbers: tuple[int, ...]) -> Part:
+        shared = len(self._numbers) > len(os.sched_getaffinity(0))
+        locks = tuple(f"{cpu_prefix(self.home)}{number}" for number in numbers)
+        return Part(f"cpu-{'-'.join(map(str, numbers))}", locks, cores=() if shared else numbers)
 
     def _holder(self, part: Part, name: str) -> str:
         return f"{part.name} is held by {slot_locks.describe(self._lock(name))}"
+
+    def _held(self, part: Part) -> str:
+        """The name of the first of its locks that somebody says to hold; the first of all, if nobody does."""
+        noted = ((name, slot_locks.noted(self._lock(name))) for name in part.locks)
+        return next((name for name, holder in noted if holder and holder.is_alive), part.locks[0])
 
     def _lock(self, name: str) -> Path:
         return self.folder / f"{name}.lock"
@@ -161,7 +183,9 @@ class Slots:
     @property
     def _queue(self) -> Path:
         """The lock of the first to wait, so that a campaign that gives back a slot does not get it again at once."""
-        names = sorted(name for part in self.parts for name in part.locks)
+        cores = [] if self.groups else [f"{cpu_prefix(self.home)}{number}" for number in self._numbers]
+        # All cores, also those that make no whole slot of this size: who wants one of these waits in the same queue.
+        names = cores or sorted(name for part in self.parts for name in part.locks)
         return self._lock(f"turn-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}")
 
 

@@ -122,13 +122,14 @@ def champions_files(environment: Environment, program: Path, history: History) -
 def problem_of(environment: Environment) -> Problem:
     """An environment described for a proposer."""
     program_md, prompts = environment.folder / PROGRAM_MD, environment.folder / PROMPTS
+    cores = f" of {environment.cores} cores" if environment.cores > 1 and environment.device == "cpu" else ""
     steps = f", {environment.budget_steps:,} steps at most" if environment.budget_steps else ""
     return Problem(
         name=environment.name,
         title=environment.title,
         metric=environment.metric,
         higher_is_better=environment.higher_is_better,
-        budget=f"{environment.budget_seconds:g} s on {environment.device}{steps}",
+        budget=f"{environment.budget_seconds:g} s on {environment.device}{cores}{steps}",
         guards=tuple(
             f"{name} ({guard.direction}), may get worse by {guard.margin:g}"
             for name, guard in environment.guards.items()

@@ -143,7 +143,7 @@ class Program:
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
         plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
         hear, say = os.pipe()
-        plan |= {"engine": os.getpid(), "report": say}
+        plan |= {"engine": os.getpid(), "report": say, "cores": self.slot.cores}
         try:
             self.process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", supervisor.__file__, marshal.dumps(plan).hex()],

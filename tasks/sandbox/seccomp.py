@@ -57,8 +57,7 @@ msgget 68 186  msgsnd 69 189  msgrcv 70 188  msgctl 71 187  mq_open 240 180  mq_
 migrate_pages 256 238  move_pages 279 239  pidfd_open 434 434
 """
 _ONLY_ITSELF = """
-prlimit64 302 261  sched_setaffinity 203 122  sched_setscheduler 144 119  sched_setparam 142 118
-sched_setattr 314 274
+prlimit64 302 261  sched_setscheduler 144 119  sched_setparam 142 118  sched_setattr 314 274
 """
 """Calls on a process, allowed on the caller only: their first argument must be 0."""
 _OF_A_PROCESS = {"setpriority 141 140": 0, "ioprio_set 251 30": 1}
@@ -67,6 +66,8 @@ _SIGNALS = """
 kill 62 129  tkill 200 130  tgkill 234 131  rt_sigqueueinfo 129 138  rt_tgsigqueueinfo 297 240
 pidfd_send_signal 424 424
 """
+_AFFINITY = "sched_setaffinity 203 122"
+"""Chooses the cores of a thread, which are those of its slot."""
 _OF_THE_MACHINE = "sync 162 81  syncfs 306 267"
 """Calls that write out what all programs of the machine have changed."""
 _TRUNCATE = "truncate 76 45"
@@ -127,6 +128,8 @@ def _common() -> bytes:
     # Without effect: advice binds nobody, and what a trial leaves is read on the same machine.
     code += _refuse_requests(_MADVISE, 2, (MERGEABLE, COLD, PAGEOUT), 0)
     code += _refuse_requests(_FADVISE, 3, (DONTNEED,), 0)
+    # Of the caller without effect, as under a cpuset: who pins a thread does not fail for it, and leaves no core.
+    code += _only(_AFFINITY, 0, 0) + _refuse(_AFFINITY, 0)
     return code + _refuse(_OF_THE_MACHINE, 0) + _core_limit()
 
 

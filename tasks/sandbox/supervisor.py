@@ -118,6 +118,8 @@ def _start(plan: dict[str, Any]) -> int:
 
 def _confine(plan: dict[str, Any]) -> None:
     """In the child: apply the plan's restrictions. Raises OSError when one of them cannot be applied."""
+    if plan.get("cores"):
+        os.sched_setaffinity(0, plan["cores"])  # inherited by every process of the program
     os.setsid()  # so that signals to its process group do not reach the supervisor
     for group in plan["cgroups"]:
         _write(group, str(os.getpid()))

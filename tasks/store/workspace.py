@@ -121,6 +121,7 @@ def config(place: TrialDir, environment: Environment, proposal: Proposal, seed: 
         "budget_seconds": environment.budget_seconds,
         "budget_steps": environment.budget_steps,
         "device": environment.device,
+        "cores": environment.cores,
         "out": str(place.out.absolute()),
         "resume": None,
         "init": None,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -12,11 +15,26 @@ class Slot:
     """A part of this machine that one training at a time may use."""
 
     name: str
-    """Such as `cpu-0`, or `gpu-0-1` for two GPUs that are used together."""
+    """Such as `cpu-0`, `cpu-0-1` for two cores, or `gpu-0-1` for two GPUs that are used together."""
     gpus: tuple[str, ...] = ()
     """UUIDs of its GPUs; empty for a CPU slot."""
     fences: tuple[int, ...] = ()
     """Descriptors that its programs inherit: while one of them has these open, nobody else gets the slot."""
+    cores: tuple[int, ...] = ()
+    """The processor cores that its programs are kept on; empty: those of the engine."""
+
+    @contextmanager
+    def on_its_cores(self) -> Iterator[None]:
+        """Keep the calling thread, and the processes that it starts, on the slot's cores while the block runs."""
+        if not self.cores:
+            yield
+            return
+        before = os.sched_getaffinity(0)  # to the kernel, 0 is this thread and not the whole process
+        os.sched_setaffinity(0, self.cores)
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, before)
 
     def variables(self, gpu: bool) -> dict[str, str]:
         """Environment variables of its programs; `gpu` says whether they may use one at all."""

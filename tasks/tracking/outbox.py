@@ -248,6 +248,7 @@ def campaign_record(ledger: Ledger, flow_run_id: str | None) -> CampaignRecord:
             **{name: str(getattr(campaign, name)) for name in STATED},
             "budget_seconds": f"{environment.budget_seconds:g}",
             "machine": machine(),
+            "cores": str(environment.cores),
             **({"fidelity": f"{ledger.fidelity.share:g}"} if ledger.fidelity.share < 1 else {}),
             **steps,
             **{f"set.{key}": str(value) for key, value in campaign.overrides.items()},

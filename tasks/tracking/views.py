@@ -26,7 +26,7 @@ UNCHARTED = ("score", "score/se", "score/run", "score/run_sd", "score/rerun", "c
 """Metrics without a chart over all trials, since it would repeat the objective."""
 NIGHTS = ("certificate/gain", "gain", "baseline/score")
 NIGHT_COSTS = ("trials", "crashes", "cancelled", "hours")
-NIGHT_FACTS = ("proposer", "rule", "budget_seconds", "budget_steps", "machine")
+NIGHT_FACTS = ("proposer", "rule", "budget_seconds", "budget_steps", "machine", "cores")
 WORKFLOW = "workflowType=machine_learning"
 State = dict[str, object]
 

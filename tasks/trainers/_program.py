@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 Config = dict[str, Any]
-"""What config.json says: params, seed, budget_seconds, budget_steps, device, out, problem, data, resume, init."""
+"""What config.json says: params, seed, budget_seconds, budget_steps, device, cores, out, problem, data, resume, init.
+
+On the CPU, `cores` is how many processor cores the program has for itself: it is kept on these."""
 CANCELLED = 42
 """The exit status of a cancelled training."""
 

@@ -432,8 +432,8 @@ def train(config: Config, progress: ProgressFile) -> None:
     import torch
 
     cuda = use_cuda(config)
-    if not cuda:  # models this small gain nothing from two threads, and lose much where cores are shared
-        torch.set_num_threads(1)
+    if not cuda:  # more threads than its own cores would lose much
+        torch.set_num_threads(config.get("cores", 1))
     model, words, form = load(name)
     torch.manual_seed(config["seed"])  # of the adapters, too
     model = adapted(model, params)

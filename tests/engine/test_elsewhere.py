@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,16 @@ def test_parameters_alone_are_tried_in_another_program(tmp_path: Path) -> None:
     assert runner.environment.budget_steps == 40 and runner.conditions.changed == {"x": 40.0}
     words = cost(runner, 5)
     assert words.startswith("other at 2x the budget: at most 5 v 5 runs of at most 10 s") and "at most about" in words
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="this machine has one core")
+def test_an_environment_of_two_cores_is_given_slots_of_two(tmp_path: Path) -> None:
+    other = noisy(tmp_path / "other", toml=f"cores = 2\n{OTHER}")
+    ledger = decided(tmp_path)
+    (runner,) = runners(ledger, [str(other)])
+    assert (runner.environment.cores, runner.slots.cores, ledger.environment.cores) == (2, 2, 1)
+    (*_, told) = [event for event in ledger.events() if event["event"] == "slots"]
+    assert told["locks"].keys() == {part.name for part in runner.slots.parts}
 
 
 def test_a_budget_beyond_what_an_environment_may_ask_for_is_refused(tmp_path: Path) -> None:

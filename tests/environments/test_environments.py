@@ -31,6 +31,8 @@ def loaded(name: str) -> Environment:
 @pytest.mark.parametrize("name", BUNDLED)
 def test_a_bundled_environment_loads_and_can_be_judged(name: str) -> None:
     environment = loaded(name)
+    if environment.lacks:
+        pytest.skip(environment.lacks)
     environment.check()
     assert environment.name == name
     assert environment.title and environment.editable
@@ -81,8 +83,8 @@ def test_an_environment_is_found_from_where_one_is(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
-        ("cartpol", "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: arithmetic, bipedal_walker,"),
-        ("zzz", "unknown environment 'zzz'. Available: arithmetic, bipedal_walker,"),
+        ("cartpol", "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: ant, arithmetic, bipedal_walker,"),
+        ("zzz", "unknown environment 'zzz'. Available: ant, arithmetic, bipedal_walker,"),
         ("", "unknown environment ''"),
         ("./nowhere", "nowhere has no environment.toml, so it is no environment: `nightshift env new` writes one"),
         ("..", "has no environment.toml"),

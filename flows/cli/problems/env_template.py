@@ -17,6 +17,7 @@ trainer = "command"              # your own program
 program = ["train.py"]           # files copied into every trial's workspace
 train_cmd = "python train.py --lr {{lr}} --steps {{steps}} --seed {{seed}} --out {{out}}"
 budget_seconds = 30              # training is stopped after this time
+# cores = 2                      # processor cores of a run; train.py finds the number in config.json
 # readable = ["data"]            # paths that training may read too; evaluate.py reads this whole folder
 # network = true                 # off by default
 judge = "command"                # a frozen command; scores that train.py prints are ignored

@@ -22,13 +22,20 @@ def env_list(*, json: Json = False) -> int:
     bundled = [environments.named(name) for name in environments.bundled()]
     if json:
         terminal.print_json(
-            [{"name": e.name, "title": e.title, "metric": e.metric, "trainer": e.trainer} for e in bundled]
-        )
+            [
+                {"name": e.name, "title": e.title, "metric": e.metric, "trainer": e.trainer, "cores": e.cores,
+                 "lacks": e.lacks or None}
+                for e in bundled
+            ]
+        )  # fmt: skip
         return 0
     for e in bundled:
         steps = f"{e.budget_steps:,} steps ({SELF_REPORTED}), at most " if e.budget_steps else ""
-        budget = f"{steps}{e.budget_seconds:g} s per run with {e.trainer}"
+        cores = f" on {e.cores} cores" if e.cores > 1 else ""
+        budget = f"{steps}{e.budget_seconds:g} s per run with {e.trainer}{cores}"
         print(f"{e.name:<16} {e.title}: {e.direction} {e.metric}, {budget}")
+        if e.lacks:
+            print(f"{'':<16} not ready: {e.lacks}")
     return 0
 
 
@@ -68,6 +75,7 @@ def env_validate(environment: str, *, set_: Settings = None, trust: Trust = Fals
         "environment": checked.name, "folder": str(checked.folder),
         "metric": checked.metric, "direction": checked.direction,
         "trainer": checked.trainer, "budget_seconds": checked.budget_seconds, "budget_steps": checked.budget_steps,
+        "cores": checked.cores,
         "baseline": checked.defaults, "varies": list(checked.space),
         "prepared": place and {"folder": str(place), "content": made.content if made else None},
         "asks_for": list(trusted.asked_by(checked)), "warnings": warnings(checked),

@@ -1,0 +1,105 @@
+"""The robots of MuJoCo: one folder, four names; refused where MuJoCo is missing, and judged like any other."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments.plugins import Refused
+from environments.recording import Camera, CannotRecord, Film
+from flows.engine.elsewhere import check_fits
+from flows.spec.environment import checked_environment
+from tasks.certifying.transfer import arms_there
+from tests.support.histories import tried
+from tests.support.toy import QUADRATIC, nightshift, quadratic, told
+
+ROBOTS = ("hopper", "walker2d", "half_cheetah", "ant")
+needs_mujoco = pytest.mark.skipif(bool(environments.named("hopper").lacks), reason="MuJoCo is not installed")
+
+
+def test_the_robots_differ_in_the_robot_alone() -> None:
+    (first, *others) = [environments.named(name) for name in ROBOTS]
+    assert len({one.title for one in (first, *others)}) == len(ROBOTS)
+    for other in others:
+        same = {"name": first.name, "title": first.title, "judge": first.judge}
+        assert other.model_copy(update=same) == first
+        assert other.judge.model_copy(update={"id": "Hopper-v5"}) == first.judge
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_what_was_found_with_the_bipedal_walker_can_be_tried_with_a_robot(name: str) -> None:
+    """Observations and actions have other sizes; the parameters and the program are the same."""
+    walker, robot = environments.named("bipedal_walker"), environments.named(name)
+    check_fits(walker, robot)
+    first = tried((), 1.0, params=walker.defaults)
+    champion = tried((first,), 2.0, params=walker.complete({"num_envs": 32, "gamma": 0.995, "hidden": 128}))
+    arms = arms_there(champion, first, robot)
+    assert arms.changed == {"num_envs": 32, "gamma": 0.995, "hidden": 128} and not arms.left_out
+
+
+def test_a_missing_module_is_refused_with_the_command_that_installs_it(tmp_path: Path) -> None:
+    toml = QUADRATIC.replace("[limits]", '[requires]\nno_such_module = "pip install nothing"\n[limits]')
+    folder = quadratic(tmp_path / "quad", toml=toml)
+    with pytest.raises(Refused) as refused:
+        checked_environment(str(folder), {})
+    assert str(refused.value) == "quad needs the module 'no_such_module': run `pip install nothing`"
+
+
+@pytest.mark.parametrize(
+    "line", ['"a.b" = "x"', '"../up" = "x"', "mujoco = 3", '"__main__" = "x"', 'a = "\\u001b[31m"']
+)
+def test_a_requirement_that_is_no_module_is_refused(tmp_path: Path, line: str) -> None:
+    folder = quadratic(tmp_path / "quad", toml=QUADRATIC.replace("[limits]", f"[requires]\n{line}\n[limits]"))
+    with pytest.raises(Refused, match="requires"):
+        environments.load(folder)
+
+
+def test_the_list_of_environments_says_where_mujoco_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mujoco", None)  # as if it was not installed
+    remedy = "pip install --editable '.[ppo,mujoco]'"
+    lines = told("env", "list").splitlines()
+    missing = [line for line in lines if remedy in line]
+    assert len(missing) == len(ROBOTS) and all(name in "".join(missing) for name in ROBOTS)
+    shown = {each["name"]: each for each in json.loads(told("env", "list", "--json"))}
+    assert remedy in shown["ant"]["lacks"] and shown["ant"]["cores"] == 2
+    assert (shown["cartpole"]["lacks"], shown["cartpole"]["cores"]) == (None, 1)
+    with pytest.raises(Refused, match="walker2d needs the module 'mujoco'"):
+        checked_environment("walker2d", {})
+
+
+def test_an_environment_that_cannot_draw_says_why() -> None:
+    class Blind:
+        observation_space = action_space = None
+        metadata: dict[str, object] = {}  # noqa: RUF012
+
+        def close(self) -> None: ...
+
+        def reset(self, *, seed: int) -> tuple[int, dict[str, object]]:
+            return seed, {}
+
+        def render(self) -> None:
+            raise Wordless
+
+    class Wordless(Exception):
+        def __str__(self) -> str:
+            raise TypeError("OpenGL's own errors are like this without a display")
+
+    with pytest.raises(CannotRecord, match=r"pictures cannot be drawn here .*Wordless"):
+        Camera(Blind(), Film("baseline")).reset(seed=1)  # type: ignore[arg-type]
+
+
+@needs_mujoco
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROBOTS)
+def test_a_robot_trains_and_is_judged_in_the_sandbox(name: str) -> None:
+    small = {"cores": 1, "budget_seconds": 60, "budget_steps": 1024, "control.episodes": 2, "control.other_episodes": 0}
+    settings = [word for key, value in small.items() for word in ("--set", f"{key}={value}")]
+    done = nightshift("try", name, "--json", *settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(done.stdout)
+    assert found["score"] is not None and found["n"] == 2 and found["steps"] >= 1024
+    assert not [*Path(found["directory"]).rglob("MUJOCO_LOG.TXT")], "MuJoCo has warned of something"

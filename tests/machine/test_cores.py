@@ -1,0 +1,267 @@
+"""Cores: a run has exactly those of its slot, two runs never share one, and a slot of several is taken whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import Environment
+from environments.limits import Limits
+from environments.plugins import Refused
+from tasks.evaluate import judge_run
+from tasks.machine.gpus import Gpu
+from tasks.machine.slot_layout import Layout, check_cores, here
+from tasks.machine.slots import Slots
+from tasks.sandbox.capped_log import SAID
+from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.isolation import Isolation, findings
+from tasks.sandbox.program import Program
+from tasks.store import calibration, workspace
+from tasks.store.ledger import freeze, measure
+from tasks.store.workspace import TrialDir
+from tasks.system.slot import NOWHERE, Slot
+from tasks.train import run_program
+from tasks.trial import Proposal
+from tests.support.toy import FIT, JUDGE, QUADRATIC, quadratic
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
+USABLE = sorted(os.sched_getaffinity(0))
+several = pytest.mark.skipif(len(USABLE) < 2, reason="this machine has one core")
+
+TELL = """
+import json, os, subprocess, sys, threading
+def now(): return sorted(os.sched_getaffinity(0))
+told = {"begun": now()}
+try:
+    os.sched_setaffinity(0, range(os.cpu_count()))
+except OSError as refused:
+    told["refused"] = str(refused)
+told["widened"] = now()
+threads = []
+thread = threading.Thread(target=lambda: threads.append(now()))
+thread.start()
+thread.join()
+told["thread"] = threads[0]
+child = "import os; os.sched_setaffinity(0, range(os.cpu_count())); print(sorted(os.sched_getaffinity(0)))"
+told["child"] = json.loads(subprocess.run([sys.executable, "-I", "-c", child], capture_output=True, text=True).stdout)
+print(json.dumps(told))
+"""
+
+HOLD_TWO = """
+import sys
+from pathlib import Path
+from tasks.machine.slots import Slots
+with Slots(Path(sys.argv[1]), cpu_slots=2, folder=Path(sys.argv[2]), cores=2).hold():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+RECORD = "import json, os; told = sorted(os.sched_getaffinity(0))\n"
+RECORDING_FIT = f"{RECORD}{FIT}(args.out / 'cores.json').write_text(json.dumps(told))\n"
+RECORDING_JUDGE = f"{RECORD}{JUDGE}pathlib.Path(sys.argv[2]).with_name('cores.json').write_text(json.dumps(told))\n"
+
+
+class Waited(Exception):
+    """The slot was not free."""
+
+
+def give_up(words: str) -> None:
+    raise Waited(words)
+
+
+def slots(tmp_path: Path, cores: int = 1, count: int | None = None) -> Slots:
+    return Slots(tmp_path, cpu_slots=count, folder=tmp_path / "slots", patience=0.3, cores=cores)
+
+
+def told_in(place: Path, level: Level, slot: Slot) -> dict[str, list[int]]:
+    """What a program in a slot tells of its cores, before and after it has asked for all of the machine."""
+    place.mkdir()
+    (place / "code.py").write_text(TELL)
+    with Program(
+        ["python", "-I", "code.py"], cwd=place, log=place.with_suffix(".log"), marker="cores/1", level=level,
+        view=VisiblePaths((place,), ()), limits=Limits(), slot=slot,
+    ) as program:  # fmt: skip
+        while program.poll(0.02) is None:
+            pass
+        told: dict[str, list[int]] = json.loads(program.tail().splitlines()[-1].removeprefix(SAID))
+        return told
+
+
+def made(folder: Path, cores: int) -> Environment:
+    toml = f"cores = {cores}\n{QUADRATIC}"
+    return environments.load(quadratic(folder, RECORDING_FIT, RECORDING_JUDGE, toml))
+
+
+@several
+@pytest.mark.parametrize("level", WORKING)
+def test_two_programs_side_by_side_never_share_a_core(tmp_path: Path, level: Level) -> None:
+    one, told = slots(tmp_path), dict[str, dict[str, list[int]]]()
+
+    def run(name: str, slot: Slot) -> None:
+        told[name] = told_in(tmp_path / name, level, slot)
+
+    with one.hold(give_up) as first, one.hold(give_up) as second:
+        threads = [threading.Thread(target=run, args=pair) for pair in (("a", first), ("b", second))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not {*first.cores} & {*second.cores}
+        assert (told["a"]["begun"], told["b"]["begun"]) == ([*first.cores], [*second.cores])
+    for each in told.values():
+        assert len(each["begun"]) == 1 and each["thread"] == each["widened"]
+        if level != "none":
+            assert "refused" not in each, "a library that pins its threads must not fail for it"
+            assert each["widened"] == each["child"] == each["begun"], "it has got further cores"
+
+
+@several
+@pytest.mark.parametrize("level", WORKING)
+def test_a_slot_of_two_cores_grants_two(tmp_path: Path, level: Level) -> None:
+    pair = slots(tmp_path, 2)
+    with pair.hold(give_up) as slot:
+        assert slot.name == f"cpu-{USABLE[0]}-{USABLE[1]}" and len(slot.fences) == 2
+        assert told_in(tmp_path / "two", level, slot)["begun"] == USABLE[:2]
+    assert told_in(tmp_path / "free", level, NOWHERE)["begun"] == USABLE
+
+
+@several
+def test_training_and_its_judge_run_on_the_cores_of_the_slot_and_nothing_else_stays_there(tmp_path: Path) -> None:
+    environment, place = made(tmp_path / "env", 1), TrialDir(tmp_path / "trial")
+    place.path.mkdir()
+    sandbox = Isolation(WORKING[0])
+    with slots(tmp_path).hold(give_up) as first, slots(tmp_path).hold(give_up) as slot:
+        assert first.cores != slot.cores
+        run = run_program(
+            "cores/2", environment, sandbox, environment.folder, place, Proposal({"x": 1.0}), seed=7, slot=slot
+        )
+        score = judge_run("cores/2", environment, sandbox, place, run, seed=8, slot=slot)
+    assert (score.value, score.error) == (0, None)
+    for file in (place.out, place.judged):
+        assert json.loads((file / "cores.json").read_text()) == [*slot.cores]
+    assert sorted(os.sched_getaffinity(0)) == USABLE
+
+
+@several
+def test_the_thread_that_judges_and_what_it_starts_keep_to_the_cores_of_the_slot_meanwhile() -> None:
+    show = [sys.executable, "-I", "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
+    beside, over = queue.SimpleQueue[int](), threading.Event()
+    thread = threading.Thread(target=lambda: (beside.put(threading.get_native_id()), over.wait()))
+    thread.start()
+    other = beside.get()
+    with suppress(Waited), Slot("cpu", cores=(USABLE[1],)).on_its_cores():
+        assert os.sched_getaffinity(0) == {USABLE[1]}
+        assert json.loads(subprocess.run(show, capture_output=True, text=True).stdout) == [USABLE[1]]
+        assert sorted(os.sched_getaffinity(other)) == USABLE, "the engine's other threads stay free"
+        raise Waited
+    over.set()
+    assert sorted(os.sched_getaffinity(0)) == USABLE
+    with NOWHERE.on_its_cores():
+        assert sorted(os.sched_getaffinity(0)) == USABLE
+
+
+def test_a_program_finds_the_number_of_its_cores_in_its_configuration(tmp_path: Path) -> None:
+    proposal, place = Proposal({"x": 1.0}), TrialDir(tmp_path / "trial")
+    for stated, wanted in (({}, 1), ({"cores": 3}, 3)):
+        environment = environments.load(quadratic(tmp_path / "env"), stated)  # type: ignore[arg-type]
+        assert workspace.config(place, environment, proposal, seed=1)["cores"] == wanted
+
+
+def test_a_slot_of_two_cores_is_taken_whole_or_not_at_all(tmp_path: Path) -> None:
+    one, pair = slots(tmp_path, count=2), slots(tmp_path, 2, count=2)
+    with ExitStack() as first, one.hold(give_up) as second:
+        first.enter_context(one.hold(give_up))
+        with pytest.raises(Waited, match=f"process {os.getpid()}"), pair.hold(give_up):
+            pass
+        first.close()
+        with pytest.raises(Waited), pair.hold(give_up):
+            pass
+        with one.hold(give_up) as again:
+            assert again.name != second.name, "who waited for both has given the free one back"
+    with pair.hold(give_up), pytest.raises(Waited), one.hold(give_up):
+        pass
+
+
+def test_who_wants_two_cores_and_who_wants_one_do_not_block_each_other_for_ever(tmp_path: Path) -> None:
+    done: list[int] = []
+
+    def take(cores: int) -> None:
+        for _ in range(3):
+            with slots(tmp_path, cores, count=3).hold():
+                done.append(cores)
+
+    threads = [threading.Thread(target=take, args=(cores,), daemon=True) for cores in (1, 2, 1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(done) == [1] * 6 + [2] * 6
+
+
+def test_a_holder_of_two_cores_that_is_killed_frees_both(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_TWO, str(tmp_path), str(tmp_path / "slots")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT,
+    ) as holder:  # fmt: skip
+        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        with pytest.raises(Waited, match=f"process {holder.pid}"), slots(tmp_path, count=2).hold(give_up):
+            pass
+        holder.kill()
+        holder.wait()
+    one = slots(tmp_path, count=2)
+    with one.hold(give_up), one.hold(give_up):
+        pass
+
+
+def test_more_slots_than_cores_are_kept_on_none(tmp_path: Path) -> None:
+    parts = slots(tmp_path, count=len(USABLE) + 1).parts
+    assert len({part.locks for part in parts}) == len(USABLE) + 1
+    assert {part.cores for part in parts} == {()}
+    assert [part.cores for part in slots(tmp_path, count=1).parts] == [(USABLE[0],)]
+
+
+def test_cores_that_make_no_whole_slot_are_left_out_and_a_gpu_slot_binds_none(tmp_path: Path) -> None:
+    assert [len(part.locks) for part in slots(tmp_path, 2, count=5).parts] == [2, 2]
+    gpu = Gpu(0, "GPU-aaaa", "NVIDIA H200", None, None)
+    assert [part.cores for part in Slots(tmp_path, ((gpu,),), cores=2).parts] == [()]
+
+
+def test_more_cores_than_there_are_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    most = len(USABLE)
+    with pytest.raises(Refused) as refused:
+        here(tmp_path, made(tmp_path / "env", most + 1))
+    words = str(refused.value)
+    assert f"cores = {most + 1}" in words and f"has {most} usable core" in words and f"--set cores={most}" in words
+    assert "\n" not in words
+    check_cores(made(tmp_path / "env", most))
+    if most > 1:
+        with pytest.raises(Refused, match=r"cpu_slots = 1.*--set cores=1"):
+            here(tmp_path, made(tmp_path / "env", most), Layout(cpu_slots=1))
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "many", 5000])
+def test_a_number_of_cores_that_is_none_is_refused(tmp_path: Path, value: float | str) -> None:
+    with pytest.raises(Refused, match="cores: "):
+        environments.load(quadratic(tmp_path / "env"), {"cores": value})
+
+
+def test_a_calibration_of_one_core_is_that_of_earlier_versions_and_none_of_two(tmp_path: Path) -> None:
+    environment = environments.load(quadratic(tmp_path / "env"))
+    freeze(environment, tmp_path / "frozen")
+    digests = [
+        calibration.digest(tmp_path / "frozen", environment.model_copy(update={"cores": cores})) for cores in (1, 2)
+    ]
+    later = {"cores", "requires"}
+    settings = environment.model_dump(mode="json", exclude={"folder", "judge", "prepared", "prepare", *later})
+    earlier = {"settings": settings, "judged": environment.judge.model_dump(mode="json")}
+    assert digests[0] == measure(tmp_path / "frozen", environment, earlier) != digests[1]
