@@ -13,10 +13,17 @@ import os
 import signal
 import sys
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -167,6 +174,89 @@ class Moves:
     def _send(self, data: bytes) -> None:
         self._answers.write(data)
         self._answers.flush()
+
+
+class Workers:
+    """This process and forks of it, which do the same at the same time: each its share.
+
+    `prepare(number, count)` makes, in each of the `count` processes, the function that does its share. The first
+    process is number 0, so one alone forks nothing. Forks share nothing with it but a pipe, whose end is theirs.
+    """
+
+    def __init__(self, count: int, prepare: Callable[[int, int], Callable[..., Any]]) -> None:
+        self._pipes: list[Connection] = []
+        self._forks: list[int] = []
+        for number in range(1, count):
+            ours, theirs = Pipe()
+            self._pipes.append(ours)
+            with warnings.catch_warnings():  # Python 3.12 warns of threads, and no thread works at this time
+                warnings.simplefilter("ignore", DeprecationWarning)
+                fork = os.fork()
+            if fork == 0:
+                for pipe in self._pipes:  # a copy left here would keep other forks waiting
+                    pipe.close()
+                _work(theirs, partial(prepare, number, count))
+            theirs.close()
+            self._forks.append(fork)
+        self._own = prepare(0, count)
+        for pipe in self._pipes:
+            _received(pipe)
+
+    def __call__(self, *asked: Any, budget: Budget) -> list[Any] | None:
+        """What all did with `asked`, in the order of their numbers; None when the budget is late before they have."""
+        for pipe in self._pipes:
+            pipe.send(asked)
+        answers = [self._own(*asked, budget=budget)]
+        for pipe in self._pipes:
+            while not pipe.poll(0.05):
+                if budget.late:
+                    return None
+            answers.append(_received(pipe))
+        return None if answers[0] is None else answers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for fork in self._forks:
+            os.waitpid(fork, 0)
+
+
+def _work(pipe: Connection, prepare: Callable[[], Callable[..., Any]]) -> NoReturn:
+    """The life of a fork: it does what it is asked until its pipe closes, as by the death of the first process."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # which may reach all processes; the first one decides
+        signal.signal(number, signal.SIG_IGN)
+    asked: SimpleQueue[Any] = SimpleQueue()
+
+    def listen() -> None:
+        try:
+            while True:
+                asked.put(pipe.recv())
+        finally:
+            os._exit(0)  # in the middle of whatever it does
+
+    try:
+        Thread(target=listen, daemon=True).start()
+        answer, said = prepare(), None
+        while True:
+            pipe.send((said, None))
+            said = answer(*asked.get(), budget=Budget(math.inf, 0))
+    except Exception:  # noqa: BLE001 - it is raised again where the answer is awaited
+        pipe.send((None, traceback.format_exc()))
+    finally:
+        os._exit(1)
+
+
+def _received(pipe: Connection) -> Any:
+    try:
+        said, failure = pipe.recv()
+    except (EOFError, ConnectionResetError):
+        said, failure = None, "one of the processes that play was killed"
+    if failure:
+        raise RuntimeError(failure)
+    return said
 
 
 Train = Callable[[Config, ProgressFile], None]
