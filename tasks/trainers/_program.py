@@ -1,4 +1,4 @@
-"""The contract between a trainer and the engine: config.json, the budget, progress lines and moves.
+"""The contract between a trainer and the engine: config.json, the budget, progress lines and moves; and workers.
 
 A copy stands beside train.py in every workspace of a trainer that imports it, and goes by the same name. Nothing here
 learns: networks, losses and rollouts belong to the trainer. It imports neither torch nor numpy before they are needed.
@@ -7,6 +7,7 @@ learns: networks, losses and rollouts belong to the trainer. It imports neither 
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import math
 import os
@@ -16,6 +17,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import partial
 from multiprocessing import Pipe
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 Config = dict[str, Any]
-"""What config.json says: params, seed, budget_seconds, budget_steps, device, out, problem, data, resume, init."""
+"""What config.json says: params, seed, budget_seconds, budget_steps, device, cores, out, problem, data, resume, init."""
 CANCELLED = 42
 """The exit status of a cancelled training."""
 
@@ -198,26 +200,34 @@ class Workers:
                 _work(theirs, partial(prepare, number, count))
             theirs.close()
             self._forks.append(fork)
-        self._own = prepare(0, count)
-        for pipe in self._pipes:
-            _received(pipe)
+        try:
+            self._own = prepare(0, count)
+            for pipe in self._pipes:
+                _received(pipe)
+        except BaseException:
+            self.close()
+            raise
 
-    def __call__(self, *asked: Any, budget: Budget) -> list[Any] | None:
-        """What all did with `asked`, in the order of their numbers; None when the budget is late before they have."""
+    def __call__(self, budget: Budget, *asked: Any) -> list[Any] | None:
+        """What all answer, in the order of their numbers; None if one does, or is not done when the budget is late."""
         for pipe in self._pipes:
-            pipe.send(asked)
-        answers = [self._own(*asked, budget=budget)]
+            with suppress(BrokenPipeError):  # the end of a fork is told where its answer is read
+                pipe.send((budget, *asked))
+        answers = [self._own(budget, *asked)]
         for pipe in self._pipes:
             while not pipe.poll(0.05):
                 if budget.late:
                     return None
             answers.append(_received(pipe))
-        return None if answers[0] is None else answers
+        return None if any(answer is None for answer in answers) else answers
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         for pipe in self._pipes:
             pipe.close()
         for fork in self._forks:
@@ -239,10 +249,10 @@ def _work(pipe: Connection, prepare: Callable[[], Callable[..., Any]]) -> NoRetu
 
     try:
         Thread(target=listen, daemon=True).start()
-        answer, said = prepare(), None
+        answer, said = prepare(), None  # the first says that it is ready
         while True:
             pipe.send((said, None))
-            said = answer(*asked.get(), budget=Budget(math.inf, 0))
+            said = answer(*asked.get())
     except Exception:  # noqa: BLE001 - it is raised again where the answer is awaited
         pipe.send((None, traceback.format_exc()))
     finally:
@@ -257,6 +267,42 @@ def _received(pipe: Connection) -> Any:
     if failure:
         raise RuntimeError(failure)
     return said
+
+
+class Pool:
+    """Environments of EnvPool, side by side; `observations` (N, D) is what they show: a new episode after one's end."""
+
+    def __init__(self, problem: Mapping[str, Any], seeds: Sequence[int]) -> None:
+        if problem.get("kwargs"):
+            raise Refused(f"EnvPool takes no kwargs, and the problem has {problem['kwargs']}: simulator = 'gymnasium'")
+        if not importlib.util.find_spec("envpool"):
+            raise Refused(
+                "simulator is 'envpool', which is not installed: pip install envpool, or simulator = 'gymnasium'"
+            )
+        import envpool
+
+        if problem["id"] not in envpool.list_all_envs():
+            raise Refused(f"EnvPool does not know {problem['id']!r}: simulator = 'gymnasium'")
+        limit = {"max_episode_steps": limit} if (limit := problem.get("max_episode_steps")) else {}
+        self._pool = envpool.make_gymnasium(problem["id"], num_envs=len(seeds), num_threads=1, env_seed=seeds, **limit)
+        self._taken = self._pool.action_space
+        self.observations = self._flat(self._pool.reset()[0])
+
+    def step(self, moves: NDArray[Any]) -> tuple[NDArray[np.float32], ...]:
+        """What one step led to: observations (N, D), rewards, whether it terminated or ended at all the episode, (N).
+
+        Where it ended the episode, a reset follows.
+        """
+        moves = moves.astype(self._taken.dtype).reshape(-1, *self._taken.shape)
+        arrived, rewards, terminated, truncated, _ = self._pool.step(moves)
+        later, ended = self._flat(arrived), terminated | truncated
+        self.observations = later.copy()
+        if ended.any():  # now, because the pool's own reset would take a step, and be a row of its own
+            self.observations[ended] = self._flat(self._pool.reset(ended.nonzero()[0])[0])
+        return later, *(part.astype("f4") for part in (rewards, terminated, ended))
+
+    def _flat(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        return observations.reshape(len(observations), -1).astype("f4")
 
 
 Train = Callable[[Config, ProgressFile], None]

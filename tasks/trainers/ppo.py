@@ -8,13 +8,16 @@ algorithm; reported returns are raw, whatever the learner is shown.
     python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
 
 The contract with the engine is in _program.py beside this file, which an edit cannot change: `Budget` (budget.late,
-.fraction, .step), `ProgressFile` (progress.ready(), .due, .report(metrics, returns)), `Moves`, and `main`, which calls
-`train` and `act`.
+.fraction, .step), `ProgressFile` (progress.ready(), .due, .report(metrics, returns)), `Moves`, `Workers`, and `main`,
+which calls `train` and `act`.
+
+On several cores (`cores` in config.json) as many processes play, each in its share of the environments: `rollout` runs
+in all of them and knows only what `learn` sends, such as the agent's state_dict. All else runs in the first process.
 
 Training ends when the budget of seconds or environment steps is spent, or at once on SIGTERM; either way it saves the
 policy and exits 0. A file `cancel` beside config.json ends it at the next report without a policy, with status 42. What
 it cannot train (an unknown parameter, a Dict observation) exits 2 with the reason on stderr. On the CPU, a seed and a
-budget of steps that binds give the same policy, bit for bit.
+budget of steps that binds give the same policy, bit for bit, on the same number of cores.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import math
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +37,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from _program import Budget, Config, Moves, ProgressFile, Refused, Workers, leave, main, parse, use_cuda
+from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, leave, main, parse, use_cuda
 
 
 @dataclass(frozen=True)
@@ -191,9 +194,9 @@ class Agent(nn.Module):
 def save(path: Path, agent: Agent, step: int) -> None:
     """Write numbers and CPU tensors, readable with `weights_only=True`; atomic."""
     tensors = {name: tensor.cpu() for name, tensor in agent.state_dict().items()}
-    partial = path.with_suffix(".partial")
-    torch.save({"format": 1, "step": step, **asdict(agent.shape), **tensors}, partial)
-    partial.replace(path)
+    unfinished = path.with_suffix(".partial")
+    torch.save({"format": 1, "step": step, **asdict(agent.shape), **tensors}, unfinished)
+    unfinished.replace(path)
 
 
 def load(path: Path) -> Agent:
@@ -205,9 +208,9 @@ def load(path: Path) -> Agent:
     return agent
 
 
-def flat(observations: NDArray[Any]) -> NDArray[np.float32]:
+def flat(observations: Sequence[Any] | NDArray[Any]) -> NDArray[np.float32]:
     """(N, ...) of any dtype -> (N, D) floats."""
-    return observations.reshape(len(observations), -1).astype(np.float32)
+    return np.array(observations, np.float32).reshape(len(observations), -1)
 
 
 def make(problem: dict[str, Any]) -> gym.Env[Any, Any]:
@@ -216,63 +219,33 @@ def make(problem: dict[str, Any]) -> gym.Env[Any, Any]:
 
 
 class Lanes:
-    """N environments side by side. `observations` (N, D) is what each shows now, a new episode where one has ended."""
+    """N environments side by side; `observations` (N, D) is what they show: a new episode, where one has ended."""
 
     def __init__(self, problem: dict[str, Any], seeds: Sequence[int]) -> None:
         self.envs = [make(problem) for _ in seeds]
         self.taken = self.envs[0].action_space
-        first = [env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds, strict=True)]
-        self.observations = flat(np.array(first))
+        self.observations = flat([env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds, strict=True)])
 
-    def moves(self, actions: NDArray[Any]) -> NDArray[Any]:
-        """Playable actions in the dtype and shape that an environment takes."""
-        return actions.astype(self.taken.dtype).reshape(-1, *(self.taken.shape or ()))
-
-    def step(self, actions: NDArray[Any]) -> tuple[NDArray[np.float32], ...]:
-        """One step in every lane, and a reset where the episode ended.
-
-        Returns the observations that the step led to (N, D), rewards, and 1.0 where the episode terminated and where
-        it ended at all, each (N).
-        """
-        moves = self.moves(actions)
-        arrived, (rewards, terminated, ended) = [], np.zeros((3, len(moves)), np.float32)
-        for lane, (env, move) in enumerate(zip(self.envs, moves if moves.ndim > 1 else moves.tolist(), strict=True)):
+    def step(self, moves: NDArray[Any]) -> tuple[NDArray[np.float32], ...]:
+        """What one step in every lane led to, as in Rollout; where it ended the episode, a reset follows."""
+        moves, arrived = moves.astype(self.taken.dtype).reshape(-1, *(self.taken.shape or ())), []
+        rewards, terminated, ended = np.zeros((3, len(moves)), np.float32)
+        plain = moves.tolist() if isinstance(self.taken, gym.spaces.Discrete) else moves
+        for lane, (env, move) in enumerate(zip(self.envs, plain, strict=True)):
             seen, rewards[lane], terminated[lane], truncated, _ = env.step(move)
             ended[lane] = truncated or terminated[lane]
             arrived.append(seen)
-        later = flat(np.array(arrived))
+        later = flat(arrived)
         self.observations = later.copy()
-        for lane in np.flatnonzero(ended):
-            self.observations[lane] = np.reshape(self.envs[lane].reset()[0], -1)
+        for lane in map(int, np.flatnonzero(ended)):
+            self.observations[lane] = np.ravel(self.envs[lane].reset()[0])
         return later, rewards, terminated, ended
-
-
-class Pool(Lanes):
-    """The same in EnvPool, which steps all lanes with one call."""
-
-    def __init__(self, problem: dict[str, Any], seeds: Sequence[int]) -> None:
-        import envpool
-
-        limit = {"max_episode_steps": limit} if (limit := problem.get("max_episode_steps")) else {}
-        self.pool = envpool.make_gymnasium(
-            problem["id"], num_envs=len(seeds), num_threads=1, env_seed=[*seeds], **limit
-        )
-        self.taken, self.observations = self.pool.action_space, flat(self.pool.reset()[0])
-
-    def step(self, actions: NDArray[Any]) -> tuple[NDArray[np.float32], ...]:
-        arrived, rewards, terminated, truncated, _ = self.pool.step(self.moves(actions))
-        later, ended = flat(arrived), terminated | truncated
-        self.observations = later.copy()
-        if ended.any():  # at once, or the pool's next step would reset them and ignore the action
-            self.observations[ended] = flat(self.pool.reset(np.flatnonzero(ended))[0])
-        return later, *(array.astype(np.float32) for array in (rewards, terminated, ended))
 
 
 def build(problem: dict[str, Any], params: Params) -> Agent:
     """An untrained agent that fits the problem."""
-    env = make(problem)
-    seen, taken = env.observation_space, env.action_space
-    env.close()
+    with make(problem) as env:
+        seen, taken = env.observation_space, env.action_space
     if not isinstance(seen, gym.spaces.Box):
         raise Refused(f"observations are {seen}; this program reads a Box: flatten them in the environment")
     size, form = math.prod(seen.shape), (params.hidden, params.normalize_observations)
@@ -304,62 +277,53 @@ class Rollout:
 
 
 @torch.no_grad()
-def rollout(lanes: Lanes, agent: Agent, steps: int, budget: Budget) -> list[NDArray[Any]] | None:
+def rollout(lanes: Lanes | Pool, agent: Agent, steps: int, budget: Budget) -> list[NDArray[Any]] | None:
     """Play `steps` steps in every lane: the parts of a Rollout; None when the time runs out on the way."""
     rows = []
     for _ in range(steps):
         if budget.late:
             return None
-        seen = lanes.observations
-        actions = agent.choose(agent.read(torch.from_numpy(seen).to(agent.log_std.device)))
-        rows.append((seen, actions.cpu().numpy(), *lanes.step(agent.playable(actions))))
+        actions = agent.choose(agent.read(torch.from_numpy(lanes.observations).to(agent.log_std.device)))
+        rows.append((lanes.observations, actions.cpu().numpy(), *lanes.step(agent.playable(actions))))
     return [np.stack(part) for part in zip(*rows, strict=True)]
 
 
 def player(config: Config, params: Params, agent: Agent, number: int, count: int) -> Callable[..., Any]:
-    """What process `number` of `count` does: play its share of the lanes."""
-    # 31 bits: some environments hand their seed to a C int. Every lane has its own, which no neighbouring run shares.
+    """What process `number` of `count` does: play its share of the lanes, with the weights and buffers it is sent."""
+    # 31 bits: some environments hand their seed to a C int. No neighbouring run shares them.
     seeds = [int(word) >> 1 for word in np.random.SeedSequence(config["seed"]).generate_state(params.num_envs)]
     lanes = (Pool if params.simulator == "envpool" else Lanes)(config["problem"], seeds[number::count])
-    if number:  # the first goes on with the numbers that made the agent
+    if number:  # the first one draws on as it did for the agent
         torch.manual_seed(int(np.random.SeedSequence([config["seed"], number]).generate_state(1)[0]))
 
-    def play(weights: dict[str, NDArray[Any]], steps: int, budget: Budget) -> list[NDArray[Any]] | None:
-        if number:
-            agent.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+    def play(budget: Budget, weights: dict[str, NDArray[Any]], steps: int) -> list[NDArray[Any]] | None:
+        agent.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
         return rollout(lanes, agent, steps, budget)
 
     return play
 
 
 def so_far(batch: Rollout, carry: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
-    """Returns of the current episodes up to each step, plain and with past rewards discounted: (T, 2, N).
-
-    `carry` (2, N) is what they were before the first step; it becomes what they are after the last.
-    """
+    """Each row's return so far, plain and with past rewards discounted: (T, 2, N). `carry` (2, N) is kept between."""
     rewards, goes_on = batch.rewards.cpu().numpy(), 1 - batch.ended.cpu().numpy()
     returns = np.empty((len(rewards), *carry.shape))
-    for t in range(len(rewards)):
-        carry *= [[1.0], [gamma]]
-        carry += rewards[t]
-        returns[t] = carry
-        carry *= goes_on[t]
+    for t in range(len(rewards)):  # in numpy, where small steps are nearly free
+        returns[t] = carry * [[1.0], [gamma]] + rewards[t]
+        carry[:] = returns[t] * goes_on[t]
     return returns
 
 
-def gae(
-    batch: Rollout, rewards: Tensor, values: Tensor, next_values: Tensor, gamma: float, gae_lambda: float
-) -> Tensor:
+def gae(batch: Rollout, values: Tensor, next_values: Tensor, params: Params) -> Tensor:
     """Generalised advantage estimates, (T, N): Schulman et al. 2016, arXiv:1506.02438.
 
     A truncated episode would have gone on, so it is bootstrapped from the critic; a terminated one earns nothing more.
     No advantage flows back from the next episode.
     """
-    worth = next_values.masked_fill(batch.terminated > 0, 0.0)
-    errors = (rewards + gamma * worth - values).cpu().numpy()
-    carry = (gamma * gae_lambda * (1 - batch.ended)).cpu().numpy()
+    worth = next_values.masked_fill(batch.terminated > 0, 0.0)  # a critic may say NaN of a state that has no next one
+    errors = (batch.rewards + params.gamma * worth - values).cpu().numpy()
+    carry = (params.gamma * params.gae_lambda * (1 - batch.ended)).cpu().numpy()
     advantages, later = np.empty_like(errors), np.zeros_like(errors[0])
-    for t in reversed(range(len(errors))):  # in numpy, where small steps are nearly free
+    for t in reversed(range(len(errors))):
         advantages[t] = later = errors[t] + carry[t] * later
     return torch.from_numpy(advantages).to(values.device)
 
@@ -373,14 +337,14 @@ def minibatches(rows: Sequence[Tensor], params: Params) -> Iterator[tuple[Tensor
 
 
 def update(
-    agent: Agent, optimizer: torch.optim.Adam, batch: Rollout, rewards: Tensor, params: Params, budget: Budget
+    agent: Agent, optimizer: torch.optim.Adam, batch: Rollout, params: Params, budget: Budget
 ) -> dict[str, float]:
     """Improve actor and critic on one rollout; returns diagnostics of the last gradient step."""
-    with torch.no_grad():
+    with torch.no_grad():  # one call for all rows is far cheaper than one per step
         seen = agent.read(batch.observations)
         values, next_values = agent.value(seen), agent.value(agent.read(batch.later))
         log_probs = agent.log_prob(seen, batch.actions)[0]
-    advantages = gae(batch, rewards, values, next_values, params.gamma, params.gae_lambda)
+    advantages = gae(batch, values, next_values, params)
     gains = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
     rows = (seen, batch.actions, log_probs, gains, advantages + values)
     metrics: dict[str, Tensor] = {}
@@ -406,7 +370,7 @@ def update(
 def learn(workers: Workers, agent: Agent, optimizer: torch.optim.Adam, params: Params, progress: ProgressFile) -> None:
     """Roll out and update until the budget is spent."""
     budget, device, metrics = progress.budget, agent.log_std.device, dict[str, float]()
-    carry, scale = np.zeros((2, params.num_envs)), Moments(1).to(device)
+    carry, spread = np.zeros((2, params.num_envs)), Moments(1).to(device)
     latest: deque[float] = deque(maxlen=100)  # raw returns of finished episodes
     while not budget.late:
         if params.anneal:
@@ -414,19 +378,17 @@ def learn(workers: Workers, agent: Agent, optimizer: torch.optim.Adam, params: P
         # The last rollout is cut to what the budget of steps leaves: a large batch buys no extra experience.
         left = (budget.steps - budget.step) // params.num_envs if budget.steps else params.num_steps
         weights = {name: tensor.cpu().numpy() for name, tensor in agent.state_dict().items()}
-        shares = workers(weights, min(left, params.num_steps), budget=budget) if left else None
+        shares = workers(budget, weights, min(left, params.num_steps)) if left else None
         if shares is None:
             break
-        parts = (np.concatenate(part, 1) for part in zip(*shares, strict=True))
-        batch = Rollout(*(torch.from_numpy(part).to(device) for part in parts))
+        batch = Rollout(*(torch.from_numpy(np.concatenate(parts, 1)).to(device) for parts in zip(*shares, strict=True)))
         budget.step += batch.rewards.numel()
         returns = so_far(batch, carry, params.gamma)
-        latest.extend(returns[:, 0][batch.ended.cpu().numpy() > 0].tolist())
-        scale.merge(torch.from_numpy(returns[:, 1].reshape(-1, 1)).float().to(device))
-        rewards = batch.rewards
+        latest.extend(returns[:, 0][batch.ended.cpu().numpy() > 0])
         if params.normalize_rewards:  # clamped, since the spread of few returns is far too small
-            rewards = (rewards / scale.spread).clamp(-10.0, 10.0)
-        metrics |= update(agent, optimizer, batch, rewards, params, budget)
+            spread.merge(torch.from_numpy(returns[:, 1].reshape(-1, 1)).to(device))
+            batch = replace(batch, rewards=(batch.rewards / spread.spread).clamp(-10.0, 10.0))
+        metrics |= update(agent, optimizer, batch, params, budget)
         # Between updates, never inside one: its ratios have to start at exactly 1.
         agent.moments.merge(batch.observations.flatten(0, 1))
         if progress.due:
