@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 Config = dict[str, Any]
-"""What config.json says: params, seed, budget_seconds, budget_steps, device, cores, out, problem, data, resume, init."""
+"""config.json: params, seed, budget_seconds, budget_steps, device, cores, out, problem, data, resume, init."""
 CANCELLED = 42
 """The exit status of a cancelled training."""
 
