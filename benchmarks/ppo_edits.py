@@ -1,6 +1,6 @@
 """Does the speed of the bundled PPO survive ordinary edits of its program?
 
-    python -m benchmarks.ppo_edits [--id BipedalWalker-v3] [--rounds 1] [--seconds 5] [--envs 64]
+    python -m benchmarks.ppo_edits [--id BipedalWalker-v3] [--rounds 1] [--seconds 5] [--envs 64] [--only ReLU]
 
 Each edit is a change that a researcher tries: another network, another loss, another schedule. It is applied to the
 program's text, and the program is trained on one core and on all. `of unedited` is the ratio of steps per second to the
@@ -84,17 +84,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="trainings of each (1)")
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds of each training (5)")
     parser.add_argument("--envs", type=int, default=64, help="environments of each training (64)")
+    parser.add_argument("--only", nargs="+", default=[""], help="edits whose names begin so (all)")
     options = parser.parse_args()
+    edits = {name: edited for name, edited in EDITS.items() if name.startswith(("unedited", *options.only))}
     speeds: dict[tuple[str, int], list[float]] = {}
     for number in range(options.rounds):
-        for name, edited in EDITS.items():
+        for name, edited in edits.items():
             for cores in (1, CORES):
                 layout = Layout(options.envs, cores)
                 steps, took = bundled(options.id, options.seconds, number, layout, edited)
                 speeds.setdefault((name, cores), []).append(steps / took)
     when = f"{options.id}, {options.envs} envs, {options.rounds} rounds, {time.strftime('%Y-%m-%d %H:%M')}"
     table = Table("edit", f"steps/s, {CORES} cores", "of unedited", "1 core", "of unedited", "of 1 core", title=when)
-    for name in EDITS:
+    for name in edits:
         alone, all_of_them = speeds[name, 1], speeds[name, CORES]
         row = [f"{median(all_of_them):,.0f}", ratio(all_of_them, speeds["unedited", CORES])]
         table.add_row(

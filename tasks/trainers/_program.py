@@ -277,7 +277,7 @@ class Pool:
             raise Refused(f"EnvPool takes no kwargs, and the problem has {problem['kwargs']}: simulator = 'gymnasium'")
         if not importlib.util.find_spec("envpool"):
             raise Refused(
-                "simulator is 'envpool', which is not installed: pip install envpool, or simulator = 'gymnasium'"
+                "simulator is 'envpool', which is not installed: install the extra envpool, or take gymnasium"
             )
         import envpool
 
