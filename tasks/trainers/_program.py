@@ -182,31 +182,34 @@ class Workers:
     """This process and forks of it, which do the same at the same time: each its share.
 
     `prepare(number, count)` makes, in each of the `count` processes, the function that does its share. The first
-    process is number 0, so one alone forks nothing. Forks share nothing with it but a pipe, whose end is theirs.
+    process is number 0, so one alone forks nothing. A fork shares nothing with it but a pipe, and ends with it.
     """
 
     def __init__(self, count: int, prepare: Callable[[int, int], Callable[..., Any]]) -> None:
         self._pipes: list[Connection] = []
         self._forks: list[int] = []
-        for number in range(1, count):
-            ours, theirs = Pipe()
-            self._pipes.append(ours)
-            with warnings.catch_warnings():  # Python 3.12 warns of threads, and no thread works at this time
-                warnings.simplefilter("ignore", DeprecationWarning)
-                fork = os.fork()
-            if fork == 0:
-                for pipe in self._pipes:  # a copy left here would keep other forks waiting
-                    pipe.close()
-                _work(theirs, partial(prepare, number, count))
-            theirs.close()
-            self._forks.append(fork)
         try:
+            for number in range(1, count):
+                self._fork(partial(prepare, number, count))
             self._own = prepare(0, count)
             for pipe in self._pipes:
                 _received(pipe)
         except BaseException:
             self.close()
             raise
+
+    def _fork(self, prepare: Callable[[], Callable[..., Any]]) -> None:
+        ours, theirs = Pipe()
+        self._pipes.append(ours)
+        with warnings.catch_warnings():  # Python 3.12 warns of threads, and none works at this time
+            warnings.simplefilter("ignore", DeprecationWarning)
+            fork = os.fork()
+        if fork == 0:
+            for pipe in self._pipes:  # with a copy left here, this fork would not see the first process end
+                pipe.close()
+            _work(theirs, prepare)
+        theirs.close()
+        self._forks.append(fork)
 
     def __call__(self, budget: Budget, *asked: Any) -> list[Any] | None:
         """What all answer, in the order of their numbers; None if one does, or is not done when the budget is late."""
