@@ -1,13 +1,14 @@
 """Environment steps per second of PPO, beside a plain single file, Stable-Baselines3 and sbx.
 
-    python -m benchmarks.ppo_throughput [--id BipedalWalker-v3] [--rounds 3] [--seconds 20] [--json]
+    python -m benchmarks.ppo_throughput [--id BipedalWalker-v3] [--rounds 3] [--seconds 20] [--only plain ppo] [--json]
 
 All train networks of 64x64 and take turns, in an order of its own in each round, so that other load falls on all alike.
 `plain` is `benchmarks/plain_ppo.py`, a re-implementation of CleanRL's file. `ppo` is the bundled trainer as the engine
-starts it, with 8 and with 64 environments, observations and rewards standardised. Stable-Baselines3 (DummyVecEnv) and
-sbx take part where they are installed. The steps per second are those after everything has been loaded and made, in
-whole rounds of rollout and update; `of plain` is the ratio to the plain file in the same round. CPU is that of all
-processes of the trainer, loading included, so it is higher than training's own.
+starts it, with 8 and with 64 environments, on one core and on all, observations and rewards standardised; and with
+EnvPool, where that is installed. Stable-Baselines3 (DummyVecEnv) and sbx take part where they are. The steps per second
+are those after everything has been loaded and made, in whole rounds of rollout and update; `of plain` is the ratio to
+the plain file in the same round. CPU is that of all processes of the trainer, loading included, so it is higher than
+training's own.
 """
 
 from __future__ import annotations
@@ -23,11 +24,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -35,8 +35,23 @@ from rich.table import Table
 from tasks.store.workspace import trainer_files
 
 NORMALIZED = {"normalize_observations": True, "normalize_rewards": True}
-OURS: dict[str, dict[str, Any]] = {f"ppo, {count} envs": {**NORMALIZED, "num_envs": count} for count in (8, 64)}
-"""The parameters of the bundled trainer in each of its rows; what they leave out is its default."""
+CORES = os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the bundled trainer runs in one of its rows; all other parameters are its defaults."""
+
+    envs: int
+    cores: int = CORES
+    simulator: str = "gymnasium"
+
+
+OURS = {
+    "ppo, 8 envs, 1 core": Layout(8, cores=1), "ppo, 64 envs, 1 core": Layout(64, cores=1),
+    "ppo, 8 envs": Layout(8), "ppo, 64 envs": Layout(64),
+    "ppo, EnvPool, 64 envs, 1 core": Layout(64, 1, "envpool"), "ppo, EnvPool, 64 envs": Layout(64, CORES, "envpool"),
+}  # fmt: skip
 OTHERS = {"stable-baselines3": "stable_baselines3", "sbx": "sbx"}
 """The packages that the other trainers need."""
 
@@ -54,24 +69,24 @@ def main() -> None:
     parser.add_argument("--id", default="BipedalWalker-v3", help="environment with Box actions (BipedalWalker-v3)")
     parser.add_argument("--rounds", type=int, default=3, help="trainings by each (3)")
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of each training (20)")
+    parser.add_argument("--only", nargs="+", default=[""], help="trainers whose names begin so (all)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.alone:
         print(json.dumps(RUNS[options.alone](options.id, options.seconds)))
         return
-    laps = measure(options.id, options.rounds, options.seconds)
+    names = [name for name in trainers() if name.startswith(tuple(options.only))]
+    laps = measure(options.id, names, options.rounds, options.seconds)
     print(json.dumps(laps, default=vars, indent=2)) if options.json else show(options.id, laps)
 
 
-def measure(id: str, rounds: int, seconds: float) -> list[dict[str, Lap]]:
+def measure(id: str, names: list[str], rounds: int, seconds: float) -> list[dict[str, Lap]]:
     """The laps of each round, by trainer."""
     draw, laps = random.Random(0), list[dict[str, Lap]]()
     for number in range(rounds):
-        names = [*trainers()]
-        draw.shuffle(names)
         lap = dict[str, Lap]()
-        for name in names:
+        for name in draw.sample(names, len(names)):
             before, began = cpu_seconds(), time.monotonic()
             steps, took = bundled(id, seconds, number, OURS[name]) if name in OURS else other(name, id, seconds)
             lap[name] = Lap(steps / took, (cpu_seconds() - before) / max(steps, 1) * 1e6)
@@ -82,7 +97,8 @@ def measure(id: str, rounds: int, seconds: float) -> list[dict[str, Lap]]:
 
 def trainers() -> list[str]:
     there = [name for name, package in OTHERS.items() if importlib.util.find_spec(package)]
-    return ["plain", *there, *OURS]
+    pool = importlib.util.find_spec("envpool")
+    return ["plain", *there, *(name for name, layout in OURS.items() if pool or layout.simulator == "gymnasium")]
 
 
 def cpu_seconds() -> float:
@@ -91,15 +107,19 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def bundled(id: str, seconds: float, seed: int, params: Mapping[str, Any]) -> tuple[int, float]:
-    """The trainer in a workspace of its own; the steps and the seconds of its last update."""
+def bundled(
+    id: str, seconds: float, seed: int, layout: Layout, edited: Callable[[str], str] = str
+) -> tuple[int, float]:
+    """The trainer, edited, in a workspace of its own; the steps and the seconds of its last update."""
     with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
         place = Path(folder)
         for source, name in trainer_files("ppo"):
-            (place / name).write_bytes(source.read_bytes())
+            text = source.read_text()
+            (place / name).write_text(edited(text) if name == "train.py" else text)
         problem = {"id": id, "kwargs": {}, "max_episode_steps": None}
+        params = {**NORMALIZED, "num_envs": layout.envs, "simulator": layout.simulator}
         config = {"params": params, "seed": seed, "budget_seconds": seconds, "budget_steps": 0, "device": "cpu"}
-        config |= {"out": str(place / "out"), "problem": problem, "resume": None, "init": None}
+        config |= {"cores": layout.cores, "out": str(place / "out"), "problem": problem, "resume": None, "init": None}
         (place / "config.json").write_text(json.dumps(config))
         subprocess.run([sys.executable, "train.py"], cwd=place, env=environment(), check=True)
         lines = [json.loads(line) for line in (place / "out/progress.jsonl").read_text().splitlines()[1:]]
@@ -173,10 +193,11 @@ RUNS: dict[str, Callable[[str, float], tuple[int, float]]] = {
 
 def show(id: str, laps: list[dict[str, Lap]]) -> None:
     when = f"{id}, {len(laps)} rounds, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
-    table = Table("trainer", "steps/s", "of plain, by round", "CPU us/step", title=f"median (least to most), {when}")
-    for name in laps[0]:
+    base = next(name for name in trainers() if name in laps[0])
+    table = Table("trainer", "steps/s", f"of {base}, by round", "CPU us/step", title=f"median (least to most), {when}")
+    for name in (name for name in trainers() if name in laps[0]):
         speeds = [lap[name].steps_per_second for lap in laps]
-        ratios = [lap[name].steps_per_second / lap["plain"].steps_per_second for lap in laps]
+        ratios = [lap[name].steps_per_second / lap[base].steps_per_second for lap in laps]
         cpu = median(lap[name].cpu_us_per_step for lap in laps)
         table.add_row(name, spread(speeds, 0), spread(ratios, 2), f"{cpu:.0f}")
     Console(highlight=False).print(table)

@@ -1,4 +1,4 @@
-"""The contract between a trainer and the engine: config.json, the budget, progress lines and moves.
+"""The contract between a trainer and the engine: config.json, the budget, progress lines and moves; and workers.
 
 A copy stands beside train.py in every workspace of a trainer that imports it, and goes by the same name. Nothing here
 learns: networks, losses and rollouts belong to the trainer. It imports neither torch nor numpy before they are needed.
@@ -7,16 +7,25 @@ learns: networks, losses and rollouts belong to the trainer. It imports neither 
 from __future__ import annotations
 
 import gc
+import importlib.util
 import json
 import math
 import os
 import signal
 import sys
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
+from functools import partial
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO, TypeVar
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,6 +178,136 @@ class Moves:
     def _send(self, data: bytes) -> None:
         self._answers.write(data)
         self._answers.flush()
+
+
+class Workers:
+    """This process and forks of it, which do the same at the same time: each its share.
+
+    `prepare(number, count)` makes, in each of the `count` processes, the function that does its share. The first
+    process is number 0, so one alone forks nothing. A fork shares nothing with it but a pipe, and ends with it.
+    """
+
+    def __init__(self, count: int, prepare: Callable[[int, int], Callable[..., Any]]) -> None:
+        self._pipes: list[Connection] = []
+        self._forks: list[int] = []
+        try:
+            for number in range(1, count):
+                self._fork(partial(prepare, number, count))
+            self._own = prepare(0, count)
+            for pipe in self._pipes:
+                _received(pipe)
+        except BaseException:
+            self.close()
+            raise
+
+    def _fork(self, prepare: Callable[[], Callable[..., Any]]) -> None:
+        ours, theirs = Pipe()
+        self._pipes.append(ours)
+        with warnings.catch_warnings():  # Python 3.12 warns of threads, and none works at this time
+            warnings.simplefilter("ignore", DeprecationWarning)
+            fork = os.fork()
+        if fork == 0:
+            for pipe in self._pipes:  # with a copy left here, this fork would not see the first process end
+                pipe.close()
+            _work(theirs, prepare)
+        theirs.close()
+        self._forks.append(fork)
+
+    def __call__(self, budget: Budget, *asked: Any) -> list[Any] | None:
+        """What all answer, in the order of their numbers; None if one does, or is not done when the budget is late."""
+        for pipe in self._pipes:
+            with suppress(BrokenPipeError):  # the end of a fork is told where its answer is read
+                pipe.send((budget, *asked))
+        answers = [self._own(budget, *asked)]
+        for pipe in self._pipes:
+            while not pipe.poll(0.05):
+                if budget.late:
+                    return None
+            answers.append(_received(pipe))
+        return None if any(answer is None for answer in answers) else answers
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for fork in self._forks:
+            os.waitpid(fork, 0)
+
+
+def _work(pipe: Connection, prepare: Callable[[], Callable[..., Any]]) -> NoReturn:
+    """The life of a fork: it does what it is asked until its pipe closes, as by the death of the first process."""
+    for number in (signal.SIGTERM, signal.SIGINT):  # which may reach all processes; the first one decides
+        signal.signal(number, signal.SIG_IGN)
+    asked: SimpleQueue[Any] = SimpleQueue()
+
+    def listen() -> None:
+        try:
+            while True:
+                asked.put(pipe.recv())
+        finally:
+            os._exit(0)  # in the middle of whatever it does
+
+    try:
+        Thread(target=listen, daemon=True).start()
+        answer, said = prepare(), None  # the first says that it is ready
+        while True:
+            pipe.send((said, None))
+            said = answer(*asked.get())
+    except Exception:  # noqa: BLE001 - it is raised again where the answer is awaited
+        pipe.send((None, traceback.format_exc()))
+    finally:
+        os._exit(1)
+
+
+def _received(pipe: Connection) -> Any:
+    try:
+        said, failure = pipe.recv()
+    except (EOFError, ConnectionResetError):
+        said, failure = None, "one of the processes that play was killed"
+    if failure:
+        raise RuntimeError(failure)
+    return said
+
+
+class Pool:
+    """Environments of EnvPool, side by side; `observations` (N, D) is what they show: a new episode after one's end."""
+
+    def __init__(self, problem: Mapping[str, Any], seeds: Sequence[int]) -> None:
+        if problem.get("kwargs"):
+            raise Refused(f"EnvPool takes no kwargs, and the problem has {problem['kwargs']}: simulator = 'gymnasium'")
+        if not importlib.util.find_spec("envpool"):
+            raise Refused(
+                "simulator is 'envpool', which is not installed: install the extra envpool, or take gymnasium"
+            )
+        import envpool
+
+        if problem["id"] not in envpool.list_all_envs():
+            raise Refused(f"EnvPool does not know {problem['id']!r}: simulator = 'gymnasium'")
+        limit = {"max_episode_steps": limit} if (limit := problem.get("max_episode_steps")) else {}
+        self._pool = envpool.make_gymnasium(problem["id"], num_envs=len(seeds), num_threads=1, env_seed=seeds, **limit)
+        self._taken = self._pool.action_space
+        self.observations = self._flat(self._pool.reset()[0])
+
+    def step(self, moves: NDArray[Any]) -> tuple[NDArray[np.float32], ...]:
+        """What one step led to: observations (N, D), rewards, whether it terminated or ended at all the episode, (N).
+
+        Where it ended the episode, a reset follows.
+        """
+        moves = moves.astype(self._taken.dtype).reshape(-1, *self._taken.shape)
+        arrived, rewards, terminated, truncated, _ = self._pool.step(moves)
+        later, ended = self._flat(arrived), terminated | truncated
+        self.observations = later.copy()
+        if ended.any():  # now, because the pool's own reset would take a step, and be a row of its own
+            self.observations[ended] = self._flat(self._pool.reset(ended.nonzero()[0])[0])
+        return later, *(part.astype("f4") for part in (rewards, terminated, ended))
+
+    def _flat(self, observations: NDArray[Any]) -> NDArray[np.float32]:
+        return observations.reshape(len(observations), -1).astype("f4")
 
 
 Train = Callable[[Config, ProgressFile], None]

@@ -8,13 +8,16 @@ algorithm; reported returns are raw, whatever the learner is shown.
     python train.py act    plays that policy: observations come in on stdin, actions go out on stdout
 
 The contract with the engine is in _program.py beside this file, which an edit cannot change: `Budget` (budget.late,
-.fraction, .step), `ProgressFile` (progress.ready(), .due, .report(metrics, returns)), `Moves`, and `main`, which calls
-`train` and `act`.
+.fraction, .step), `ProgressFile` (progress.ready(), .due, .report(metrics, returns)), `Moves`, `Workers`, and `main`,
+which calls `train` and `act`.
+
+On several cores (`cores` in config.json) as many processes play, each in its share of the environments: `rollout` runs
+in all of them and knows only what `learn` sends, such as the agent's state_dict. All else runs in the first process.
 
 Training ends when the budget of seconds or environment steps is spent, or at once on SIGTERM; either way it saves the
 policy and exits 0. A file `cancel` beside config.json ends it at the next report without a policy, with status 42. What
 it cannot train (an unknown parameter, a Dict observation) exits 2 with the reason on stderr. On the CPU, a seed and a
-budget of steps that binds give the same policy, bit for bit.
+budget of steps that binds give the same policy, bit for bit, on the same number of cores.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ from __future__ import annotations
 import math
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +37,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from _program import Budget, Config, Moves, ProgressFile, Refused, leave, main, parse, use_cuda
+from _program import Budget, Config, Moves, Pool, ProgressFile, Refused, Workers, leave, main, parse, use_cuda
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Params:
     """Standardise observations by their running mean and variance, which `act` uses frozen."""
     normalize_rewards: bool = False
     """Divide rewards by the running standard deviation of discounted returns."""
+    simulator: str = "gymnasium"
+    """Or `envpool`, which steps those environments that it knows faster. The judge plays in gymnasium either way."""
 
 
 @dataclass(frozen=True)
@@ -188,9 +194,9 @@ class Agent(nn.Module):
 def save(path: Path, agent: Agent, step: int) -> None:
     """Write numbers and CPU tensors, readable with `weights_only=True`; atomic."""
     tensors = {name: tensor.cpu() for name, tensor in agent.state_dict().items()}
-    partial = path.with_suffix(".partial")
-    torch.save({"format": 1, "step": step, **asdict(agent.shape), **tensors}, partial)
-    partial.replace(path)
+    unfinished = path.with_suffix(".partial")
+    torch.save({"format": 1, "step": step, **asdict(agent.shape), **tensors}, unfinished)
+    unfinished.replace(path)
 
 
 def load(path: Path) -> Agent:
@@ -202,43 +208,47 @@ def load(path: Path) -> Agent:
     return agent
 
 
-def flat(observations: NDArray[Any]) -> Tensor:
+def flat(observations: Sequence[Any] | NDArray[Any]) -> NDArray[np.float32]:
     """(N, ...) of any dtype -> (N, D) floats."""
-    return torch.from_numpy(observations.reshape(len(observations), -1).astype(np.float32))
+    return np.array(observations, np.float32).reshape(len(observations), -1)
 
 
-@dataclass
+def make(problem: dict[str, Any]) -> gym.Env[Any, Any]:
+    """One environment of the problem."""
+    return gym.make(problem["id"], max_episode_steps=problem.get("max_episode_steps"), **problem.get("kwargs", {}))
+
+
 class Lanes:
-    """N environments side by side, and the state of their current episodes."""
+    """N environments side by side; `observations` (N, D) is what they show: a new episode, where one has ended."""
 
-    envs: list[gym.Env[Any, Any]]
-    observations: Tensor
-    """The latest of every lane, (N, D)."""
-    running: NDArray[np.float64]
-    """Raw, undiscounted return of the current episode so far, (N)."""
-    discounted: NDArray[np.float64]
-    """The same with past rewards discounted, (N); its spread is the scale of the critic's targets."""
-    returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
-    """Raw returns of the latest finished episodes."""
+    def __init__(self, problem: dict[str, Any], seeds: Sequence[int]) -> None:
+        self.envs = [make(problem) for _ in seeds]
+        self.taken = self.envs[0].action_space
+        self.observations = flat([env.reset(seed=seed)[0] for env, seed in zip(self.envs, seeds, strict=True)])
+
+    def step(self, moves: NDArray[Any]) -> tuple[NDArray[np.float32], ...]:
+        """What one step in every lane led to, as in Rollout; where it ended the episode, a reset follows."""
+        moves, arrived = moves.astype(self.taken.dtype).reshape(-1, *(self.taken.shape or ())), []
+        rewards, terminated, ended = np.zeros((3, len(moves)), np.float32)
+        plain = moves.tolist() if isinstance(self.taken, gym.spaces.Discrete) else moves
+        for lane, (env, move) in enumerate(zip(self.envs, plain, strict=True)):
+            seen, rewards[lane], terminated[lane], truncated, _ = env.step(move)
+            ended[lane] = truncated or terminated[lane]
+            arrived.append(seen)
+        later = flat(arrived)
+        self.observations = later.copy()
+        for lane in map(int, np.flatnonzero(ended)):
+            self.observations[lane] = np.ravel(self.envs[lane].reset()[0])
+        return later, rewards, terminated, ended
 
 
-def start(problem: dict[str, Any], num_envs: int, seed: int) -> Lanes:
-    """Make the environments, and reset each with its own seed, which no neighbouring run shares."""
-    limit = problem.get("max_episode_steps")
-    made = (gym.make(problem["id"], max_episode_steps=limit, **problem.get("kwargs", {})) for _ in range(num_envs))
-    envs: list[gym.Env[Any, Any]] = list(made)
-    if not isinstance(seen := envs[0].observation_space, gym.spaces.Box):
+def build(problem: dict[str, Any], params: Params) -> Agent:
+    """An untrained agent that fits the problem."""
+    with make(problem) as env:
+        seen, taken = env.observation_space, env.action_space
+    if not isinstance(seen, gym.spaces.Box):
         raise Refused(f"observations are {seen}; this program reads a Box: flatten them in the environment")
-    # 31 bits: some environments hand their seed to a C int.
-    seeds = [int(word) >> 1 for word in np.random.SeedSequence(seed).generate_state(num_envs)]
-    first = np.stack([env.reset(seed=own)[0] for env, own in zip(envs, seeds, strict=True)])
-    return Lanes(envs, flat(first), np.zeros(num_envs), np.zeros(num_envs))
-
-
-def build(lanes: Lanes, params: Params) -> Agent:
-    """An untrained agent that fits these environments."""
-    taken, size = lanes.envs[0].action_space, lanes.observations.shape[1]
-    form = (params.hidden, params.normalize_observations)
+    size, form = math.prod(seen.shape), (params.hidden, params.normalize_observations)
     if isinstance(taken, gym.spaces.Discrete):
         return Agent(Shape(size, int(taken.n), True, int(taken.start), *form))
     if not isinstance(taken, gym.spaces.Box) or not np.issubdtype(taken.dtype, np.floating):
@@ -253,20 +263,13 @@ def build(lanes: Lanes, params: Params) -> Agent:
 class Rollout:
     """T steps of N lanes: each row is one transition that happened. All (T, N) unless noted."""
 
-    raw: Tensor
-    """Observations as the environments gave them, (T, N, D)."""
     observations: Tensor
-    """Observations as the agent read them, (T, N, D)."""
+    """As the environments gave them, (T, N, D)."""
     actions: Tensor
     """As chosen, before clipping: (T, N), or (T, N, A) for a Box."""
-    log_probs: Tensor
-    values: Tensor
-    """The critic's, of `observations`."""
-    next_values: Tensor
-    """The critic's, of the observation after each step: the true last one, where an episode ended."""
+    later: Tensor
+    """The observations after each step, (T, N, D): the true last one, where an episode ended."""
     rewards: Tensor
-    discounted: Tensor
-    """Return so far of each current episode, with past rewards discounted."""
     terminated: Tensor
     """1.0 where the episode terminated, so that nothing more is earned."""
     ended: Tensor
@@ -274,65 +277,55 @@ class Rollout:
 
 
 @torch.no_grad()
-def rollout(lanes: Lanes, agent: Agent, params: Params, steps: int, budget: Budget) -> Rollout | None:
-    """Play `steps` steps in every lane; None when the time runs out on the way."""
-    device, count = agent.log_std.device, len(lanes.envs)
-    raw, read, actions, cut_off = [], [], [], []
-    rewards, discounted, terminated, ended = (np.zeros((steps, count), np.float32) for _ in range(4))
-    for t in range(steps):
+def rollout(lanes: Lanes | Pool, agent: Agent, steps: int, budget: Budget) -> list[NDArray[Any]] | None:
+    """Play `steps` steps in every lane: the parts of a Rollout; None when the time runs out on the way."""
+    rows = []
+    for _ in range(steps):
         if budget.late:
             return None
-        raw.append(lanes.observations.to(device))
-        read.append(agent.read(raw[-1]))
-        actions.append(agent.choose(read[-1]))
-        arrived = []
-        for lane, (env, move) in enumerate(zip(lanes.envs, moves(lanes, agent, actions[-1]), strict=True)):
-            seen, reward, done, cut, _ = env.step(move)
-            rewards[t, lane], terminated[t, lane], ended[t, lane] = reward, done, done or cut
-            lanes.running[lane] += float(reward)
-            so_far = params.gamma * lanes.discounted[lane] + float(reward)
-            lanes.discounted[lane] = discounted[t, lane] = so_far
-            if done or cut:
-                if not done:
-                    cut_off.append((t, lane, flat(np.asarray(seen)[None])))
-                lanes.returns.append(lanes.running[lane])
-                lanes.running[lane] = lanes.discounted[lane] = 0.0
-                seen, _ = env.reset()
-            arrived.append(seen)
-        lanes.observations = flat(np.stack(arrived))
-        budget.step += count
-    # One call of the critic for all rows is far cheaper than one per step.
-    seen, chosen = torch.stack(read), torch.stack(actions)
-    values = agent.value(seen)
-    next_values = torch.cat([values[1:], agent.value(agent.read(lanes.observations.to(device)))[None]])
-    for t, lane, last in cut_off:
-        next_values[t, lane] = agent.value(agent.read(last.to(device)))[0]
-    outcome = [torch.from_numpy(array).to(device) for array in (rewards, discounted, terminated, ended)]
-    log_probs = agent.log_prob(seen, chosen)[0]
-    return Rollout(torch.stack(raw), seen, chosen, log_probs, values, next_values, *outcome)
+        actions = agent.choose(agent.read(torch.from_numpy(lanes.observations).to(agent.log_std.device)))
+        rows.append((lanes.observations, actions.cpu().numpy(), *lanes.step(agent.playable(actions))))
+    return [np.stack(part) for part in zip(*rows, strict=True)]
 
 
-def moves(lanes: Lanes, agent: Agent, actions: Tensor) -> list[Any]:
-    """Actions as each lane's environment takes them: an int for Discrete, an array of its shape for Box."""
-    playable, space = agent.playable(actions), lanes.envs[0].action_space
-    if agent.shape.discrete:
-        plain: list[Any] = playable.tolist()
-        return plain
-    return list(playable.astype(space.dtype).reshape(-1, *(space.shape or ())))
+def player(config: Config, params: Params, agent: Agent, number: int, count: int) -> Callable[..., Any]:
+    """What process `number` of `count` does: play its share of the lanes, with the weights and buffers it is sent."""
+    # 31 bits: some environments hand their seed to a C int. No neighbouring run shares them.
+    seeds = [int(word) >> 1 for word in np.random.SeedSequence(config["seed"]).generate_state(params.num_envs)]
+    lanes = (Pool if params.simulator == "envpool" else Lanes)(config["problem"], seeds[number::count])
+    if number:  # the first one draws on as it did for the agent
+        torch.manual_seed(int(np.random.SeedSequence([config["seed"], number]).generate_state(1)[0]))
+
+    def play(budget: Budget, weights: dict[str, NDArray[Any]], steps: int) -> list[NDArray[Any]] | None:
+        agent.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+        return rollout(lanes, agent, steps, budget)
+
+    return play
 
 
-def gae(batch: Rollout, rewards: Tensor, gamma: float, gae_lambda: float) -> Tensor:
+def so_far(batch: Rollout, carry: NDArray[np.float64], gamma: float) -> NDArray[np.float64]:
+    """Each row's return so far, plain and with past rewards discounted: (T, 2, N). `carry` (2, N) is kept between."""
+    rewards, goes_on = batch.rewards.cpu().numpy(), 1 - batch.ended.cpu().numpy()
+    returns = np.empty((len(rewards), *carry.shape))
+    for t in range(len(rewards)):  # in numpy, where small steps are nearly free
+        returns[t] = carry * [[1.0], [gamma]] + rewards[t]
+        carry[:] = returns[t] * goes_on[t]
+    return returns
+
+
+def gae(batch: Rollout, values: Tensor, next_values: Tensor, params: Params) -> Tensor:
     """Generalised advantage estimates, (T, N): Schulman et al. 2016, arXiv:1506.02438.
 
     A truncated episode would have gone on, so it is bootstrapped from the critic; a terminated one earns nothing more.
     No advantage flows back from the next episode.
     """
-    errors = (rewards + gamma * (1 - batch.terminated) * batch.next_values - batch.values).cpu().numpy()
-    carry = (gamma * gae_lambda * (1 - batch.ended)).cpu().numpy()
+    worth = next_values.masked_fill(batch.terminated > 0, 0.0)  # a critic may say NaN of a state that has no next one
+    errors = (batch.rewards + params.gamma * worth - values).cpu().numpy()
+    carry = (params.gamma * params.gae_lambda * (1 - batch.ended)).cpu().numpy()
     advantages, later = np.empty_like(errors), np.zeros_like(errors[0])
-    for t in reversed(range(len(errors))):  # in numpy, where small steps are nearly free
+    for t in reversed(range(len(errors))):
         advantages[t] = later = errors[t] + carry[t] * later
-    return torch.from_numpy(advantages).to(batch.values.device)
+    return torch.from_numpy(advantages).to(values.device)
 
 
 def minibatches(rows: Sequence[Tensor], params: Params) -> Iterator[tuple[Tensor, ...]]:
@@ -344,13 +337,16 @@ def minibatches(rows: Sequence[Tensor], params: Params) -> Iterator[tuple[Tensor
 
 
 def update(
-    agent: Agent, optimizer: torch.optim.Adam, batch: Rollout, rewards: Tensor, params: Params, budget: Budget
+    agent: Agent, optimizer: torch.optim.Adam, batch: Rollout, params: Params, budget: Budget
 ) -> dict[str, float]:
     """Improve actor and critic on one rollout; returns diagnostics of the last gradient step."""
-    advantages = gae(batch, rewards, params.gamma, params.gae_lambda)
+    with torch.no_grad():  # one call for all rows is far cheaper than one per step
+        seen = agent.read(batch.observations)
+        values, next_values = agent.value(seen), agent.value(agent.read(batch.later))
+        log_probs = agent.log_prob(seen, batch.actions)[0]
+    advantages = gae(batch, values, next_values, params)
     gains = (advantages - advantages.mean()) / (advantages.std(correction=0) + 1e-8)
-    targets = advantages + batch.values
-    rows = (batch.observations, batch.actions, batch.log_probs, gains, targets)
+    rows = (seen, batch.actions, log_probs, gains, advantages + values)
     metrics: dict[str, Tensor] = {}
     for observations, actions, old_log_probs, gain, target in minibatches(rows, params):
         if budget.late:
@@ -371,47 +367,51 @@ def update(
     return {name: value.item() for name, value in metrics.items()}
 
 
-def learn(lanes: Lanes, agent: Agent, optimizer: torch.optim.Adam, params: Params, progress: ProgressFile) -> None:
+def learn(workers: Workers, agent: Agent, optimizer: torch.optim.Adam, params: Params, progress: ProgressFile) -> None:
     """Roll out and update until the budget is spent."""
-    budget, metrics = progress.budget, dict[str, float]()
-    returns = Moments(1).to(agent.log_std.device)
+    budget, device, metrics = progress.budget, agent.log_std.device, dict[str, float]()
+    carry, spread = np.zeros((2, params.num_envs)), Moments(1).to(device)
+    latest: deque[float] = deque(maxlen=100)  # raw returns of finished episodes
     while not budget.late:
         if params.anneal:
             optimizer.param_groups[0]["lr"] = params.learning_rate * (1 - budget.fraction)
         # The last rollout is cut to what the budget of steps leaves: a large batch buys no extra experience.
         left = (budget.steps - budget.step) // params.num_envs if budget.steps else params.num_steps
-        batch = rollout(lanes, agent, params, min(left, params.num_steps), budget) if left else None
-        if batch is None:
+        weights = {name: tensor.cpu().numpy() for name, tensor in agent.state_dict().items()}
+        shares = workers(budget, weights, min(left, params.num_steps)) if left else None
+        if shares is None:
             break
-        returns.merge(batch.discounted.reshape(-1, 1))
-        rewards = batch.rewards
+        batch = Rollout(*(torch.from_numpy(np.concatenate(parts, 1)).to(device) for parts in zip(*shares, strict=True)))
+        budget.step += batch.rewards.numel()
+        returns = so_far(batch, carry, params.gamma)
+        latest.extend(returns[:, 0][batch.ended.cpu().numpy() > 0])
         if params.normalize_rewards:  # clamped, since the spread of few returns is far too small
-            rewards = (rewards / returns.spread).clamp(-10.0, 10.0)
-        metrics |= update(agent, optimizer, batch, rewards, params, budget)
+            spread.merge(torch.from_numpy(returns[:, 1].reshape(-1, 1)).to(device))
+            batch = replace(batch, rewards=(batch.rewards / spread.spread).clamp(-10.0, 10.0))
+        metrics |= update(agent, optimizer, batch, params, budget)
         # Between updates, never inside one: its ratios have to start at exactly 1.
-        agent.moments.merge(batch.raw.flatten(0, 1))
+        agent.moments.merge(batch.observations.flatten(0, 1))
         if progress.due:
-            progress.report(metrics, lanes.returns)
-    progress.report(metrics, lanes.returns)
+            progress.report(metrics, latest)
+    progress.report(metrics, latest)
 
 
 def train(config: Config, progress: ProgressFile) -> None:
     """Train until the budget is spent, and save."""
-    params = parse(Params, config["params"], most={"gamma": 1, "gae_lambda": 1})
+    choices = {"simulator": ("gymnasium", "envpool")}
+    params = parse(Params, config["params"], most={"gamma": 1, "gae_lambda": 1}, choices=choices)
     if 0 < progress.budget.steps < params.num_envs:
         raise Refused(f"num_envs is {params.num_envs}, more than the {progress.budget.steps} steps of the budget")
     torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
     torch.manual_seed(config["seed"])
     device = "cuda" if use_cuda(config) else "cpu"
-    lanes = start(config["problem"], params.num_envs, config["seed"])
-    agent = build(lanes, params).to(device)
-    # Before the clock starts: the first optimizer of a process makes torch import for about a second.
-    optimizer = torch.optim.Adam(agent.parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
-    progress.ready()
-    learn(lanes, agent, optimizer, params, progress)
-    save(Path(config["out"]) / "policy.pt", agent, progress.budget.step)
-    for env in lanes.envs:
-        env.close()
+    agent, count = build(config["problem"], params), min(config.get("cores", 1), params.num_envs)
+    with Workers(count, partial(player, config, params, agent)) as workers:
+        # Before the clock starts: the first optimizer of a process makes torch import for about a second.
+        optimizer = torch.optim.Adam(agent.to(device).parameters(), lr=params.learning_rate, eps=1e-5, fused=True)
+        progress.ready()
+        learn(workers, agent, optimizer, params, progress)
+        save(Path(config["out"]) / "policy.pt", agent, progress.budget.step)
 
 
 def act(out: Path, moves: Moves) -> None:
@@ -423,7 +423,7 @@ def act(out: Path, moves: Moves) -> None:
     mode = torch.tensor(deterministic).unsqueeze(-1)
     for observations in moves:
         with torch.no_grad():
-            moves.answer(agent.playable(agent.choose(agent.read(flat(observations)), mode)))
+            moves.answer(agent.playable(agent.choose(agent.read(torch.from_numpy(flat(observations))), mode)))
 
 
 if __name__ == "__main__":

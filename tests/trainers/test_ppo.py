@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import signal
 import time
@@ -102,59 +103,65 @@ def train(settings: dict[str, Any]) -> ppo.Agent:
 program = partial(trainer_programs.program, ppo)
 
 
+def numbers(agent: ppo.Agent) -> dict[str, Any]:
+    """What `learn` sends of the agent."""
+    return {name: tensor.numpy() for name, tensor in agent.state_dict().items()}
+
+
 def agent_for(observations: int, actions: int, discrete: bool, **more: Any) -> ppo.Agent:
     torch.manual_seed(0)
     shape = {"start": 0, "hidden": 16, "normalize_observations": False, **more}
     return ppo.Agent(ppo.Shape(observations, actions, discrete, **shape))
 
 
-def batch_of(rewards: Any, values: Any, next_values: Any, terminated: Any, ended: Any) -> ppo.Rollout:
-    """A rollout from one list per lane; the parts that the estimate does not read stay empty."""
-    parts = (values, next_values, rewards, rewards, terminated, ended)
-    empty = [torch.empty(0)] * 4
-    return ppo.Rollout(*empty, *(torch.tensor(part, dtype=torch.float32).T for part in parts))
+def advantages(gamma: float, gae_lambda: float, **lists: Any) -> Any:
+    """The estimates of one list per lane; the parts of a rollout that they do not read stay empty."""
+    parts = {name: torch.tensor(lanes, dtype=torch.float32).T for name, lanes in lists.items()}
+    empty = {name: torch.empty(0) for name in ("observations", "actions", "later")}
+    values, next_values = parts.pop("values"), parts.pop("next_values")
+    params = ppo.Params(gamma=gamma, gae_lambda=gae_lambda)
+    return ppo.gae(ppo.Rollout(**empty, **parts), values, next_values, params).T.tolist()
 
 
 def test_gae_gives_the_numbers_worked_out_by_hand() -> None:
     # Errors of the uninterrupted lane: 1+2/2-1=1, 2+4/2-2=2, 3+8/2-4=3; each adds a quarter of what follows it.
     # Terminated after the second step: 2-2=0, and nothing flows back. Cut off there in a state worth 6: 2+6/2-2=3.
-    batch = batch_of(
+    estimates = advantages(
+        gamma=0.5,
+        gae_lambda=0.5,
         rewards=[[1, 2, 3]] * 3,
         values=[[1, 2, 4]] * 3,
         next_values=[[2, 4, 8], [2, 99, 8], [2, 6, 8]],
         terminated=[[0, 0, 0], [0, 1, 0], [0, 0, 0]],
         ended=[[0, 0, 0], [0, 1, 0], [0, 1, 0]],
     )
-    expected = [[1.6875, 2.75, 3.0], [1.0, 0.0, 3.0], [1.75, 3.0, 3.0]]
-    assert ppo.gae(batch, batch.rewards, gamma=0.5, gae_lambda=0.5).T.tolist() == expected
+    assert estimates == [[1.6875, 2.75, 3.0], [1.0, 0.0, 3.0], [1.75, 3.0, 3.0]]
 
 
 def test_gae_with_lambda_one_is_the_discounted_return_minus_the_value() -> None:
-    batch = batch_of([[1, 1, 1]], [[5, 6, 7]], [[6, 7, 99]], [[0, 0, 1]], [[0, 0, 1]])
-    assert ppo.gae(batch, batch.rewards, gamma=0.5, gae_lambda=1.0).T.tolist() == [[1.75 - 5, 1.5 - 6, 1.0 - 7]]
+    lists = {"rewards": [[1, 1, 1]], "values": [[5, 6, 7]], "terminated": [[0, 0, 1]], "ended": [[0, 0, 1]]}
+    for last in (99, math.nan):  # what a critic says of a state after the end is not read
+        estimates = advantages(gamma=0.5, gae_lambda=1.0, next_values=[[6, 7, last]], **lists)
+        assert estimates == [[1.75 - 5, 1.5 - 6, 1.0 - 7]]
 
 
 @pytest.mark.parametrize("terminates", [True, False])
-def test_a_rollout_holds_real_steps_only_and_values_a_cut_off_one_where_it_ended(terminates: bool) -> None:
-    lanes = ppo.start({"id": "Ticks-v0", "kwargs": {"terminates": terminates}}, num_envs=2, seed=0)
-    agent = ppo.build(lanes, ppo.Params())
-    agent.critic = nn.Sequential(nn.Linear(1, 1))  # a critic that values an observation at the number it shows
-    nn.init.ones_(agent.critic[0].weight)  # type: ignore[arg-type]
-    nn.init.zeros_(agent.critic[0].bias)  # type: ignore[arg-type]
-    budget = _program.Budget(60, 0)
-    batch = ppo.rollout(lanes, agent, ppo.Params(gamma=0.5), 5, budget)
-    assert batch is not None
+def test_a_rollout_holds_real_steps_only_and_where_a_cut_off_episode_ended(terminates: bool) -> None:
+    problem = {"id": "Ticks-v0", "kwargs": {"terminates": terminates}}
+    lanes, agent = ppo.Lanes(problem, [0, 1]), ppo.build(problem, ppo.Params())
+    carry = np.zeros((2, 2))
+    parts = ppo.rollout(lanes, agent, 5, _program.Budget(60, 0))
+    assert parts is not None
+    batch = ppo.Rollout(*map(torch.from_numpy, parts))
+    returns = ppo.so_far(batch, carry, gamma=0.5)
     for lane in (0, 1):
         assert batch.observations[:, lane, 0].tolist() == [50, 1, 50, 1, 50]
+        assert batch.later[:, lane, 0].tolist() == [1, 2, 1, 2, 1]
         assert batch.rewards[:, lane].tolist() == [1, 2, 1, 2, 1]  # no row of reward 0 for the reset
-        assert batch.discounted[:, lane].tolist() == [1, 2.5, 1, 2.5, 1]
+        assert returns[:, :, lane].tolist() == [[1, 1], [3, 2.5], [1, 1], [3, 2.5], [1, 1]]
         assert batch.ended[:, lane].tolist() == [0, 1, 0, 1, 0]
         assert batch.terminated[:, lane].tolist() == ([0, 1, 0, 1, 0] if terminates else [0] * 5)
-        worth = batch.next_values * (1 - batch.terminated)
-        assert worth[:, lane].tolist() == ([1, 0, 1, 0, 1] if terminates else [1, 2, 1, 2, 1])
-    assert list(lanes.returns) == [3.0] * 4
-    assert lanes.running.tolist() == [1.0, 1.0]
-    assert budget.step == 10
+    assert carry.tolist() == [[1.0, 1.0], [1.0, 1.0]]  # of the episodes that go on
 
 
 @pytest.mark.slow
@@ -304,8 +311,13 @@ def test_a_run_stopped_before_its_first_step_leaves_the_untrained_policy_of_its_
 
 
 def test_every_lane_and_every_seed_starts_in_a_state_of_its_own() -> None:
-    starts = [ppo.start({"id": "CartPole-v1"}, num_envs=3, seed=seed).observations for seed in (1, 2, 3)]
-    assert len({tuple(lane) for lanes in starts for lane in lanes.tolist()}) == 9
+    params, starts = ppo.Params(num_envs=4), []
+    agent = ppo.build({"id": "CartPole-v1"}, params)
+    for seed in (1, 2, 3):
+        for number in (0, 1):
+            play = ppo.player({"problem": {"id": "CartPole-v1"}, "seed": seed}, params, agent, number, 2)
+            starts += play(_program.Budget(60, 0), numbers(agent), 1)[0][0].tolist()
+    assert len({tuple(lane) for lane in starts}) == 12
 
 
 def test_annealing_follows_the_budget_that_is_spent_clearly_faster() -> None:

@@ -1,0 +1,235 @@
+"""The processes that play for the PPO trainer: what they give back, how they fail, and how they end."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import psutil
+import pytest
+from numpy.typing import NDArray
+
+import _program
+import environments
+from tasks.sandbox.isolation import Isolation, findings
+from tasks.store.workspace import TrialDir, trainer_files
+from tasks.train import run_program
+from tasks.trial import Proposal
+from tests.support import trainer_process as trainer_programs
+from tests.support.lazy import LazyModule
+from tests.support.trainer_process import progress
+
+if TYPE_CHECKING:
+    import torch
+
+    from tasks.trainers import ppo
+else:
+    torch, ppo = LazyModule("torch"), LazyModule("tasks.trainers.ppo")
+
+Play = Callable[..., Any]
+
+
+class Fragile(gym.Env[NDArray[np.float32], Any]):
+    """Breaks at its hundredth step in any process but `spared`: it raises, or is killed."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, spared: int, killed: bool) -> None:
+        self.spared, self.killed, self.count = spared, killed, 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Any]:
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        if self.count == 100 and os.getpid() != self.spared:
+            if self.killed:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueError("the hundredth step is too much")
+        return np.zeros(1, np.float32), 1.0, False, False, {}
+
+
+gym.register("Fragile-v0", entry_point=Fragile, disable_env_checker=True)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _keep_signals() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def config(out: Path, id: str = "CartPole-v1", **more: Any) -> dict[str, Any]:
+    return trainer_programs.config(out, id, **{"cores": 2, **more})
+
+
+def train(settings: dict[str, Any]) -> ppo.Agent:
+    _program.training(settings, ppo.train)
+    return ppo.load(Path(settings["out"]) / "policy.pt")
+
+
+@pytest.mark.parametrize(("killed", "why"), [(False, "the hundredth step is too much"), (True, "was killed")])
+def test_what_goes_wrong_in_a_fork_ends_training_and_says_what_it_was(tmp_path: Path, killed: bool, why: str) -> None:
+    before = psutil.Process().children()
+    with pytest.raises(RuntimeError, match=why):
+        train(config(tmp_path, "Fragile-v0", steps=4000, kwargs={"spared": os.getpid(), "killed": killed}))
+    assert not (tmp_path / "policy.pt").exists()
+    assert psutil.Process().children() == before
+
+
+def test_what_goes_wrong_in_the_first_process_ends_its_forks(tmp_path: Path) -> None:
+    before = psutil.Process().children()
+    with pytest.raises(ValueError, match="the hundredth step is too much"):
+        train(config(tmp_path, "Fragile-v0", steps=4000, cores=3, kwargs={"spared": 0, "killed": False}))
+    with pytest.raises(gym.error.NameNotFound):
+        train(config(tmp_path, "Unheard-v0"))
+    assert psutil.Process().children() == before
+
+
+def test_workers_answer_in_the_order_of_their_numbers_and_keep_what_they_know() -> None:
+    def prepare(number: int, count: int) -> Play:
+        known = [number]
+
+        def answer(budget: _program.Budget, asked: int) -> tuple[int, list[int]]:
+            time.sleep(0.1 * (count - number))  # the first is the last to be done
+            known.append(asked)
+            return os.getpid(), list(known)
+
+        return answer
+
+    budget = _program.Budget(60, 0)
+    with _program.Workers(3, prepare) as workers:
+        first, second = workers(budget, 7), workers(budget, 8)
+    assert first and second
+    assert [known for _, known in first] == [[0, 7], [1, 7], [2, 7]]
+    assert [known for _, known in second] == [[0, 7, 8], [1, 7, 8], [2, 7, 8]]
+    assert len({pid for pid, _ in first}) == 3
+    assert first[0][0] == os.getpid()
+
+
+def test_nobody_waits_for_a_fork_longer_than_the_budget() -> None:
+    def prepare(number: int, count: int) -> Play:
+        return lambda budget: time.sleep(600 * number) or number
+
+    began = time.monotonic()
+    with _program.Workers(2, prepare) as workers:
+        assert workers(_program.Budget(0.2, 0)) is None
+    assert time.monotonic() - began < 5
+
+
+def test_an_unequal_share_of_environments_makes_one_rollout(tmp_path: Path) -> None:
+    for count in (5, 1):
+        params = {"num_envs": count, "num_steps": 16, "normalize_observations": True}
+        agent = train(config(tmp_path, steps=32 * count, params=params))
+        assert agent.moments.count.item() == 32 * count
+
+
+def test_on_the_same_number_of_cores_a_seed_gives_the_same_policy(tmp_path: Path) -> None:
+    policies = []
+    for name, cores in (("one", 2), ("again", 2), ("alone", 1)):
+        params = {"num_steps": 32, "normalize_observations": True}
+        train(config(tmp_path / name, steps=2048, params=params, cores=cores))
+        policies.append((tmp_path / name / "policy.pt").read_bytes())
+    assert policies[0] == policies[1]
+    assert policies[0] != policies[2]
+
+
+def test_forks_play_with_what_the_latest_update_has_made_of_the_agent(tmp_path: Path) -> None:
+    settings, params = config(tmp_path), ppo.Params(num_envs=4)
+    agent = ppo.build({"id": "CartPole-v1"}, params)
+    with _program.Workers(2, partial(ppo.player, settings, params, agent)) as workers:
+        for bias in (50.0, -50.0):  # so strong that only one action is ever drawn
+            agent.actor[-1].bias.data = torch.tensor([0.0, bias])
+            weights = {name: tensor.numpy() for name, tensor in agent.state_dict().items()}
+            shares = workers(_program.Budget(60, 0), weights, 8)
+            assert shares is not None
+            assert [share[1].tolist() for share in shares] == [[[int(bias > 0)] * 2] * 8] * 2
+
+
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path, sent: signal.Signals) -> None:
+    out = tmp_path / "out"
+    started = trainer_programs.program(
+        ppo, tmp_path, config(out, budget_seconds=600.0, cores=3, params={"num_steps": 10**6})
+    )
+    while started.poll() is None and not ((out / "progress.jsonl").exists() and progress(out)):
+        time.sleep(0.05)
+    forks = psutil.Process(started.pid).children()
+    assert len(forks) == 2
+    for process in (*forks, started):  # as a whole group is told to end; forks leave that to the first process
+        process.send_signal(sent if process is started else signal.SIGTERM)
+    _, errors = started.communicate(timeout=60)
+    assert started.returncode == (0 if sent == signal.SIGTERM else -sent), errors.decode()
+    assert psutil.wait_procs(forks, timeout=30)[1] == []
+    assert (out / "policy.pt").exists() == (sent == signal.SIGTERM)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [finding.level for finding in findings() if finding.works])
+def test_it_trains_in_the_sandbox_and_leaves_no_process_behind(tmp_path: Path, level: Any) -> None:
+    folder, files = tmp_path / "env", tmp_path / "program"
+    folder.mkdir()
+    files.mkdir()
+    (folder / "environment.toml").write_text(
+        'metric = "return/mean"\ndirection = "maximize"\ntrainer = "ppo"\njudge = "control"\ndevice = "cpu"\n'
+        'budget_seconds = 100\nbudget_steps = 4096\nstartup_seconds = 100\n[control]\nid = "CartPole-v1"\n'
+    )
+    for source, name in trainer_files("ppo"):
+        (files / name).write_bytes(source.read_bytes())
+    text = (files / "train.py").read_text()
+    assert 'config.get("cores", 1)' in text
+    (files / "train.py").write_text(text.replace('config.get("cores", 1)', "3"))
+    place = TrialDir(tmp_path / "trials/0001")
+    run = run_program("test/workers", environments.load(folder), Isolation(level), files, place, Proposal({}), seed=7)
+    assert (run.status, run.error, run.steps) == ("finished", None, 4096)
+    assert place.log.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("problem", "installed", "reason"),
+    [
+        ({"id": "CartPole-v1", "kwargs": {"sutton_barto_reward": True}}, True, "EnvPool takes no kwargs"),
+        ({"id": "CartPole-v1"}, False, "not installed"),
+        ({"id": "Fragile-v0"}, True, "EnvPool does not know 'Fragile-v0'"),
+    ],
+)
+def test_a_problem_that_envpool_cannot_step_is_refused(
+    monkeypatch: pytest.MonkeyPatch, problem: dict[str, Any], installed: bool, reason: str
+) -> None:
+    if installed and not problem.get("kwargs"):
+        pytest.importorskip("envpool")
+    if not installed:
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(_program.Refused, match=reason):
+        _program.Pool(problem, [1])
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
+@pytest.mark.skipif(not importlib.util.find_spec("envpool"), reason="EnvPool is not installed")
+@pytest.mark.parametrize(("id", "limit"), [("CartPole-v1", 30), ("Pendulum-v1", 200)])
+def test_envpool_gives_rollouts_of_real_steps_like_gymnasium(id: str, limit: int) -> None:
+    problem = {"id": id, "max_episode_steps": limit}
+    pool, agent = _program.Pool(problem, [1, 2, 3]), ppo.build(problem, ppo.Params())
+    parts = ppo.rollout(pool, agent, 3 * limit, _program.Budget(60, 0))
+    assert parts is not None
+    seen, _, later, rewards, terminated, ended = parts
+    # Where an episode goes on, the next row begins where this one led to; where it ended, anywhere else.
+    goes_on = ended[:-1] == 0
+    assert np.array_equal((seen[1:] == later[:-1]).all(-1), goes_on)
+    assert (rewards != 0).all()  # a reset is no row
+    for lane in range(3):
+        ends = np.flatnonzero(ended[:, lane])
+        lengths = np.diff([-1, *ends])
+        assert len(ends) >= 3
+        assert (lengths <= limit).all()
+        assert (lengths[terminated[ends, lane] == 0] == limit).all()
+    assert len({tuple(first) for first in seen[0].tolist()}) == 3
