@@ -32,7 +32,7 @@ from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
-from tasks.sandbox.reader import Unreadable, read
+from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
