@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from environments import Environment
 from environments.plugins import Refused
 from environments.space import Value
+from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from flows.views import terminal
+from tasks import evaluate, train
 from tasks.certifying import holdout_uses
 from tasks.recipes import output, preparing
+from tasks.sandbox.warm import pool
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.home import home
@@ -31,6 +36,23 @@ def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None =
         preparing.check_gpus(environment, home())
     preparing.prepare(environment, ledger.path.parent, lambda words: ledger.event("preparing", words=words))
     preparing.hold_to(environment)
+
+
+@contextmanager
+def standbys(spec: CampaignSpec, ledger: Ledger) -> Iterator[None]:
+    """Have the campaign's programs started ahead while the block runs (tasks/sandbox/warm)."""
+    if spec.launch != "here":
+        yield
+        return
+    environment, level = ledger.environment, spec.isolation.level
+    with pool.opened(
+        ledger.path / ".standby", ledger.campaign.campaign_id, lambda why: ledger.event("cold_start", why=why)
+    ) as warm:
+        for kind in (train.standby_kind(environment, level), evaluate.standby_kind(environment, level)):
+            for _ in range(spec.parallel if kind else 0):
+                assert kind is not None
+                warm.expect(kind)
+        yield
 
 
 def report_pool(environment: Environment) -> Path | None:

@@ -17,6 +17,8 @@ class Slot:
     """UUIDs of its GPUs; empty for a CPU slot."""
     fences: tuple[int, ...] = ()
     """Descriptors that its programs inherit: while one of them has these open, nobody else gets the slot."""
+    cores: tuple[int, ...] = ()
+    """The processor cores that its programs are kept on; empty: those of the engine."""
 
     def variables(self, gpu: bool) -> dict[str, str]:
         """Environment variables of its programs; `gpu` says whether they may use one at all."""
