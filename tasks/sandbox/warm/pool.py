@@ -24,10 +24,11 @@ import psutil
 
 from tasks.sandbox.warm.kind import Kind
 from tasks.sandbox.warm.standby import IMPORT_SECONDS, Standby, Unusable
-from tasks.system import file_trees
+from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.slot import Slot
 
+POLL_SECONDS = 0.2
 OLDEST_SECONDS = 1800.0
 """Age at which a standby is not used any more."""
 MEMORY_RESERVE = 2 * 2**30
@@ -67,7 +68,8 @@ class Pool:
         """A standby of that kind that waits, or will in a moment; None, and why is told, if there is none."""
         with self._change:
             while (found := self._first(kind)) is None and self._prepared == kind:
-                self._change.wait(IMPORT_SECONDS)
+                self._change.wait(POLL_SECONDS)
+                interrupt.check()
             if found:
                 self._waiting.remove(found)
                 self._due.append(kind)
