@@ -23,10 +23,9 @@ from tasks.cache_key import At, stored
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
 from tasks.sandbox.child_environment import NotAProgram
-from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.confinement import VisiblePaths
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import Program
-from tasks.sandbox.warm.kind import Kind, kind_of
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.system import file_trees, interrupt
@@ -130,18 +129,6 @@ def view(environment: Environment, place: TrialDir) -> VisiblePaths:
     made = [environment.prepared] if environment.prepared and judge.shows_prepared else []
     view = confinement.of(environment, (environment.folder, place.out, *made, *reads), (place.judged,))
     return replace(view, network=judge.online)
-
-
-def standby_kind(environment: Environment, level: Level) -> Kind | None:
-    """The kind of its programs under judgement; None if they start cold."""
-    place, judge = TrialDir(Path("trial")), environment.judge
-    if judge.runs_in != "workspace":
-        return None
-    command = workspace.fill(judge.command(), judge_placeholders(environment, place, seed=0))
-    return kind_of(
-        judged_start.command(command), imports_ahead.for_acting(environment), trial=place.path, level=level,
-        view=view(environment, place), limits=environment.limits, pipes=True, counted=True,
-    )  # fmt: skip
 
 
 def judge_placeholders(

@@ -34,7 +34,6 @@ from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
 from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.sandbox.warm import pool
-from tasks.sandbox.warm.kind import Kind, kind_of
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
@@ -204,16 +203,6 @@ def run_program(
 def view_of(environment: Environment, place: TrialDir) -> VisiblePaths:
     """What a training may read and write."""
     return confinement.of(environment, readable=(place.workspace,), writable=(place.out,))
-
-
-def standby_kind(environment: Environment, level: Level) -> Kind | None:
-    """The kind of its trainings; None if they start cold."""
-    place = TrialDir(Path("trial"))
-    command = workspace.fill(environment.train_cmd, placeholders(environment, environment.defaults, place.out, seed=0))
-    return kind_of(
-        command, imports_ahead.for_training(environment), trial=place.path, level=level,
-        view=view_of(environment, place), limits=environment.limits,
-    )  # fmt: skip
 
 
 @dataclass

@@ -14,11 +14,15 @@ from environments.space import Value
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.environment import checked_environment
 from flows.views import terminal
-from tasks import evaluate, train
+from tasks import evaluate, imports_ahead, judged_start, train
 from tasks.certifying import holdout_uses
 from tasks.recipes import output, preparing
+from tasks.sandbox.confinement import Level
 from tasks.sandbox.warm import pool
+from tasks.sandbox.warm.kind import Kind, kind_of
+from tasks.store import workspace
 from tasks.store.ledger import Ledger
+from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.home import home
 
@@ -45,14 +49,35 @@ def standbys(spec: CampaignSpec, ledger: Ledger) -> Iterator[None]:
         yield
         return
     environment, level = ledger.environment, spec.isolation.level
+    kinds = [training_kind(environment, level), acting_kind(environment, level)]
     with pool.opened(
         ledger.path / ".standby", ledger.campaign.campaign_id, lambda why: ledger.event("cold_start", why=why)
     ) as warm:
-        for kind in (train.standby_kind(environment, level), evaluate.standby_kind(environment, level)):
-            for _ in range(spec.parallel if kind else 0):
-                assert kind is not None
-                warm.expect(kind)
+        for kind in filter(None, kinds * spec.parallel):
+            warm.expect(kind)
         yield
+
+
+def training_kind(environment: Environment, level: Level) -> Kind | None:
+    """The kind of an environment's trainings; None if they start cold."""
+    place = TrialDir(Path("trial"))
+    values = train.placeholders(environment, environment.defaults, place.out, seed=0)
+    return kind_of(
+        workspace.fill(environment.train_cmd, values), imports_ahead.for_training(environment), trial=place.path,
+        level=level, view=train.view_of(environment, place), limits=environment.limits,
+    )  # fmt: skip
+
+
+def acting_kind(environment: Environment, level: Level) -> Kind | None:
+    """The kind of its programs under judgement; None if they start cold."""
+    place, judge = TrialDir(Path("trial")), environment.judge
+    if judge.runs_in != "workspace":
+        return None
+    command = workspace.fill(judge.command(), evaluate.judge_placeholders(environment, place, seed=0))
+    return kind_of(
+        judged_start.command(command), imports_ahead.for_acting(environment), trial=place.path, level=level,
+        view=evaluate.view(environment, place), limits=environment.limits, pipes=True, counted=True,
+    )  # fmt: skip
 
 
 def report_pool(environment: Environment) -> Path | None:

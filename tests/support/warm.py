@@ -7,7 +7,6 @@ program that starts cold all the same fails its test, unless it is none that a s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 

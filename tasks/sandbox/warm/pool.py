@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from tasks.sandbox.warm.kind import Kind
-from tasks.sandbox.warm.standby import IMPORT_SECONDS, Standby, Unusable
+from tasks.sandbox.warm.standby import IMPORT_SECONDS, Standby, StandbyFailed
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.slot import Slot
@@ -93,7 +93,7 @@ class Pool:
             return None
         try:
             standby.begin(line, scratch=scratch, **trial)
-        except Unusable as why:
+        except StandbyFailed as why:
             standby.end()
             file_trees.remove(scratch)
             self.tell(f"the standby was not used: {why}")
@@ -182,7 +182,7 @@ class Pool:
             if self._making:
                 standby.wait(IMPORT_SECONDS)
                 return standby
-        except (OSError, Unusable) as why:
+        except (OSError, StandbyFailed) as why:
             if not self._is_over:
                 self.tell(f"a standby could not be prepared: {why}")
         finally:

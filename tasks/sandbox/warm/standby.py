@@ -36,7 +36,7 @@ IMPORT_SECONDS = 60.0
 BEGIN_SECONDS = 20.0
 
 
-class Unusable(Exception):
+class StandbyFailed(Exception):
     """A standby that cannot become a program; the message says why."""
 
 
@@ -100,17 +100,17 @@ class Standby:
         """Wait until its packages are imported.
 
         Raises:
-            Unusable: it has ended, cannot import them, or takes longer than that.
+            StandbyFailed: it has ended, cannot import them, or takes longer than that.
         """
         if not self._is_started:
             told = self.supervised.hear()
             if "started" not in told:
-                raise Unusable(f"it could not be started: {told.get('why') or 'its supervisor failed'}")
+                raise StandbyFailed(f"it could not be started: {told.get('why') or 'its supervisor failed'}")
             self._is_started = True
         if not self._said:
             self._said = self._answer(seconds)
         if self._said != b"ready":
-            raise Unusable(f"it could not import its packages: {self._said.decode(errors='replace')}")
+            raise StandbyFailed(f"it could not import its packages: {self._said.decode(errors='replace')}")
 
     @property
     def is_alive(self) -> bool:
@@ -138,7 +138,7 @@ class Standby:
             slot: Whose fences it inherits, under the same numbers, and whose cores it may use.
 
         Raises:
-            Unusable: it is to be ended, and the trial's folders are as they were.
+            StandbyFailed: it is to be ended, and the trial's folders are as they were.
         """
         try:
             self.cpu = usage.measure(self.supervised.process.pid, self.folder.stat().st_dev).cpu
@@ -152,9 +152,9 @@ class Standby:
             message = marshal.dumps(order | {"numbers": list(slot.fences)})
             socket.send_fds(self._channel, [message], list(slot.fences))
         except OSError as fault:
-            raise Unusable(f"it could not be given its trial: {fault}") from fault
+            raise StandbyFailed(f"it could not be given its trial: {fault}") from fault
         if (said := self._answer(BEGIN_SECONDS)) != b"able":
-            raise Unusable(f"it could not take on its trial: {said.decode(errors='replace') or 'it ended'}")
+            raise StandbyFailed(f"it could not take on its trial: {said.decode(errors='replace') or 'it ended'}")
         with suppress(ConnectionError):  # it is the program now, however soon that ends
             self._channel.send(b"go")
         self._close()
@@ -165,7 +165,7 @@ class Standby:
         self.supervised.process.send_signal(signal.SIGUSR2)
         told = self.supervised.hear()
         if "admitted" not in told:
-            raise Unusable(f"its sandbox could not be given its trial: {told.get('why', 'it has ended')}")
+            raise StandbyFailed(f"its sandbox could not be given its trial: {told.get('why', 'it has ended')}")
 
     def _answer(self, seconds: float) -> bytes:
         """What it says next; empty when it has ended."""
@@ -221,4 +221,5 @@ def take_place(empty: Path, folder: Path) -> None:
     if os.geteuid() == 0:
         os.chown(empty, status.st_uid, status.st_gid)
     empty.chmod(status.st_mode & 0o7777)
+    os.utime(empty, ns=(status.st_atime_ns, status.st_mtime_ns))
     empty.rename(folder)
