@@ -20,11 +20,15 @@ from tasks.recipes import output, preparing
 from tasks.sandbox.confinement import Level
 from tasks.sandbox.warm import pool
 from tasks.sandbox.warm.kind import Kind, kind_of
+from tasks.sandbox.warm.standby import restore
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.system import interrupt
 from tasks.system.home import home
+
+STANDBYS = ".standby"
+"""The folder in a campaign's of what its standbys see until they have a trial."""
 
 
 def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None = None) -> None:
@@ -33,6 +37,8 @@ def ensure_prepared(ledger: Ledger, launch: str, elsewhere: Environment | None =
     Refused if it cannot be prepared, or its content differs from what the campaign began with. Only `launch` = here
     needs GPUs of this machine.
     """
+    if elsewhere is None:  # a campaign begins
+        restore(ledger.path / STANDBYS)
     environment = elsewhere or ledger.environment
     if environment.prepare is None:
         return
@@ -51,7 +57,7 @@ def standbys(spec: CampaignSpec, ledger: Ledger) -> Iterator[None]:
     environment, level = ledger.environment, spec.isolation.level
     kinds = [training_kind(environment, level), acting_kind(environment, level)]
     with pool.opened(
-        ledger.path / ".standby", ledger.campaign.campaign_id, lambda why: ledger.event("cold_start", why=why)
+        ledger.path / STANDBYS, ledger.campaign.campaign_id, lambda why: ledger.event("cold_start", why=why)
     ) as warm:
         for kind in filter(None, kinds * spec.parallel):
             warm.expect(kind)

@@ -179,7 +179,7 @@ class Program:
         if not begun:
             return False
         self._group, self._supervised, self.process = begun.group, begun.supervised, begun.supervised.process
-        self._cpu_idle = self._cpu_before = begun.cpu
+        self.started, self._cpu_idle, self._cpu_before = begun.began, begun.cpu, begun.cpu
         return True
 
     def __enter__(self) -> Program:

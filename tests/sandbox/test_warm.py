@@ -21,6 +21,7 @@ from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
 from tasks.sandbox.warm import pool
 from tasks.sandbox.warm.kind import Ahead, kind_of
+from tasks.sandbox.warm.standby import restore
 from tasks.system import orphans
 from tasks.system.slot import NOWHERE, Slot
 from tests.support.processes import wait_for
@@ -292,3 +293,26 @@ with standbys(place) as (warm, told):
         wait_for(lambda: len(orphans.marked("test-warm")) >= 2)
         process.kill()
     wait_for(lambda: not orphans.marked("test-warm"))
+
+
+@pytest.mark.parametrize(
+    "moment", ["before the files are moved", "between two files", "without a folder", "afterwards"]
+)
+def test_a_trial_keeps_its_files_whenever_its_engine_is_killed(tmp_path: Path, moment: str) -> None:
+    trial, left = tmp_path / "0001", tmp_path / "standby/ab"
+    (trial / "out").mkdir(parents=True)
+    for name in ("model", "other"):
+        (trial / "out" / name).write_text(name)
+    (left / "out").mkdir(parents=True)
+    (left / "tmp").mkdir()
+    (left / "trial").write_bytes(os.fsencode(trial))
+    if moment != "before the files are moved":
+        (trial / "out/model").rename(left / "out/model")
+    if moment in ("without a folder", "afterwards"):
+        (trial / "out/other").rename(left / "out/other")
+        (trial / "out").rmdir()
+    if moment == "afterwards":
+        (left / "out").rename(trial / "out")
+    restore(tmp_path / "standby")
+    assert {path.name: path.read_text() for path in (trial / "out").iterdir()} == {"model": "model", "other": "other"}
+    assert not (tmp_path / "standby").exists()

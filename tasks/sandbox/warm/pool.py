@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 
 from tasks.sandbox.warm.kind import Kind
-from tasks.sandbox.warm.standby import IMPORT_SECONDS, Standby, StandbyFailed
+from tasks.sandbox.warm.standby import IMPORT_SECONDS, Standby, StandbyFailed, restore
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.slot import Slot
@@ -55,7 +55,7 @@ class Pool:
         self._faults: list[Kind] = []
         self._is_over = False
         self._thread = threading.Thread(target=self._work, name="standby", daemon=True)
-        file_trees.remove(folder)  # left by an engine that was killed
+        restore(folder)  # left by an engine that was killed
         self._thread.start()
 
     def expect(self, kind: Kind) -> None:

@@ -32,7 +32,9 @@ SOURCE = Path(__file__).with_name("standby_process.py")
 ROOM, ROOM_BYTES = "NIGHTSHIFT_ROOM", 2**14
 """A variable that leaves room for the trial's own, which replace all variables of the standby."""
 SCRATCH = "tmp"
-IMPORT_SECONDS = 60.0
+TRIAL = "trial"
+"""The file that names the trial that it is given, while its folders take the places of the trial's."""
+IMPORT_SECONDS = 300.0
 BEGIN_SECONDS = 20.0
 
 
@@ -50,8 +52,8 @@ class Standby:
     def __init__(self, kind: Kind, folder: Path, marker: str, cores: tuple[int, ...] = ()) -> None:
         """Start it with that marker in `folder`, which is made; it imports on these cores."""
         self.kind, self.folder, self.made = kind, folder, clock()
-        self.cpu = 0.0
-        """Processor time that it used before it was a program."""
+        self.began, self.cpu = self.made, 0.0
+        """When it was given its trial, and the processor time that it had used by then."""
         self._said, self._is_started = b"", False
         for name, writable in (*kind.own, (SCRATCH, True)):
             (folder / name).mkdir(parents=True)
@@ -140,13 +142,16 @@ class Standby:
         Raises:
             StandbyFailed: it is to be ended, and the trial's folders are as they were.
         """
+        self.began = clock()
         try:
             self.cpu = usage.measure(self.supervised.process.pid, self.folder.stat().st_dev).cpu
             (self.folder / SCRATCH).rename(scratch)
+            (self.folder / TRIAL).write_bytes(os.fsencode(trial))
             for name, _ in self.kind.own:
                 take_place(self.folder / name, trial / name)
             moves = [(str(self.folder / name), str(trial / name)) for name, _ in self.kind.own]
-            self._order(moves if self.kind.level == "bwrap" else [], slot.cores)
+            cores = slot.cores or tuple(os.sched_getaffinity(0))
+            self._order(moves if self.kind.level == "bwrap" else [], cores)
             limits = dict(rlimits(self.group is not None))
             order = {"line": list(line), "env": dict(env), "cwd": str(cwd), "rlimits": limits}
             message = marshal.dumps(order | {"numbers": list(slot.fences)})
@@ -158,7 +163,7 @@ class Standby:
         with suppress(ConnectionError):  # it is the program now, however soon that ends
             self._channel.send(b"go")
         self._close()
-        self.folder.rmdir()
+        file_trees.remove(self.folder)
 
     def _order(self, moves: list[tuple[str, str]], cores: tuple[int, ...]) -> None:
         os.write(self._orders, marshal.dumps({"moves": moves, "cores": cores}))
@@ -203,23 +208,41 @@ class Standby:
 
 
 def take_place(empty: Path, folder: Path) -> None:
-    """Have an empty folder take the place of another, with its content, mode and owner.
+    """Have an empty folder take the place of another, with its content, mode, owner and times.
 
     Raises:
         OSError: the other one is as it was.
     """
-    status, moved = folder.stat(), list[str]()
-    try:
-        for path in list(folder.iterdir()):
-            path.rename(empty / path.name)
-            moved.append(path.name)
-        folder.rmdir()
-    except OSError:
-        for name in moved:
-            (empty / name).rename(folder / name)
-        raise
+    status = folder.stat()
     if os.geteuid() == 0:
         os.chown(empty, status.st_uid, status.st_gid)
     empty.chmod(status.st_mode & 0o7777)
-    os.utime(empty, ns=(status.st_atime_ns, status.st_mtime_ns))
+    try:
+        for path in list(folder.iterdir()):
+            path.rename(empty / path.name)
+        folder.rmdir()
+    except OSError:
+        give_back(empty, folder)
+        raise
     empty.rename(folder)
+    os.utime(folder, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def give_back(empty: Path, folder: Path) -> None:
+    """Undo what `take_place` has begun."""
+    if not folder.exists():
+        empty.rename(folder)
+        return
+    for path in list(empty.iterdir()):
+        path.rename(folder / path.name)
+
+
+def restore(folder: Path) -> None:
+    """Give back to trials what was in standbys when their engine was killed, and remove those from `folder`."""
+    for left in folder.iterdir() if folder.is_dir() else ():
+        note = left / TRIAL
+        trial = Path(os.fsdecode(note.read_bytes())) if note.is_file() else None
+        for own in left.iterdir() if trial and trial.is_dir() else ():
+            if trial and own.is_dir() and own.name != SCRATCH:
+                give_back(own, trial / own.name)
+    file_trees.remove(folder)
