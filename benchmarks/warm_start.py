@@ -1,6 +1,6 @@
 """What a standby saves: a program from its start until it is ready, cold and warm, and what the import ahead costs.
 
-    python -m benchmarks.warm_start [--rounds 5] [--environment lunar_lander] [--level bwrap] [--json]
+    python -m benchmarks.warm_start [--rounds 5] [--environment lunar_lander] [--level bwrap] [--neighbour]
 
 Each round starts the environment's own program cold and warm, one after the other, in an order of its own. `ready_ms`
 is the time on the clock, `ready_cpu_ms` the processor time of all its processes: on a busy machine only that compares.
@@ -128,30 +128,35 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="starts of each (5)")
     parser.add_argument("--environment", default="lunar_lander", help="whose trainer is started (lunar_lander)")
     parser.add_argument("--level", help="one level of isolation; without it, every one that works here")
+    parser.add_argument("--neighbour", action="store_true", help="measure the neighbour instead of the starts")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
     levels = [f.level for f in findings() if f.works and options.level in (None, f.level)]
     environment = environments.named(options.environment)
-    figures = {level: measure(environment, level, options.rounds) for level in levels}
+    measured = neighbour if options.neighbour else starts
+    figures = {}
+    for level in levels:
+        values = measured(environment, level, options.rounds)
+        figures[level] = {name: spread(each) for name, each in values.items()}
     print(json.dumps(figures, indent=2)) if options.json else show(figures)
 
 
-def measure(environment: Environment, level: Level, rounds: int) -> dict[str, dict[str, float]]:
+def starts(environment: Environment, level: Level, rounds: int) -> dict[str, list[float]]:
     told: list[str] = []
     values: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as name:
         folder = Path(name).resolve()
         folder.chmod(0o755)
         learner, player = (Place(folder / name, environment, level) for name in ("learner", "player"))
-        starts = {"training": (learner.ready_training, imports_ahead.for_training(environment), training_kind)}
+        programs = {"training": (learner.ready_training, imports_ahead.for_training(environment), training_kind)}
         if ahead := imports_ahead.for_acting(environment):
-            starts["act"] = (player.ready_acting, ahead, acting_kind)
+            programs["act"] = (player.ready_acting, ahead, acting_kind)
         shuffle = random.Random(0).shuffle
         with pool.opened(folder / "standby", "benchmark", told.append) as warm:
-            if "act" in starts:
+            if "act" in programs:
                 player.leave_policy()
             for _ in range(rounds):
-                for what, (start, ahead, kind_of) in starts.items():
+                for what, (start, ahead, kind_of) in programs.items():
                     kind = kind_of(environment, level)
                     assert kind is not None
                     warm.expect(kind)
@@ -171,9 +176,7 @@ def measure(environment: Environment, level: Level, rounds: int) -> dict[str, di
                     warm._due.clear()
                     warm._faults.clear()
         assert not told, told
-    if "act" in starts:
-        values |= neighbour(environment, level, rounds)
-    return {name: spread(each) for name, each in values.items()}
+    return values
 
 
 def neighbour(environment: Environment, level: Level, rounds: int) -> dict[str, list[float]]:

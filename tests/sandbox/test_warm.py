@@ -57,7 +57,7 @@ print(json.dumps({
                if name.startswith("RLIMIT") and name != "RLIMIT_NPROC"},
     "signals": {number: str(signal.getsignal(number)) for number in range(1, 65)}, "mask": str(signal.pthread_sigmask(0, [])),
     "status": {name: status(name) for name in (
-        "Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp:", "Sig", "Shd", "Threads", "Cpus_allowed_list", "Umask")},
+        "Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp:", "SigPnd", "SigBlk", "SigIgn", "SigCgt", "ShdPnd", "Threads", "Cpus_allowed_list", "Umask")},
     "descriptors": {entry: os.readlink(f"/proc/self/fd/{entry}").partition(":")[0]
                     for entry in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{entry}")},
     "beside": beside.__file__, "tempdir": tempfile.gettempdir(), "nice": os.nice(0), "session": os.getsid(0) == os.getpid(),
