@@ -1,8 +1,8 @@
 """The standbys of a campaign: prepared while a core is free, taken by the next program of their kind.
 
-    with pool.opened(folder, marker, cores, tell):     # in a campaign
-        pool.expect(kind)                              # one is prepared
-        ...                                            # tasks.sandbox.program takes it, and the next one is prepared
+    with pool.opened(folder, marker, tell) as standbys:     # in a campaign
+        standbys.expect(kind)                               # one is prepared
+        ...                                                 # a Program takes it, and the next one is prepared
 
 Whoever finds none starts cold, as does everything where no pool is open. A thread of the pool starts them: to the
 kernel, its end would be the engine's, and it lives as long as the pool.
@@ -67,7 +67,7 @@ class Pool:
     def take(self, kind: Kind) -> Standby | None:
         """A standby of that kind that waits, or will in a moment; None, and why is told, if there is none."""
         with self._change:
-            while (found := self._first(kind)) is None and self._prepared == kind:
+            while (found := self._first(kind)) is None and self._prepared == kind and self._thread.is_alive():
                 self._change.wait(POLL_SECONDS)
                 interrupt.check()
             if found:
@@ -188,8 +188,11 @@ class Pool:
         finally:
             with self._change:
                 self._making = None
-        if standby:
-            standby.end()
+        try:
+            if standby:
+                standby.end()
+        except OSError as fault:  # the end of this thread would be that of the programs, too
+            self.tell(f"a standby could not be ended: {fault}")
         return None
 
 

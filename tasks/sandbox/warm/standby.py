@@ -140,7 +140,7 @@ class Standby:
             slot: Whose fences it inherits, under the same numbers, and whose cores it may use.
 
         Raises:
-            StandbyFailed: it is to be ended, and the trial's folders are as they were.
+            StandbyFailed: it is to be ended; the trial's folders hold what they held.
         """
         self.began = clock()
         try:
