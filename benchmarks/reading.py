@@ -20,7 +20,7 @@ from tasks import formats, trainers
 from tasks.editing import checks, patches
 from tasks.editing.python_source import meaning_of
 from tasks.llm import reading
-from tasks.sandbox.reader import Unreadable, read
+from tasks.sandbox.reading.reader import Unreadable, read
 
 NAME = "train.py"
 BEFORE = (Path(trainers.__path__[0]) / "ppo.py").read_text()

@@ -90,9 +90,10 @@ def load(module: str, names: list[str]) -> None:
 
 
 def without_start(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
-    """Print an exception without the frame of this file."""
-    own = trace and trace.tb_next
-    sys.__excepthook__(kind, error.with_traceback(own), own)
+    """Print an exception without the frame of this file, and of what has started it."""
+    while trace and trace.tb_frame.f_code.co_filename == "<string>":
+        trace = trace.tb_next
+    sys.__excepthook__(kind, error.with_traceback(trace), trace)
 
 
 def main(arguments: list[str]) -> tuple[types.CodeType, dict[str, object]]:

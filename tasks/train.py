@@ -18,7 +18,7 @@ from typing import Literal
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
-from tasks import task_messages
+from tasks import imports_ahead, task_messages
 from tasks.cache_key import At, is_last_attempt, stored
 from tasks.cancellers import Canceller
 from tasks.deciding.comparable import comparable
@@ -28,11 +28,12 @@ from tasks.machine.gpu_memory import Sampler
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
 from tasks.sandbox.child_environment import NotAProgram
-from tasks.sandbox.confinement import Level
+from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import Isolation
 from tasks.sandbox.program import CannotStart, Program, Stopped
 from tasks.sandbox.progress import BadProgress, Failure, Progress
-from tasks.sandbox.reader import Unreadable, read
+from tasks.sandbox.reading.reader import Unreadable, read
+from tasks.sandbox.warm import pool
 from tasks.store import workspace
 from tasks.store.ledger import machine
 from tasks.store.workspace import TRAINERS, TrialDir
@@ -199,6 +200,11 @@ def run_program(
     )
 
 
+def view_of(environment: Environment, place: TrialDir) -> VisiblePaths:
+    """What a training may read and write."""
+    return confinement.of(environment, readable=(place.workspace,), writable=(place.out,))
+
+
 @dataclass
 class _Session:
     environment: Environment
@@ -231,10 +237,11 @@ class _Session:
         return "crash" if self.error else "finished"
 
     def run(self, command: list[str], marker: str) -> None:
-        view = confinement.of(self.environment, readable=(self.place.workspace,), writable=(self.place.out,))
-        with Sampler(self.slot.gpus) as sampler, Program(
+        view = view_of(self.environment, self.place)
+        with Sampler(self.slot.gpus) as sampler, pool.granted(self.slot), Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
             limits=self.environment.limits, slot=self.slot, gpu_memory=lambda: sampler.now,
+            ahead=imports_ahead.for_training(self.environment),
         ) as program:  # fmt: skip
             try:
                 reason = self._watch(program)

@@ -25,7 +25,7 @@ from tasks.llm import reading
 from tasks.llm.prompt_parts import start
 from tasks.proposing.brief import Brief
 from tasks.proposing.duplicates import categories
-from tasks.sandbox.reader import Unreadable, read
+from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.system.redact import Scrubber, capped, clean
 from tasks.trial import Params, Proposal, Trial, Value, best
 

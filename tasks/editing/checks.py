@@ -1,4 +1,4 @@
-"""Checks of an edited program's files, as plain functions of texts, for tasks/sandbox/reader.py to run."""
+"""Checks of an edited program's files, as plain functions of texts, for tasks/sandbox/reading/reader.py to run."""
 
 from __future__ import annotations
 

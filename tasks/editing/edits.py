@@ -2,7 +2,7 @@
 
 git applies a diff to copies of the files in an empty folder. The resulting files are checked, not the diff's own
 headers; when all checks pass, they are written into the workspace. All of that is done by a confined process
-(tasks/sandbox/reader.py), since whoever wrote the edit may have written it against its reader.
+(tasks/sandbox/reading/reader.py), since whoever wrote the edit may have written it against its reader.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import environments
 from environments import Environment
 from tasks.editing import checks, patches
 from tasks.editing.patches import FILE_LIMIT, EditFailed
-from tasks.sandbox.reader import Unreadable, read
+from tasks.sandbox.reading.reader import Unreadable, read
 
 __all__ = ["EditFailed", "apply_edit", "check_whole", "diff_of", "patched", "sources"]
 THE_EDIT = "the edit"

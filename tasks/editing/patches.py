@@ -1,6 +1,6 @@
 """Unified diffs between texts: applied and made by git, in an empty folder, as plain functions of texts.
 
-They are about foreign texts, so the engine has them run by tasks/sandbox/reader.py.
+They are about foreign texts, so the engine has them run by tasks/sandbox/reading/reader.py.
 """
 
 from __future__ import annotations

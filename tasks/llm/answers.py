@@ -1,7 +1,8 @@
 """A model's answer: lenient in form, strict in content.
 
 Fences, prose around an answer, thoughts before it and numbers written as texts are accepted. Anything uncertain is
-refused, with every fault. Its text is taken apart by a confined process (tasks/sandbox/reader.py): here are the values.
+refused, with every fault. Its text is taken apart by a confined process (tasks/sandbox/reading/reader.py): here are
+the values.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tasks.formats import NoEdit
 from tasks.llm import reading
 from tasks.llm.quotes import one_line
 from tasks.llm.reading import Misread
-from tasks.sandbox.reader import Unreadable, read
+from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.trial import Params
 
 RATIONALE, CATEGORY = 1_000, 40

@@ -1,4 +1,4 @@
-"""Parts of a model's answer, as plain functions of texts, for tasks/sandbox/reader.py to run."""
+"""Parts of a model's answer, as plain functions of texts, for tasks/sandbox/reading/reader.py to run."""
 
 from __future__ import annotations
 

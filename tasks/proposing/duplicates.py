@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from environments.space import Choice, Float, Parameter, Space
 from tasks.editing.python_source import meaning_of
-from tasks.sandbox.reader import Unreadable, read
+from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.trial import History, Params, Value
 
 TOLERANCE = 1e-3

@@ -13,39 +13,37 @@ cannot outlive its trial or its engine, and cannot fill the disk.
 
 from __future__ import annotations
 
-import json
-import marshal
 import math
 import os
-import select
 import selectors
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
 
 import psutil
 
 from environments.judges import Misbehaved
 from environments.limits import Limits
-from tasks.sandbox import cgroup, confinement, outputs, supervisor, usage
+from tasks.sandbox import cgroup, confinement, outputs, usage
 from tasks.sandbox.capped_log import SAID, CappedLog
-from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program, passed_on
+from tasks.sandbox.child_environment import NotAProgram, child_environment, find_program
 from tasks.sandbox.confinement import Level, VisiblePaths
+from tasks.sandbox.supervised import SUPERVISOR_SECONDS, Supervised
+from tasks.sandbox.warm import pool as warm
+from tasks.sandbox.warm.kind import Ahead, Kind, kind_of
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
-from tasks.system.orphans import SUPERVISOR, end
+from tasks.system.orphans import end
 from tasks.system.slot import NOWHERE, Slot
 
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
 FIRST_LOOK_SECONDS = 0.1
-SUPERVISOR_SECONDS = 20.0
-"""How long a supervisor may take to end everything; only processes that hang in the kernel need longer."""
+NOTHING = Ahead()
 
 GIB, MIB = 2**30, 2**20
 DISK_RESERVE = MEMORY_RESERVE = 256 * MIB
@@ -85,10 +83,20 @@ class Program:
         slot: Slot = NOWHERE,
         counted: bool = False,
         gpu_memory: Callable[[], tuple[int, ...]] = tuple,
+        ahead: Ahead = NOTHING,
     ) -> None:
-        """`counted`: whether its processor time will be asked for; `gpu_memory`: that of its GPUs now, in bytes."""
+        """Start it.
+
+        Args:
+            counted: Whether its processor time will be asked for.
+            gpu_memory: That of its GPUs now, in bytes.
+            ahead: What a standby imports for it (tasks/sandbox/warm), where a campaign keeps standbys. Nothing that it
+                used before it becomes this program counts.
+        """
         self.marker, self.slot, self.limits = marker, slot, limits
         self._counted, self._cpu, self._cpu_before, self._most_cpu = counted, 0.0, 0.0, math.inf
+        self._cpu_idle = 0.0
+        """Processor time that was used before it was this program."""
         self.peak_memory: int | None = None
         """Largest sampled resident memory of all its processes together, in bytes; None if it ended before a sample."""
         self.samples = usage.Samples()
@@ -97,7 +105,6 @@ class Program:
         self._looked = self.started - LOOK_SECONDS + FIRST_LOOK_SECONDS
         self._status: int | None = None
         self._left: list[str] | None = None
-        self._heard = b""
         self._scratch = log.with_name(log.name + ".tmp")
         self._place = log.parent.parent  # not the trial's folder, which it may remove if it is not sandboxed
         self._disk = log.parent.stat().st_dev
@@ -111,10 +118,13 @@ class Program:
         if free < DISK_RESERVE // MIB:
             raise CannotStart(f"the disk of {self._place} has {free} MiB left, a trial needs {DISK_RESERVE // MIB}")
         file_trees.remove(self._scratch)  # left by an engine that was killed
-        self._scratch.mkdir(parents=True)
         self._log = CappedLog(log)
+        kind = kind_of(
+            command, ahead, trial=log.parent, level=level, view=view, limits=limits, pipes=pipes, counted=counted
+        )
         try:
-            self._start(argv, environment, level, view, cwd, pipes)
+            if not (kind and self._become(kind, command[1:], environment, view.gpu, cwd)):
+                self._start(argv, environment, level, view, cwd, pipes)
         except OSError as fault:
             self._close()
             raise CannotStart(f"cannot start {argv[0]!r}: {fault}") from fault
@@ -122,18 +132,17 @@ class Program:
             self._abandon()
             self._close()
             raise
-        noise = self.process.stderr or self.process.stdout
-        assert noise is not None
-        os.set_blocking(noise.fileno(), False)
-        self._noise = noise
+        self._noise = self._supervised.noise
+        os.set_blocking(self._noise.fileno(), False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(noise, selectors.EVENT_READ)
-        self._selector.register(self._report, selectors.EVENT_READ)
+        self._selector.register(self._noise, selectors.EVENT_READ)
+        self._selector.register(self._supervised.report, selectors.EVENT_READ)
 
     def _start(
         self, argv: list[str], environment: dict[str, str], level: Level, view: VisiblePaths, cwd: Path, pipes: bool
     ) -> None:
         """Start the supervisor, and wait until it reports that the program runs."""
+        self._scratch.mkdir()
         size = int(self.limits.scratch_gb * GIB)
         plan = confinement.plan(
             level, view, argv, cwd=cwd, scratch=self._scratch, scratch_bytes=size, counted=self._counted
@@ -142,44 +151,36 @@ class Program:
             self._group = groups.make(usage.allowed(self.limits), self.limits.processes)
         plan |= {"env": environment, "cgroups": self._group.entrances if self._group else []}
         plan["rlimits"] = usage.rlimits(self.limits, level, self._group is not None, view.gpu)
-        hear, say = os.pipe()
-        plan |= {"engine": os.getpid(), "report": say, "cores": self.slot.cores}
-        try:
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", supervisor.__file__, marshal.dumps(plan).hex()],
-                cwd=cwd,
-                env={SUPERVISOR: self.marker, **passed_on()},
-                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
-                bufsize=0,
-                start_new_session=True,
-                pass_fds=(say, *self.slot.fences),
-            )
-        except OSError:
-            os.close(hear)
-            raise
-        finally:
-            os.close(say)
-        self._report = hear
-        told = self._hear()
+        plan["cores"] = self.slot.cores
+        self._supervised = Supervised(plan, marker=self.marker, cwd=cwd, pipes=pipes, passed=self.slot.fences)
+        self.process = self._supervised.process
+        told = self._supervised.hear()
         if "started" in told:
             return
         if not told:  # it hangs or has died: a program that it may have started must not run on unsupervised
             self._abandon()
-        for pipe in self._pipes():
+        for pipe in self._supervised.pipes:
             self._log.write(b"" if pipe is self.process.stdin else pipe.read())
-            pipe.close()
         self.process.wait()
-        os.close(hear)
+        self._supervised.close()
         silent = f"its supervisor failed, or did not answer within {SUPERVISOR_SECONDS:g} s {self._log.tail(3)}"
         why = told.get("why") or silent
         if told.get("executing") and not self._wrapped:
             raise NotAProgram(f"cannot execute {plan['argv'][0]!r}: {why}")
         raise CannotStart(f"cannot start {plan['argv'][0]!r}: {why}")
 
-    def _pipes(self) -> list[IO[bytes]]:
-        return [pipe for pipe in (self.process.stdin, self.process.stdout, self.process.stderr) if pipe is not None]
+    def _become(self, kind: Kind, line: Sequence[str], environment: dict[str, str], gpu: bool, cwd: Path) -> bool:
+        """Have a standby become the program; False if it has to start cold."""
+        pool = warm.current()
+        begun = pool and pool.begun(
+            kind, line, trial=self._scratch.parent, scratch=self._scratch, env=environment, cwd=cwd, slot=self.slot,
+            rlimits=lambda grouped: usage.rlimits(self.limits, kind.level, grouped, gpu),
+        )  # fmt: skip
+        if not begun:
+            return False
+        self._group, self._supervised, self.process = begun.group, begun.supervised, begun.supervised.process
+        self.started, self._cpu_idle, self._cpu_before = begun.began, begun.cpu, begun.cpu
+        return True
 
     def __enter__(self) -> Program:
         return self
@@ -257,10 +258,8 @@ class Program:
             if self._left is None:
                 self._end()
         finally:
-            for pipe in self._pipes():
-                pipe.close()
             self._selector.close()
-            os.close(self._report)
+            self._supervised.close()
             self._close()
 
     def note(self, chunk: bytes, limited: bool = True) -> None:
@@ -311,29 +310,17 @@ class Program:
         self._end()
         raise Stopped("its supervisor was killed, and with it all of its processes that could be found")
 
-    def _hear(self) -> dict[str, Any]:
-        """The supervisor's next message; empty when it has ended."""
-        while b"\n" not in self._heard:
-            ready, _, _ = select.select([self._report], [], [], SUPERVISOR_SECONDS)
-            chunk = os.read(self._report, 2**16) if ready else b""
-            if not chunk:
-                return {}
-            self._heard += chunk
-        line, _, self._heard = self._heard.partition(b"\n")
-        told: dict[str, Any] = json.loads(line)  # only the supervisor holds the other end
-        return told
-
     def _listen(self) -> None:
         """Read the supervisor's messages."""
-        told = self._hear()
+        told = self._supervised.hear()
         if not told:
-            self._selector.unregister(self._report)
+            self._selector.unregister(self._supervised.report)
         if (status := told.get("status")) is not None:
             # Like a shell, bubblewrap reports a signal as 128 + its number.
             self._status = 128 - status if self._wrapped and 128 < status <= 128 + 64 else status
         self._left = told.get("left", self._left)
         self._cpu = max(self._cpu, told.get("cpu", 0.0))
-        if b"\n" in self._heard:
+        if self._supervised.has_more:
             self._listen()
 
     def _count(self, cpu: float) -> float:
@@ -356,7 +343,8 @@ class Program:
         self._looked = clock()
         now, allowed = usage.measure(self.process.pid, self._disk), usage.allowed(self.limits)
         self.peak_memory = max(self.peak_memory or 0, now.memory)
-        self.samples.add(clock() - self.started, now, self._gpu_memory())
+        own = replace(now, cpu=now.cpu - self._cpu_idle)
+        self.samples.add(clock() - self.started, own, self._gpu_memory())
         self._count(now.cpu)
         # The quick measure counts shared pages once per process; the exact one decides.
         if not self._group and now.memory > allowed < usage.measure(self.process.pid, self._disk, exact=True).memory:
@@ -383,7 +371,7 @@ class Program:
         deadline = clock() + seconds
         while self._selector.get_map() and (ready := self._selector.select(max(deadline - clock(), 0))):
             for key, _ in ready:
-                if key.fileobj == self._report:
+                if key.fileobj == self._supervised.report:
                     self._listen()
                 elif chunk := self._noise.read(2**20):
                     self.note(chunk, limited)

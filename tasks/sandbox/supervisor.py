@@ -8,10 +8,12 @@ parent, whatever the program did to its session, name or environment. It ends wh
 engine dies, it ends them first.
 
     SIGTERM   kill everything at once        SIGUSR1   ask the program to end (SIGTERM to all of its processes)
+    SIGUSR2   with a plan that has `orders`: read one order from that descriptor (tasks/sandbox/warm/standby.py)
 
 On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the program could not be started
 `{"confining" or "executing": true, "why": text}`; `{"status": n}`, counted as in subprocess, when the program has
-ended; `{"left": [command lines], "cpu": seconds}` when no process is left.
+ended; `{"left": [command lines], "cpu": seconds}` when no process is left; `{"admitted": true}` or `{"why": text}` to
+an order.
 
 It is run as a file, by any Python, and imports nothing but the standard library. Landlock's constants are those of
 linux/landlock.h; see landlock(7), prctl(2), capabilities(7).
@@ -20,6 +22,7 @@ linux/landlock.h; see landlock(7), prctl(2), capabilities(7).
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import marshal
 import os
 import resource
@@ -51,8 +54,11 @@ OF_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15  # execute, write, read,
 TCP = 0b11  # bind, connect
 SCOPES = 0b11  # abstract Unix sockets and signals of anybody outside
 
+CLONE_NEWNS, CLONE_NEWUSER, NS_GET_USERNS = 0x20000, 0x10000000, 0xB701
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_MOVE = 1, 2, 4, 32, 4096, 8192
+
 _libc = ctypes.CDLL(None, use_errno=True)
-_SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD}
+_SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD}
 
 
 class _Beneath(ctypes.Structure):
@@ -66,7 +72,9 @@ class _Filter(ctypes.Structure):
 
 def main(plan: dict[str, Any]) -> None:
     """Start the program, watch it, and end all of its processes."""
-    os.set_inheritable(plan["report"], False)  # only the supervisor may write there
+    for ours in ("report", "orders"):  # neither is the program's
+        if ours in plan:
+            os.set_inheritable(plan[ours], False)
     _prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -80,7 +88,7 @@ def main(plan: dict[str, Any]) -> None:
     with os.fdopen(plan["report"], "w", buffering=1) as tell:
         try:
             tell.write(f'{{"started": {program}}}\n')
-            if _watch(program, plan["inner"], tell) is not None:
+            if _watch(program, plan["inner"], tell, plan.get("orders")) is not None:
                 left = _farewell()
         finally:  # whatever happened, even if the engine no longer listens
             _kill_all()
@@ -160,12 +168,16 @@ def die_with_parent() -> None:
     _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _watch(program: int, inner: int, tell: Any) -> int | None:
+def _watch(program: int, inner: int, tell: Any, orders: int | None) -> int | None:
     """Wait for the program's end and report its status; None when the engine wants it killed."""
     while True:
         number = signal.sigwait(_SIGNALS)
         if number == signal.SIGTERM:
             return None
+        if number == signal.SIGUSR2 and orders is not None:
+            tell.write(_admit(marshal.loads(os.read(orders, 2**16)), inner))
+            os.close(orders)
+            orders = None  # one trial, one order
         if number == signal.SIGUSR1:
             for pid, depth in list(_descendants()):
                 if depth >= inner:
@@ -174,6 +186,55 @@ def _watch(program: int, inner: int, tell: Any) -> int | None:
             if pid == program:
                 tell.write(f'{{"status": {os.waitstatus_to_exitcode(status)}}}\n')
                 return status
+
+
+def _admit(order: dict[str, Any], inner: int) -> str:
+    """Give a standby the cores of its trial, and the trial's folders their own paths; the answer to the engine."""
+    members = list(_descendants())
+    for pid, _ in members if order["cores"] else ():
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            os.sched_setaffinity(int(thread), order["cores"])
+    if not order["moves"]:
+        return '{"admitted": true}\n'
+    inside = next((pid for pid, depth in members if depth >= inner), 0)
+    hear, say = os.pipe()
+    mover = os.fork()  # what has entered another namespace does not come back
+    if not mover:
+        try:
+            _move(inside, order["moves"])
+        except OSError as fault:
+            os.write(say, str(fault).encode())
+        os._exit(0)
+    os.close(say)
+    with os.fdopen(hear, "rb") as pipe:
+        failure = pipe.read()
+    os.waitpid(mover, 0)
+    return f'{{"why": {_quoted(failure.decode())}}}\n' if failure else '{"admitted": true}\n'
+
+
+def _move(inside: int, moves: list[tuple[str, str]]) -> None:
+    """Move mounts of the sandbox in which a process is, and leave no trace of where they were."""
+    os.umask(0o022)
+    mounts = os.open(f"/proc/{inside}/ns/mnt", os.O_RDONLY)
+    if os.geteuid():  # bubblewrap has made a user namespace, in which its maker may mount
+        _must("setns", fcntl.ioctl(mounts, NS_GET_USERNS), CLONE_NEWUSER)
+    _must("setns", mounts, CLONE_NEWNS)
+    bare = MS_REMOUNT | MS_BIND | MS_NOSUID | MS_NODEV
+    _must("mount", b"none", b"/", None, bare, None)
+    for old, new in moves:
+        os.makedirs(new, exist_ok=True)
+        _must("mount", os.fsencode(old), os.fsencode(new), None, MS_MOVE, None)
+    for old, _ in moves:
+        while old not in ("/", "/tmp") and not os.listdir(old):
+            os.rmdir(old)
+            old = os.path.dirname(old)
+    _must("mount", b"none", b"/", None, bare | MS_RDONLY, None)
+
+
+def _must(call: str, *arguments: Any) -> None:
+    if getattr(_libc, call)(*arguments):
+        number = ctypes.get_errno()
+        raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
 def _farewell() -> list[str]:

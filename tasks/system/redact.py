@@ -190,7 +190,7 @@ def _values() -> Iterator[tuple[str, str]]:
             yield name, urllib.parse.unquote(match[2])
     try:
         login = stored_login(home_path())
-    except PermissionError:  # in a confined reader (tasks/sandbox/reader.py), which may not know it
+    except PermissionError:  # in a confined reader (tasks/sandbox/reading/reader.py), which may not know it
         login = ""
     yield "PREFECT_API_AUTH_STRING", login
     yield "PREFECT_API_AUTH_STRING", login.partition(":")[2]

@@ -16,9 +16,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tasks.sandbox import confinement, reader_process, seccomp
+from tasks.sandbox import confinement, seccomp
 from tasks.sandbox.program import CannotStart
-from tasks.sandbox.reader import Unreadable, read
+from tasks.sandbox.reading import reader_process
+from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.system import interrupt
 from tests.support import readings
 
@@ -150,7 +151,9 @@ def test_a_signal_ends_the_wait_and_the_reader() -> None:
 
 
 def test_a_killed_engine_leaves_no_reader(tmp_path: Path) -> None:
-    program = "from tasks.sandbox.reader import read\nfrom tests.support import readings\nread(readings.sleeps)\n"
+    program = (
+        "from tasks.sandbox.reading.reader import read\nfrom tests.support import readings\nread(readings.sleeps)\n"
+    )
     with subprocess.Popen([sys.executable, "-c", program]) as engine:
         assert within(20, lambda: len(readers(engine.pid)) >= 2)
         all_of_them = psutil.Process(engine.pid).children(recursive=True)

@@ -1,4 +1,4 @@
-"""Functions for tasks/sandbox/reader.py to run: each meets another limit, or says what it finds around it."""
+"""Functions for tasks/sandbox/reading/reader.py to run: each meets another limit, or says what it finds around it."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 
 A parser may need exponential time, all memory, or the whole stack for a text of a few kilobytes, and no Python code can
 end it. So nothing in the engine parses what others wrote: a plain function of ours does, in a process of its own that
-has read nothing before (tasks/sandbox/reader_process.py). Its values are JSON in both directions.
+has read nothing before (tasks/sandbox/reading/reader_process.py). Its values are JSON in both directions.
 
 A verdict must not depend on how busy the machine is: processor time and memory decide. The wall limit is a last resort,
 and a fault of the machine.
@@ -33,7 +33,7 @@ from tasks.sandbox import seccomp
 from tasks.sandbox.child_environment import passed_on
 from tasks.sandbox.confinement import SYSTEM, VisiblePaths, landlock, landlock_version
 from tasks.sandbox.program import CannotStart
-from tasks.sandbox.reader_process import ANSWER_LIMIT, WALL_SECONDS
+from tasks.sandbox.reading.reader_process import ANSWER_LIMIT, WALL_SECONDS
 from tasks.system import interrupt
 from tasks.system.clock import clock
 
@@ -43,8 +43,13 @@ POLL_SECONDS = 0.05
 CHUNK = 2**20
 LATE_SECONDS = 15.0
 """After the wall limit, until the process that keeps it counts as hanging."""
-ROOT = Path(__file__).parents[2]
-BEGIN = "import sys; sys.path.insert(0, sys.argv[1]); from tasks.sandbox.reader_process import main; main(sys.argv[2])"
+ROOT = Path(__file__).parents[3]
+BEGIN = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+from tasks.sandbox.reading.reader_process import main
+main(sys.argv[2])
+"""
 
 P = ParamSpec("P")
 T = TypeVar("T")

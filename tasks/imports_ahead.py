@@ -1,0 +1,53 @@
+"""What is imported ahead for the programs of each trainer (tasks/sandbox/warm).
+
+The list is the trainer's, not the program's: an edited program is untrusted, and what it imports besides it imports
+itself. Programs of trainers that are not listed, such as `command`, start cold.
+"""
+
+from __future__ import annotations
+
+from environments import Environment
+from tasks.sandbox.warm.kind import Ahead
+
+CONTROL = ("numpy", "gymnasium", "torch")
+LANGUAGE = ("numpy", "torch", "torch._dynamo", "pandas", "pyarrow.dataset", "scipy.stats", "sklearn.metrics", "httpx")
+HUB = (
+    "transformers:AutoModelForCausalLM",
+    "transformers:AutoTokenizer",
+    "datasets",
+    "trl:GRPOConfig",
+    "trl:GRPOTrainer",
+)
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "WANDB_MODE": "disabled",
+    "DISABLE_MLFLOW_INTEGRATION": "true", "TOKENIZERS_PARALLELISM": "false",
+}  # fmt: skip
+"""As tasks/trainers/grpo.py sets them before it imports the packages of HUB, where the model is on the disk."""
+
+
+def for_training(environment: Environment) -> Ahead:
+    """What its trainer imports until it is ready."""
+    if environment.trainer in ("ppo", "sac"):  # the first optimizer imports torch._dynamo
+        return Ahead((*CONTROL, "torch._dynamo", *_of_problem(environment)))
+    if environment.trainer == "grpo":
+        return Ahead(LANGUAGE) if environment.network else Ahead((*LANGUAGE, *HUB), OFFLINE)
+    return Ahead()
+
+
+def for_acting(environment: Environment) -> Ahead:
+    """What its trainer's program imports until it plays."""
+    acts = environment.trainer in ("ppo", "sac") and environment.judge.runs_in == "workspace"
+    return Ahead(CONTROL) if acts else Ahead()
+
+
+def _of_problem(environment: Environment) -> tuple[str, ...]:
+    """The modules of Gymnasium's own environment that is learned."""
+    named = environment.judge.problem().get("id")
+    if not isinstance(named, str) or ":" in named:
+        return ()
+    import gymnasium
+
+    made = gymnasium.registry.get(named)
+    entry = made.entry_point if made else None
+    module = entry.partition(":")[0] if isinstance(entry, str) else ""
+    return (module,) if module.startswith("gymnasium.") else ()

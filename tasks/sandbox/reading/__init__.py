@@ -1,0 +1,1 @@
+"""Foreign text, read by a confined process of its own."""

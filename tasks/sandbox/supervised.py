@@ -1,0 +1,84 @@
+"""The start of a supervisor (tasks/sandbox/supervisor.py), and what it reports."""
+
+from __future__ import annotations
+
+import json
+import marshal
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from tasks.sandbox import supervisor
+from tasks.sandbox.child_environment import passed_on
+from tasks.system.orphans import SUPERVISOR
+
+SUPERVISOR_SECONDS = 20.0
+"""How long a supervisor may take to end everything; only processes that hang in the kernel need longer."""
+
+
+class Supervised:
+    """A supervisor's process and its report; to the kernel, the end of the thread that starts it is the engine's."""
+
+    def __init__(
+        self, plan: Mapping[str, Any], *, marker: str, cwd: Path, pipes: bool, passed: tuple[int, ...] = ()
+    ) -> None:
+        """Start it with that plan; it and its program inherit the descriptors `passed`. Raises OSError."""
+        self.report, say = os.pipe()
+        self._heard = b""
+        whole = {**plan, "engine": os.getpid(), "report": say}
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, "-I", "-S", "-B", supervisor.__file__, marshal.dumps(whole).hex()],
+                cwd=cwd,
+                env={SUPERVISOR: marker, **passed_on()},
+                stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE if pipes else subprocess.STDOUT,
+                bufsize=0,
+                start_new_session=True,
+                pass_fds=(say, *passed),
+            )
+        except OSError:
+            os.close(self.report)
+            raise
+        finally:
+            os.close(say)
+
+    @property
+    def pipes(self) -> list[IO[bytes]]:
+        """Those to and from the program."""
+        return [pipe for pipe in (self.process.stdin, self.process.stdout, self.process.stderr) if pipe is not None]
+
+    @property
+    def noise(self) -> IO[bytes]:
+        """The program's standard error, with its standard output unless that is a pipe of its own."""
+        noise = self.process.stderr or self.process.stdout
+        assert noise is not None, "it is started with a pipe"
+        return noise
+
+    def hear(self, seconds: float = SUPERVISOR_SECONDS) -> dict[str, Any]:
+        """Its next message; empty when it has ended, or says nothing for so long."""
+        while b"\n" not in self._heard:
+            ready, _, _ = select.select([self.report], [], [], seconds)
+            chunk = os.read(self.report, 2**16) if ready else b""
+            if not chunk:
+                return {}
+            self._heard += chunk
+        line, _, self._heard = self._heard.partition(b"\n")
+        told: dict[str, Any] = json.loads(line)  # only the supervisor holds the other end
+        return told
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a further message has been read already."""
+        return b"\n" in self._heard
+
+    def close(self) -> None:
+        """Close the pipes and the report of one that has ended."""
+        for pipe in self.pipes:
+            pipe.close()
+        os.close(self.report)

@@ -1,0 +1,80 @@
+"""Which standbys a campaign prepares: those that its trainings and its judgements take."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import environments
+from flows.engine.preparation import acting_kind, training_kind
+from tasks import imports_ahead
+from tasks.evaluate import judge_run
+from tasks.sandbox.isolation import Isolation
+from tasks.sandbox.warm import pool
+from tasks.sandbox.warm.kind import Kind
+from tasks.store.workspace import TrialDir
+from tasks.train import run_program
+from tasks.trial import Proposal
+
+TOML = """
+title = "Idle"
+metric = "return/mean"
+direction = "maximize"
+budget_seconds = 5
+trainer = "ppo"
+program = ["train.py"]
+judge = "control"
+control.id = "CartPole-v1"
+control.episodes = 1
+control.other_episodes = 0
+"""
+PROGRAM = """
+import json, pathlib
+out = pathlib.Path(json.loads(pathlib.Path("config.json").read_text())["out"])
+(out / "policy").write_text("none")
+"""
+
+
+class Recording(pool.Pool):
+    """A pool that has nothing, and keeps what it is asked for."""
+
+    def take(self, kind: Kind) -> None:
+        asked.append(kind)
+
+
+asked: list[Kind] = []
+
+
+def test_trainings_and_judgements_take_the_standbys_that_a_campaign_prepares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, place = tmp_path / "idle", TrialDir(tmp_path / "trials/0001")
+    folder.mkdir()
+    place.path.mkdir(parents=True)
+    (folder / "environment.toml").write_text(TOML)
+    (folder / "train.py").write_text(PROGRAM)
+    (folder / "program.md").write_text("Nothing is learned.")
+    environment = environments.load(folder)
+    nothing = Recording(tmp_path / "standby", "test-standbys", print)
+    monkeypatch.setattr(pool, "_open", nothing)
+    isolation, program = Isolation("none"), folder
+    run = run_program("test-standbys", environment, isolation, program, place, Proposal({}), 1)
+    assert run.status == "finished", run.error
+    judge_run("test-standbys", environment, isolation, place, run, 1)  # it never answers: a crash
+    nothing.close()
+    assert asked == [training_kind(environment, "none"), acting_kind(environment, "none")]
+
+
+@pytest.mark.parametrize("name", ["cartpole", "lunar_lander", "pendulum", "arithmetic"])
+def test_every_package_of_the_lists_can_be_imported_ahead(name: str) -> None:
+    """By name: to import them takes seconds."""
+    import importlib.util
+
+    environment = environments.named(name)
+    for ahead in (imports_ahead.for_training(environment), imports_ahead.for_acting(environment)):
+        for entry in ahead.modules:
+            assert importlib.util.find_spec(entry.partition(":")[0].partition(".")[0]), entry
+    assert imports_ahead.for_training(environment)
+    assert json.dumps(imports_ahead.for_training(environment).variables)
