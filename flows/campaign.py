@@ -33,6 +33,7 @@ from tasks.proposing.brief import RemainingBudget
 from tasks.record import reconcile
 from tasks.store.campaign_lock import Life
 from tasks.tracking.outbox import Outbox
+from tasks.tracking.sender import Sender
 
 LOOK_SECONDS = 2.0
 """Interval of checks for an approval."""
@@ -86,13 +87,12 @@ def campaign(
             artifacts.show(finished)
             run_log.begin(ledger, finished)
             chunk, full = chaining.begun(len(finished)), chaining.full(len(finished))
-            state = CampaignState(spec, ledger, outbox, slots, finished[:chunk], artifacts.show)
-            for number, proposal in undone(state, finished):
-                state.trial(number, proposal)
-            with WorkerPool(spec.parallel) as pool:
+            with Sender(outbox) as sender, WorkerPool(spec.parallel) as pool:
+                state = CampaignState(spec, ledger, sender, slots, finished[:chunk], artifacts.show)
+                for number, proposal in undone(state, finished):
+                    state.trial(number, proposal)
                 while not isinstance(coming := next_trial(state, pool, life, full), stopping.Stop):
                     if coming == FULL:
-                        outbox.drain()
                         return chaining.hand_over(spec, ledger, len(state.history))
                     if coming == WAITS:
                         pool.wait(LOOK_SECONDS)
