@@ -249,7 +249,10 @@ class Runner:
             return
         with self.slots.hold(lambda words: self.ledger.event("waiting", number=at.number, who=words)) as slot:
             self.ledger.event("slot", number=at.number, slot=slot.name)
-            yield slot
+            try:
+                yield slot
+            finally:
+                self.ledger.event("slot free", number=at.number, slot=slot.name, **slot.use.rounded)
 
     def _at(self, number: int, part: str = "") -> At:
         return replace(self.ledger.at(number, part), launched=self.launched)
