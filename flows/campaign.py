@@ -12,6 +12,7 @@ from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
 
 from flows.engine import chaining, launching, run_certificate, stopping
+from flows.engine.ahead import Ahead
 from flows.engine.campaign_state import CampaignState
 from flows.engine.cancelling import cancellable, reported
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
@@ -91,10 +92,12 @@ def campaign(
                 state = CampaignState(spec, ledger, sender, slots, finished[:chunk], artifacts.show)
                 for number, proposal in undone(state, finished):
                     state.trial(number, proposal)
+                ahead = Ahead(state)
                 while not isinstance(coming := next_trial(state, pool, life, full), stopping.Stop):
                     if coming == FULL:
                         return chaining.hand_over(spec, ledger, len(state.history))
                     if coming == WAITS:
+                        ahead.propose(pool, life, full)
                         pool.wait(LOOK_SECONDS)
                     else:
                         pool.start(state.trial, *coming)
