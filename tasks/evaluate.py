@@ -20,6 +20,7 @@ from environments.plugins import Refused
 from environments.score import Score
 from tasks import judged_start, task_messages
 from tasks.cache_key import At, stored
+from tasks.machine.granted_cores import granted_cores
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
 from tasks.sandbox.child_environment import NotAProgram
@@ -63,7 +64,10 @@ def judge_run(
     if run.isolation != isolation.level:  # it may belong to another user, under another umask
         file_trees.open_to_all(place.out)
     judge = environment.judge
-    exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder, allowance, block)
+    exam = Exam(
+        seed, environment.higher_is_better, use, environment.prepared, environment.folder, allowance, block,
+        granted_cores(environment),
+    )  # fmt: skip
     file_trees.remove(place.judged)
     place.judged.mkdir()
     confinement.give(place.judged, isolation.level)
