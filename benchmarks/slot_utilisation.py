@@ -1,9 +1,10 @@
 """What a slot's time is used for, and where the time between two trainings goes.
 
-    python -m benchmarks.slot_utilisation [--environment cartpole] [--budget 4] [--trials 8] [--rule greedy] [--json]
+    python -m benchmarks.slot_utilisation [--environment sleeper] [--budget 2] [--trials 8] [--rule greedy] [--json]
 
 A real campaign through the real engine, at a Prefect server of its own that a short campaign has warmed up, recorded
-by MLflow (sqlite). The baseline's trial counts nowhere: it is one of the warm-up's kind.
+by MLflow (sqlite). The baseline's trial counts nowhere: it is one of the warm-up's kind. `sleeper` is a program that
+sleeps through its budget, so that what it measures is the engine; an installed environment trains.
 
 share/...   of the time from the end of the baseline to that of the last trial: training, start-up of the programs,
             judging (with controls), and idle, which is all else
@@ -20,6 +21,7 @@ import json
 import os
 import statistics
 import tempfile
+import textwrap
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -34,6 +36,26 @@ from flows.views.follow import CampaignWatch
 
 FOREIGN = ("PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI")  # ways to somebody's real servers
 NAME, WARM_UP = "measured", "warm-up"
+SLEEPER = {
+    "train.py": """
+        import sys, time
+        with open(sys.argv[1] + "/progress.jsonl", "w") as file:
+            file.write('{"ready": true}\\n')
+        open(sys.argv[1] + "/checkpoint", "w").close()
+        time.sleep(3600)
+        """,
+    "evaluate.py": "import sys\nwith open(sys.argv[1], 'w') as file:\n    file.write('{\"score\": 0}')\n",
+    "environment.toml": """
+        metric = "score"
+        direction = "maximize"
+        trainer = "command"
+        program = ["train.py"]
+        train_cmd = "python train.py {out}"
+        judge = "command"
+        command.eval_cmd = "python evaluate.py {result}"
+        space.x = { type = "float", low = 0.0, high = 1.0, default = 0.5 }
+        """,
+}
 Figures = dict[str, Any]
 
 
@@ -58,8 +80,8 @@ class Tasks:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What a slot's time is used for.")
-    parser.add_argument("--environment", default="cartpole", help="what is trained (cartpole)")
-    parser.add_argument("--budget", type=float, default=4.0, help="seconds of a training (4)")
+    parser.add_argument("--environment", default="sleeper", help="what is trained (sleeper)")
+    parser.add_argument("--budget", type=float, default=2.0, help="seconds of a training (2)")
     parser.add_argument("--trials", type=int, default=8, help="trials after the baseline (8)")
     parser.add_argument("--rule", default="greedy", help="the rule (greedy: no reruns and no certificate)")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
@@ -77,6 +99,7 @@ def measure(environment: str, budget: float, trials: int, rule: str) -> Figures:
             os.environ.pop(name, None)
         os.environ["NIGHTSHIFT_HOME"] = str(home)
         server_process.settle_in(home)
+        about, environment = environment, sleeper(Path(folder)) if environment == "sleeper" else environment
         with server_process.prefect_server(None, home):
             tasks = Tasks()
             tasks.attach()
@@ -85,8 +108,17 @@ def measure(environment: str, budget: float, trials: int, rule: str) -> Figures:
             run(environment, NAME, budget, trials, rule)
             figures = summary(home / NAME, tasks.ended, trials)
     load = os.getloadavg()[0]
-    about = f"{environment}, {budget:g} s, {trials} trials, {os.cpu_count()} cores, load {load:.1f}"
+    about = f"{about}, {budget:g} s, {trials} trials, {os.cpu_count()} cores, load {load:.1f}"
     return {"about": f"{about}, {time.strftime('%Y-%m-%d %H:%M')}", **figures}
+
+
+def sleeper(folder: Path) -> str:
+    """An environment whose program only sleeps."""
+    place = folder / "sleeper"
+    place.mkdir()
+    for name, content in SLEEPER.items():
+        (place / name).write_text(textwrap.dedent(content))
+    return str(place)
 
 
 def run(environment: str, name: str, budget: float, trials: int, rule: str) -> None:
