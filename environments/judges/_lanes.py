@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -340,8 +341,16 @@ def _end_idle() -> None:
         _idle.pop().end()
 
 
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended, even if an environment never comes back from a step."""
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
 def main(descriptor: int) -> None:
     """Step lanes for the process at the other end, until it is gone."""
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     talk, lanes = Connection(descriptor), None
     with ExitStack() as envs:
         while True:

@@ -41,22 +41,23 @@ def in_words(shares: Mapping[str, float]) -> str:
 
 def slot_use(events: Iterable[Mapping[str, Any]]) -> SlotUse:
     """The use of a campaign's slots; nothing of a campaign that an earlier version ran."""
-    taken: dict[str, float] = {}
-    free: dict[str, float] = {}  # by slot, since when
+    taken: dict[tuple[str, str], float] = {}
+    free: dict[tuple[str, str], float] = {}  # by machine and slot, since when
     waits: dict[int, float] = {}  # by trial, since when it waits for a slot that others hold
     parts = {"seconds": 0.0, "train": 0.0, "start": 0.0, "judge": 0.0}
     for event in events:
+        slot = event.get("on", ""), event.get("slot", "")
         if event["event"] == "life":
             taken, free, waits = {}, {}, {}
         elif event["event"] == "waiting":
             waits[event["number"]] = event["time"]
         elif event["event"] == "slot":
-            slot, until = event["slot"], waits.pop(event["number"], event["time"])
+            until = waits.pop(event["number"], event["time"])
             parts["seconds"] += max(until - free.pop(slot, until), 0.0)
             taken[slot] = event["time"]
-        elif event["event"] == "slot free" and event["slot"] in taken:
-            free[event["slot"]] = event["time"]
-            parts["seconds"] += event["time"] - taken.pop(event["slot"])
+        elif event["event"] == "slot free" and slot in taken:
+            free[slot] = event["time"]
+            parts["seconds"] += event["time"] - taken.pop(slot)
             for work in ("train", "start", "judge"):
                 parts[work] += event.get(work, 0.0)
     return SlotUse(**parts)

@@ -48,7 +48,7 @@ class Slot:
     """UUIDs of its GPUs; empty for a CPU slot."""
     fences: tuple[int, ...] = ()
     """Descriptors that its programs inherit: while one of them has these open, nobody else gets the slot."""
-    use: Use = field(default_factory=Use, compare=False, repr=False)
+    use: Use = field(default_factory=Use, compare=False, repr=False, kw_only=True)
     """How it was used since it was taken."""
 
     def variables(self, gpu: bool) -> dict[str, str]:

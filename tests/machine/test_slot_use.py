@@ -38,6 +38,14 @@ def test_slots_side_by_side_are_summed() -> None:
     assert slot_use(events).shares == {"training": 0.75, "start-up": 0, "judging": 0, "idle": 0.25}
 
 
+def test_slots_of_the_same_name_on_two_machines_are_two() -> None:
+    events = [
+        taken(0, 1) | {"on": "a"}, taken(1, 2) | {"on": "b"},
+        given_back(10, 1, train=10) | {"on": "a"}, given_back(11, 2, train=10) | {"on": "b"},
+    ]  # fmt: skip
+    assert slot_use(events).shares["training"] == 1
+
+
 def test_time_for_which_others_hold_a_slot_is_not_the_campaigns() -> None:
     waits = {"time": 12, "event": "waiting", "number": 2, "who": "cpu-0 is held by another"}
     use = slot_use([taken(0, 1), given_back(10, 1, train=10), waits, taken(100, 2), given_back(110, 2, train=10)])
