@@ -39,9 +39,9 @@ NAME, WARM_UP = "measured", "warm-up"
 SLEEPER = {
     "train.py": """
         import sys, time
+        open(sys.argv[1] + "/checkpoint", "w").close()
         with open(sys.argv[1] + "/progress.jsonl", "w") as file:
             file.write('{"ready": true}\\n')
-        open(sys.argv[1] + "/checkpoint", "w").close()
         time.sleep(3600)
         """,
     "evaluate.py": "import sys\nwith open(sys.argv[1], 'w') as file:\n    file.write('{\"score\": 0}')\n",
