@@ -134,7 +134,7 @@ class Lanes:
 
     def step(self, answer: bytes) -> None:
         """Take one answer of `answer_bytes` for all lanes, and step the active ones."""
-        actions = self.read(answer)
+        actions = samples(self._action, iter(self.read(answer)), len(self._numbers))
         self._start[:] = False
         for lane in self.active.nonzero()[0].tolist():
             try:
@@ -151,11 +151,11 @@ class Lanes:
                 raise LaneFailed(self._numbers[lane], f"the environment returned reward {gain} {self._where(lane)}")
             self.returns[lane] += gain
 
-    def read(self, answer: bytes) -> list[Sample]:
-        """The next step's action of each lane; those of inactive lanes are meaningless."""
+    def read(self, answer: bytes) -> list[Column]:
+        """The next step's actions by leaf, checked; those of inactive lanes are meaningless."""
         self._step += 1
         raw = zip(self._answered, self.answered(answer), strict=True)
-        return samples(self._action, iter([self._accept(leaf, column) for leaf, column in raw]), len(self._numbers))
+        return [self._accept(leaf, column) for leaf, column in raw]
 
     def answered(self, answer: bytes) -> list[Column]:
         """The columns of an answer."""
