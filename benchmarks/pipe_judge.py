@@ -1,11 +1,14 @@
 """How fast the judge plays through its pipes, compared with the same policy evaluated in this process.
 
-    python -m benchmarks.pipe_judge [--rounds 5] [--lanes 100] [--busy 0] [--json]
+    python -m benchmarks.pipe_judge [--rounds 5] [--lanes 100] [--cores 2] [--busy 0] [--json]
+                                    [--environments cartpole lunar_lander] [--levels bwrap landlock none]
 
 Both play the same episodes of the same trained policy, one to a lane, all lanes side by side. The columns named after
 levels of isolation are the engine's own `tasks.evaluate.judge_run`: the control judge steps the environments here, and
 the trial's program, confined, answers each frame with the actions of all lanes. `in process` is the loop that one
 would write without a sandbox: the same environments, seeds and batches, the policy a call away, torch on one thread.
+`2 cores` is the first of these levels with a judge that steps the lanes on so many cores.
+
 The policy answers its mode, so all of them must come to the same returns, to the last bit; if not, this stops.
 
 The policy comes from a short real training of `tasks/trainers/ppo.py`, whose `act` is the program that is judged. A
@@ -36,10 +39,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from pydantic import PrivateAttr
@@ -67,7 +70,9 @@ if TYPE_CHECKING:
 
     from tasks.trainers import ppo
 
-TRAININGS: dict[str, dict[str, Value]] = {"cartpole": {"learning_rate": 3e-3}, "lunar_lander": {"learning_rate": 1e-3}}
+TRAININGS: dict[str, dict[str, Value]] = {
+    "cartpole": {"learning_rate": 3e-3}, "lunar_lander": {"learning_rate": 1e-3}, "bipedal_walker": {},
+}  # fmt: skip
 """What is played, and what makes a short training learn enough for episodes of an ordinary length."""
 STEPS = 20_000
 """Of the training: some seconds."""
@@ -150,6 +155,7 @@ class Watched(Control):
     """The control judge, with a witness of its latest evaluation."""
 
     _witness: Witness = PrivateAttr()
+    _cores: int = PrivateAttr(default=1)
 
     @property
     def witness(self) -> Witness:
@@ -157,7 +163,10 @@ class Watched(Control):
 
     def score(self, candidate: Candidate, exam: Exam) -> Score:
         self._witness = Witness(candidate, self.episodes)
-        return super().score(self._witness, exam)
+        return super().score(self._witness, replace(exam, cores=self._cores))
+
+    def use(self, cores: int) -> None:
+        self._cores = cores
 
 
 @dataclass(frozen=True)
@@ -169,8 +178,9 @@ class Trained:
     place: TrialDir
     run: Run
 
-    def piped(self, level: Level) -> Playing:
+    def piped(self, level: Level, cores: int = 1) -> Playing:
         """As the engine evaluates it."""
+        self.judge.use(cores)
         began = time.perf_counter()
         score = judge_run("benchmark", self.environment, Isolation(level), self.place, self.run, SEED, allowance=FREE)
         ended, witness = time.perf_counter(), self.judge.witness
@@ -234,6 +244,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="evaluations each way (5)")
     parser.add_argument("--lanes", type=int, default=100, help="episodes side by side (100)")
     parser.add_argument("--busy", type=int, default=0, help="processes that keep the cores busy meanwhile (0)")
+    parser.add_argument("--cores", type=int, default=2, help="of a judge that uses several; 1: leave it out (2)")
+    parser.add_argument("--environments", nargs="+", choices=TRAININGS, default=["cartpole", "lunar_lander"])
+    parser.add_argument("--levels", nargs="+", choices=get_args(Level), default=get_args(Level))
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
     if options.rounds < 2:
@@ -242,7 +255,7 @@ def main() -> None:
         parser.error(f"--lanes must be from 1 to 1000, as the judge has it, got {options.lanes}")
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(options.busy)]
     try:
-        figures = measure(options.rounds, options.lanes)
+        figures = measure(options)
     finally:
         for process in busy:
             process.kill()
@@ -250,19 +263,21 @@ def main() -> None:
     print(json.dumps(figures, indent=2)) if options.json else show(figures)
 
 
-def measure(rounds: int, lanes: int) -> Figures:
+def measure(options: argparse.Namespace) -> Figures:
     """The figures of each environment, by way of playing: median, smallest and largest."""
     import torch
 
     torch.set_num_threads(1)
-    levels = [finding.level for finding in findings() if finding.works]
+    levels = [finding.level for finding in findings() if finding.works and finding.level in options.levels]
+    rounds, lanes, cores = options.rounds, options.lanes, options.cores
+    shared = [f"{cores} cores"] if cores > 1 else []
     rows: Figures = {}
-    for name in TRAININGS:
+    for name in options.environments:
         with tempfile.TemporaryDirectory(prefix="nightshift-benchmark-") as folder:
-            games = play(train(name, Path(folder).resolve(), levels[0], lanes), levels, rounds)
+            games = play(train(name, Path(folder).resolve(), levels[0], lanes), levels, rounds, cores)
         rows |= {f"{name}/{kind}": row for kind, row in summary(games).items()}
     about = f"{lanes} lanes, {rounds} evaluations each, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
-    return {"about": about, "columns": [LOCAL, *levels], "rows": rows}
+    return {"about": about, "columns": [LOCAL, *levels, *shared], "rows": rows}
 
 
 def train(name: str, folder: Path, level: Level, lanes: int) -> Trained:
@@ -281,7 +296,7 @@ def train(name: str, folder: Path, level: Level, lanes: int) -> Trained:
     return Trained(environment, judge, place, run)
 
 
-def play(trained: Trained, levels: Sequence[Level], rounds: int) -> list[dict[str, Playing]]:
+def play(trained: Trained, levels: Sequence[Level], rounds: int, cores: int) -> list[dict[str, Playing]]:
     """Every way in every round; the first round, which loads what is needed, counts nowhere.
 
     Raises:
@@ -289,6 +304,7 @@ def play(trained: Trained, levels: Sequence[Level], rounds: int) -> list[dict[st
     """
     ways: dict[str, Callable[[], Playing]] = {LOCAL: trained.here}
     ways |= {level: partial(trained.piped, level) for level in levels}
+    ways |= {f"{cores} cores": partial(trained.piped, levels[0], cores)} if cores > 1 else {}
     order, shuffle, games = list(ways), random.Random(0).shuffle, []
     for _ in range(rounds + 1):
         games.append({way: ways[way]() for way in order})

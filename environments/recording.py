@@ -23,7 +23,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, cast
@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 from pydantic import PrivateAttr
 
 from environments.judges import Exam, Misbehaved
+from environments.judges._lanes import EnvSource
 from environments.judges.control import Control
 
 if TYPE_CHECKING:
@@ -137,6 +138,21 @@ class Camera:
         return seen, reward, terminated, truncated or film.cut, info
 
 
+@dataclass(frozen=True)
+class FilmedSource(EnvSource):
+    """What makes an environment with a camera."""
+
+    film: Film
+
+    def make(self) -> Env:
+        env = super().make()
+        modes = env.metadata.get("render_modes") or []
+        if "rgb_array" not in modes:
+            env.close()
+            raise CannotRecord(f"{self.env_id} draws no pictures (its render_modes are {modes}, without rgb_array)")
+        return cast("Env", Camera(env, self.film))
+
+
 class RecordedControl(Control):
     """The control judge with one episode, of which pictures are kept."""
 
@@ -148,13 +164,8 @@ class RecordedControl(Control):
         judge._film = film
         return judge
 
-    def _envs(self, plays: list[int]) -> Iterator[Env]:
-        for env in super()._envs(plays):
-            modes = env.metadata.get("render_modes") or []
-            if "rgb_array" not in modes:
-                env.close()
-                raise CannotRecord(f"{self.id} draws no pictures (its render_modes are {modes}, without rgb_array)")
-            yield cast("Env", Camera(env, self._film))
+    def _sources(self, plays: list[int]) -> list[EnvSource]:
+        return [FilmedSource(**vars(source), film=self._film) for source in super()._sources(plays)]
 
 
 class Remote:

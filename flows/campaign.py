@@ -12,6 +12,7 @@ from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
 
 from flows.engine import chaining, launching, run_certificate, stopping
+from flows.engine.ahead import Ahead
 from flows.engine.campaign_state import CampaignState
 from flows.engine.cancelling import cancellable, reported
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
@@ -33,6 +34,7 @@ from tasks.proposing.brief import RemainingBudget
 from tasks.record import reconcile
 from tasks.store.campaign_lock import Life
 from tasks.tracking.outbox import Outbox
+from tasks.tracking.sender import Sender
 
 LOOK_SECONDS = 2.0
 """Interval of checks for an approval."""
@@ -86,15 +88,16 @@ def campaign(
             artifacts.show(finished)
             run_log.begin(ledger, finished)
             chunk, full = chaining.begun(len(finished)), chaining.full(len(finished))
-            state = CampaignState(spec, ledger, outbox, slots, finished[:chunk], artifacts.show)
-            for number, proposal in undone(state, finished):
-                state.trial(number, proposal)
-            with WorkerPool(spec.parallel) as pool:
+            with Sender(outbox) as sender, WorkerPool(spec.parallel) as pool:
+                state = CampaignState(spec, ledger, sender, slots, finished[:chunk], artifacts.show)
+                for number, proposal in undone(state, finished):
+                    state.trial(number, proposal)
+                ahead = Ahead(state)
                 while not isinstance(coming := next_trial(state, pool, life, full), stopping.Stop):
                     if coming == FULL:
-                        outbox.drain()
                         return chaining.hand_over(spec, ledger, len(state.history))
                     if coming == WAITS:
+                        ahead.propose(pool, life, full)
                         pool.wait(LOOK_SECONDS)
                     else:
                         pool.start(state.trial, *coming)

@@ -63,7 +63,10 @@ def judge_run(
     if run.isolation != isolation.level:  # it may belong to another user, under another umask
         file_trees.open_to_all(place.out)
     judge = environment.judge
-    exam = Exam(seed, environment.higher_is_better, use, environment.prepared, environment.folder, allowance, block)
+    exam = Exam(
+        seed, environment.higher_is_better, use, environment.prepared, environment.folder, allowance, block,
+        max(len(slot.cores), 1),
+    )  # fmt: skip
     file_trees.remove(place.judged)
     place.judged.mkdir()
     confinement.give(place.judged, isolation.level)
@@ -72,7 +75,7 @@ def judge_run(
     if judge.runs_in == "workspace":
         command, directory = judged_start.command(command), place.workspace
     try:
-        with Program(
+        with slot.use.timed("judge"), Program(
             command, cwd=directory, log=place.judge_log, marker=marker, level=isolation.level,
             view=view(environment, place), limits=environment.limits, pipes=True, slot=slot,
             counted=judge.runs_in == "workspace", ahead=imports_ahead.for_acting(environment),

@@ -18,7 +18,7 @@ from tasks.deciding.comparable import is_elsewhere
 from tasks.store import lineage, workspace
 from tasks.store.ledger import Ledger
 from tasks.system.files import write_atomic
-from tasks.tracking.outbox import Outbox
+from tasks.tracking.sender import Sender
 from tasks.trial import History, Level, Trial, best, is_from, machine_of
 
 COLUMNS = (
@@ -29,11 +29,10 @@ COLUMNS = (
 
 @task(name="record", task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
 @with_message(task_messages.of_trial)
-def record(at: At, ledger: Ledger, outbox: Outbox, history: History, trial: Trial) -> Trial:
-    """Store a decided trial, and send what is waiting to MLflow; returns the trial as stored."""
+def record(at: At, ledger: Ledger, sender: Sender, history: History, trial: Trial) -> Trial:
+    """Store a decided trial, and hand it to the sender; returns the trial as stored."""
     settled = settle(ledger, history, trial)
-    outbox.add(settled)
-    outbox.drain()
+    sender.send(settled)
     return settled
 
 

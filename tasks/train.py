@@ -161,8 +161,8 @@ def run_program(
     stops the program early, without telling it beforehand.
     """
     started, before = time.time(), clock()
-    cut = cut or Cut(environment.startup_seconds, environment.budget_seconds)
-    session, digest = _Session(environment, isolation.level, place, slot, cut, look, spared), None
+    limits = cut or Cut(environment.startup_seconds, environment.budget_seconds)
+    session, digest = _Session(environment, isolation.level, place, slot, limits, look, spared), None
     try:
         if not isolation.may_run(proposal.edit):
             raise EditFailed(UNSANDBOXED)
@@ -172,6 +172,11 @@ def run_program(
         session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
+    if cut:
+        slot.use.add("judge", session.ran)
+    else:
+        slot.use.add("train", session.seconds)
+        slot.use.add("start", max(session.ran - session.seconds, 0.0))
     failure = session.failure
     is_believed = failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment)
     if failure and is_believed and not (failure.unsure and is_last_attempt()):
@@ -215,6 +220,8 @@ class _Session:
     look: Look | None
     spared: bool
     seconds: float = 0.0
+    ran: float = 0.0
+    """Seconds for which the program ran, from its start to the end of the last of its processes."""
     startup: float | None = None
     peak_memory: int | None = None
     gpu_memory: tuple[int, ...] | None = None
@@ -238,6 +245,7 @@ class _Session:
 
     def run(self, command: list[str], marker: str) -> None:
         view = view_of(self.environment, self.place)
+        began = clock()
         with Sampler(self.slot.gpus) as sampler, pool.granted(self.slot), Program(
             command, cwd=self.place.workspace, log=self.place.log, marker=marker, level=self.level, view=view,
             limits=self.environment.limits, slot=self.slot, gpu_memory=lambda: sampler.now,
@@ -257,6 +265,7 @@ class _Session:
             self.resources = program.samples.kept
             self.gpu_memory = sampler.peaks
             tail = program.tail()
+        self.ran = clock() - began
         if self.status == "cancelled":  # what it left no longer matters
             return
         out, limits = self.place.out, self.environment.limits

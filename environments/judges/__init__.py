@@ -50,6 +50,8 @@ class Exam:
     """Most time that the program may spend, for a judge that runs its code; None while the baseline's is not known."""
     block: ComparisonBlock | None = None
     """The share of a finite pool to draw from; None: all of it."""
+    cores: int = 1
+    """Cores on which the judge may work. A score does not depend on it."""
 
 
 class Misbehaved(Exception):

@@ -20,8 +20,7 @@ for a Gaussian policy. Answers for inactive lanes are ignored. Messages count st
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -30,30 +29,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from environments.judges import Candidate, Exam, Judge, Misbehaved
 from environments.judges._conversation import Conversation
-from environments.judges._leaves import (
-    Column,
-    Leaf,
-    Sample,
-    accept,
-    columns,
-    fault,
-    frame_bytes,
-    leaves,
-    pick,
-    samples,
-    tree,
-)
+from environments.judges._lanes import EnvSource, Lanes, SharedLanes, opened
+from environments.judges._leaves import leaves, pick, tree
 from environments.judges._making import in_words, make
 from environments.score import METRIC, Score, source_metric
 
 if TYPE_CHECKING:
     from gymnasium.spaces import Space
 
-    from environments.judges._making import Env
 
 PROTOCOL = 2
-LARGEST = 1e100
-"""Larger rewards are refused like NaN: a diverged simulation, whose squares overflow a standard error."""
 MOST_EPISODES = 1000
 _MODES = {True: "return/deterministic", False: "return/sampled"}
 
@@ -183,8 +168,7 @@ class Control(Judge):
         seeds = [int(word) >> 1 for word in for_episodes.generate_state(len(modes))]
         plays = self._drawn(np.random.default_rng(for_sources))
         talk = Conversation(candidate, self.answer_seconds, self.total_seconds, exam.allowance)
-        with ExitStack() as stack:
-            lanes = _Lanes([stack.enter_context(closing(env)) for env in self._envs(plays)])
+        with opened(self._sources(plays), exam.cores) as lanes:
             hello = lanes.describe() | {
                 "protocol": PROTOCOL,
                 "deterministic": modes,
@@ -217,12 +201,10 @@ class Control(Judge):
         drawn = [rng.permutation(np.arange(many) % parts) for many in (self.episodes, self.other_episodes)]
         return [int(source) for lanes in drawn for source in lanes]
 
-    def _envs(self, plays: list[int]) -> Iterator[Env]:
-        """An environment for each lane: the scored ones, then those in the other mode."""
-        settings = self._settings()
-        for source in plays:
-            section, kwargs = settings[source]
-            yield make(self.id, self.max_episode_steps, kwargs, section)
+    def _sources(self, plays: list[int]) -> list[EnvSource]:
+        """The environment of each lane: the scored ones, then those in the other mode."""
+        settings = [EnvSource(self.id, self.max_episode_steps, kwargs, section) for section, kwargs in self._settings()]
+        return [settings[source] for source in plays]
 
     def _scored(self, returns: list[float], plays: list[int], higher_is_better: bool) -> Score:
         """The score of the returns of one mode, in the order of its lanes, with each lane's source."""
@@ -236,11 +218,11 @@ class Control(Judge):
         return Score.of_sources(by_source, weights, higher_is_better)
 
 
-def _play(lanes: _Lanes, talk: Conversation, seeds: list[int], first: int) -> list[float]:
+def _play(lanes: Lanes | SharedLanes, talk: Conversation, seeds: list[int], first: int) -> list[float]:
     """The returns of one episode in each lane from `first` on, one per seed."""
     if not seeds:
         return []
-    lanes.reset(seeds, first)
+    lanes.reset(dict(enumerate(seeds, first)))
     while lanes.active.any():
         answer = talk.ask(lanes.frame(), lanes.answer_bytes)
         try:
@@ -250,89 +232,3 @@ def _play(lanes: _Lanes, talk: Conversation, seeds: list[int], first: int) -> li
             raise
     talk.expect_silence()
     return lanes.returns[first : first + len(seeds)]
-
-
-class _Lanes:
-    """The running environments, the frame that shows them to the program, and their returns so far."""
-
-    def __init__(self, envs: list[Env]) -> None:
-        lanes = len(envs)
-        self._envs = envs
-        self._action = tree(envs[0].action_space, "action")
-        self._seen = leaves(tree(envs[0].observation_space, "observation"))
-        self._answered = leaves(self._action)
-        self.answer_bytes = frame_bytes(self._answered, lanes)
-        self._frame = bytearray(2 * lanes + frame_bytes(self._seen, lanes))
-        self.active = np.ndarray((lanes,), np.bool_, self._frame)
-        self._start = np.ndarray((lanes,), np.bool_, self._frame, lanes)
-        shown = columns(self._seen, lanes, self._frame, 2 * lanes)
-        self._shown = list(zip(self._seen, shown, strict=True))
-        self._step = 0
-        self.returns = [0.0] * lanes
-
-    def describe(self) -> dict[str, object]:
-        """What the program needs to read and write frames."""
-        return {
-            "lanes": len(self._envs),
-            "observation": [leaf.describe() for leaf in self._seen],
-            "action": [leaf.describe() for leaf in self._answered],
-        }
-
-    def frame(self) -> bytes:
-        return bytes(self._frame)
-
-    def reset(self, seeds: list[int], first: int) -> None:
-        """Begin an episode in each lane from `first` on, one per seed."""
-        for lane, seed in enumerate(seeds, first):
-            try:
-                seen, _ = self._envs[lane].reset(seed=seed)
-                self._show(lane, seen)
-            except Exception as error:  # whatever a foreign environment raises
-                where = f"at its reset in lane {lane}"
-                raise Misbehaved(f"the environment failed {where}: {in_words(error)}") from error
-            self.active[lane] = self._start[lane] = True
-
-    def step(self, answer: bytes) -> None:
-        """Take one answer of `answer_bytes` for all lanes, and step the active ones."""
-        self._step += 1
-        actions = self._actions(answer)
-        self._start[:] = False
-        for lane in self.active.nonzero()[0].tolist():
-            try:
-                after, reward, terminated, truncated, _ = self._envs[lane].step(actions[lane])
-                gain = float(reward)
-                if terminated or truncated:
-                    self._hide(lane)
-                else:
-                    self._show(lane, after)
-            except Exception as error:  # whatever a foreign environment raises
-                raise Misbehaved(f"the environment failed {self._where(lane)}: {in_words(error)}") from error
-            if not abs(gain) <= LARGEST:  # comparisons with NaN are false
-                raise Misbehaved(f"the environment returned reward {gain} {self._where(lane)}")
-            self.returns[lane] += gain
-
-    def _actions(self, answer: bytes) -> list[Sample]:
-        """One action per lane; those of inactive lanes are meaningless."""
-        lanes = len(self._envs)
-        raw = zip(self._answered, columns(self._answered, lanes, answer), strict=True)
-        return samples(self._action, iter([self._accept(leaf, column) for leaf, column in raw]), lanes)
-
-    def _accept(self, leaf: Leaf, column: Column) -> Column:
-        found = fault(leaf, column, self.active)
-        if found is None:
-            return accept(leaf, column)
-        lane, wrong = found
-        which = f"action '{leaf.path}'" if leaf.path else "the action"
-        raise Misbehaved(f"answered {wrong} for {which} {self._where(lane)}")
-
-    def _where(self, lane: int) -> str:
-        return f"in lane {lane} at step {self._step}"
-
-    def _show(self, lane: int, observation: Sample) -> None:
-        for leaf, column in self._shown:
-            column[lane] = pick(leaf, observation)
-
-    def _hide(self, lane: int) -> None:
-        self.active[lane] = False
-        for _, column in self._shown:
-            column[lane] = 0

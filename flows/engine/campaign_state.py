@@ -21,7 +21,7 @@ from tasks.record import record
 from tasks.store import workspace
 from tasks.store.ledger import Ledger
 from tasks.system.clock import clock
-from tasks.tracking.outbox import Outbox
+from tasks.tracking.sender import Sender
 from tasks.trial import History, Proposal, Trial, Verdict
 
 
@@ -31,7 +31,7 @@ class CampaignState:
 
     spec: CampaignSpec
     ledger: Ledger
-    outbox: Outbox
+    sender: Sender
     slots: Slots
     history: History
     """Every decided trial, in the order of the decisions."""
@@ -64,7 +64,7 @@ class CampaignState:
             tried.number, at.attempt, len(runner.history), tried.proposal, tried.runs, tried.score, verdict, seconds,
             tried.reruns,
         )  # fmt: skip
-        self.history += (result_of(record)(at, self.ledger, self.outbox, whole(runner.history), whole(trial)),)
+        self.history += (result_of(record)(at, self.ledger, self.sender, whole(runner.history), whole(trial)),)
         self.show(self.history)
         if is_new:
             run_log.decided(self.history)

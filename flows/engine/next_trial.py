@@ -68,19 +68,24 @@ def next_trial(state: CampaignState, pool: WorkerPool, life: Life, most: int) ->
         most: Decided trials at which this flow run is full and another continues.
     """
     interrupt.check()
-    spec, ledger, history, under_way = state.spec, state.ledger, state.history, pool.under_way
-    if pool.is_full or (under_way and not history):  # every trial is compared with the baseline
+    under_way = pool.under_way
+    if pool.is_full or (under_way and not state.history):  # every trial is compared with the baseline
         return WAITS
+    coming = hindrance(state, under_way, life, most) or coming_proposal(state, under_way, life.spent)
+    return WAITS if under_way and (coming == FULL or isinstance(coming, Stop)) else coming
+
+
+def hindrance(state: CampaignState, under_way: Pending, life: Life, most: int) -> Stop | Literal["full"] | None:
+    """Why no trial may follow those under way; None if one may."""
+    spec, ledger, history = state.spec, state.ledger, state.history
     budgets = math.fsum(proposal.share for proposal in under_way.values())
     enough = stopping.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop, budgets)
     if enough is None or (enough.state == "finished" and spec.loaded_rule.certifies):
         enough = stopping.full(ledger.path) or enough  # for a trial, or for the runs of a certificate
-    is_full = len(history) + len(under_way) >= most
-    coming = enough or (FULL if is_full else _proposal(state, under_way, life.spent))
-    return WAITS if under_way and (coming == FULL or isinstance(coming, Stop)) else coming
+    return enough or (FULL if len(history) + len(under_way) >= most else None)
 
 
-def _proposal(state: CampaignState, under_way: Pending, spent: float) -> Next:
+def coming_proposal(state: CampaignState, under_way: Pending, spent: float) -> Next:
     """The next proposal that may run, or why there is none."""
     spec, ledger, history = state.spec, state.ledger, state.history
     while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -248,8 +249,12 @@ class Runner:
             yield NOWHERE
             return
         with self.slots.hold(lambda words: self.ledger.event("waiting", number=at.number, who=words)) as slot:
-            self.ledger.event("slot", number=at.number, slot=slot.name)
-            yield slot
+            where = {"number": at.number, "slot": slot.name} | ({"on": platform.node()} if self.launched else {})
+            self.ledger.event("slot", **where)
+            try:
+                yield slot
+            finally:
+                self.ledger.event("slot free", **where, **slot.use.rounded)
 
     def _at(self, number: int, part: str = "") -> At:
         return replace(self.ledger.at(number, part), launched=self.launched)

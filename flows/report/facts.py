@@ -37,6 +37,7 @@ from tasks.describe import (
     short_value,
     where,
 )
+from tasks.machine.slot_use import in_words
 from tasks.numbers import number
 from tasks.plots.forest import Forest, forest
 from tasks.store.ledger import Ledger
@@ -291,6 +292,10 @@ class Facts:
     def time(self) -> tuple[time_split.TimePart, ...]:
         spent, parallel = self.document["spent"]["seconds"], self.document["spec"].get("parallel", 1)
         return time_split.time_split(self.history, self.own, spent, parallel)
+
+    @property
+    def slot_use(self) -> str:
+        return in_words(self.document["spent"]["slots"])
 
     @cached_property
     def timeline(self) -> timeline.Tracks:

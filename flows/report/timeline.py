@@ -74,8 +74,10 @@ def tracks(history: History, certificates: Sequence[Certificate], events: Iterab
     return found | {name: _apart(spans) for name, spans in (("proposer", proposals), ("waiting", waiting)) if spans}
 
 
-def chrome(tracks: Tracks) -> dict[str, Any]:
-    """The tracks in the trace event format; times in microseconds from the first span."""
+def chrome(tracks: Tracks, slot_use: Mapping[str, float]) -> dict[str, Any]:
+    """The tracks in the trace event format, with the shares of the slots' time; times in microseconds from the first
+    span.
+    """
     start = min((span.begin for spans in tracks.values() for span in spans), default=0.0)
     named = [
         {"ph": "M", "pid": 1, "tid": tid, "name": "thread_name", "args": {"name": name}}
@@ -91,7 +93,7 @@ def chrome(tracks: Tracks) -> dict[str, Any]:
     ]  # fmt: skip
     return {
         "displayTimeUnit": "ms",
-        "otherData": {"unix seconds of the start": start},
+        "otherData": {"unix seconds of the start": start, "slot use": dict(slot_use)},
         "traceEvents": [*named, *slices],
     }
 

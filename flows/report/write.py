@@ -50,5 +50,6 @@ def write_comparison(ledgers: Sequence[Ledger]) -> Path:
 def _write(facts: Facts) -> None:
     """Write a campaign's own files: the page, what it links to, and its line in the page of all campaigns."""
     write_atomic(facts.ledger.path / REPORT, page.html(facts))
-    write_atomic(facts.ledger.path / TIMELINE, shareable(json.dumps(timeline.chrome(facts.timeline))))
+    events = timeline.chrome(facts.timeline, facts.document["spent"]["slots"])
+    write_atomic(facts.ledger.path / TIMELINE, shareable(json.dumps(events)))
     campaign_index.keep(facts)

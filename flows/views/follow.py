@@ -145,6 +145,8 @@ class Follower:
         """The event of a certificate that was begun and is not made."""
         self._waits: dict[int, str] = {}
         """Trials that wait for a slot, and who holds the slots."""
+        self._ahead: set[int] = set()
+        """Trials that were proposed ahead (flows/engine/ahead.py) and have not begun."""
         self._slot_of: dict[int, str] = {}
         """The slot that a trial was given last."""
         self._slots: dict[str, list[str]] = {}
@@ -161,7 +163,8 @@ class Follower:
         self.read_events()
         places = {number: self.ledger.place(number) for number in self._open}
         held = [number for number, place in places.items() if approval.is_held(place)]
-        begun = {n: place for n, place in places.items() if n not in held and place.proposal.is_file()}
+        not_begun = {*held, *self._ahead}
+        begun = {n: place for n, place in places.items() if n not in not_begun and place.proposal.is_file()}
         under_way = tuple(self._under_way(number, now) for number in begun)
         since = max((now - place.proposal.stat().st_mtime for place in begun.values()), default=0.0)
         certifying = None if under_way else self._certifying(now)
@@ -225,8 +228,12 @@ class Follower:
 
     def _read_life(self, events: Sequence[Mapping[str, Any]]) -> None:
         """What this life said of its slots and of MLflow."""
-        self._waits, self._slot_of, self._failure = {}, {}, ""
+        self._waits, self._slot_of, self._failure, self._ahead = {}, {}, "", set()
         for event in events:
+            if event["event"] == "ahead":
+                self._ahead.add(event["number"])
+            elif event["event"] in ("waiting", "slot", "launch"):
+                self._ahead.discard(event.get("number", event.get("trial")))
             if event["event"] == "life":
                 self._waits, self._slot_of, self._slots, self._failure = {}, {}, {}, ""
             elif event["event"] == "waiting":

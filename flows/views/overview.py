@@ -19,6 +19,7 @@ from flows.views.own_servers import OwnServer, login_steps
 from flows.views.status import SURE_SES
 from flows.views.terminal import binaries, changes, clean, duration, fold, put, room, say, short, whole
 from tasks.describe import UNPROVEN
+from tasks.machine.slot_use import in_words
 from tasks.numbers import number
 from tasks.plots.forest import Forest, ForestRow, text
 
@@ -40,6 +41,8 @@ def outcome(document: Document, console: Console) -> None:
     console.print()
     for line in _outcome(document, room(console)):
         say(console, line)
+    if slots := in_words(document["spent"]["slots"]):
+        say(console, Text(slots, "dim"))
 
 
 def elsewhere(document: Document, console: Console) -> None:

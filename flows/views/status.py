@@ -18,6 +18,7 @@ from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
 from tasks.deciding.halving import promotions
 from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
+from tasks.machine.slot_use import slot_use
 from tasks.plots.forest import forest
 from tasks.rules import Rule
 from tasks.store import approval, campaign_lock, inbox
@@ -80,6 +81,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
             "usd": bought.usd if bought.calls else None,
             "calls": bought.calls,
             "tokens": bought.tokens,
+            "slots": slot_use(ledger.events()).shares,
         },
         "waiting_to_record": waiting(ledger, history),
         "urls": urls(ledger),

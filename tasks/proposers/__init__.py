@@ -40,6 +40,10 @@ class Proposer(BaseModel, ABC):
     """Whether it can search by the scores of short trials (tasks/deciding/halving.py)."""
     asks: ClassVar[bool] = False
     """Whether it asks somebody outside of this process, which may fail."""
+    ahead: ClassVar[bool] = False
+    """Whether it proposes while the trials before are still running (flows/engine/ahead.py): its answer takes so long
+    that a slot would wait, and the scores that it then lacks tell it little.
+    """
 
     @abstractmethod
     def propose(self, brief: Brief) -> Suggestion | None:

@@ -5,9 +5,38 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tasks.system.clock import clock
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+Work = Literal["start", "train", "judge"]
+"""What programs do in a slot: they start (interpreter, imports), train, or are judged, for which controls count too."""
+
+
+@dataclass
+class Use:
+    """Seconds for which programs ran in a slot while it was held, by what they did."""
+
+    seconds: dict[Work, float] = field(default_factory=dict)
+
+    def add(self, work: Work, seconds: float) -> None:
+        self.seconds[work] = self.seconds.get(work, 0.0) + seconds
+
+    @property
+    def rounded(self) -> dict[str, float]:
+        return {work: round(seconds, 3) for work, seconds in self.seconds.items()}
+
+    @contextmanager
+    def timed(self, work: Work) -> Iterator[None]:
+        began = clock()
+        try:
+            yield
+        finally:
+            self.add(work, clock() - began)
 
 
 @dataclass(frozen=True)
@@ -22,6 +51,8 @@ class Slot:
     """Descriptors that its programs inherit: while one of them has these open, nobody else gets the slot."""
     cores: tuple[int, ...] = ()
     """The processor cores that its programs are kept on; empty: those of the engine."""
+    use: Use = field(default_factory=Use, compare=False, repr=False, kw_only=True)
+    """How it was used since it was taken."""
 
     @contextmanager
     def on_its_cores(self) -> Iterator[None]:

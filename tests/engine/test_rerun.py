@@ -39,6 +39,7 @@ from tasks.store.campaign_lock import lock_path
 from tasks.store.ledger import CERTIFICATE, Ledger
 from tasks.system.files import write_atomic
 from tasks.tracking.outbox import Outbox
+from tasks.tracking.sender import Sender
 from tasks.train import run_program
 from tasks.trial import History, Params, Proposal, Trial, Verdict
 from tests.support.histories import tried
@@ -326,9 +327,10 @@ def test_what_a_later_verdict_needs_by_then_is_run_and_never_run_again(tmp_path:
         assert {"0001.2-again-1", "0002-again-1"} <= {path.parent.parent.name for path in ran}
 
         spec, slots = bench(ledger).spec, Slots(ledger.path)
-        replayed = CampaignState(spec, ledger, Outbox(ledger, "off", None, now), slots, now[:1], lambda _: None)
-        for number, proposal in undone(replayed, now):  # as another life of the campaign does
-            replayed.trial(number, proposal)
+        with Sender(Outbox(ledger, "off", None, now)) as sender:
+            replayed = CampaignState(spec, ledger, sender, slots, now[:1], lambda _: None)
+            for number, proposal in undone(replayed, now):  # as another life of the campaign does
+                replayed.trial(number, proposal)
     assert replayed.history == now
     assert {path: path.stat().st_mtime_ns for path in ledger.trials.glob("*/out/model.json")} == ran
 

@@ -77,4 +77,4 @@ def test_the_file_is_written_with_the_report_and_holds_what_was_done(tmp_path: P
 
 
 def test_a_campaign_without_a_trial_has_an_empty_timeline() -> None:
-    assert chrome(tracks((), (), []))["traceEvents"] == []
+    assert chrome(tracks((), (), []), {})["traceEvents"] == []
