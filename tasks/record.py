@@ -30,10 +30,10 @@ COLUMNS = (
 @task(name="record", task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
 @with_message(task_messages.of_trial)
 def record(at: At, ledger: Ledger, outbox: Outbox, history: History, trial: Trial) -> Trial:
-    """Store a decided trial, and send what is waiting to MLflow; returns the trial as stored."""
+    """Store a decided trial, which then is sent to MLflow; returns the trial as stored."""
     settled = settle(ledger, history, trial)
     outbox.add(settled)
-    outbox.drain()
+    outbox.drain_soon()
     return settled
 
 

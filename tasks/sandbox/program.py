@@ -14,7 +14,6 @@ cannot outlive its trial or its engine, and cannot fill the disk.
 from __future__ import annotations
 
 import json
-import marshal
 import math
 import os
 import select
@@ -22,7 +21,6 @@ import selectors
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -146,7 +144,7 @@ class Program:
         plan |= {"engine": os.getpid(), "report": say}
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", supervisor.__file__, marshal.dumps(plan).hex()],
+                supervisor.command(plan),
                 cwd=cwd,
                 env={SUPERVISOR: self.marker, **passed_on()},
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,

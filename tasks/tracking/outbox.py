@@ -2,7 +2,7 @@
 
 The ledger counts. What MLflow has not taken is sent after the next trial, at the end, or on resume; a tracking server
 that is down stops nothing. What waits is derived from receipts beside the trials and certificates, so a kill loses
-and doubles nothing.
+and doubles nothing. A running campaign sends in a thread, so that no trial waits for MLflow.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,6 +56,8 @@ class Outbox:
         self._history = list(history)
         self._traces = wants_traces(ledger)
         self._untraced = [trial for trial in history if self._traces and not is_traced(ledger, trial)]
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
+        self._sending: Future[None] | None = None
 
     def add(self, trial: Trial) -> None:
         if trial.settle >= len(self._history):
@@ -64,7 +67,19 @@ class Outbox:
         if self._traces and not is_traced(self.ledger, trial) and trial not in self._untraced:
             self._untraced.append(trial)
 
+    def drain_soon(self) -> None:
+        """Send what waits in a thread, once that has sent what it was given before. Raises what it has raised."""
+        if self._sending and self._sending.done():
+            self._sending.result()
+        self._sending = self._thread.submit(self._drain)
+
     def drain(self) -> None:
+        """Send what waits, once the thread has sent what it was given."""
+        if self._sending:
+            self._sending.result()
+        self._drain()
+
+    def _drain(self) -> None:
         """Send what waits, trials first and traces last, until all is sent or the server is found down.
 
         A rejected record does not block others. It, and an outage, is recorded as an event once.
