@@ -85,8 +85,8 @@ def campaign(
         with Artifacts(ledger, run.id, write_report) as artifacts:
             artifacts.show(finished)
             run_log.begin(ledger, finished)
-            chunk, full = chaining.begun(len(finished)), chaining.full(len(finished))
-            state = CampaignState(spec, ledger, outbox, slots, finished[:chunk], artifacts.show)
+            before, full = chaining.shown_before(len(finished)), chaining.full(len(finished))
+            state = CampaignState(spec, ledger, outbox, slots, finished[:before], artifacts.show)
             for number, proposal in undone(state, finished):
                 state.trial(number, proposal)
             with WorkerPool(spec.parallel) as pool:
