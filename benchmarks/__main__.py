@@ -44,7 +44,7 @@ BENCHMARKS = {
     "reports": Benchmark("2 min", "--trials 20 --campaigns 3"),
     "sandbox": Benchmark("1 min", "--rounds 5"),
     "size": Benchmark("10 min", "--trials 30 --more 1"),
-    "start": Benchmark("10 s", "--rounds 1"),
+    "start": Benchmark("1 min", "--rounds 1 --trainings 1"),
     "text_judge": Benchmark("5 min", "--rounds 1 --batches 64 --base-steps 20"),
     "trial_overhead": Benchmark("5 min", "--trials 8"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,6 +26,9 @@ class Shelf(Tracker):
 
     def __init__(self) -> None:
         self.down = False
+        self.answers = threading.Event()
+        """Until it is set, every call waits."""
+        self.answers.set()
         self.unwanted: set[int] = set()
         self.unproved: set[int] = set()
         """How many certificates it will not have."""
@@ -84,6 +88,7 @@ class Shelf(Tracker):
         return {"mlflow_url": "http://shelf"}
 
     def _answer(self) -> None:
+        self.answers.wait()
         if self.down:
             raise Unreachable("connection refused")
 

@@ -13,6 +13,7 @@ from tasks.store.ledger import Ledger, machine
 from tasks.system.files import write_atomic
 from tasks.tracking.client import Unreachable
 from tasks.tracking.outbox import Outbox, campaign_record, is_tracked, waiting
+from tasks.tracking.trial_run import CampaignRecord
 from tasks.trial import Trial
 from tests.support.fake_tracker import Shelf, night, notes, outbox_of, settled
 from tests.support.histories import decided
@@ -210,3 +211,29 @@ def test_with_tracking_off_nothing_waits(ledger: Ledger) -> None:
     outbox.drain()
     outbox.close("finished")
     assert outbox.waiting == []
+
+
+def test_no_trial_waits_for_mlflow_and_the_end_waits_for_all(ledger: Ledger) -> None:
+    shelf, history = Shelf(), tuple[Trial, ...]()
+    outbox = outbox_of(ledger, shelf)
+    shelf.answers.clear()
+    for _ in range(3):
+        history += (settled(ledger, history),)
+        outbox.add(history[-1])
+        outbox.drain_soon()  # returns while nothing answers
+    assert shelf.sent == [] and waiting(ledger, history) == 3
+    shelf.answers.set()
+    outbox.close("finished")
+    assert (shelf.sent, outbox.waiting, shelf.ended) == ([0, 1, 2], [], ["finished"])
+
+
+def test_a_fault_of_ours_in_the_thread_is_raised(ledger: Ledger) -> None:
+    class Broken(Shelf):
+        def open_campaign(self, campaign: CampaignRecord) -> str:
+            raise ZeroDivisionError
+
+    outbox = outbox_of(ledger, Broken())
+    outbox.add(settled(ledger, ()))
+    outbox.drain_soon()
+    with pytest.raises(ZeroDivisionError):
+        outbox.drain()
