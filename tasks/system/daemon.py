@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -33,6 +34,8 @@ START_SECONDS = 600.0
 START_ATTEMPTS = 3
 END_SECONDS = 15.0
 LAST_LINES = 8
+TAKEN = re.compile(r"address already in use", re.IGNORECASE)
+"""What a server says that found its port taken."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +203,8 @@ def serve(
         status = daemon.give_up(process)
         if status is None:
             raise Refused(f"{daemon.name} did not answer within {START_SECONDS:.0f} s; see {daemon.log}")
-        if _is_free(port):
+        # Whoever took the port may have left it again; then only the log tells.
+        if _is_free(port) and not TAKEN.search(daemon.last_words()):
             raise daemon.came_to_nothing(status)
     raise Refused(f"other programs took every port while {daemon.name} was starting: try again")
 

@@ -184,6 +184,14 @@ def test_a_process_that_dies_while_it_starts_is_told_at_once_with_its_last_lines
     assert Daemon(directory, "server").living() is None
 
 
+def test_a_server_whose_port_was_taken_for_a_moment_tries_again(directory: Path, tmp_path: Path) -> None:
+    daemon, serves = Daemon(directory, "server"), serving(tmp_path, 0)
+    taken = ["sh", "-c", "echo 'Errno 98: Address already in use'; exit 3"]
+    commands = iter([lambda _: taken, serves])
+    assert served(daemon, lambda port: next(commands)(port))
+    assert daemon.end()
+
+
 def test_who_gives_up_a_start_ends_it(directory: Path, tmp_path: Path) -> None:
     daemon, seen = Daemon(directory, "server"), list[Note | None]()
 
