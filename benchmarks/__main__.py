@@ -45,7 +45,7 @@ BENCHMARKS = {
     "sandbox": Benchmark("1 min", "--rounds 5"),
     "size": Benchmark("10 min", "--trials 30 --more 1"),
     "slot_utilisation": Benchmark("1 min", "--trials 2 --budget 1"),
-    "start": Benchmark("10 s", "--rounds 1"),
+    "start": Benchmark("1 min", "--rounds 1 --trainings 1"),
     "text_judge": Benchmark("5 min", "--rounds 1 --batches 64 --base-steps 20"),
     "trial_overhead": Benchmark("5 min", "--trials 8"),
 }

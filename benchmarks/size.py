@@ -4,9 +4,9 @@
 
 The ledger is made without training: proposals drawn at random, a program's few files, scores of a made-up problem
 (benchmarks/problems.py) with noise, all through the writers that campaigns use, decided by rule `certify`. Its first
-resume, with one trial more, also stores the results of the newest chunk of trials, as they would be there; what is
-measured is the second one, with `--more` trials. Of 1,082 decided trials it replays 82, close to the most that a life
-ever does (flows/engine/chaining.py). The same is done side by side with a campaign of 25 trials.
+resume, with one trial more, also stores the results of the newest trials, as they would be there; what is
+measured is the second one, with `--more` trials. It shows ten decided trials again, the most that a life ever does
+(flows/engine/chaining.py). The same is done side by side with a campaign of 25 trials.
 
 Wall time depends on what else the machine does; processor time (of the command and its children) hardly does.
 """

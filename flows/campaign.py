@@ -87,9 +87,9 @@ def campaign(
         with standbys(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
             artifacts.show(finished)
             run_log.begin(ledger, finished)
-            chunk, full = chaining.begun(len(finished)), chaining.full(len(finished))
+            before, full = chaining.shown_before(len(finished)), chaining.full(len(finished))
             with Sender(outbox) as sender, WorkerPool(spec.parallel) as pool:
-                state = CampaignState(spec, ledger, sender, slots, finished[:chunk], artifacts.show)
+                state = CampaignState(spec, ledger, sender, slots, finished[:before], artifacts.show)
                 for number, proposal in undone(state, finished):
                     state.trial(number, proposal)
                 ahead = Ahead(state)

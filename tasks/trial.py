@@ -294,9 +294,21 @@ def measured(history: History, number: int) -> tuple[Score, ...]:
     """
     own = [pair for t in history if t.number == number for pair in _from(t.runs, t.score)]
     again = [pair for t in history for r in t.reruns if r.of == number for pair in _from((r.run,), r.score)]
-    every, machine = [*own, *again], machine_of(history)
-    here = [score for where, score in every if is_from(where, machine)]
-    return tuple(here or (score for _, score in every))
+    return _from_here([*own, *again], machine_of(history))
+
+
+def measured_each(history: History) -> dict[int, tuple[Score, ...]]:
+    """The same of every trial, by number, without reading the history once for each."""
+    every = {trial.number: _from(trial.runs, trial.score) for trial in history}
+    for rerun in (rerun for trial in history for rerun in trial.reruns if rerun.of in every):
+        every[rerun.of] += _from((rerun.run,), rerun.score)
+    machine = machine_of(history)
+    return {number: _from_here(scores, machine) for number, scores in every.items()}
+
+
+def _from_here(scores: list[tuple[str, Score]], machine: str) -> tuple[Score, ...]:
+    here = [score for where, score in scores if is_from(where, machine)]
+    return tuple(here or (score for _, score in scores))
 
 
 def _from(runs: tuple[Run, ...], score: Score) -> list[tuple[str, Score]]:

@@ -123,7 +123,7 @@ def proposed(
     rejected = tuple(RejectedProposal(one.number, one.proposal, one.words) for one in parked if one.state == "rejected")
     for name, why in inbox.broken(ledger.path).items():
         inbox.refuse(ledger.path, name, why)
-    inbox_proposals = inbox.waiting(ledger.path, ledger.proposals())
+    inbox_proposals = inbox.waiting(ledger.path, ledger.proposals(history))
     checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals)
     brief = Brief(
         ledger.environment.space,
@@ -158,7 +158,7 @@ def _when_begun(path: Path, now: RemainingBudget) -> RemainingBudget:
 
 def budget_left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> RemainingBudget:
     """The budget left before the next trial; one trial at most, where there is no time for a short one and another."""
-    bought = sum((proposal.usage for proposal in ledger.proposals()), NOTHING_BOUGHT)
+    bought = sum((proposal.usage for proposal in ledger.proposals(history)), NOTHING_BOUGHT)
     max_usd, max_tokens = spec.advanced.max_usd, spec.advanced.max_tokens
     # A price that is unknown leaves nothing: a limit that cannot be checked must not be exceeded.
     left_usd = 0.0 if bought.usd is None else max((max_usd or 0.0) - bought.usd, 0.0)

@@ -46,7 +46,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     own, elsewhere = certificates(ledger)
     how = ending.state if ending else state(ledger)
     here, in_full = machine_of(history), promotions(history)
-    bought = sum((proposal.usage for proposal in ledger.proposals()), NOTHING_BOUGHT)
+    bought = sum((proposal.usage for proposal in ledger.proposals(history)), NOTHING_BOUGHT)
     return {
         "campaign": campaign.name,
         "campaign_id": campaign.campaign_id,
@@ -344,5 +344,5 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
             for one in parked
             if one.answer is None
         ],
-        "inbox": [name for name, _ in inbox.waiting(ledger.path, ledger.proposals())],
+        "inbox": [name for name, _ in inbox.waiting(ledger.path, ledger.proposals(history))],
     }  # fmt: skip

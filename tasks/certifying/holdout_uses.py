@@ -15,11 +15,14 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
 from tasks.system.files import append_line
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 ALPHA = 0.05
 """Probability that a certificate passes without a gain, for all uses of a pool together."""
@@ -90,4 +93,6 @@ def conclude(prepared: Path, campaign: str, look: int, passed: bool) -> None:
 
 def _locked(prepared: Path) -> FileLock:
     """Taken by one process at a time, of whichever campaign; free once its holder is dead."""
+    from filelock import FileLock
+
     return FileLock(prepared.with_name(f"{prepared.name}.lock"))

@@ -10,7 +10,7 @@ from environments.metric_guards import Guard
 from tasks.deciding.champion_estimate import reference
 from tasks.deciding.statistics import Noise, pooled, quantile
 from tasks.deciding.values import JudgedTrial
-from tasks.trial import History, in_full, measured
+from tasks.trial import History, in_full, measured, measured_each
 
 SURE = 0.975
 """A fall that equal programs would show more rarely than 1 - SURE counts."""
@@ -21,13 +21,16 @@ def guard_noise(guards: Mapping[str, Guard], history: History) -> dict[str, Nois
 
     Three runs of the baseline may agree by luck; whatever else ran more than once corrects that.
     """
-    scores = [measured(history, trial.number) for trial in in_full(history)]
+    each = measured_each(history)
+    scores = [each[trial.number] for trial in in_full(history)]
     seen = {name: pooled([[s.also[name] for s in some if name in s.also] for some in scores]) for name in guards}
     return {name: found for name, found in seen.items() if found}
 
 
 def fallen(guards: Mapping[str, Guard], history: History, tried: JudgedTrial) -> str | None:
     """Which guarded metric fell by more than noise and its margin; None if none did."""
+    if not guards:
+        return None
     first, noise = reference(history), guard_noise(guards, history)
     assert first is not None, "there is a champion"
     for name, guard in guards.items():

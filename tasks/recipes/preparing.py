@@ -24,8 +24,6 @@ import shutil
 import time
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from environments import FILE, Environment
 from environments.plugins import Refused
 from environments.recipe import DATA, JUDGE, SETTINGS, Recipe
@@ -66,6 +64,8 @@ def prepare(environment: Environment, runs: Path, say: Say) -> Path:
         Refused: the recipe failed, with the last lines of its log, or its output has been changed.
         OSError: the machine could not start it.
     """
+    from filelock import FileLock, Timeout
+
     final, recipe = place(environment, runs), environment.prepare
     assert final is not None and recipe is not None, f"{environment.name} has no recipe"
     if output.read(final):

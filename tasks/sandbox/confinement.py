@@ -15,6 +15,8 @@ import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -156,8 +158,12 @@ def _seen(view: VisiblePaths) -> list[Path]:
 
 def _interpreter() -> list[Path]:
     """The running Python and its packages, without the rest of `sys.path`, such as our own checkout."""
-    stated = [Path(prefix) for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)]
-    prefixes = dict.fromkeys(path for prefix in stated for path in (prefix, prefix.resolve()))
+    return _parts((sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix))
+
+
+@cache
+def _parts(stated: tuple[str, ...]) -> list[Path]:
+    prefixes = dict.fromkeys(path for prefix in map(Path, stated) for path in (prefix, prefix.resolve()))
     parts = [prefix / part for prefix in prefixes for part in PARTS]
     return [part for part in parts if part.exists() and not part.is_relative_to("/usr")]
 
@@ -172,8 +178,8 @@ def _present(paths: Iterable[str]) -> list[Path]:
 
 def _folders_above(paths: Iterable[Path]) -> list[str]:
     """Create the parent folders of these paths: those that bubblewrap creates can be entered by their owner only."""
-    above = dict.fromkeys(folder for path in paths for folder in reversed(path.parents))
-    made = [folder for folder in map(str, above) if folder not in ("/", "/tmp", "/dev", "/dev/shm", "/proc")]
+    above = dict.fromkeys(folder for path in paths for folder in accumulate(path.parts[:-1], os.path.join))
+    made = [folder for folder in above if folder not in ("/", "/tmp", "/dev", "/dev/shm", "/proc")]
     return [word for folder in made for word in ("--perms", "0755", "--dir", folder)]
 
 

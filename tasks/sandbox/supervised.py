@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import marshal
 import os
 import select
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -32,7 +30,7 @@ class Supervised:
         whole = {**plan, "engine": os.getpid(), "report": say}
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", supervisor.__file__, marshal.dumps(whole).hex()],
+                supervisor.command(whole),
                 cwd=cwd,
                 env={SUPERVISOR: marker, **passed_on()},
                 stdin=subprocess.PIPE if pipes else subprocess.DEVNULL,

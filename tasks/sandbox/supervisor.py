@@ -1,6 +1,6 @@
 """The supervisor: a small process between the engine and one untrusted program, which it confines and outlives.
 
-    python -I -S supervisor.py PLAN   # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}, marshalled, hex
+    python -I -S -c LOAD supervisor.py CODE PLAN   # {"argv": [...], "env": {...}, "engine": 123, "report": 5, ...}
 
 It forks; the child enters the cgroups, takes on the limits and restrictions of the plan, and becomes the program. The
 supervisor is a child subreaper: every orphan of the program becomes its child, so it finds every descendant by its
@@ -15,8 +15,8 @@ On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the p
 ended; `{"left": [command lines], "cpu": seconds}` when no process is left; `{"admitted": true}` or `{"why": text}` to
 an order.
 
-It is run as a file, by any Python, and imports nothing but the standard library. Landlock's constants are those of
-linux/landlock.h; see landlock(7), prctl(2), capabilities(7).
+Code and plan are marshalled, in hexadecimal. It imports nothing but the standard library. Landlock's constants are
+those of linux/landlock.h; see landlock(7), prctl(2), capabilities(7).
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ import fcntl
 import marshal
 import os
 import resource
-import signal
 import sys
 import time
 
 TYPE_CHECKING = False  # typing's own, contextlib and json take longer to load than all the rest of this
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Iterator
     from typing import Any
+else:
+    import _signal as signal  # the same functions with plain numbers: the module's enums take 5 ms to load
 
+LOAD = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv[-2])))"
 FILTER_DESCRIPTOR = 9
 """The descriptor from which bubblewrap reads the system call filter."""
 PATIENCE = 1.0
@@ -68,6 +71,15 @@ class _Beneath(ctypes.Structure):
 
 class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+
+
+def command(plan: dict[str, Any]) -> list[str]:
+    """The command line that starts it. It carries the compiled code: Python would compile a file at every start."""
+    from importlib.machinery import SourceFileLoader
+
+    code = SourceFileLoader(__name__, __file__).get_code(__name__)  # from Python's cache, if that is of this source
+    carried = [marshal.dumps(content).hex() for content in (code, plan)]
+    return [sys.executable, "-I", "-S", "-B", "-c", LOAD, __file__, *carried]
 
 
 def main(plan: dict[str, Any]) -> None:
@@ -384,4 +396,4 @@ def _landlock(version: int, rules: list[tuple[str, bool]], network: bool) -> Non
 
 
 if __name__ == "__main__":
-    main(marshal.loads(bytes.fromhex(sys.argv[1])))
+    main(marshal.loads(bytes.fromhex(sys.argv[-1])))

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from filelock import FileLock
 from pydantic import TypeAdapter
 from scipy import special  # type: ignore[import-untyped]
 
@@ -100,6 +99,8 @@ def path_of(home: Path, calibration: Calibration) -> Path:
 
 def add(home: Path, new: Calibration) -> Calibration:
     """Store new runs together with the existing ones; returns all of them."""
+    from filelock import FileLock
+
     path = path_of(home, new)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(home / FOLDER / ".lock"):  # concurrent calibrations keep each other's runs

@@ -272,10 +272,14 @@ class Ledger:
         newest = {trial.number: trial for trial in sorted(read, key=lambda trial: trial.attempt)}
         return tuple(sorted(newest.values(), key=lambda trial: trial.settle))
 
-    def proposals(self) -> tuple[Proposal, ...]:
-        """Every proposal, whatever became of it, by number."""
-        found = sorted(self.trials.glob("[0-9][0-9][0-9][0-9]*/proposal.json"))
-        return tuple(workspace.PROPOSAL.validate_json(path.read_bytes()) for path in found)
+    def proposals(self, history: History) -> tuple[Proposal, ...]:
+        """Every proposal, whatever became of it, by number. Only those without a trial in `history` are read."""
+        decided = {trial.number: trial.proposal for trial in history}
+        places = (TrialDir(path) for path in self.trials.iterdir() if path.name.isdigit())
+        new = {int(place.path.name): place.proposal for place in places if int(place.path.name) not in decided}
+        left = {number: path.read_bytes() for number, path in new.items() if path.is_file()}
+        read = {number: workspace.PROPOSAL.validate_json(text) for number, text in left.items()}
+        return tuple(proposal for _, proposal in sorted((decided | read).items()))
 
     @cached_property
     def calibrated(self) -> tuple[Rerun, ...]:

@@ -14,13 +14,13 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tasks.editing.patches import git_environment
 from tasks.store.safe_read import open_below
 from tasks.store.workspace import TrialDir
-from tasks.system.redact import scrub
+from tasks.system.redact import Secret, known_secrets, scrub
 from tasks.trial import Trial
 
 WHO = "Nightshift <nightshift@localhost>"
@@ -35,11 +35,7 @@ def commit(repository: Path, place: TrialDir, trial: Trial, program: tuple[str, 
         half_made.rename(repository)
     parent = f"refs/trials/{trial.proposal.parent:04d}" if trial.proposal.parent is not None else None
     stream = b"".join(_stream(place, trial, program, parent))
-    _git(repository, "fast-import", "--quiet", "--force", stdin=stream)
-    reference = _ref(trial.number)
-    if trial.number == 0:
-        _git(repository, "update-ref", "refs/heads/baseline", reference)
-    return _git(repository, "rev-parse", reference).decode().strip()
+    return _git(repository, "fast-import", "--quiet", "--force", stdin=stream).decode().strip()
 
 
 def keep(repository: Path, number: int, attempt: int) -> None:
@@ -89,25 +85,30 @@ def _stream(place: TrialDir, trial: Trial, program: tuple[str, ...], parent: str
     when = int(trial.runs[0].started) if trial.runs else 0
     title = f"trial {trial.number}: {trial.verdict.kind}"
     message = f"{title}\n\n{trial.verdict.reason}\n\n{trial.proposal.rationale}\n".encode()
-    yield f"commit {_ref(trial.number)}\ncommitter {WHO} {when} +0000\n".encode()
-    yield _data(message)
+    secrets = known_secrets()
+    yield f"commit {_ref(trial.number)}\nmark :1\ncommitter {WHO} {when} +0000\n".encode()
+    yield _data(message, secrets)
     yield f"from {parent}\n".encode() if parent else b""
     yield b"deleteall\n"
     for name in program:
         if file := open_below(place.workspace, name):
             with file:
-                yield _file(name, file.read())
-    yield _file("params.json", (json.dumps(trial.proposal.params, indent=2, sort_keys=True) + "\n").encode())
+                yield _file(name, file.read(), secrets)
+    params = json.dumps(trial.proposal.params, indent=2, sort_keys=True) + "\n"
+    yield _file("params.json", params.encode(), secrets)
+    if trial.number == 0:
+        yield b"reset refs/heads/baseline\nfrom :1\n"
+    yield b"get-mark :1\n"  # git answers with the hash
 
 
-def _file(name: str, content: bytes) -> bytes:
+def _file(name: str, content: bytes, secrets: Sequence[Secret]) -> bytes:
     quoted = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return b'M 100644 inline "%b"\n' % os.fsencode(quoted) + _data(content)
+    return b'M 100644 inline "%b"\n' % os.fsencode(quoted) + _data(content, secrets)
 
 
-def _data(content: bytes) -> bytes:
+def _data(content: bytes, secrets: Sequence[Secret]) -> bytes:
     """Content of a commit or file, redacted: a repository is made to be passed on."""
-    clear = scrub(content)
+    clear = scrub(content, secrets)
     return b"data %d\n%b\n" % (len(clear), clear)
 
 

@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from filelock import FileLock
 from pydantic import TypeAdapter
 
 from tasks.deciding.fidelity import Fidelity, RankCorrelation, advised, rank_correlation
@@ -64,6 +63,8 @@ def stored(home: Path, empty: ShortRuns) -> ShortRuns:
 
 def add(home: Path, to: ShortRuns, point: MeasuredPoint) -> ShortRuns:
     """Store one more point; returns all of them."""
+    from filelock import FileLock
+
     path = to.path(home)
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(home / FOLDER / ".lock"):  # concurrent calibrations keep each other's points

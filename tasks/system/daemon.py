@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-import httpx
 import psutil
 
 from environments.plugins import Refused
@@ -216,6 +215,8 @@ def address(port: int, path: str = "") -> str:
 
 def answers(url: str, seconds: float = 5.0, login: str | None = None) -> bool:
     """Whether a server's health check succeeds within `seconds`."""
+    import httpx
+
     try:
         return httpx.get(f"{url}/health", auth=split_login(login), timeout=seconds).status_code == 200
     except (httpx.HTTPError, httpx.InvalidURL, UnicodeError):

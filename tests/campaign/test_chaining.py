@@ -58,6 +58,12 @@ def test_a_chunk_ends_at_the_next_multiple_whatever_a_life_finds() -> None:
     ]
 
 
+def test_a_resumed_run_shows_the_newest_trials_of_its_chunk_again() -> None:
+    size, shown = chaining.CHUNK, chaining.REPLAYED
+    counts = (0, shown, shown + 7, size, size + 3, 3 * size - 1)
+    assert [n - chaining.shown_before(n) for n in counts] == [0, shown, shown, 0, 3, shown]
+
+
 def test_only_the_run_that_said_so_has_handed_over(tmp_path: Path) -> None:
     ledger = Ledger.create(
         "long", load(quadratic(tmp_path / "quad")), source="quad", settings=SETTINGS, isolation="none", spec=""

@@ -21,7 +21,7 @@ from tasks.store import workspace
 from tasks.store.ledger import FREEZE_LIMIT, Ledger, campaigns, check_name, free_name
 from tasks.system.files import write_atomic
 from tasks.system.home import home
-from tasks.trial import History
+from tasks.trial import History, Proposal
 from tests.support.histories import decided
 from tests.support.ledgers import created
 from tests.support.toy import FIT, JUDGE, quadratic
@@ -341,3 +341,12 @@ def test_a_copied_home_holds_everything(tmp_path: Path, home: Path, monkeypatch:
     ledger = Ledger.open("n")
     ledger.verify()
     assert (ledger.campaign, ledger.environment.folder) == (first.campaign, tmp_path / "moved/n/environment")
+
+
+def test_proposals_of_trials_that_are_known_are_not_read_again(tmp_path: Path) -> None:
+    ledger, trial = created(tmp_path), decided((), 1.0, {"x": 1.0}, higher_is_better=False)
+    write_atomic(ledger.place(0).proposal, "damaged")
+    waits = Proposal({"x": 2.0}, rationale="waits")
+    write_atomic(ledger.place(1).proposal, workspace.PROPOSAL.dump_json(waits))
+    write_atomic(ledger.place(2).config, "of a trial that has no proposal yet")
+    assert ledger.proposals((trial,)) == (trial.proposal, waits)
