@@ -16,7 +16,8 @@ cannot change. A step is one batch of answers and what is learned from it. Train
 steps is spent, or at once on SIGTERM; either way it saves the model and exits 0. A file `cancel` beside config.json
 ends it at the next report without a model, with status 42. What it cannot train (an unknown parameter, no questions)
 exits 2 with the reason on stderr; a training that failed exits 1 and says why in out/progress.jsonl. On the CPU it
-takes one thread, and a seed and a budget of steps that binds give the same model, bit for bit.
+takes as many threads as config.json grants it `cores`, one if it says nothing; with the same number, a seed and a budget of
+steps that binds give the same model, bit for bit.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ def prompt(question: str) -> list[dict[str, str]]:
 
 
 def reward(question: str, completion: str, answer: str) -> float:
-    """The reward of an answer: 1 if its last number is right, else 0. Called once per distinct answer."""
+    """The training reward of an answer: 1 if its last number is right, else 0. Called once per distinct answer.
+
+    What the judge scores, with a taskset of its own, is the judged reward.
+    """
     number = last_number(completion)
     return float(number is not None and number == last_number(answer))
 
@@ -486,8 +490,8 @@ def train(config: Config, progress: ProgressFile) -> None:
         import torch
 
         cuda = use_cuda(config)
-        if not cuda:  # models this small gain nothing from two threads, and lose much where cores are shared
-            torch.set_num_threads(1)
+        if not cuda:  # no more than are granted: threads that share a core lose much
+            torch.set_num_threads(config.get("cores", 1))
         model, words, form = load(name)
         torch.manual_seed(config["seed"])  # of the adapters, too
         model = adapted(model, params)
