@@ -186,7 +186,10 @@ def use_cuda(config: Config) -> bool:
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Imports libraries and loads models without searches for garbage, now and later: a fifth of an import's time."""
+    """No search for garbage while libraries are imported and models loaded, which leave none, nor among it later.
+
+    Saves a fifth of an import's time.
+    """
     gc.disable()
     try:
         yield

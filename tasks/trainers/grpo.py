@@ -327,8 +327,8 @@ def check_peft(params: Params) -> None:
     """Refuse adapters without the package that makes them, before anything is loaded."""
     if params.lora_rank and importlib.util.find_spec("peft") is None:
         raise Refused(
-            f"lora_rank is {params.lora_rank}, and the package peft is not installed: pip install 'peft>=0.21,<0.22', "
-            "or set lora_rank to 0"
+            f"lora_rank is {params.lora_rank}, and the package peft is not installed: pip install --editable '.[grpo]' "
+            "in the checkout, or set lora_rank to 0"
         )
 
 
