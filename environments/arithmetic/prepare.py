@@ -1,9 +1,10 @@
 """Makes the questions, and the base model that training starts from: `python prepare.py FOLDER`.
 
-FOLDER/settings.json says how (`Settings`). A question is a sum of one-digit numbers, "3+7+5+2". The base is a
-language model of some 100,000 weights that was shown worked answers, "10,15=17", each running sum and then the total.
-A share of what it saw were lazy guesses, "=21", and now and then a worked sum slipped by one. So it has learned to add,
-and bad habits with it: what reinforcement can bring out.
+FOLDER/settings.json says how (`Settings`). A question is a sum of one-digit numbers, "3+7+5+2", or several of them,
+"3+7+5,2+4+1", whose totals are to be added. The base is a language model of some 100,000 weights that was shown worked
+answers: each running sum and then the total, "10,15=17"; the total of each sum and then of all, "15,07=22". A share of
+what it saw were lazy guesses, "=21", and now and then a worked sum slipped by one. So it has learned to add, and bad
+habits with it: what reinforcement can bring out.
 
 On one machine the same settings give the same model, bit for bit.
 """
@@ -14,11 +15,10 @@ import random
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from making import SPLITS, Row, identity, run, settings_of, write
+from making import SPLITS, CannotPrepare, Row, identity, run, settings_of, write
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -31,6 +31,8 @@ TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}<assistant>{% endif %}"
 )
+MOST = 10_000
+"""Questions, where there are more."""
 IGNORED = -100
 """The label of a token that the loss leaves out."""
 
@@ -40,7 +42,9 @@ class Settings:
     """The keys of settings.json."""
 
     terms: int = 4
-    """Numbers in a sum."""
+    """Numbers in a question; a multiple of `sums`."""
+    sums: int = 1
+    """Sums in a question, each of as many numbers, whose totals are added."""
     lazy: float = 0.35
     """Share of answers that guess without working it out."""
     slips: float = 0.06
@@ -53,11 +57,13 @@ class Settings:
     seed: int = 0
 
 
-def questions(terms: int) -> Iterator[Row]:
-    """Every sum of so many one-digit numbers."""
-    for numbers in product(range(10), repeat=terms):
-        text = "+".join(map(str, numbers))
-        yield {"id": identity(text), "question": text, "answer": str(sum(numbers))}
+def questions(terms: int, sums: int = 1) -> Iterator[Row]:
+    """Every question of so many one-digit numbers; the same 10,000 of them where there are more."""
+    many = 10**terms
+    for number in range(many) if many <= MOST else random.Random(0).sample(range(many), MOST):
+        digits, width = f"{number:0{terms}d}", terms // sums
+        text = ",".join("+".join(digits[at : at + width]) for at in range(0, terms, width))
+        yield {"id": identity(text), "question": text, "answer": str(sum(map(int, digits)))}
 
 
 def split(rows: Iterator[Row]) -> dict[str, list[Row]]:
@@ -71,17 +77,23 @@ def split(rows: Iterator[Row]) -> dict[str, list[Row]]:
 
 def demonstration(question: str, draw: random.Random, settings: Settings) -> str:
     """An answer as the base is shown it: worked out, with slips, or guessed."""
-    first, *others = map(int, question.split("+"))
     most = 9 * settings.terms
+
+    def slipped(total: int) -> int:
+        wrong = draw.random() < settings.slips
+        return min(max(total + draw.choice((-1, 1)), 0), most) if wrong else total
+
     if draw.random() < settings.lazy:
         return f"={draw.randint(0, most):02d}"
-    total, sums = first, []
-    for number in others:
-        total += number
-        if draw.random() < settings.slips:
-            total = min(max(total + draw.choice((-1, 1)), 0), most)
-        sums.append(f"{total:02d}")
-    return ",".join(sums[:-1]) + "=" + sums[-1]
+    first, *others = (sum(map(int, text.split("+"))) for text in question.split("," if settings.sums > 1 else "+"))
+    worked, total = [], first
+    if settings.sums > 1:
+        worked = [slipped(total) for total in (first, *others)]
+        worked.append(slipped(sum(worked)))
+    else:
+        for number in others:
+            worked.append(total := slipped(total + number))
+    return ",".join(f"{total:02d}" for total in worked[:-1]) + f"={worked[-1]:02d}"
 
 
 def tokenizer() -> PreTrainedTokenizerFast:
@@ -163,7 +175,12 @@ def base(folder: Path, asked: list[str], how: Settings) -> None:
 
 def main(folder: Path) -> None:
     how = settings_of(Settings, folder)
-    parts = split(questions(how.terms))
+    if how.sums < 1 or how.terms < 2 * how.sums or how.terms % how.sums:
+        raise CannotPrepare(
+            f"prepare.settings.terms = {how.terms} numbers make no {how.sums} sums of as many each, two or more: set "
+            "terms to a multiple of prepare.settings.sums"
+        )
+    parts = split(questions(how.terms, how.sums))
     write(folder, parts["train"], {name: parts[name] for name in SPLITS})
     base(folder / "data" / "base", [row["question"] for row in parts["train"]], how)
 

@@ -1,4 +1,7 @@
-"""Sums as a verifiers taskset: "3+7+5+2", whose answer is the number after the last "=".
+"""Sums as a verifiers taskset: "3+7+5+2" or "3+7+5,2+4+1", whose answer is the number after the last "=".
+
+Its reward is the judged reward. The training reward, `reward` in train.py, also takes an answer whose last number is
+right without an "=" before it, or with something after it.
 
 Read from a JSONL file: {"id": "...", "question": "3+7+5+2", "answer": "17"}, a question to a line.
 """
@@ -25,7 +28,7 @@ def is_right(reply: str, answer: str) -> bool:
 
 
 class Data(vf.TaskData):
-    """A sum and its total."""
+    """A question and its total."""
 
     answer: str
 

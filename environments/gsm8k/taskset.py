@@ -3,7 +3,8 @@
 Read from a JSONL file: {"id": "...", "question": "...", "answer": "18", "source": "gsm8k"}, a question to a line;
 without a source all are GSM8K's. Answers of `gsm8k` are numbers, compared by value. Those of `math` are LaTeX: numbers
 and quotients are compared by value, lists part by part, everything else as normalised text. Answers that are equal only
-by algebra, such as 2(x+1) and 2x+2, count as wrong: no algebra system is asked.
+by algebra, such as 2(x+1) and 2x+2, count as wrong: no algebra system is asked. Its reward is the judged reward, and
+the training reward too: prime-rl trains with this file.
 """
 
 from __future__ import annotations

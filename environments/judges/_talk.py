@@ -16,6 +16,7 @@ TOKEN_BYTES = 256
 END_SECONDS = 180.0
 """How long a server may take to end and free its memory."""
 LONGEST_REASON = 500
+BEFORE = "before it was ready"
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,15 @@ class Talk:
         self._answer_seconds = answer_seconds
         self._ends = ends
 
-    def start(self, how: Mapping[str, Any], seconds: float) -> None:
-        """Send the settings, and wait until the model is ready."""
-        where = "before it was ready"
-        self._send(how, seconds, where)
-        answer = self._receive(LINE_BYTES, seconds, where)
+    def start(self, how: Mapping[str, Any]) -> None:
+        """Send the settings, with which it begins to load the model."""
+        self._send(how, self._answer_seconds, BEFORE)
+
+    def wait_until_ready(self, seconds: float) -> None:
+        """Wait until the model is loaded."""
+        answer = self._receive(LINE_BYTES, seconds, BEFORE)
         if answer.get("ready") is not True:
-            raise Misbehaved(f"the generator answered {_short(answer)} before it was ready")
+            raise Misbehaved(f"the generator answered {_short(answer)} {BEFORE}")
 
     def ask(self, prompts: list[Any], samples: int, temperature: float, max_tokens: int, seed: int) -> list[Completed]:
         """The completions of each prompt, in order."""

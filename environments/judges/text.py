@@ -145,6 +145,8 @@ class Text(Judge):
             raise Misbehaved("there are no questions: a text judge needs a [prepare] that makes them")
         ends = time.monotonic() + self.total_seconds
         for_draw, for_samples, for_greedy = np.random.SeedSequence(exam.seed).spawn(3)
+        talk = Talk(candidate, self.answer_seconds, ends)
+        talk.start(self._how(exam.prepared / DATA / BASE))  # it loads the model while the taskset is loaded here
         try:
             file = _questions.pool_file(exam.prepared, exam.use)
             pool = _questions.pool(file)
@@ -157,8 +159,7 @@ class Text(Judge):
             prompts = taskset.prompts([question.place for question in drawn])
         except ValueError as wrong:
             raise Misbehaved(f"the questions for {exam.use}: {wrong}") from wrong
-        talk = Talk(candidate, self.answer_seconds, ends)
-        talk.start(self._how(exam.prepared / DATA / BASE), self.start_seconds)
+        talk.wait_until_ready(self.start_seconds)
         made = {"sampled": talk.ask(prompts, self.samples, self.temperature, self.max_tokens, _word(for_samples))}
         if not any(one.error for one in made["sampled"]):  # otherwise there is no score beside which it could stand
             made["greedy"] = talk.ask(prompts, 1, 0.0, self.max_tokens, _word(for_greedy))

@@ -1,6 +1,7 @@
 """Reversing a text, as a verifiers taskset: the answer is the text from its end to its beginning, in tags.
 
-Read from a JSONL file: {"id": "...", "question": "tano bo", "answer": "ob onat"}, a text to a line.
+Read from a JSONL file: {"id": "...", "question": "tano bo", "answer": "ob onat"}, a text to a line. Its reward is the
+judged reward, and the training reward too: prime-rl trains with this file.
 """
 
 from __future__ import annotations

@@ -8,18 +8,21 @@ problem; the rest reads the configuration, keeps to the budget and saves.
 
 Questions are read from `train.jsonl` in the folder `data` of config.json: {"id", "question", "answer"} on a line. The
 parameter `model` is "base" for the folder `base` beside them, a path, or a model of the Hugging Face hub. The result is
-a Hugging Face folder of safetensors and tokenizer, with LoRA adapters merged in.
+an ordinary Hugging Face folder of safetensors and tokenizer: LoRA adapters are merged into the weights before it is
+saved.
 
 The contract with the engine (budget, progress lines, exit status) is in _program.py beside this file, which an edit
 cannot change. A step is one batch of answers and what is learned from it. Training ends when the budget of seconds or
 steps is spent, or at once on SIGTERM; either way it saves the model and exits 0. A file `cancel` beside config.json
 ends it at the next report without a model, with status 42. What it cannot train (an unknown parameter, no questions)
 exits 2 with the reason on stderr; a training that failed exits 1 and says why in out/progress.jsonl. On the CPU it
-takes one thread, and a seed and a budget of steps that binds give the same model, bit for bit.
+takes as many threads as config.json grants it `cores`, one if it says nothing; with the same number, a seed and a
+budget of steps that binds give the same model, bit for bit.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -34,7 +37,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from _program import Budget, Config, Failed, ProgressFile, Refused, leave, main, parse, use_cuda
+from _program import Budget, Config, Failed, ProgressFile, Refused, leave, loading, main, parse, use_cuda
 
 # Imported where needed: after the SIGTERM handler is set and telemetry is switched off.
 if TYPE_CHECKING:
@@ -51,7 +54,10 @@ def prompt(question: str) -> list[dict[str, str]]:
 
 
 def reward(question: str, completion: str, answer: str) -> float:
-    """The reward of an answer: 1 if its last number is right, else 0. Called once per distinct answer."""
+    """The training reward of an answer: 1 if its last number is right, else 0. Called once per distinct answer.
+
+    What the judge scores, with a taskset of its own, is the judged reward.
+    """
     number = last_number(completion)
     return float(number is not None and number == last_number(answer))
 
@@ -109,7 +115,11 @@ class Params:
     anneal: bool = True
     """Decay the learning rate linearly to 0 over the budget."""
     lora_rank: int = 0
-    """Rank of LoRA adapters on all linear layers; 0: train every weight."""
+    """Rank of LoRA adapters, which alone are trained; 0: train every weight."""
+    lora_alpha: float = 0.0
+    """What adapters add is scaled by lora_alpha / lora_rank; 0: by 2."""
+    lora_targets: str = "all-linear"
+    """The linear layers with adapters, by name: "q_proj,v_proj"; "all-linear": all but the output layer."""
     gradient_checkpointing: bool = False
     """Recompute activations, to save memory."""
 
@@ -280,17 +290,50 @@ def load(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, torch.dty
 
 
 def adapted(model: Any, params: Params) -> Any:
-    """The model with LoRA adapters, if so configured."""
+    """The model with LoRA adapters, if so configured; they alone are trained."""
     if not params.lora_rank:
         return model
     from peft import LoraConfig, get_peft_model
 
-    rank = params.lora_rank
-    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear"))
+    rank, alpha = params.lora_rank, params.lora_alpha or 2 * params.lora_rank
+    return get_peft_model(model, LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets(model, params)))
+
+
+def targets(model: Any, params: Params) -> str | list[str]:
+    """The layers that adapters are put on. Refused if the model has none of a name.
+
+    The output layer is none of them: it often shares its weights with the input layer, and merging would change both.
+    """
+    import torch
+
+    if params.lora_targets == (every := "all-linear"):
+        return every
+    head = model.get_output_embeddings()
+    linear = {
+        name.rpartition(".")[2]
+        for name, layer in model.named_modules()
+        if isinstance(layer, torch.nn.Linear) and layer is not head
+    }
+    asked = [name.strip() for name in params.lora_targets.split(",")]
+    if unknown := [name for name in asked if name not in linear]:
+        raise Refused(
+            f"lora_targets names {unknown[0]!r}, which is no linear layer of the model that can be adapted; take some "
+            f"of {','.join(sorted(linear))}, or {every}"
+        )
+    return asked
+
+
+def check_peft(params: Params) -> None:
+    """Refuse adapters without the package that makes them, before anything is loaded."""
+    if params.lora_rank and importlib.util.find_spec("peft") is None:
+        raise Refused(
+            f"lora_rank is {params.lora_rank}, and the package peft is not installed: pip install --editable '.[grpo]' "
+            "in the checkout, or set lora_rank to 0"
+        )
 
 
 def save(out: Path, model: Any, words: PreTrainedTokenizerBase, form: torch.dtype) -> None:
-    """Write out/model with adapters merged in; atomic."""
+    """Write out/model with adapters merged in, in 32 bits, so that nobody after this need know of them; atomic."""
     if hasattr(model, "merge_and_unload"):
         model = model.merge_and_unload()
     partial = out / ".model"
@@ -331,6 +374,17 @@ def schedule(params: Params, budget: Budget) -> Callable[[int], float]:
     return factor
 
 
+def fit_logits(vocabulary: int) -> None:
+    """Give TRL's loss a buffer as wide as the vocabulary, where that is less than the 32,768 columns which it takes.
+
+    Each of its rows is a token, and begins on a page of its own: with 18 tokens, clearing those pages was a tenth of a
+    training. No number changes.
+    """
+    from trl.trainer import utils
+
+    utils._CHUNKED_LOGPROB_CHUNK_SIZE = min(utils._CHUNKED_LOGPROB_CHUNK_SIZE, vocabulary)
+
+
 def learner(
     model: Any,
     words: PreTrainedTokenizerBase,
@@ -345,6 +399,8 @@ def learner(
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOTrainer
+
+    fit_logits(model.get_input_embeddings().num_embeddings)
 
     class Keeper(TrainerCallback):  # type: ignore[misc]
         """Enforces the budget, and holds SIGTERM back during an update."""
@@ -428,18 +484,20 @@ def train(config: Config, progress: ProgressFile) -> None:
         raise Refused("data is missing: the folder of train.jsonl, which the environment's recipe makes")
     name = source(params.model, Path(config["data"]))
     rows = questions(Path(config["data"]) / "train.jsonl")
+    check_peft(params)
     scratch = alone(local=Path(name).is_dir())
-    import torch
+    with loading():
+        import torch
 
-    cuda = use_cuda(config)
-    if not cuda:  # more threads than its own cores would lose much
-        torch.set_num_threads(config.get("cores", 1))
-    model, words, form = load(name)
-    torch.manual_seed(config["seed"])  # of the adapters, too
-    model = adapted(model, params)
-    reporter = Reporter(progress, Rewards())
-    args = settings(params, budget, config["seed"], cuda, scratch)
-    trainer = learner(model, words, rows, params, args, budget, reporter)
+        cuda = use_cuda(config)
+        if not cuda:  # no more than are granted: threads that share a core lose much
+            torch.set_num_threads(config.get("cores", 1))
+        model, words, form = load(name)
+        torch.manual_seed(config["seed"])  # of the adapters, too
+        model = adapted(model, params)
+        reporter = Reporter(progress, Rewards())
+        args = settings(params, budget, config["seed"], cuda, scratch)
+        trainer = learner(model, words, rows, params, args, budget, reporter)
     progress.ready()
     learn(trainer, budget, reporter)
     save(Path(config["out"]), model, words, form)

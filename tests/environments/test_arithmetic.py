@@ -60,6 +60,42 @@ def test_the_base_is_shown_running_sums_with_slips_and_guesses(recipe: ModuleTyp
     assert 100 < sum(text.startswith("=") for text in shown()) < 180
 
 
+def test_in_two_steps_each_sum_has_its_total_and_then_all_have_theirs(recipe: ModuleType) -> None:
+    draw = random.Random(0)
+    asked = list(recipe.questions(6, 2))
+    assert len(asked) == len({row["id"] for row in asked}) == 10_000
+    assert all(re.fullmatch(r"\d(\+\d){2},\d(\+\d){2}", row["question"]) for row in asked)
+    assert all(int(row["answer"]) == sum(map(int, re.findall(r"\d", row["question"]))) for row in asked[:50])
+    assert list(recipe.questions(6, 2)) == asked, "the same ones again"
+
+    def shown(**settings: float) -> set[str]:
+        how = recipe.Settings(terms=6, sums=2, **settings)
+        return {recipe.demonstration("3+7+5,2+4+1", draw, how) for _ in range(400)}
+
+    assert shown(lazy=0.0, slips=0.0) == {"15,07=22"}
+    assert all(re.fullmatch(r"=\d\d", text) for text in shown(lazy=1.0))
+    slipped = {tuple(map(int, re.split("[,=]", text))) for text in shown(lazy=0.0, slips=0.5)}
+    assert {(one - 15, two - 7, total - one - two) for one, two, total in slipped} == {
+        (one, two, total) for one in (-1, 0, 1) for two in (-1, 0, 1) for total in (-1, 0, 1)
+    }
+
+
+@pytest.mark.parametrize(("terms", "sums"), [(5, 2), (4, 0), (2, 2), (1, 1)])
+def test_numbers_that_make_no_equal_sums_are_refused(terms: int, sums: int, recipe: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text(json.dumps({"terms": terms, "sums": sums}))
+    with pytest.raises(recipe.CannotPrepare, match=rf"terms = {terms} .* {sums} sums"):
+        recipe.main(tmp_path)
+
+
+def test_arithmetic_in_two_steps_differs_in_its_questions_alone() -> None:
+    one, two = environments.named("arithmetic"), environments.named("arithmetic_two_steps")
+    assert two.name == "arithmetic_two_steps" and two.title != one.title
+    other = {"name", "title", "prepare"}
+    assert one.model_dump(exclude=other) == two.model_dump(exclude=other)
+    assert one.prepare and two.prepare
+    assert two.prepare.settings == one.prepare.settings | {"terms": 6, "sums": 2}
+
+
 @pytest.mark.slow
 @quietly
 def test_the_recipe_makes_questions_and_a_base_that_loads(recipe: ModuleType, tmp_path: Path) -> None:

@@ -83,8 +83,11 @@ def test_an_environment_is_found_from_where_one_is(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("reference", "why"),
     [
-        ("cartpol", "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: ant, arithmetic, bipedal_walker,"),
-        ("zzz", "unknown environment 'zzz'. Available: ant, arithmetic, bipedal_walker,"),
+        (
+            "cartpol",
+            "unknown environment 'cartpol'. Did you mean 'cartpole'? Available: ant, arithmetic, arithmetic_two_steps,",
+        ),
+        ("zzz", "unknown environment 'zzz'. Available: ant, arithmetic, arithmetic_two_steps,"),
         ("", "unknown environment ''"),
         ("./nowhere", "nowhere has no environment.toml, so it is no environment: `nightshift env new` writes one"),
         ("..", "has no environment.toml"),

@@ -265,6 +265,81 @@ def test_adapters_are_merged_into_the_model_that_is_left(train: Callable[..., in
 
 
 @quietly
+def test_adapters_alone_are_trained_and_the_merged_model_answers_as_the_adapted_one(
+    train: Callable[..., int], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    ids = torch.tensor([[3, 13, 4, 14]])
+    adapted: dict[str, Any] = {}
+    really_save = grpo.save
+
+    def saves(out: Path, model: Any, *more: Any) -> None:
+        with torch.inference_mode():
+            adapted["logits"] = model.eval()(ids).logits
+        adapted["trained"] = {name for name, weight in model.named_parameters() if weight.requires_grad}
+        adapted["base"] = {
+            name.replace("base_model.model.", "").replace(".base_layer", ""): weight.detach().clone()
+            for name, weight in model.named_parameters()
+            if "lora_" not in name
+        }
+        layers = [layer for layer in model.modules() if hasattr(layer, "lora_A")]
+        adapted["scales"] = {layer.scaling["default"] for layer in layers}
+        really_save(out, model, *more)
+
+    monkeypatch.setattr(grpo, "save", saves)
+    changed = {"lora_rank": 2, "lora_alpha": 6.0, "lora_targets": "q_proj, v_proj", "learning_rate": 0.1}
+    assert train(config(tmp_path / "out", data, steps=3, params=changed)) == 0
+    assert adapted["trained"] and all("lora_" in name for name in adapted["trained"])
+    assert {name.split(".")[-4] for name in adapted["trained"]} == {"q_proj", "v_proj"}
+    assert adapted["scales"] == {3.0}
+    before = weights_of(data)
+    assert all(bool((adapted["base"][name] == before[name]).all()) for name in before), "the base itself is not trained"
+    with torch.inference_mode():
+        base, merged = (
+            AutoModelForCausalLM.from_pretrained(folder)(ids).logits
+            for folder in (data / "base", tmp_path / "out" / "model")
+        )
+    assert not torch.allclose(base, merged, atol=1e-4), "the adapters have learned something"
+    assert torch.allclose(adapted["logits"], merged, atol=1e-5)
+
+
+@quietly
+@pytest.mark.parametrize("name", ["k_prj", "lm_head", "embed_tokens", ""])
+def test_adapters_for_a_layer_that_cannot_have_any_are_refused_with_those_that_can(
+    name: str, train: Callable[..., int], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = {"lora_rank": 2, "lora_targets": f"q_proj,{name}"}
+    assert train(config(tmp_path / "out", data, params=changed)) == 2
+    said = capsys.readouterr().err
+    assert f"lora_targets names {name!r}" in said
+    assert "down_proj,gate_proj,k_proj,o_proj,q_proj,up_proj,v_proj, or all-linear" in said
+
+
+def test_adapters_without_peft_are_refused_with_the_command_that_installs_it(
+    train: Callable[..., int],
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert train(config(tmp_path / "out", data, params={"lora_rank": 2})) == 2
+    assert "peft is not installed: pip install" in capsys.readouterr().err
+
+
+def test_trl_still_has_the_width_of_its_buffer_for_logits_where_it_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    from trl.trainer import utils
+
+    monkeypatch.setattr(utils, "_CHUNKED_LOGPROB_CHUNK_SIZE", 32768)
+    grpo.fit_logits(151_936)
+    assert utils._CHUNKED_LOGPROB_CHUNK_SIZE == 32768
+    grpo.fit_logits(18)
+    assert utils._CHUNKED_LOGPROB_CHUNK_SIZE == 18
+
+
+@quietly
 def test_sigterm_within_a_step_leaves_the_model_as_it_was_after_the_step_before(
     train: Callable[..., int], data: Path, tmp_path: Path
 ) -> None:
