@@ -16,6 +16,7 @@ from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
+from tasks.deciding.forecasts import calibration
 from tasks.deciding.halving import promotions
 from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
 from tasks.plots.forest import forest
@@ -312,6 +313,7 @@ def _row(trial: Trial, own: Sequence[Certificate], here: str, in_full: Trial | N
         "proposer": trial.proposal.proposer,
         "model": trial.proposal.model,
         "category": trial.proposal.category,
+        "expected": trial.proposal.expected,
         "instead_of": trial.proposal.instead_of,
         "usd": trial.proposal.cost,
     }
@@ -330,6 +332,7 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
             }
             for one in sources(history, parked)
         ],
+        "predictions": asdict(predicted) | {"words": predicted.words} if (predicted := calibration(history)) else None,
         "fallbacks": fallbacks(history),
         "incidents": [{"trial": one.trial, "kind": one.kind, "words": one.words} for one in happened],
         "waiting": [
