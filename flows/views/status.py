@@ -16,8 +16,8 @@ from tasks.certifying.certificate import Certificate, level, shipped
 from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
-from tasks.deciding.forecasts import calibration
 from tasks.deciding.halving import promotions
+from tasks.deciding.predictions import record
 from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
 from tasks.plots.forest import forest
 from tasks.rules import Rule
@@ -332,7 +332,7 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
             }
             for one in sources(history, parked)
         ],
-        "predictions": asdict(predicted) | {"words": predicted.words} if (predicted := calibration(history)) else None,
+        "predictions": asdict(predicted) | {"words": predicted.words} if (predicted := record(history)) else None,
         "fallbacks": fallbacks(history),
         "incidents": [{"trial": one.trial, "kind": one.kind, "words": one.words} for one in happened],
         "waiting": [

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 from environments.space import Choice, Int, Parameter, Space
 from tasks.deciding.champion_estimate import champion_estimate
-from tasks.deciding.forecasts import calibration, forecasts
+from tasks.deciding.predictions import predictions, record
 from tasks.llm.quotes import WIDTH, listed, one_line
 from tasks.llm.trials import changed_lines, changes, changes_of, in_words, of_baseline, rounded, score_of, size_of
 from tasks.numbers import number
@@ -26,8 +26,8 @@ from tasks.trial import History, Params, Trial, baseline, best
 
 PROGRAM_MD = 20_000
 """Characters of program.md."""
-FORECASTS, PACE = 8, 5
-"""Forecasts that are told one by one, and the latest trials whose duration counts."""
+PREDICTIONS, PACE = 8, 5
+"""Predictions that are told one by one, and the latest trials whose duration counts."""
 REFUSED, REJECTED, EARLIER = 8, 10, 30
 """Lines on refused suggestions, on proposals that were not approved, on trials of earlier campaigns."""
 
@@ -53,7 +53,7 @@ def told(brief: Brief) -> SimpleNamespace:
         keep_rule=brief.keep_rule,
         baseline=of_baseline(history, brief.curves),
         history=in_words(brief.space, history, brief.curves),
-        forecasts=_forecasts(history),
+        predictions=_predictions(history),
         untried=_untried(brief.space, history),
         belief=cma_state.in_words(brief),
         categories=listed(f"{one.name}: {one.keeps} of {one.tries} kept" for one in categories(history)),
@@ -137,14 +137,14 @@ def _past(space: Space, trial: Trial) -> str:
     return f"{trial.verdict.kind}{score}{against}: {what}: {one_line(trial.proposal.rationale, WIDTH)}"
 
 
-def _forecasts(history: History) -> str:
+def _predictions(history: History) -> str:
     """What was expected of the latest trials and what came of it, and all together."""
-    found = forecasts(history)
+    found = predictions(history)
     lines = [
         f"trial {one.trial}: expected {number(one.expected, sign=True)}, measured {number(one.measured, sign=True)}"
-        for one in found[-FORECASTS:]
+        for one in found[-PREDICTIONS:]
     ]
-    together = calibration(history)
+    together = record(history)
     return "\n".join(f"- {line}" for line in [*lines, *([f"together: {together.words}"] if together else [])])
 
 

@@ -41,7 +41,7 @@ class Certify(Rule):
         sign, side = (1, "above") if champion.score.higher_is_better else (-1, "below")
         record = sign * sum(known) / len(known)
         words = (
-            f"A trial that changes parameters alone is kept when its score is {side} {record:.4g}, the champion's mean."
+            f"A trial that changes parameters alone is kept when it scores {side} {record:.4g}, the champion's mean."
         )
         if math.isfinite(level.sd) and level.sd > 0:
             words += (

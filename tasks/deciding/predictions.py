@@ -1,6 +1,6 @@
-"""Forecasts: what proposers said a change would do, against what it did.
+"""Predictions: what proposers said a change would do, against what it did.
 
-A forecast is the change of the objective that a proposal expects against the champion it knew. What happened is the
+A prediction is the change of the objective that a proposal expects against the champion it knew. What happened is the
 trial's score less that champion's first score; both carry the noise of a run, so single errors say little.
 """
 
@@ -13,12 +13,12 @@ from tasks.numbers import number
 from tasks.trial import History, best
 
 ENOUGH = 3
-"""Forecasts from which on a summary is told."""
+"""Predictions from which on a summary is told."""
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """One forecast and its outcome, in the metric's own units."""
+class PredictedEffect:
+    """One prediction and its outcome, in the metric's own units."""
 
     trial: int
     expected: float
@@ -31,8 +31,8 @@ class Forecast:
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """The forecasts of a campaign together."""
+class PredictionRecord:
+    """The predictions of a campaign together."""
 
     count: int
     right: int
@@ -51,24 +51,24 @@ class Calibration:
         )
 
 
-def forecasts(history: History) -> tuple[Forecast, ...]:
-    """The forecasts of full trials with a score, in the order in which these were decided."""
+def predictions(history: History) -> tuple[PredictedEffect, ...]:
+    """The predictions of full trials with a score, in the order in which these were decided."""
     found = []
     for trial in history:
         expected, then = trial.proposal.expected, best(history[: trial.proposal.seen])
         if expected is None or trial.score.value is None or trial.proposal.is_short:
             continue
         if then is not None and then.score.value is not None:
-            found.append(Forecast(trial.number, expected, trial.score.value - then.score.value))
+            found.append(PredictedEffect(trial.number, expected, trial.score.value - then.score.value))
     return tuple(found)
 
 
-def calibration(history: History) -> Calibration | None:
+def record(history: History) -> PredictionRecord | None:
     """The summary; None while there are too few for one."""
-    found = forecasts(history)
+    found = predictions(history)
     if len(found) < ENOUGH:
         return None
-    return Calibration(
+    return PredictionRecord(
         len(found),
         sum(one.is_right for one in found),
         statistics.fmean(one.expected for one in found),
