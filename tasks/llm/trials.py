@@ -183,7 +183,8 @@ def _beside(trial: Trial) -> list[str]:
     """What the judge measured besides the objective."""
     if not trial.score.also:
         return []
-    return ["- Measured besides: " + ", ".join(f"{name} {number(value)}" for name, value in trial.score.also.items())]
+    values = (f"{name} {number(value)}" for name, value in trial.score.also.items())
+    return [f"- Measured besides: {one_line(', '.join(values), 2 * WIDTH)}"]
 
 
 def _progress(trial: Trial, curves: Curves) -> list[str]:

@@ -159,6 +159,7 @@ def test_a_machine_for_prime_rl_is_in_order_but_for_kept_kernels(
         ("driver", {"driver": "560.35.03"}, "note", "12.8"),
         ("driver", {"driver": "[N/A]"}, "bad", "N/A"),
         ("driver", {"cards": 1}, "bad", "lists 1"),
+        ("driver", {"cards": 0}, "bad", "lists no GPU"),
         ("driver", {"ends": 9}, "bad", "nvidia-smi"),
         ("toolkit", {"capability": "12.0"}, "note", "12.0"),
         ("toolkit", {"cards": 0}, "note", "not looked at"),
@@ -182,6 +183,17 @@ def test_a_fault_of_a_gpu_box_has_its_line(
     check = found(name, machine(tmp_path, **how), home)
     assert (check.name, check.state) == (name, state) and word in check.fact, check
     assert check.remedy
+
+
+@pytest.mark.parametrize("stated", [None, "0,1", "GPU-a,GPU-b"])
+def test_gpus_that_a_variable_names_and_nvidia_smi_does_not_are_none(
+    stated: str | None, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = machine(tmp_path, cards=0)
+    if stated:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", stated)
+    checks = {name: found(name, environment, home) for name in ("driver", "toolkit", "attention", "memory")}
+    assert states(checks) == {"driver": "bad", "toolkit": "note", "attention": "note", "memory": "note"}
 
 
 def test_the_driver_is_compared_with_the_cuda_of_prime_rls_own_torch(tmp_path: Path, home: Path) -> None:

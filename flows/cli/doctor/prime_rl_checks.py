@@ -291,10 +291,13 @@ def kernels(box: Box) -> Check:
 
 def _choose(box: Box) -> None:
     """Choose the two GPUs as a trial does. Raises Failed where there are fewer, or nvidia-smi does not answer."""
+    from prime_rl_parts import Failed
     from prime_rl_parts.machine import ask as ask_gpus
     from prime_rl_parts.machine import choose_gpus
 
     found = [(int(number), uuid) for number, uuid in ask_gpus(box.run, "gpu=index,uuid")]
+    if not found:
+        raise Failed("nvidia-smi is not installed, or lists no GPU")
     box.run.gpus = choose_gpus(found, os.environ.get(VISIBLE))
 
 
