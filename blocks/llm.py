@@ -59,7 +59,11 @@ class LLM(Block):
     temperature: float | None = Field(
         default=None, ge=0, le=2, description="Sampling temperature. Default: the provider's."
     )
-    max_output_tokens: int = Field(default=8192, ge=1, description="Most tokens of one answer.")
+    max_output_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Most tokens of one answer, thoughts included. Default: 8192, or 32768 for models known to reason.",
+    )
     timeout_seconds: float = Field(default=300, gt=0, description="Most seconds for one answer, retries included.")
     usd_per_million_input: float | None = Field(
         default=None, ge=0, description="USD per million input tokens, where LiteLLM knows no price."

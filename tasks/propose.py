@@ -181,6 +181,7 @@ def proposal_of(checks: ProposalChecks, brief: Brief, suggestion: Suggestion) ->
         usage=sum((one.usage for one in brief.refusals), suggestion.usage),
         model=suggestion.model,
         category=suggestion.category,
+        expected=suggestion.expected,
         turned_down=turned_down(brief.refusals),
         switch=suggestion.switch,
     )

@@ -17,8 +17,8 @@ Value = int | float | str | bool
 Params = dict[str, Value]
 TIMES = ("seconds", "usage")
 """How long a proposal took, which is not part of its identity."""
-FIDELITY = {"share": 1.0, "promotes": None}
-"""What a proposal's part of the budget is by default, as in campaigns that were begun before there was another."""
+LATER = {"share": 1.0, "promotes": None, "expected": None}
+"""Fields of a proposal that came later, with the values that they have in campaigns begun before."""
 
 VerdictKind = Literal["keep", "discard", "cancelled", "crash"]
 Level = Literal["provisional", "confirmed", "certified"]
@@ -79,6 +79,8 @@ class Proposal:
     """Part of the training budget that it runs for; a trial below 1 is a short one (tasks/deciding/halving.py)."""
     promotes: int | None = None
     """The short trial that it runs in full; None without."""
+    expected: float | None = None
+    """Change of the objective that its proposer expects against the champion that it knew; None if it does not say."""
 
     @property
     def is_short(self) -> bool:
@@ -241,7 +243,7 @@ class Trial:
     def decided(self) -> str:
         """The decision as JSON: proposal, scores and verdict, without times. Cached: every later key needs it."""
         own = {key: value for key, value in asdict(self.proposal).items() if key not in TIMES}
-        proposal = {key: value for key, value in own.items() if key not in FIDELITY or value != FIDELITY[key]}
+        proposal = {key: value for key, value in own.items() if key not in LATER or value != LATER[key]}
         reruns = ((rerun.of, rerun.score.value) for rerun in self.reruns)
         seen = (self.number, self.attempt, self.settle, proposal, self.score.value, self.verdict.kind, *reruns)
         return json.dumps(seen, sort_keys=True)

@@ -49,7 +49,7 @@ GROUPS = {
         "up": "Start a Prefect server, a worker and the MLflow UI on this machine. They keep running.",
         "down": "Stop what up started. Refused while a campaign runs on it.",
         "server": "Set up a Prefect server: automations and blocks, work pools, notifications.",
-        "doctor": "Check whether this machine is ready for campaigns. Changes nothing.",
+        "doctor": "Check whether this machine is ready, for one environment too. Changes nothing without --train.",
         "prune": "Delete the large files of trials of CAMPAIGN (default: every campaign that is not running).",
         "sync": "Send waiting records of CAMPAIGN (default: all) to MLflow.",
     },

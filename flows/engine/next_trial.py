@@ -24,7 +24,9 @@ from flows.engine.stopping import NOTHING_LEFT, Stop
 from flows.engine.worker_pool import WorkerPool
 from flows.spec.campaign_spec import CampaignSpec
 from tasks.cache_key import kept, whole
+from tasks.llm.trials import BEST, NEWEST
 from tasks.propose import Nothing, propose
+from tasks.proposing import curves
 from tasks.proposing.brief import Brief, Pending, RejectedProposal, RemainingBudget
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
 from tasks.store import inbox, provenance
@@ -136,6 +138,8 @@ def proposed(
         left=_when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, spent)),
         share=ledger.fidelity.share,
         rejected=rejected,
+        keep_rule=spec.loaded_rule.in_words(history) if proposer.asks else "",
+        curves=_curves(ledger, history) if proposer.asks else {},
         traces=place.path,
     )
     found = kept(propose, ledger.results)(at, whole(checks), whole(proposer), whole(fallback), whole(brief))
@@ -144,6 +148,11 @@ def proposed(
         (place.path / LEFT_FILE).unlink()
         provenance.note_turned_down(ledger, number, found.turned_down)
     return found
+
+
+def _curves(ledger: Ledger, history: History) -> dict[int, curves.Table]:
+    """What the trials that a model is told of in full reported on the way."""
+    return curves.tables(ledger.path, curves.worth_reading(history, NEWEST, BEST), ledger.environment.metric)
 
 
 def _when_begun(path: Path, now: RemainingBudget) -> RemainingBudget:

@@ -17,6 +17,7 @@ from tasks.certifying.group_design import Arm, design_of
 from tasks.deciding.champion_estimate import champion_estimate
 from tasks.deciding.comparable import is_elsewhere
 from tasks.deciding.halving import promotions
+from tasks.deciding.predictions import record
 from tasks.describe import ARMS, caution, outcome, over_environments, step_budget, where
 from tasks.machine.slot_use import slot_use
 from tasks.plots.forest import forest
@@ -315,6 +316,7 @@ def _row(trial: Trial, own: Sequence[Certificate], here: str, in_full: Trial | N
         "proposer": trial.proposal.proposer,
         "model": trial.proposal.model,
         "category": trial.proposal.category,
+        "expected": trial.proposal.expected,
         "instead_of": trial.proposal.instead_of,
         "usd": trial.proposal.cost,
     }
@@ -333,6 +335,7 @@ def _proposals(ledger: Ledger, history: History) -> dict[str, Any]:
             }
             for one in sources(history, parked)
         ],
+        "predictions": asdict(predicted) | {"words": predicted.words} if (predicted := record(history)) else None,
         "fallbacks": fallbacks(history),
         "incidents": [{"trial": one.trial, "kind": one.kind, "words": one.words} for one in happened],
         "waiting": [

@@ -20,10 +20,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tasks.deciding.predictions import predictions
 from tasks.editing.patches import FILE_LIMIT, git_environment, is_place
 from tasks.llm import reading
 from tasks.llm.prompt_parts import start
 from tasks.proposing.brief import Brief
+from tasks.proposing.curves import SHARES
 from tasks.proposing.duplicates import categories
 from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.system.redact import Scrubber, capped, clean
@@ -118,6 +120,9 @@ def context(brief: Brief) -> dict[str, Any]:
         "space": {name: parameter.model_dump() for name, parameter in brief.space.items()},
         "champion": _trial(champion) if champion else None,
         "history": [_trial(trial) for trial in told],
+        "keep_rule": brief.keep_rule,
+        "reported": {"at_shares_of_the_work": SHARES, "by_trial": brief.curves},
+        "predictions": [asdict(one) for one in predictions(brief.history)],
         "hint_of_a_numeric_optimiser": brief.hint.params if brief.hint else None,
         "pending": [{"number": number, **_proposal(one)} for number, one in sorted(brief.pending.items())],
         "rejected_by_a_person": [{**_proposal(one), "comment": _said(said, 5)} for _, one, said in brief.rejected],
@@ -154,6 +159,7 @@ def _proposal(proposal: Proposal) -> dict[str, Any]:
         "edit_against_the_baseline": _said(proposal.edit or "", EDIT_LINES),
         "rationale": _said(proposal.rationale, 5),
         "category": _said(proposal.category, 1),
+        "expected": proposal.expected,
         "proposer": proposal.proposer,
     }
 

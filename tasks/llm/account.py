@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DEFAULT_BLOCK = "nightshift"
 NO_KEY = "none"
 """The key for an endpoint that needs none: the client requires one."""
+ANSWER_TOKENS, THINKING_TOKENS = 8_192, 32_768
+"""Tokens of one answer where nothing else is stated."""
 PROBE_SECONDS = 10.0
 OPENAI_LIKE = (*("openai", "hosted_vllm", "lm_studio", "llamafile"), *("custom_openai", "openai_like", "litellm_proxy"))
 """Providers whose endpoints list their models at /models for the same key."""
@@ -69,10 +71,16 @@ class Account(_Terms):
     """LiteLLM's name of it, the provider included, such as `anthropic/claude-sonnet-4-5`."""
     key: SecretStr | None = None
     """None: the provider's usual variable; with `base_url`: no key."""
-    max_output_tokens: int = Field(default=8192, ge=1)
-    """Of one answer."""
+    max_output_tokens: int | None = Field(default=None, ge=1)
+    """Of one answer, its thoughts included; None: `answer_tokens` says."""
     timeout_seconds: float = Field(default=300.0, gt=0)
     """For one answer, all tries together."""
+
+    @property
+    def answer_tokens(self) -> int:
+        """Most tokens of one answer. Thoughts count, so a model that is known for them has more."""
+        thinks = self.max_output_tokens is None and litellm_client.reasons(self.model)
+        return self.max_output_tokens or (THINKING_TOKENS if thinks else ANSWER_TOKENS)
 
     def usd(self, input_tokens: int, output_tokens: int) -> float | None:
         """The price of so many tokens in USD, by the stated prices or else the provider's; None when unknown.
@@ -99,7 +107,10 @@ class ModelOptions(_Terms):
         default=None, description="Name of the environment variable that holds the key; never the key itself."
     )
     max_output_tokens: int | None = Field(
-        default=None, ge=1, description="Most tokens of one answer; 8192 when nothing says otherwise."
+        default=None,
+        ge=1,
+        description="Most tokens of one answer, its thoughts included; when nothing says otherwise 8192, and 32768 for "
+        "a model that is known to reason.",
     )
     timeout_seconds: float | None = Field(
         default=None,
@@ -178,7 +189,7 @@ def check(account: Account) -> None:
             f"model {account.model!r} needs a key, and {' or '.join(missing)} is not set: set it, or name the "
             "variable that holds the key with key_variable"
         )
-    most = account.usd(0, account.max_output_tokens)
+    most = account.usd(0, account.answer_tokens)
     if account.max_usd is not None and most is None:
         raise Refused(
             f"max_usd = {account.max_usd:g}, but the price of {account.model!r} is not known: state "
@@ -187,12 +198,12 @@ def check(account: Account) -> None:
     if account.max_usd is not None and most is not None and most > account.max_usd:
         raise Refused(
             f"max_usd = {account.max_usd:g} does not pay for one answer of max_output_tokens = "
-            f"{account.max_output_tokens}, {most:.4g} USD: raise the first or lower the second"
+            f"{account.answer_tokens}, {most:.4g} USD: raise the first or lower the second"
         )
-    if account.max_tokens is not None and account.max_output_tokens >= account.max_tokens:
+    if account.max_tokens is not None and account.answer_tokens >= account.max_tokens:
         raise Refused(
             f"max_tokens = {account.max_tokens} of the campaign leaves no room for one answer of max_output_tokens = "
-            f"{account.max_output_tokens}: raise the first or lower the second"
+            f"{account.answer_tokens}: raise the first or lower the second"
         )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import json
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
@@ -25,6 +27,7 @@ from tasks.trial import Params
 
 RATIONALE, CATEGORY = 1_000, 40
 """Characters that are kept of each."""
+NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 NAME = 60
 """Characters of a parameter's name that are compared with those that there are, and shown."""
 
@@ -40,6 +43,8 @@ class ParsedAnswer:
     """Only what it stated, each value in its range."""
     rationale: str
     category: str
+    expected: float | None
+    """The change of the objective that it predicts; None where it states no number."""
     text: str
     """Its part of the answer."""
 
@@ -68,7 +73,7 @@ def headed(text: str, editable: Sequence[str], space: Space, fixed: Params) -> t
         Misread: PARAMS is no JSON object, or states what the space does not take.
     """
     stated, given, edit = _parts(reading.header, text, [*editable])
-    words = _words(stated.get("RATIONALE", ""), stated.get("CATEGORY", ""))
+    words = *_words(stated.get("RATIONALE", ""), stated.get("CATEGORY", "")), expected(stated.get("EXPECTED"))
     return ParsedAnswer(values(given, space, fixed), *words, text), edit
 
 
@@ -128,8 +133,21 @@ def _idea(entry: object, space: Space, fixed: Params) -> ParsedAnswer:
             raise Misread('"params" is missing: an object of parameter names and values')
     if not isinstance(given, dict):
         raise Misread(f'"params" must be an object of names and values, got {one_line(json.dumps(given), 80)}')
-    words = _words(entry.get("rationale"), entry.get("category"))
+    words = *_words(entry.get("rationale"), entry.get("category")), expected(entry.get("expected"))
     return ParsedAnswer(values(given, space, fixed), *words, json.dumps(entry, ensure_ascii=False))
+
+
+def expected(stated: object) -> float | None:
+    """A predicted change: a finite number, also as the first one of a text; None where there is none."""
+    if isinstance(stated, str):
+        first = NUMBER.search(stated.replace("\N{MINUS SIGN}", "-")[:NAME])
+        stated = float(first[0]) if first else None
+    if isinstance(stated, bool) or not isinstance(stated, int | float):
+        return None
+    try:
+        return float(stated) if math.isfinite(stated) else None
+    except OverflowError:  # an integer that no float holds
+        return None
 
 
 def _words(rationale: object, category: object) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from tasks.llm.request import Completion, Fault, Message
 from tasks.llm.trace import Answer, Attempt, RecordedRequest
 from tasks.proposing.brief import Brief, Unavailable
 from tasks.system import interrupt
-from tasks.system.redact import without_passwords
+from tasks.system.redact import capped, without_passwords
 from tasks.trial import NOTHING_BOUGHT, Usage
 
 __all__ = ["Answer", "Message"]
@@ -35,6 +35,8 @@ class Patience:
 
 
 PATIENCE = Patience()
+THOUGHTS = 20_000
+"""Characters of a model's thoughts that its trace keeps."""
 NO_TIME = 0.05
 """Seconds that must be left for another try."""
 
@@ -66,7 +68,7 @@ def ask(
         Unavailable: there is no answer; the reason says why, and the usage what it took all the same.
         KeyboardInterrupt: this process is asked to end.
     """
-    limit, turn = account.max_output_tokens, len(brief.refusals)
+    limit, turn = account.answer_tokens, len(brief.refusals)
     asked = RecordedRequest(
         *(account.model, account.base_url, tuple(messages), schema, account.temperature, limit, turn, brief.seed)
     )
@@ -81,6 +83,16 @@ def ask(
         raise
     trace.keep(brief.traces, asked, tuple(talk.attempts), answer, "")
     return answer
+
+
+def _nothing(reply: Completion, most: int) -> str:
+    """Why a reply without a text is no answer."""
+    if reply.called:
+        return f"it called {', '.join(reply.called)} in place of an answer, and no tools are offered"
+    where = ", all of it spent on thoughts" if reply.thoughts else ""
+    if reply.finish == "length":
+        return f"no answer within max_output_tokens = {most}{where}: raise it"
+    return "thoughts, and no answer after them" if reply.thoughts else "an empty answer"
 
 
 @dataclass
@@ -127,13 +139,13 @@ class _Talk:
             error = f"refused: {outcome.refusal}"
         elif outcome.text.strip():
             error = ""
-        elif outcome.finish == "length":
-            error = f"no answer within max_output_tokens = {self._account.max_output_tokens}: raise it"
         else:
-            error = "an empty answer"
+            error = _nothing(outcome, self._account.answer_tokens)
         model = outcome.model if isinstance(outcome, Completion) else ""
         seconds = round(time.monotonic() - began, 3)
-        self.attempts.append(Attempt(seconds, schema is not None, outcome.usage, error, model))
+        thoughts = outcome.thoughts if isinstance(outcome, Completion) else ""
+        attempt = Attempt(seconds, schema is not None, outcome.usage, error, model, capped(thoughts, THOUGHTS))
+        self.attempts.append(attempt)
         if isinstance(outcome, Completion) and outcome.refusal:
             raise self._unavailable(error)
         return outcome
@@ -162,7 +174,7 @@ class _Talk:
         account, left = self._account, self._brief.left
         if {account.max_usd, account.max_tokens, left.usd, left.tokens} == {None}:
             return
-        given, got = request.tokens(account, self._asked.messages), account.max_output_tokens
+        given, got = request.tokens(account, self._asked.messages), account.answer_tokens
         most = Usage(1, given, got, account.usd(given, got))
         turned_down = sum((refusal.usage for refusal in self._brief.refusals), NOTHING_BOUGHT)
         here = self._bought + self.usage

@@ -112,6 +112,11 @@ def price(model: str, input_tokens: int, output_tokens: int) -> float | None:
         return None
 
 
+def reasons(model: str) -> bool:
+    """Whether it is known for thinking before it answers, in tokens that count as output."""
+    return bool(litellm().supports_reasoning(model=model))
+
+
 def count(model: str, text: str | Sequence[Mapping[str, str]]) -> int:
     """About how many tokens a text or some messages have."""
     given = {"text": text} if isinstance(text, str) else {"messages": list(text)}

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from types import SimpleNamespace
 
 from environments.space import Choice, Int, Parameter, Space
 from tasks.deciding.champion_estimate import champion_estimate
+from tasks.deciding.predictions import predictions, record
 from tasks.llm.quotes import WIDTH, listed, one_line
-from tasks.llm.trials import changed_lines, changes, changes_of, in_words, rounded, score_of, size_of
+from tasks.llm.trials import changed_lines, changes, changes_of, in_words, of_baseline, rounded, score_of, size_of
 from tasks.numbers import number
+from tasks.proposing import cma_state
 from tasks.proposing.brief import Brief, RemainingBudget
 from tasks.proposing.duplicates import categories
 from tasks.system.redact import scrub_text
@@ -23,6 +26,8 @@ from tasks.trial import History, Params, Trial, baseline, best
 
 PROGRAM_MD = 20_000
 """Characters of program.md."""
+PREDICTIONS, PACE = 8, 5
+"""Predictions that are told one by one, and the latest trials whose duration counts."""
 REFUSED, REJECTED, EARLIER = 8, 10, 30
 """Lines on refused suggestions, on proposals that were not approved, on trials of earlier campaigns."""
 
@@ -45,7 +50,12 @@ def told(brief: Brief) -> SimpleNamespace:
         files="\n\n".join(_file(name, text) for name, text in brief.files.items()),
         champion=_champion(history),
         noise=noise,
-        history=in_words(brief.space, history),
+        keep_rule=brief.keep_rule,
+        baseline=of_baseline(history, brief.curves),
+        history=in_words(brief.space, history, brief.curves),
+        predictions=_predictions(history),
+        untried=_untried(brief.space, history),
+        belief=cma_state.in_words(brief),
         categories=listed(f"{one.name}: {one.keeps} of {one.tries} kept" for one in categories(history)),
         refused=listed(reasons[-REFUSED:]),
         rejected=_rejected(brief),
@@ -55,7 +65,7 @@ def told(brief: Brief) -> SimpleNamespace:
             f"trial {taken}: {changes(brief.space, champion, one)}: {one_line(one.rationale, WIDTH)}"
             for taken, one in sorted(brief.pending.items())
         ),
-        left=_left(brief.left),
+        left=_left(brief.left, history),
     )
 
 
@@ -127,7 +137,50 @@ def _past(space: Space, trial: Trial) -> str:
     return f"{trial.verdict.kind}{score}{against}: {what}: {one_line(trial.proposal.rationale, WIDTH)}"
 
 
-def _left(left: RemainingBudget) -> str:
+def _predictions(history: History) -> str:
+    """What was expected of the latest trials and what came of it, and all together."""
+    found = predictions(history)
+    lines = [
+        f"trial {one.trial}: expected {number(one.expected, sign=True)}, measured {number(one.measured, sign=True)}"
+        for one in found[-PREDICTIONS:]
+    ]
+    together = record(history)
+    return "\n".join(f"- {line}" for line in [*lines, *([f"together: {together.words}"] if together else [])])
+
+
+def _untried(space: Space, history: History) -> str:
+    """What of the space no trial has gone to: parameters, values of choices, and ends of ranges."""
+    if len(history) < 2:
+        return ""
+    lines = []
+    for name, parameter in space.items():
+        values = [trial.proposal.params[name] for trial in history if name in trial.proposal.params]
+        seen = {json.dumps(value) for value in values}
+        if len(seen) < 2:
+            lines.append(f"{name} was never changed")
+        elif isinstance(parameter, Choice):
+            never = [json.dumps(value) for value in parameter.values if json.dumps(value) not in seen]
+            lines += [f"{name} was never {' or '.join(never)}"] if never else []
+        else:
+            numbers = [value for value in values if isinstance(value, int | float)]
+            low, high = rounded(min(numbers)), rounded(max(numbers))
+            lines.append(f"{name} was tried from {json.dumps(low)} to {json.dumps(high)}")
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _pace(history: History, seconds: float | None) -> str:
+    """How long a trial takes from its first training to its verdict, and how many fit into the time that is left."""
+    taken = [
+        trial.wall_seconds for trial in history[1:] if trial.wall_seconds > 0 and trial.verdict.kind != "cancelled"
+    ]
+    if not taken:
+        return ""
+    each = statistics.median(taken[-PACE:])
+    fit = f", so time is left for about {seconds / each:.0f}" if seconds is not None and each else ""
+    return f" A trial takes about {each:.0f} s from its first training to its verdict{fit}."
+
+
+def _left(left: RemainingBudget, history: History) -> str:
     hours = (left.seconds or 0) / 3600
     parts = (
         "" if left.trials is None else f"{left.trials:.3g} trials",
@@ -135,4 +188,5 @@ def _left(left: RemainingBudget) -> str:
         "" if left.usd is None else f"{left.usd:.2f} USD for language models",
         "" if left.tokens is None else f"{left.tokens:,} tokens",
     )
-    return f"{', '.join(filter(None, parts))}." if any(parts) else ""
+    pace = _pace(history, left.seconds)
+    return f"{', '.join(filter(None, parts))}.{pace}" if any(parts) else pace.strip()

@@ -15,7 +15,7 @@ STARTS = 50
 """Opening braces that are tried for the beginning of an object."""
 THOUGHT = re.compile(r"\A\s*<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL)
 FENCED = re.compile(r"^[ \t]*```[\w-]*[ \t]*\n(.*?)^[ \t]*```", re.DOTALL | re.MULTILINE)
-HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
+HEADER = re.compile(r"[\s*#_>-]*(RATIONALE|CATEGORY|EXPECTED|PARAMS)[\s*_]*:[*_]*[ \t]*", re.IGNORECASE)
 IN_FENCE = re.compile(r"\s*(?:```(?:json)?\s*)?(?=\{)")
 FENCE_END = re.compile(r"\s*```[ \t]*(?:\n|\Z)")
 NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
@@ -23,6 +23,11 @@ NOTHING = frozenset({"", "none", "n/a", "-", "no change", "unchanged", "null"})
 
 class Misread(ValueError):
     """An answer that cannot be used. The message names every fault."""
+
+
+def is_thought(text: str) -> bool:
+    """Whether the text is the beginning of thoughts that never end."""
+    return re.match(r"\s*<think(?:ing)?>", text) is not None and THOUGHT.match(text) is None
 
 
 def without_thoughts(text: str) -> str:

@@ -27,6 +27,8 @@ PERMANENT = {
 }
 UNKNOWN_FORMAT = (400, 422)
 """Statuses of endpoints that do not know response_format."""
+NAME = 60
+"""Characters of a tool's name that are shown."""
 SHOWN = 300
 """Characters of an endpoint's own words in a reason."""
 
@@ -50,6 +52,10 @@ class Completion:
     usage: Usage
     model: str
     """The provider's name of the model that answered."""
+    thoughts: str = ""
+    """What a reasoning model thought, where its provider tells it apart from the answer."""
+    called: tuple[str, ...] = ()
+    """Names of tools that it called, although none are offered."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ def send(
                 api_base=account.base_url,
                 api_key=account.key.get_secret_value() if account.key else no_key,
                 temperature=account.temperature,
-                max_tokens=account.max_output_tokens,
+                max_tokens=account.answer_tokens,
                 **({"response_format": {"type": "json_schema", "json_schema": form}} if schema is not None else {}),
                 timeout=seconds,
                 num_retries=0,
@@ -124,7 +130,11 @@ def _said(account: Account, messages: tuple[Message, ...], reply: Any) -> Comple
     if finish == "content_filter":
         refusal = refusal or "a content filter held the answer back"
     usage = _usage(account, messages, reply, text)
-    return Completion(text, finish, one_line(refusal, SHOWN), usage, str(reply.model or account.model))
+    thoughts = getattr(choice.message, "reasoning_content", None) or extra.get("reasoning") or ""
+    tools = [getattr(call.function, "name", None) or "" for call in getattr(choice.message, "tool_calls", None) or ()]
+    model = str(reply.model or account.model)
+    called = tuple(one_line(name, NAME) for name in tools)
+    return Completion(text, finish, one_line(refusal, SHOWN), usage, model, str(thoughts), called)
 
 
 def _usage(account: Account, messages: tuple[Message, ...], reply: Any, text: str) -> Usage:

@@ -55,6 +55,8 @@ class Attempt:
     """Empty when it was answered."""
     model: str = ""
     """The provider's name of the model that answered."""
+    thoughts: str = ""
+    """What it thought, where the provider tells that apart; kept for people, and never sent back."""
 
 
 @dataclass(frozen=True)

@@ -9,27 +9,30 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from environments.space import Space
 from tasks.describe import mean_of
 from tasks.llm.quotes import WIDTH, data, one_line
 from tasks.numbers import number
-from tasks.system.redact import capped
-from tasks.trial import TWENTIETHS, History, Params, Proposal, Trial, Value, best, measured
+from tasks.proposing.curves import SHARES, Table
+from tasks.system.redact import capped, quote
+from tasks.trial import TWENTIETHS, History, Params, Proposal, Trial, Value, baseline, best, measured
 
-HISTORY = 14_000
+HISTORY = 18_000
 """Characters of the trials that are told one by one."""
-IN_FULL = 10_000
+IN_FULL = 14_000
 """Of these, characters of trials that are told in full."""
 NEWEST, BEST = 8, 4
 """Trials that are told in full, as far as there is room: the newest first, the best of all among them."""
 LOGS, LOG_LINES = 3, 15
 """Crashes whose log is told, and lines of it."""
 DIFF_LINES = 30
+Curves = Mapping[int, Table]
+NO_CURVES: Curves = {}
 
 
-def in_words(space: Space, history: History) -> str:
+def in_words(space: Space, history: History, curves: Curves = NO_CURVES) -> str:
     """The trials in their order, as far as there is room."""
     after = [(trial, history[:place]) for place, trial in enumerate(history) if trial.number > 0]
     if not after:
@@ -37,7 +40,7 @@ def in_words(space: Space, history: History) -> str:
     crashes = [trial.number for trial, _ in after if trial.verdict.kind == "crash"][-LOGS:]
     said: dict[int, str] = {}
     for trial, before in _worth_telling(after):
-        text = _in_full(space, history, before, trial, trial.number in crashes)
+        text = _in_full(space, history, before, trial, trial.number in crashes, curves)
         if sum(map(len, said.values())) + len(text) <= IN_FULL:
             said[trial.number] = text
     for trial, _ in reversed(after):
@@ -61,7 +64,22 @@ def _worth_telling(after: Sequence[tuple[Trial, History]]) -> list[tuple[Trial, 
     return list(mixed.values())
 
 
-def _in_full(space: Space, history: History, before: History, trial: Trial, with_log: bool) -> str:
+def of_baseline(history: History, curves: Curves = NO_CURVES) -> str:
+    """The baseline: its scores, what was measured besides, its progress, and why runs of it failed."""
+    first = baseline(history)
+    if first is None:
+        return ""
+    lines = [f"- Score: {score_of(history, first)}"] if first.score.value is not None else ["- It has no score."]
+    lines += _beside(first) + _progress(first, curves)
+    errors = [run.error for run in first.runs if run.error]
+    if not errors and first.verdict.kind == "crash":
+        errors = [first.verdict.reason]
+    if errors:
+        lines += [f"- {len(errors)} of its {len(first.runs)} runs failed:", data(errors[0], LOG_LINES)]
+    return "\n".join(lines)
+
+
+def _in_full(space: Space, history: History, before: History, trial: Trial, with_log: bool, curves: Curves) -> str:
     """A trial: what it did otherwise than the champion of its time, and what came of it."""
     proposal, then = trial.proposal, best(before)
     against = f"trial {then.number}, the champion then" if then and then.number else "the baseline"
@@ -75,7 +93,9 @@ def _in_full(space: Space, history: History, before: History, trial: Trial, with
         lines.append(f"- Kind of idea: {kind}")
     if trial.score.value is not None:
         lines.append(f"- Score: {score_of(history, trial)}{_effect(trial, then)}")
-    lines += _progress(trial)
+    if proposal.expected is not None:
+        lines.append(f"- Its proposer expected {number(proposal.expected, sign=True)} against the champion then")
+    lines += _beside(trial) + _progress(trial, curves)
     if trial.verdict.kind == "crash":  # its reason is not in our own words alone
         errors = [run.error for run in trial.runs if run.error]
         lines += ["- Why:", data([*errors, trial.verdict.reason][0], LOG_LINES if with_log else 1)]
@@ -159,8 +179,29 @@ def _effect(trial: Trial, then: Trial | None) -> str:
     return f", {number(gain, sign=True)} against the champion then ({word})"
 
 
-def _progress(trial: Trial) -> list[str]:
-    """The curve of its first run at the quarters of the budget, as the program reported it."""
+def _beside(trial: Trial) -> list[str]:
+    """What the judge measured besides the objective."""
+    if not trial.score.also:
+        return []
+    values = (f"{name} {number(value)}" for name, value in trial.score.also.items())
+    return [f"- Measured besides: {one_line(', '.join(values), 2 * WIDTH)}"]
+
+
+def _progress(trial: Trial, curves: Curves) -> list[str]:
+    """The curves of its first run, as the program reported them; without reports, the one that the engine kept."""
+    if table := curves.get(trial.number):
+        shares = ", ".join(f"{share:.0%}" for share in SHARES)
+        rows = (f"{name}: {', '.join(map(_shown, values))}" for name, values in table.items())
+        return [f"- Reported by its program at {shares} of its work:", quote("\n".join(rows), WIDTH, len(table))]
+    return _objective(trial)
+
+
+def _shown(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _objective(trial: Trial) -> list[str]:
+    """The curve of the objective in its first run, at the quarters of the budget."""
     curve = trial.runs[0].curve if trial.runs else ()
     places = range(TWENTIETHS // 4 - 1, min(TWENTIETHS, len(curve)), TWENTIETHS // 4)
     if not any(curve[place] is not None for place in places):

@@ -15,13 +15,14 @@ from tasks.llm.chat import Answer, Message, ask
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data
-from tasks.llm.reading import ANSWER_LIMIT, without_thoughts
+from tasks.llm.reading import ANSWER_LIMIT, is_thought, without_thoughts
 from tasks.proposers import Proposer
 from tasks.proposing.brief import Brief, RemainingBudget, Suggestion, Unusable
 from tasks.trial import Params, Usage
 
 REASON_LINES = 40
 """Lines of a refusal's reason, the end of a program's log included."""
+ONLY_THOUGHTS = "the answer ends within its thoughts: think less, and answer as a whole"
 CUT_OFF = "the answer was cut off at the limit of output tokens: be brief, and answer as a whole"
 
 
@@ -68,6 +69,8 @@ def asked(
         Unavailable: there is none.
     """
     answer = ask(account, messages, brief, schema, bought=bought)
+    if is_thought(answer.text):
+        raise Unusable(ONLY_THOUGHTS, "", answer.usage)
     answer = replace(answer, text=without_thoughts(answer.text))
     if answer.finish == "length":
         raise Unusable(CUT_OFF, answer.text, answer.usage)
@@ -82,4 +85,4 @@ def suggestion(
     """An idea as a suggestion: what it does not state stays at the champion's."""
     params: Params = {**start(shown), **idea.params}
     words = idea.rationale, files or None, idea.category, idea.text
-    return Suggestion(params, *words, usage, model=account.model)
+    return Suggestion(params, *words, usage, model=account.model, expected=idea.expected)

@@ -23,6 +23,7 @@ from tasks.agents import running
 from tasks.agents.folder import LeftBehind, Spoiled
 from tasks.agents.settings import EVERYBODYS, MODEL, SETTINGS, AgentReport, Setting
 from tasks.editing.edits import EditFailed, diff_of
+from tasks.llm.answers import expected
 from tasks.llm.prompt_parts import start, told
 from tasks.llm.prompts import render
 from tasks.llm.quotes import data, one_line
@@ -40,6 +41,7 @@ PROMPT = (
 RATIONALE_CHARACTERS = 1_000
 REASON_CHARACTERS = 400
 QUOTED_LINES = 150
+WORDS = ("category", "expected")
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class Agent(Proposer):
         values, before = {**start(brief), **left.params}, start(brief)
         if not left.files and values == before:
             raise Unusable(f"{self._name}: it changed nothing", scrub_text(said.message), said.usage)
-        rationale, category = _why(left.rationale or said.message)
+        rationale, category, change = _why(left.rationale or said.message)
         return Suggestion(
             values,
             rationale or f"{self._name} does not say why",
@@ -189,16 +191,18 @@ class Agent(Proposer):
             _quotable(brief, left, said),
             said.usage,
             model=f"{self._name} {self.model}".rstrip(),
+            expected=change,
         )
 
 
-def _why(text: str) -> tuple[str, str]:
-    """A rationale, and the category of a line `Category: ...`."""
+def _why(text: str) -> tuple[str, str, float | None]:
+    """A rationale, the category of a line `Category: ...`, and the number of a line `Expected: ...`."""
     lines = [line.strip() for line in clean(text)]
-    kinds = [line for line in lines if line.casefold().startswith("category:")]
-    why = " ".join(line for line in lines if line and line not in kinds)
+    kinds, changes = ([line for line in lines if line.casefold().startswith(f"{word}:")] for word in WORDS)
+    why = " ".join(line for line in lines if line and line not in (*kinds, *changes))
     kind = one_line(kinds[-1].partition(":")[2], 60).strip() if kinds else ""
-    return one_line(why, RATIONALE_CHARACTERS), kind
+    change = expected(changes[-1].partition(":")[2]) if changes else None
+    return one_line(why, RATIONALE_CHARACTERS), kind, change
 
 
 def _quotable(brief: Brief, left: LeftBehind, said: AgentReport) -> str:

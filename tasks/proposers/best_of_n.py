@@ -54,5 +54,14 @@ def unknowing(brief: Brief) -> Brief:
     edit = champion.proposal.edit if champion else None
     files = patched(brief.files, edit, reverse=True) if edit else brief.files
     return replace(
-        brief, history=(), pending={}, rejected=(), earlier=(), hint=None, left=RemainingBudget(), files=files
+        brief,
+        history=(),
+        pending={},
+        rejected=(),
+        earlier=(),
+        hint=None,
+        left=RemainingBudget(),
+        files=files,
+        keep_rule="",
+        curves={},
     )

@@ -62,6 +62,7 @@ def schema(space: Space, count: int) -> dict[str, Any]:
         rationale={"type": "string"},
         category={"type": "string"},
         params=_object(**{name: _values(parameter) for name, parameter in space.items()}),
+        expected={"type": ["number", "null"]},
     )
     if count == 1:
         return one

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from environments.space import Space
+from tasks.proposing.curves import Table
 from tasks.trial import NOTHING_BOUGHT, History, Params, Proposal, Usage
 
 Pending = Mapping[int, Proposal]
@@ -34,6 +35,8 @@ class Suggestion:
     """The language model or coding agent behind it; empty without one."""
     switch: str = ""
     """Why the proposer changes its method from this trial on; empty when it does not."""
+    expected: float | None = None
+    """Change of the objective that it expects against the champion, in the metric's own units; None: it says none."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,8 @@ class Problem:
     higher_is_better: bool = True
     budget: str = ""
     """Of one training, such as `12 s on cpu`."""
+    budget_steps: int = 0
+    """Steps after which a training ends at the latest; 0: only its time counts."""
     guards: tuple[str, ...] = ()
     """Metrics that may not get much worse, a line each."""
     program_md: str = ""
@@ -112,6 +117,10 @@ class Brief:
     left: RemainingBudget = RemainingBudget()
     share: float = 1.0
     """Of the budget, for new points (tasks/deciding/halving.py)."""
+    keep_rule: str = ""
+    """When a trial is kept, in words, with the threshold as of now."""
+    curves: Mapping[int, Table] = field(default_factory=dict)
+    """What some trials reported on the way, by number (tasks/proposing/curves.py)."""
     traces: Path | None = None
     """The folder for traces of requests and answers; None: nothing is kept."""
 

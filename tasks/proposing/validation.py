@@ -130,6 +130,7 @@ def problem_of(environment: Environment) -> Problem:
         metric=environment.metric,
         higher_is_better=environment.higher_is_better,
         budget=f"{environment.budget_seconds:g} s on {environment.device}{cores}{steps}",
+        budget_steps=environment.budget_steps,
         guards=tuple(
             f"{name} ({guard.direction}), may get worse by {guard.margin:g}"
             for name, guard in environment.guards.items()

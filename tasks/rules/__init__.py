@@ -48,6 +48,10 @@ class Rule(BaseModel, ABC):
         """Most runs that one trial may ask for besides its own."""
         return 0
 
+    def in_words(self, history: History) -> str:
+        """When the next trial will be kept, with the threshold as of now; empty where it is not known."""
+        return ""
+
     @abstractmethod
     def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
         """Whether a trial with a score beats the champion of `history`, or what to rerun to tell."""

@@ -10,6 +10,8 @@ decides.
 
 from __future__ import annotations
 
+import math
+
 from pydantic import Field
 
 from tasks.deciding.champion_estimate import champion_estimate, is_point, utility
@@ -20,6 +22,8 @@ from tasks.trial import History, Trial, best
 
 DOUBT = 2.0
 """Run sds that the first promoted point may score below the baseline's mean: more is hardly luck."""
+FAR, HALVINGS = 8.0, 12
+"""Run sds above the level in which the threshold of an edit is looked for, and how finely: to a five-hundredth."""
 
 
 class Certify(Rule):
@@ -29,6 +33,31 @@ class Certify(Rule):
         default=0.05, ge=0, le=1, description="Run sds that an edit above the level may be expected to lose by."
     )
     """Also keep an edit that is as good as the champion: another run to tell them apart would not pay."""
+
+    def in_words(self, history: History) -> str:
+        champion, level = best(history), champion_estimate(history)
+        if champion is None or level is None or not (known := utility(history, champion.number)):
+            return ""
+        sign, side = (1, "above") if champion.score.higher_is_better else (-1, "below")
+        record = sign * sum(known) / len(known)
+        words = (
+            f"A trial that changes parameters alone is kept when it scores {side} {record:.4g}, the champion's mean."
+        )
+        if math.isfinite(level.sd) and level.sd > 0:
+            words += (
+                f" One that edits the program is kept when it scores {side} about {sign * self._bar(level):.4g}: most "
+                "edits do not help, so a score a little better than the champion's is more likely luck."
+            )
+        return f"{words} What is kept at the end is proven on fresh runs."
+
+    def _bar(self, level: Estimate) -> float:
+        """The utility from which on a single run of an edit is kept."""
+        low, high = level.level, level.level + FAR * level.sd
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            effect = level.idea(middle).effect
+            low, high = (low, middle) if effect > -self.grace * level.sd else (middle, high)
+        return high
 
     def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
         champion, level = best(history), champion_estimate(history)

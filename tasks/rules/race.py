@@ -34,6 +34,18 @@ class Race(Rule):
     def most_reruns(self) -> int:
         return 2 * self.most
 
+    def in_words(self, history: History) -> str:
+        champion, level = best(history), champion_estimate(history)
+        if champion is None or level is None:
+            return ""
+        better = champion.score.higher_is_better
+        bar = (1 if better else -1) * (level.level + self.enter * level.sd)
+        return (
+            f"A first score {'above' if better else 'below'} {bar:.4g} is trained again with other seeds, up to "
+            f"{self.most} times, beside trial {champion.number}; the trial is kept when its reruns alone are better by "
+            f"{self.confirm:g} standard errors."
+        )
+
     def weigh(self, history: History, tried: JudgedTrial) -> Weighed | Again:
         champion, level = best(history), champion_estimate(history)
         assert champion is not None and level is not None and tried.score.value is not None

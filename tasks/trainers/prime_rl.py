@@ -22,13 +22,11 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import sys
 import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -44,6 +42,7 @@ from prime_rl_parts.machine import (
     choose_gpus,
     find_port,
     free_gpus,
+    installed,
     open_many_files,
 )
 from prime_rl_parts.reasons import complaint, read
@@ -150,20 +149,6 @@ def prepare(run: Run) -> None:
     run.questions.write_text("\n".join(questions) + "\n")
     run.note(**which, gpus=run.gpus, ports=[run.port, run.port + 5], memory_looked_at=bool(found))
     ask_rl(run)
-
-
-def installed(checkout: Path) -> dict[str, str]:
-    """prime-rl's commit, read without git, and its installed version; empty where its files do not tell."""
-    head, git = "", checkout / ".git"
-    with suppress(OSError):
-        head = (git / "HEAD").read_text().strip()
-        if head.startswith("ref: "):
-            refs = (git / "packed-refs").read_text() if (git / "packed-refs").is_file() else ""
-            packed = re.search(rf"^(\w+) {re.escape(head[5:])}$", refs, re.MULTILINE)
-            loose = git / head[5:]
-            head = loose.read_text().strip() if loose.is_file() else packed[1] if packed else ""
-    made = [path.name for path in checkout.glob(".venv/lib/python*/site-packages/prime_rl-*.dist-info")]
-    return {"commit": head, "version": made[0].split("-")[1].removesuffix(".dist") if made else ""}
 
 
 def ask_rl(run: Run) -> None:

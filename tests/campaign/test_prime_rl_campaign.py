@@ -31,103 +31,13 @@ from tasks.system import orphans
 from tasks.system.slot import NOWHERE, VISIBLE, Slot
 from tasks.train import run_program
 from tasks.trial import Proposal, Run
-from tests.support.fake_prime_rl.laying import COMMIT, Faults, base_model, goes_wrong, lay, quality_of
+from tests.support.fake_prime_rl.laying import Faults, goes_wrong, quality_of
+from tests.support.prime_rl_problem import laid
 from tests.support.toy import GREEDY, SANDBOX, start, status
 
-NORMAL = Faults()
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
 WITH_SOCKETS: Level = "bwrap" if "bwrap" in WORKING else "none"
 """The strongest level here at which prime-rl's processes can talk to each other."""
-TOML = """\
-title = "The stand-in"
-metric = "pass@1"
-direction = "maximize"
-range = [0, 1]
-trainer = "prime_rl"
-program = ["train.toml", "taskset.py"]
-editable = ["train.toml"]
-readable = ["{checkout}"]
-judge = "command"
-budget_seconds = 100
-budget_steps = 6
-startup_seconds = 300
-grace_seconds = 20
-allow_untrained = true
-
-[prepare]
-files = ["base/config.json", "base/tokenizer.json", "base/tokenizer_config.json", "base/model.safetensors"]
-seconds = 60
-disk_gb = 0.01
-
-[command]
-eval_cmd = "python judge.py {{out}} {{result}} {{seed}}"
-
-[limits]
-least_seconds = 0
-
-[space.learning_rate]
-type = "float"
-low = 1e-6
-high = 2e-4
-log = true
-default = 1e-6
-
-[fixed]
-prime_rl = "{checkout}"
-prime_rl_commit = "{commit}"
-gpu_deadline = 1
-start_deadline = {start:g}
-stall_deadline = {stall:g}
-quit_deadline = 5
-"""
-TRAIN = """\
-# what may be tuned
-[trainer.optim]
-lr = 5e-6  # the parameter learning_rate
-
-[orchestrator]
-batch_size = 16
-group_size = 4
-"""
-PREPARE = """\
-import hashlib, json, pathlib, shutil, sys
-
-folder = pathlib.Path(sys.argv[1])
-shutil.copytree(pathlib.Path(__file__).with_name("base"), folder / "data/base")
-(folder / "judge").mkdir()
-for number, name in enumerate(("data/train", "judge/search", "judge/confirm", "judge/report")):
-    lines = []
-    for question in (f"{number}{n} + 1 = ?" for n in range(4)):
-        known = {"id": hashlib.sha256(question.encode()).hexdigest()[:16], "question": question, "answer": 0}
-        lines.append(json.dumps(known) + "\\n")
-    (folder / f"{name}.jsonl").write_text("".join(lines))
-"""
-JUDGE = """\
-import json, pathlib, random, struct, sys
-
-model = pathlib.Path(sys.argv[1], "model")
-assert json.loads((model / "config.json").read_text())["model_type"] == "stand_in"
-data = (model / "model.safetensors").read_bytes()
-(length,) = struct.unpack_from("<Q", data)
-at = json.loads(data[8 : 8 + length])["model.norm.weight"]["data_offsets"][0]
-(quality,) = struct.unpack_from("<f", data, 8 + length + at)
-draws = random.Random(int(sys.argv[3]))
-units = [int(draws.random() < quality) for _ in range(400)]
-pathlib.Path(sys.argv[2]).write_text(json.dumps({"units": units, "also": {"quality": quality}}))
-"""
-
-
-def laid(tmp_path: Path, faults: Faults = NORMAL, start: float = 60, stall: float = 30) -> tuple[Path, Path]:
-    """The folder of the environment, and the checkout that it uses."""
-    checkout = lay(tmp_path / "prime-rl", faults)
-    folder = tmp_path / "env"
-    base_model(folder / "base")
-    toml = TOML.format(checkout=checkout, commit=COMMIT[:8], start=start, stall=stall)
-    for name, text in {
-        "environment.toml": toml, "train.toml": TRAIN, "taskset.py": "", "prepare.py": PREPARE, "judge.py": JUDGE,
-    }.items():  # fmt: skip
-        (folder / name).write_text(text)
-    return folder, checkout
 
 
 def left(tmp_path: Path) -> list[str]:
@@ -362,7 +272,7 @@ def test_a_machine_that_stays_at_fault_ends_a_night_without_a_verdict_and_it_goe
     assert "nothing finished is lost: nightshift resume night" in said
     assert list(found(home, "night")) == [0]
 
-    goes_wrong(checkout, NORMAL)
+    goes_wrong(checkout, Faults())
     with start("resume", "night", server=server) as process:
         said, _ = process.communicate()
     assert process.returncode == 0, said

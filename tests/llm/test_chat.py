@@ -398,3 +398,23 @@ def test_an_error_shows_its_words_on_one_short_line_without_control_characters()
 
     assert len(str(caught.value)) < 500
     assert str(caught.value).isprintable()
+
+
+def test_thoughts_that_a_provider_tells_apart_are_kept_and_are_no_answer(tmp_path: Path) -> None:
+    with FakeLLM([Reply("42", thoughts="six by nine")]) as server:
+        answer = ask(account(server), QUESTION, brief(tmp_path))
+    assert answer.text == "42"
+    (kept,) = traces(tmp_path)
+    assert kept["attempts"][0]["thoughts"] == "six by nine"
+
+
+def test_thoughts_without_an_answer_and_calls_of_tools_are_named_as_the_reason() -> None:
+    fails([Reply("", thoughts="hm", finish="length")], "all of it spent on thoughts: raise it")
+    fails([Reply("", thoughts="hm")] * 2, "thoughts, and no answer after them")
+    fails([Reply("", called="read_file", finish="tool_calls")] * 2, "it called read_file in place of an answer")
+
+
+def test_a_model_that_is_known_to_reason_has_room_for_its_thoughts() -> None:
+    assert Account(model="openai/gpt-4o").answer_tokens == 8_192
+    assert Account(model="openai/o3").answer_tokens == 32_768
+    assert Account(model="openai/o3", max_output_tokens=500).answer_tokens == 500

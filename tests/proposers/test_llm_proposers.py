@@ -599,3 +599,22 @@ def test_the_users_own_prompts_are_sent(tmp_path: Path) -> None:
 def test_an_option_that_names_no_form_is_refused() -> None:
     with pytest.raises(Refused, match=r"llm_diff: form: .*'search_replace'"):
         propose.load("llm_diff", {"form": "ed"})
+
+
+@pytest.mark.parametrize(
+    ("stated", "read"),
+    [
+        (0.5, 0.5), ("-2", -2.0), ("about +0.03 (a guess)", 0.03), ("\N{MINUS SIGN}1e-3", -0.001), (3, 3.0),
+        (None, None), ("more", None), (True, None), ([1], None), ("1e999", None), (10**400, None),
+    ],
+)  # fmt: skip
+def test_a_prediction_is_a_finite_number_however_it_is_written_or_none(stated: Any, read: float | None) -> None:
+    assert proposed(json.dumps(GOOD | {"expected": stated})).expected == read
+    if isinstance(stated, str):
+        answer = f'RATIONALE: faster\nCATEGORY: rate\nEXPECTED: {stated}\nPARAMS: {{"lr": 0.02}}\n'
+        assert proposed(answer, "llm_diff").expected == read
+
+
+def test_an_answer_that_ends_within_its_thoughts_is_turned_down() -> None:
+    refusal = turned_down(f"<think>\nI would take {json.dumps(GOOD)}")
+    assert "ends within its thoughts" in refusal.reason and refusal.text == ""

@@ -38,6 +38,10 @@ class Reply:
     """Input and output tokens; None when the server does not count."""
     refusal: str = ""
     """What the model says in place of an answer."""
+    thoughts: str = ""
+    """What a reasoning model tells apart from its answer, as `reasoning_content`."""
+    called: str = ""
+    """The name of a tool that it calls."""
     code: str = ""
     """The code of an error, such as `context_length_exceeded`."""
     body: str | None = None
@@ -254,6 +258,11 @@ def _body(reply: Reply, asked: Asked) -> str:
     message = {"role": "assistant", "content": None if reply.refusal else reply.text}
     if reply.refusal:
         message["refusal"] = reply.refusal
+    if reply.thoughts:
+        message["reasoning_content"] = reply.thoughts
+    if reply.called:
+        call = {"name": reply.called, "arguments": "{}"}
+        message["tool_calls"] = [{"id": "call-1", "type": "function", "function": call}]
     answer: dict[str, Any] = {
         "id": "chatcmpl-1",
         "object": "chat.completion",

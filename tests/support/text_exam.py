@@ -109,7 +109,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         said = str(eval(asked["messages"][-1]["content"]))
         choice = {{"message": {{"role": "assistant", "content": said}}, "finish_reason": "stop"}}
         many = asked.get("n", 1)
-        self.answer(200, {{"choices": [choice] * many, "usage": {{"completion_tokens": 2 * many}}}})
+        self.answer(200, {{"choices": [choice] * many, "usage": {{"completion_tokens": min(2, asked["max_tokens"]) * many}}}})
 
     def answer(self, status, told):
         body = json.dumps(told).encode()

@@ -1,26 +1,28 @@
 """`nightshift doctor`: whether this machine is ready for campaigns, and what to fix.
 
 All checks run at once, each in its own thread. One that hangs, in a name service for example, is reported and left.
+With `--for`, those of one environment follow: the cheap ones at once, then, with `--train`, real runs in their order.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from rich.console import Console
 from rich.text import Text
 
+from environments import Environment
 from flows.cli.doctor import machine, services
 from flows.cli.doctor.gpus import gpus, slots
 from flows.cli.doctor.machine import Check
 from flows.views import terminal
 from tasks.system.home import home
 
-DEADLINE_SECONDS = 10.0
-"""Longer than the limits of the checks themselves."""
+DEADLINE_SECONDS, ENVIRONMENT_SECONDS = 10.0, 60.0
+"""Longer than the limits of the checks themselves; a judge may import what takes long."""
 MARKS = {"ok": "ok", "note": "note", "bad": "BAD"}
 STYLES = {"ok": "green", "note": "yellow", "bad": "bold red"}
 HERE: Mapping[str, Callable[[], Check]] = {
@@ -36,19 +38,48 @@ HERE: Mapping[str, Callable[[], Check]] = {
 }
 
 
-def doctor(json: bool) -> int:
-    """Run and print all checks; the exit code, 1 when something must be fixed."""
-    checks = examine()
+def doctor(json: bool, environment: Environment | None = None, train: bool = False) -> int:
+    """Run and print all checks, and those of an environment; the exit code, 1 when something must be fixed."""
+    checks: list[Check] = []
+    console, width = terminal.console(), 0
+    for group in _groups(environment, train):
+        checks += group
+        width = max([width, *(len(check.name) for check in group)])
+        for check in group if not json else ():
+            tell(check, console, width)
     bad = sum(check.state == "bad" for check in checks)
     if json:
-        terminal.print_json({"healthy": not bad, "checks": [document(check) for check in checks]})
+        named = {"environment": environment.name} if environment else {}
+        terminal.print_json({"healthy": not bad, **named, "checks": [document(check) for check in checks]})
     else:
-        console = terminal.console()
-        for check in checks:
-            tell(check, console, max(len(each.name) for each in checks))
         last = Text(f"{bad} thing{'s' * (bad > 1)} to fix", "bold red") if bad else Text("healthy", "green")
         terminal.put(console, last)
     return 1 if bad else 0
+
+
+def _groups(environment: Environment | None, train: bool) -> Iterator[tuple[Check, ...]]:
+    """The checks in groups, from cheap to expensive. An expensive one is left out where one before it is bad."""
+    yield examine()
+    if environment is None:
+        return
+    from flows.cli.doctor import environment_checks
+
+    there = home()
+    cheap = all_at_once(environment_checks.checks(environment, there), ENVIRONMENT_SECONDS)
+    yield cheap
+    if not train:
+        return
+    from flows.cli.doctor import first_runs
+
+    broken = [check.name for check in cheap if check.state == "bad"]
+    for name, check in (("answer", first_runs.answer), ("short_training", first_runs.short_training)):
+        if broken:
+            fact = f"not run: {', '.join(broken)} must be in order first"
+            yield (Check(name, "note", fact, "fix that, and try again"),)
+            continue
+        result = check(environment, there)
+        broken += [name] * (result.state == "bad")
+        yield (result,)
 
 
 def examine() -> tuple[Check, ...]:

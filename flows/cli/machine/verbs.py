@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from flows.cli.options import Json, Server, switch
+from flows.cli.options import Json, Server, Settings, Trust, switch
 
 server = App(name="server", group_commands="Commands")
 
@@ -69,10 +69,37 @@ def down(*, now: Annotated[bool, switch("--now", "Interrupt campaigns that run o
     return up.down(now)
 
 
-def doctor(*, json: Json = False) -> int:
+def doctor(
+    *,
+    for_: Annotated[
+        str | None, Parameter("--for", help="Also check whether a campaign of this environment can run here.")
+    ] = None,
+    train: Annotated[
+        bool,
+        switch("--train", "With --for: start the judge's model for one token, and train a little. Minutes on GPUs."),
+    ] = False,
+    set_: Settings = None,
+    trust: Trust = False,
+    json: Json = False,
+) -> int:
     from flows.cli.doctor import report
 
-    return report.doctor(json)
+    if for_ is None:
+        from environments.plugins import Refused
+
+        if stated := [flag for flag, given in (("--train", train), ("--set", set_), ("--trust", trust)) if given]:
+            raise Refused(f"{stated[0]} is about an environment: name it with --for ENVIRONMENT")
+        return report.doctor(json)
+    import environments
+    from flows.cli import consent
+    from flows.cli.set_option import overrides_only
+    from flows.server.server_process import settle_in
+    from tasks.system.home import home
+
+    settle_in(home())
+    overrides = overrides_only(set_ or [])
+    consent.ask_about(for_, overrides, trust)
+    return report.doctor(json, environments.named(for_, overrides), train)
 
 
 def prune(

@@ -12,6 +12,7 @@ import time
 import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from prime_rl_parts import Failed
 from prime_rl_parts.ends import marker_of, sweep
@@ -20,6 +21,20 @@ from prime_rl_parts.run import OURS, Run
 
 SHARED = "/dev/shm"
 DENIED = "prime-rl needs sockets and shared memory in its sandbox: install bubblewrap, and leave network = false"
+
+
+def installed(checkout: Path) -> dict[str, str]:
+    """prime-rl's commit, read without git, and its installed version; empty where its files do not tell."""
+    head, git = "", checkout / ".git"
+    with suppress(OSError):
+        head = (git / "HEAD").read_text().strip()
+        if head.startswith("ref: "):
+            refs = (git / "packed-refs").read_text() if (git / "packed-refs").is_file() else ""
+            packed = re.search(rf"^(\w+) {re.escape(head[5:])}$", refs, re.MULTILINE)
+            loose = git / head[5:]
+            head = loose.read_text().strip() if loose.is_file() else packed[1] if packed else ""
+    made = [path.name for path in checkout.glob(".venv/lib/python*/site-packages/prime_rl-*.dist-info")]
+    return {"commit": head, "version": made[0].split("-")[1].removesuffix(".dist") if made else ""}
 
 
 def check_sandbox() -> None:

@@ -14,7 +14,7 @@ HERE = hashlib.sha256(str(CHECKOUT).encode()).hexdigest()[:8]
 """Of this checkout: another one beside it has other GPUs."""
 GPUS = tuple(f"GPU-{HERE}-0000-0000-0000-00000000000{index}" for index in range(2))
 HELD_MIB = 40_000
-CAPABILITY = "9.0"
+CAPABILITY, DRIVER = "9.0", "570.86.15"
 """Of Hopper, where prime-rl takes an attention that not every model works with."""
 TOTAL_MIB, IDLE_MIB = 81_559, 3
 FOREIGN = (0, 4_194_303, 60_000)
@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
     held = [*holders(), *([FOREIGN] if mode_of(Path.cwd()) == "gpu taken" else [])]
     used = [IDLE_MIB + sum(mib for gpu, _, mib in held if gpu == index) for index in range(len(GPUS))]
     values = {"index": range(len(GPUS)), "uuid": GPUS, "memory.used": used, "memory.total": [TOTAL_MIB] * 2}
-    values |= {"name": ["Stand-in"] * 2, "compute_cap": [CAPABILITY] * 2}
+    values |= {"name": ["Stand-in"] * 2, "compute_cap": [CAPABILITY] * 2, "driver_version": [DRIVER] * 2}
     for word in arguments:
         key, _, fields = word.partition("=")
         if key == "--query-gpu":

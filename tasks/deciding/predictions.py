@@ -1,0 +1,77 @@
+"""Predictions: what proposers said a change would do, against what it did.
+
+A prediction is the change of the objective that a proposal expects against the champion it knew. What happened is the
+trial's score less that champion's first score; both carry the noise of a run, so single errors say little.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from tasks.numbers import number
+from tasks.trial import History, best
+
+ENOUGH = 3
+"""Predictions from which on a summary is told."""
+
+
+@dataclass(frozen=True)
+class PredictedEffect:
+    """One prediction and its outcome, in the metric's own units."""
+
+    trial: int
+    expected: float
+    measured: float
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the change went the way that was expected."""
+        return self.expected * self.measured > 0 or self.expected == self.measured == 0
+
+
+@dataclass(frozen=True)
+class PredictionRecord:
+    """The predictions of a campaign together."""
+
+    count: int
+    right: int
+    expected: float
+    """Mean of what was expected."""
+    measured: float
+    """Mean of what happened."""
+    error: float
+    """Mean absolute difference of the two."""
+
+    @property
+    def words(self) -> str:
+        return (
+            f"{self.right} of {self.count} predictions had the right sign; expected {number(self.expected, sign=True)} "
+            f"on average, measured {number(self.measured, sign=True)} (mean error {number(self.error)})"
+        )
+
+
+def predictions(history: History) -> tuple[PredictedEffect, ...]:
+    """The predictions of full trials with a score, in the order in which these were decided."""
+    found = []
+    for trial in history:
+        expected, then = trial.proposal.expected, best(history[: trial.proposal.seen])
+        if expected is None or trial.score.value is None or trial.proposal.is_short:
+            continue
+        if then is not None and then.score.value is not None:
+            found.append(PredictedEffect(trial.number, expected, trial.score.value - then.score.value))
+    return tuple(found)
+
+
+def record(history: History) -> PredictionRecord | None:
+    """The summary; None while there are too few for one."""
+    found = predictions(history)
+    if len(found) < ENOUGH:
+        return None
+    return PredictionRecord(
+        len(found),
+        sum(one.is_right for one in found),
+        statistics.fmean(one.expected for one in found),
+        statistics.fmean(one.measured for one in found),
+        statistics.fmean(abs(one.expected - one.measured) for one in found),
+    )

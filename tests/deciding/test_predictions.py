@@ -1,0 +1,64 @@
+"""Predictions: each is compared with the champion that its proposer knew, and a few of them make a record."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from tasks.deciding.predictions import predictions, record
+from tasks.rules.certify import Certify
+from tasks.rules.greedy import Greedy
+from tasks.rules.race import Race
+from tasks.trial import History, Trial
+from tests.support.histories import search, tried
+
+
+def told(history: History, score: float | None, expected: float | None, seen: int | None = None) -> Trial:
+    trial = tried(history, score)
+    seen = len(history) if seen is None else seen
+    return replace(trial, proposal=replace(trial.proposal, expected=expected, seen=seen))
+
+
+def test_a_prediction_is_measured_against_the_champion_that_was_known_then() -> None:
+    history: History = (tried((), 10.0),)
+    history += (told(history, 14.0, 3.0),)
+    history += (told(history, 13.0, 2.0, seen=1),)  # it was proposed before trial 1 was decided
+    history += (told(history, None, 9.0),)
+    history += (told(history, 20.0, None),)
+    assert [(one.trial, one.expected, one.measured, one.is_right) for one in predictions(history)] == [
+        (1, 3.0, 4.0, True),
+        (2, 2.0, 3.0, True),
+    ]
+    assert record(history) is None
+    history += (told(history, 15.0, 1.0),)
+    summary = record(history)
+    assert summary is not None and (summary.count, summary.right) == (3, 2)
+    assert summary.expected == pytest.approx(2.0) and summary.error == pytest.approx((1 + 1 + 6) / 3)
+    assert summary.words.startswith("2 of 3")
+
+
+def test_a_proposal_without_a_prediction_is_decided_as_before_there_were_any() -> None:
+    plain = tried((), 10.0)
+    assert "expected" not in plain.decided
+    assert '"expected": 2.0' in replace(plain, proposal=replace(plain.proposal, expected=2.0)).decided
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("rule", [Certify(), Greedy(), Race()])
+def test_a_rule_says_its_threshold_in_the_metrics_own_sign(rule: Certify | Greedy | Race, sign: float) -> None:
+    words = rule.in_words(search(12, sign=sign))
+    assert ("above" if sign > 0 else "below") in words and ("below" if sign > 0 else "above") not in words
+    assert rule.in_words(()) == ""
+
+
+def test_the_threshold_of_an_edit_is_where_the_rule_begins_to_keep() -> None:
+    from tasks.deciding.champion_estimate import champion_estimate
+
+    level, rule = champion_estimate(search(12)), Certify()
+    assert level is not None
+    bar = rule._bar(level)
+    slack = -rule.grace * level.sd
+    assert level.idea(bar + 0.02 * level.sd).effect > slack > level.idea(bar - 0.02 * level.sd).effect
+    assert math.isfinite(bar)
