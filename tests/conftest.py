@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support import servers
+from tests.support.finished import Finished, finished_campaign
 
 # The tests start hundreds of interpreters, and each would compile all of this anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -67,11 +68,12 @@ def pytest_make_collect_report(
 
 
 TOGETHER = (
-    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",), ("environments/",),
-    ("trainers/test_ppo", "trainers/test_sac"),
-    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers"),
+    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("campaign/test_campaign", "tracking/"),
+    ("environments/",), ("trainers/test_ppo", "trainers/test_sac"),
+    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "cancellers/test_cancellers"),
+    ("plots/", "report/", "certifying/test_aggregate"),
 )  # fmt: skip
-"""Files of one worker: they use packages that take seconds to import (litellm, mlflow, verifiers, torch)."""
+"""Files of one worker: they use packages that take seconds to import (litellm, mlflow, verifiers, torch, optuna, matplotlib)."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -133,6 +135,12 @@ def server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Ite
     folder = servers.for_all_workers(tmp_path_factory) / "prefect"
     with servers.shared_prefect_server(folder, empty_prefect) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, server: str) -> Finished:
+    """A finished campaign of three trials, shared by all workers, to look at or to copy."""
+    return finished_campaign(servers.for_all_workers(tmp_path_factory) / "finished", server)
 
 
 @pytest.fixture(scope="session")

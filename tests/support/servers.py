@@ -100,8 +100,8 @@ def empty_mlflow_database(folder: Path) -> Path:
 def empty_prefect_database(folder: Path) -> Path:
     """A database of Prefect's with its tables and no rows; 5 s of work, done by whoever comes first."""
     path = folder / "empty/prefect.db"
-    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
-    return made_once(path, command, PREFECT_HOME=str(path.parent))
+    code = "from prefect.server.database.alembic_commands import alembic_upgrade; alembic_upgrade()"
+    return made_once(path, [sys.executable, "-c", code], PREFECT_HOME=str(path.parent))
 
 
 def made_once(path: Path, command: list[str], **variables: str) -> Path:
