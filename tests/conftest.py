@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -107,9 +108,11 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_prefect(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of a Prefect server to copy: making its tables takes seconds."""
-    return servers.empty_prefect_database(servers.for_all_workers(tmp_path_factory))
+def empty_prefect(pytestconfig: pytest.Config) -> Path:
+    """A database of a Prefect server to copy: making its tables takes seconds, so it is kept between test runs."""
+    assert pytestconfig.cache is not None
+    kept = pytestconfig.cache.mkdir(f"prefect-{importlib.metadata.version('prefect')}")
+    return servers.empty_prefect_database(kept)
 
 
 @pytest.fixture

@@ -100,8 +100,8 @@ def empty_mlflow_database(folder: Path) -> Path:
 def empty_prefect_database(folder: Path) -> Path:
     """A database of Prefect's with its tables and no rows; 5 s of work, done by whoever comes first."""
     path = folder / "empty/prefect.db"
-    code = "from prefect.server.database.alembic_commands import alembic_upgrade; alembic_upgrade()"
-    return made_once(path, [sys.executable, "-c", code], PREFECT_HOME=str(path.parent))
+    command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+    return made_once(path, command, PREFECT_HOME=str(path.parent))
 
 
 def made_once(path: Path, command: list[str], **variables: str) -> Path:
@@ -110,6 +110,7 @@ def made_once(path: Path, command: list[str], **variables: str) -> Path:
     with FileLock(f"{path}.made.lock"):
         done = Path(f"{path}.made")
         if not done.exists():
+            path.unlink(missing_ok=True)  # of a run that was cut off
             environment = {**os.environ, **variables}
             made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             assert made.returncode == 0 and path.exists(), made.stderr
