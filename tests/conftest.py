@@ -11,12 +11,14 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support import servers
-from tests.support.finished import Finished, finished_campaign
+
+if TYPE_CHECKING:
+    from tests.support.finished import Finished
 
 # The tests start hundreds of interpreters, and each would compile all of this anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -74,7 +76,7 @@ TOGETHER = (
     ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "cancellers/test_cancellers"),
     ("plots/", "report/", "certifying/test_aggregate"),
 )  # fmt: skip
-"""Files of one worker: they use packages that take seconds to import (litellm, mlflow, verifiers, torch, optuna, matplotlib)."""
+"""Files of one worker: they use packages that take long to import (litellm, mlflow, verifiers, torch, matplotlib)."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -143,6 +145,8 @@ def server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Ite
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory, server: str) -> Finished:
     """A finished campaign of three trials, shared by all workers, to look at or to copy."""
+    from tests.support.finished import finished_campaign  # not at the top, where PREFECT_HOME is not set yet
+
     return finished_campaign(servers.for_all_workers(tmp_path_factory) / "finished", server)
 
 
