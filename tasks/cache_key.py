@@ -13,7 +13,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from tasks.sandbox.program import CannotStart
 from tasks.task_messages import TaskMessage
@@ -58,22 +58,54 @@ class At:
         return f"launched/{run}" if self.launched else run
 
 
-def stored(name: str, message: Message[R]) -> Callable[[Callable[P, R]], Task[P, State[R]]]:
-    """A task whose result is a checkpoint: JSON under `key`, retried only if the machine failed. Call it by `kept`."""
-    from prefect import task  # not at the top: reading a ledger does not need Prefect
+class LazyTask(Generic[P, R]):
+    """A Prefect task, made when it is first needed: checks and single runs do without Prefect, a slow import."""
 
-    checkpoint = task(
-        name=name,
-        task_run_name=run_name,
-        persist_result=True,
-        result_serializer="json",
-        cache_key_fn=key,
-        retries=len(RETRY_SECONDS),
-        retry_delay_seconds=RETRY_SECONDS,
-        retry_condition_fn=_is_infrastructure,
-        log_prints=False,
-    )
-    return lambda function: checkpoint(with_message(message)(function))
+    def __init__(self, fn: Callable[P, State[R]], make: Callable[[Callable[P, State[R]]], Task[P, State[R]]]) -> None:
+        self.fn = fn
+        self._make = make
+
+    @functools.cached_property
+    def task(self) -> Task[P, State[R]]:
+        return self._make(self.fn)
+
+    def with_options(self, **options: Any) -> LazyTask[P, R]:
+        """The same task with other options of Prefect's."""
+        return LazyTask(self.fn, lambda _: self.task.with_options(**options))
+
+
+def stored(name: str, message: Message[R]) -> Callable[[Callable[P, R]], LazyTask[P, R]]:
+    """A task whose result is a checkpoint: JSON under `key`, retried only if the machine failed. Call it by `kept`."""
+
+    def make(function: Callable[P, State[R]]) -> Task[P, State[R]]:
+        from prefect import task
+
+        return task(
+            name=name,
+            task_run_name=run_name,
+            persist_result=True,
+            result_serializer="json",
+            cache_key_fn=key,
+            retries=len(RETRY_SECONDS),
+            retry_delay_seconds=RETRY_SECONDS,
+            retry_condition_fn=_is_infrastructure,
+            log_prints=False,
+        )(function)
+
+    return lambda function: LazyTask(with_message(message)(function), make)
+
+
+def not_stored(name: str, message: Message[R]) -> Callable[[Callable[P, R]], LazyTask[P, R]]:
+    """A task whose result is nowhere but in what it does. Call it by `result_of`."""
+
+    def make(function: Callable[P, State[R]]) -> Task[P, State[R]]:
+        from prefect import task
+        from prefect.cache_policies import NO_CACHE
+
+        made = task(name=name, task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
+        return made(function)
+
+    return lambda function: LazyTask(with_message(message)(function), make)
 
 
 def with_message(message: Message[R]) -> Callable[[Callable[P, R]], Callable[P, State[R]]]:
@@ -122,7 +154,7 @@ def is_kept(results: Path, at: At, name: str) -> bool:
     return True
 
 
-def kept(task: Task[P, State[R]], results: Path) -> Callable[P, R]:
+def kept(task: LazyTask[P, R], results: Path) -> Callable[P, R]:
     """Call a task with its results in the campaign's directory, so that copying the directory copies everything."""
     placed: Task[P, State[R]] = _placed(task, results)
     return result_of(placed)
@@ -134,13 +166,13 @@ def _placed(task: Task[..., Any], results: Path) -> Any:
     return task.with_options(result_storage=results)
 
 
-def result_of(task: Task[P, State[R]]) -> Callable[P, R]:
-    """Call a task made by `with_message`, for the result that its state holds."""
+def result_of(task: LazyTask[P, R]) -> Callable[P, R]:
+    """Call a task, for the result that its state holds."""
     from prefect.client.schemas.objects import State
     from prefect.results import ResultRecord  # type: ignore[attr-defined]
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        found: object = task(*args, **kwargs)
+        found: object = task.task(*args, **kwargs)
         found = found.data if isinstance(found, State) else found  # from its file it comes without a state
         return cast(R, found.result if isinstance(found, ResultRecord) else found)
 

@@ -6,13 +6,10 @@ import json
 import math
 from collections.abc import Sequence
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 import environments
 from environments import Environment, judge_name
 from tasks import task_messages
-from tasks.cache_key import At, run_name, with_message
+from tasks.cache_key import At, not_stored
 from tasks.certifying.certificate import level
 from tasks.deciding.comparable import is_elsewhere
 from tasks.store import lineage, workspace
@@ -27,8 +24,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@task(name="record", task_run_name=run_name, cache_policy=NO_CACHE, persist_result=False)
-@with_message(task_messages.of_trial)
+@not_stored("record", task_messages.of_trial)
 def record(at: At, ledger: Ledger, sender: Sender, history: History, trial: Trial) -> Trial:
     """Store a decided trial, and hand it to the sender; returns the trial as stored."""
     settled = settle(ledger, history, trial)

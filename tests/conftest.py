@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib.metadata
 import os
 import shutil
 import signal
@@ -10,11 +11,14 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support import servers
+
+if TYPE_CHECKING:
+    from tests.support.finished import Finished
 
 # The tests start hundreds of interpreters, and each would compile all of this anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -67,11 +71,12 @@ def pytest_make_collect_report(
 
 
 TOGETHER = (
-    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",), ("environments/",),
-    ("trainers/test_ppo", "trainers/test_sac"),
-    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers"),
+    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("campaign/test_campaign", "tracking/"),
+    ("environments/",), ("trainers/test_ppo", "trainers/test_sac"),
+    ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "cancellers/test_cancellers"),
+    ("plots/", "report/", "certifying/test_aggregate"),
 )  # fmt: skip
-"""Files of one worker: they use packages that take seconds to import (litellm, mlflow, verifiers, torch)."""
+"""Files of one worker: they use packages that take long to import (litellm, mlflow, verifiers, torch, matplotlib)."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -105,9 +110,11 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def empty_prefect(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of a Prefect server to copy: making its tables takes seconds."""
-    return servers.empty_prefect_database(servers.for_all_workers(tmp_path_factory))
+def empty_prefect(pytestconfig: pytest.Config) -> Path:
+    """A database of a Prefect server to copy: making its tables takes seconds, so it is kept between test runs."""
+    assert pytestconfig.cache is not None
+    kept = pytestconfig.cache.mkdir(f"prefect-{importlib.metadata.version('prefect')}")
+    return servers.empty_prefect_database(kept)
 
 
 @pytest.fixture
@@ -133,6 +140,14 @@ def server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Ite
     folder = servers.for_all_workers(tmp_path_factory) / "prefect"
     with servers.shared_prefect_server(folder, empty_prefect) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, server: str) -> Finished:
+    """A finished campaign of three trials, shared by all workers, to look at or to copy."""
+    from tests.support.finished import finished_campaign  # not at the top, where PREFECT_HOME is not set yet
+
+    return finished_campaign(servers.for_all_workers(tmp_path_factory) / "finished", server)
 
 
 @pytest.fixture(scope="session")

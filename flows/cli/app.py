@@ -102,7 +102,7 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     try:
-        code = app(exit_on_error=False, print_error=False, result_action="return_value")
+        code = app(sys.argv[1:], exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()  # here, where a closed pipe is expected
     except KeyboardInterrupt:
         print("nightshift: interrupted", file=sys.stderr)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from scipy import special  # type: ignore[import-untyped]
 
 from tasks.cancellers import Canceller, trusted_runs
 from tasks.numbers import number
@@ -94,6 +93,8 @@ def forecast(curve: Sequence[float | None], sign: int = 1) -> Ending | None:
 
 def _fits(times: Array, values: Array) -> tuple[Array, Array, Array]:
     """For each law: its end, the variance of a report around that end, and its mean squared residual."""
+    from scipy import special  # type: ignore[import-untyped]
+
     count, level = len(values), values.mean()
     rise = -np.expm1(-EXPONENTS[:, None] * np.log(times)) / EXPONENTS[:, None]
     middle = rise.mean(axis=1)

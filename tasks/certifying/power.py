@@ -11,7 +11,6 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special  # type: ignore[import-untyped]
 
 POWER = 0.8
 """A gain is said to be shown if it is shown this often."""
@@ -29,6 +28,8 @@ def power(runs: int, gain: float, sd: float, ratio: float = 1.0, alpha: float = 
         sd: Standard deviation between runs of the baseline; the floor takes it as known.
         ratio: That of the champion, relative to the baseline's.
     """
+    from scipy import special  # type: ignore[import-untyped]
+
     if not sd:
         return 1.0 if gain > 0 else 0.0
     edges, weights = _edges(runs, ratio, alpha)
@@ -65,6 +66,8 @@ def detectable(runs: int, sd: float, ratio: float = 1.0) -> float:
 @lru_cache(maxsize=4096)
 def _edges(runs: int, ratio: float, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The least difference that passes for each pair of variances, in the baseline's sd, and their probabilities."""
+    from scipy import special
+
     nodes, weights = np.polynomial.legendre.leggauss(NODES)
     # Nodes crowd at both ends, where the quantiles of a variance are steepest.
     share, slope = (nodes + 1) ** 2 * (2 - nodes) / 4, 3 / 4 * (1 - nodes**2)

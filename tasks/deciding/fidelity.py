@@ -13,8 +13,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from scipy import special  # type: ignore[import-untyped]
-
 from environments.score import Score
 from tasks.deciding.statistics import CONFIDENCE
 
@@ -61,6 +59,8 @@ def rank_correlation(pairs: Sequence[tuple[Score, Score]]) -> RankCorrelation | 
     A point whose short run has no score is left out, since no campaign would promote it; one whose full run has none
     is the last. The interval is Fisher's, with the error of Bonett and Wright (2000) for ranks.
     """
+    from scipy import special  # type: ignore[import-untyped]
+
     known = [(short.utility, full.utility) for short, full in pairs if short.value is not None]
     if len(known) < 4:
         return None

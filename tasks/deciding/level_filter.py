@@ -25,7 +25,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special  # type: ignore[import-untyped]
 
 Array = NDArray[np.float64]
 """One number per pair (s, u) of the bank."""
@@ -257,6 +256,8 @@ def _normal(value: Array, variance: Array) -> Array:
 
 def _exponential(value: Array, variance: Array, scale: Array) -> tuple[Array, Array, Array]:
     """Exp(scale) plus normal noise: log density of the sum, mean and variance of the exponential given it."""
+    from scipy import special  # type: ignore[import-untyped]
+
     deviation = np.sqrt(variance)
     position = value / deviation - deviation / scale
     # Two forms of one density: the first loses precision far to the left, the second overflows far to the right.

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special  # type: ignore[import-untyped]
 
 CONFIDENCE = 0.95
 """Level of the two-sided intervals and of the one-sided bounds."""
@@ -103,6 +102,8 @@ def within(
     error = math.sqrt(sum(parts))
     if not error:  # nothing is random
         return Comparison(gain, gain, gain, 0.0 if gain > 0 else 1.0, None)
+    from scipy import special  # type: ignore[import-untyped]
+
     seen = [one.sd**2 / n for one, n in zip(known, counts, strict=True)]
     # A floored variance makes two arms alike, which must not add degrees of freedom.
     df = min(_freedom(these, [one.df for one in known]) for these in (parts, seen) if sum(these))
@@ -128,6 +129,8 @@ def corrected(comparison: Comparison, alpha: float) -> float:
 
     It is the true gain for which the observed one is the median of those that pass, in the normal approximation.
     """
+    from scipy import special
+
     error = error_of(comparison)
     if not error or comparison.df is None:
         return comparison.gain
@@ -154,6 +157,8 @@ def bound(comparison: Comparison, level: float = 1 - CONFIDENCE) -> float:
 
 def quantile(share: float, df: float) -> float:
     """Quantile of Student's t."""
+    from scipy import special
+
     return float(special.stdtrit(df, share))
 
 
@@ -163,6 +168,8 @@ def largest_t(t: float, shared: int, others: Sequence[int], df: float) -> float:
     Each compares an arm of `others` runs with one arm of `shared` runs, all with one pooled variance of `df` degrees
     of freedom (Dunnett, 1955).
     """
+    from scipy import special
+
     luck, weights = np.polynomial.hermite_e.hermegauss(40)
     nodes, slopes = np.polynomial.legendre.leggauss(48)
     sd = np.sqrt(special.chdtri(df, (1 - nodes) / 2) / df)[:, None]

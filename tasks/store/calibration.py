@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
-from scipy import special  # type: ignore[import-untyped]
 
 from environments import Environment
 from environments.score import Score
@@ -224,6 +223,8 @@ def _needed(gain: float, sd: float) -> Needed:
 
 def interval(sd: float, df: int) -> tuple[float, float]:
     """Interval of the true standard deviation at CONFIDENCE, given an estimate with `df` degrees of freedom."""
+    from scipy import special  # type: ignore[import-untyped]
+
     tail = (1 - CONFIDENCE) / 2
     return sd * math.sqrt(df / special.chdtri(df, tail)), sd * math.sqrt(df / special.chdtri(df, 1 - tail))
 
@@ -258,6 +259,8 @@ def _foresight(fraction: float, now: list[float], end: list[float], scores: list
 
 def _around(r: float, count: int) -> tuple[float, float]:
     """Interval of a correlation of `count` pairs at CONFIDENCE, by Fisher's z."""
+    from scipy import special
+
     if abs(r) == 1:
         return r, r
     reach = float(special.ndtri((1 + CONFIDENCE) / 2)) / math.sqrt(count - 3)

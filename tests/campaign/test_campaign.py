@@ -22,6 +22,7 @@ from flows.views.status import stored_spec
 from tasks.store.ledger import Ledger
 from tasks.system import orphans
 from tests.support import processes
+from tests.support.finished import Finished
 from tests.support.mlflow_records import mlflow_runs
 from tests.support.noisy import DRAW, noisy
 from tests.support.prefect_api import ask
@@ -47,26 +48,11 @@ def lives(home: Path, name: str) -> list[dict[str, Any]]:
     return [event for event in events if event["event"] == "life"]
 
 
-THREE = ("--trials", "3", "--seed", "3", *GREEDY)
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, server: str) -> tuple[Path, str]:
-    """The home of a campaign `one` of THREE trials, and what its command printed."""
-    folder = tmp_path_factory.mktemp("undisturbed")
-    home, environment = folder / "runs", quadratic(folder / "quad", fit=slow(0.4))
-    run = ("run", str(environment), "--name", "one", *THREE, "--tracking", "off", "--json")
-    done = nightshift(*run, server=server, NIGHTSHIFT_HOME=str(home))
-    assert done.returncode == 0, done.stderr
-    return home, done.stdout
-
-
 def test_a_campaign_runs_and_everything_about_it_can_be_read(
-    undisturbed: tuple[Path, str], server: str, monkeypatch: pytest.MonkeyPatch
+    finished: Finished, server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, printed = undisturbed
+    home, document = finished.home, json.loads(finished.printed)
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(home))
-    document = json.loads(printed)
 
     assert document["state"] == "finished"
     assert document["reason"] == "all 3 trials done"
@@ -180,10 +166,10 @@ def test_a_campaign_whose_baseline_crashes_ends_at_once_with_1_and_the_reason(
 
 @pytest.mark.usefixtures("stores")
 def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
-    tmp_path: Path, home: Path, server: str, undisturbed: tuple[Path, str]
+    tmp_path: Path, home: Path, server: str, finished: Finished
 ) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(0.4))
-    with start("run", str(folder), "--name", "killed", *THREE, server=server) as process:
+    with start("run", str(folder), "--name", "killed", *finished.options, server=server) as process:
         wait_for_trial(home, "killed", 2, "log.txt")  # trial 2 is in training
         os.kill(process.pid, signal.SIGKILL)
     before = {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)}
@@ -193,7 +179,7 @@ def test_a_killed_campaign_resumes_and_its_ledger_equals_the_undisturbed_ones(
 
     resumed = nightshift("resume", "killed", server=server)
     assert resumed.returncode == 0, resumed.stderr
-    assert ledger(home, "killed") == ledger(undisturbed[0], "one")
+    assert ledger(home, "killed") == ledger(finished.home, "one")
     assert {n: (home / f"killed/trials/{n:04d}/trial.json").read_text() for n in range(2)} == before
     assert orphans.marked(status("killed")["campaign_id"]) == []
 
@@ -310,6 +296,25 @@ def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Pat
     assert nightshift("stop", "lone").returncode == 2
 
 
+def test_ctrl_c_is_clean(tmp_path: Path, home: Path, server: str) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(4.0))
+    more = ("--tracking", "off", "--set", "budget_seconds=60", *GREEDY)
+    with start("run", str(folder), "--name", "halted", *more, server=server) as process:
+        wait_for_trial(home, "halted", 1, "log.txt")
+        check_ctrl_c(process, home)
+
+
+def check_ctrl_c(process: subprocess.Popen[str], home: Path) -> None:
+    """That Ctrl-C ends the campaign `halted`, with its report as of now."""
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert status("halted")["state"] == "interrupted"
+    report = (home / "halted/report.html").read_text()
+    assert "(lower is better) · interrupted" in report and "when this was written" not in report
+
+
+@pytest.mark.slow
 def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(4.0))
     more = ("--tracking", "off", "--set", "budget_seconds=60", *GREEDY)
@@ -324,13 +329,8 @@ def test_ctrl_c_is_clean_and_stop_lets_the_trial_finish(tmp_path: Path, home: Pa
 
     with start("resume", "halted", "--trials", "4", server=server) as process:
         wait_for_trial(home, "halted", 1, "log.txt")
-        os.killpg(process.pid, signal.SIGINT)
-        process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert status("halted")["state"] == "interrupted"
+        check_ctrl_c(process, home)
     assert status("halted")["spec"]["trials"] == 4
-    report = (home / "halted/report.html").read_text()
-    assert "(lower is better) · interrupted" in report and "when this was written" not in report
 
 
 @pytest.mark.slow

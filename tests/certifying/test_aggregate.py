@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import trim_mean
 
 from tasks.certifying.aggregate import FEW, aggregates, estimates, interquartile_mean
 from tasks.certifying.certificate import Certificate
@@ -45,8 +44,11 @@ def test_the_interquartile_mean_is_that_of_the_middle_half_computed_by_hand() ->
     assert weighted == pytest.approx((0.25 * 2 + 0.25 * 10) / 0.5)
 
 
+@settings(deadline=None)  # of its first example, which imports
 @given(st.lists(st.floats(-1e6, 1e6), min_size=4, max_size=40).filter(lambda values: len(values) % 4 == 0))
 def test_where_a_quarter_is_a_whole_number_it_is_scipys_trimmed_mean(values: list[float]) -> None:
+    from scipy.stats import trim_mean  # not at the top: every worker of a test run collects every file
+
     found = interquartile_mean(np.array(values), even(len(values)))
     assert found == pytest.approx(trim_mean(values, 0.25), abs=1e-6)
 

@@ -11,13 +11,14 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from environments.plugins import Refused
-from flows.cli.app import app
+from flows.cli.app import app, main
 from flows.cli.problems.env_template import write_environment
 from flows.cli.running import detached
 from flows.spec.campaign_spec import CampaignSpec
@@ -76,12 +77,31 @@ def test_every_verb_has_a_help(verb: tuple[str, ...], capsys: pytest.CaptureFixt
     assert shown.startswith(f"Usage: nightshift {' '.join(verb)}")
 
 
-def test_what_is_no_command_is_refused_with_2_in_a_line() -> None:
-    calls = (("bogus",), ("run",), ("run", "cartpole", "--trials", "many"), ("stop", "n", "--no-such-option"))
-    for done in together(*calls):
-        assert done.returncode == 2, done.args
-        assert done.stdout == ""
-        assert re.fullmatch(r"nightshift: .+\n", done.stderr), done.stderr
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Gives the signals back that the command takes."""
+    taken = (signal.SIGTERM, signal.SIGHUP)
+    before = [signal.getsignal(number) for number in taken]
+    yield
+    for number, handler in zip(taken, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize(
+    "arguments", [("bogus",), ("run",), ("run", "cartpole", "--trials", "many"), ("stop", "n", "--no-such-option")]
+)
+def test_what_is_no_command_is_refused_with_2_in_a_line(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The console script, in this process; below, it refuses in one of its own."""
+    monkeypatch.setattr(sys, "argv", ["nightshift", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert re.fullmatch(r"nightshift: .+\n", shown.err), shown.err
 
 
 def test_what_cannot_be_run_is_refused_with_2_before_anything_starts(tmp_path: Path, home: Path) -> None:

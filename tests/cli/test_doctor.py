@@ -23,6 +23,7 @@ import pytest
 from rich.console import Console
 
 from blocks.tracking import Tracking
+from flows.cli.app import app
 from flows.cli.doctor import machine, report, services
 from flows.cli.doctor.gpus import gpus, judged
 from flows.cli.doctor.machine import Check
@@ -86,6 +87,12 @@ def by_name(output: str) -> dict[str, dict[str, Any]]:
     return {check["name"]: check for check in json.loads(output)["checks"]}
 
 
+def looked(capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """`nightshift doctor --json` in this process: its exit code, and what it prints."""
+    code = app(["doctor", "--json"], exit_on_error=False, print_error=False, result_action="return_value")
+    return code, capsys.readouterr().out
+
+
 # The command
 
 
@@ -121,23 +128,29 @@ def test_what_is_not_well_is_a_line_with_its_remedy_and_the_exit_code_says_so(cl
     assert SECRET not in done.stdout + done.stderr
 
 
-def test_a_home_that_cannot_be_made_is_bad(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_made_is_bad(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "file").touch()
-    done = nightshift("doctor", "--json", NIGHTSHIFT_HOME=str(tmp_path / "file/runs"))
-    assert done.returncode == 1, done.stderr
-    home = by_name(done.stdout)["home"]
+    monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "file/runs"))
+    code, shown = looked(capsys)
+    assert code == 1
+    home = by_name(shown)["home"]
     assert home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["remedy"]
 
 
-def test_gpus_are_told_with_who_holds_them_and_which_of_them_are_trials(tmp_path: Path) -> None:
+def test_gpus_are_told_with_who_holds_them_and_which_of_them_are_trials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     environment = {**os.environ, MARKER: "night-1/0007"}
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment) as ours:
         rows = f"GPU-aa, {ours.pid}, 2048, python\nGPU-bb, {os.getpid()}, [N/A], [Not Found]"
         path = nvidia_smi(tmp_path / "bin", told(f"{ONE_GPU}1, GPU-bb, [N/A], [Not Supported], NVIDIA GB10", rows))
-        done = nightshift("doctor", "--json", PATH=path)
+        monkeypatch.setenv("PATH", path)
+        _, shown = looked(capsys)
         assert ours.stdin is not None
         ours.stdin.close()
-    check = by_name(done.stdout)["gpus"]
+    check = by_name(shown)["gpus"]
     assert check["state"] == "note" and "CUDA_VISIBLE_DEVICES" in check["remedy"]
     first, second = check["fact"].split("; ")
     assert first == f"0: NVIDIA H200, 140.4 GiB, held by trial night-1/0007 (pid {ours.pid}, 2.0 GiB)"
@@ -148,13 +161,15 @@ def test_gpus_are_told_with_who_holds_them_and_which_of_them_are_trials(tmp_path
     assert check["gpus"][1]["held_by"][0]["trial"] is None
 
 
-def test_a_driver_that_hangs_is_bad_and_does_not_hold_up_the_rest(tmp_path: Path) -> None:
-    path = nvidia_smi(tmp_path / "bin", "sleep 100")
+def test_a_driver_that_hangs_is_bad_and_does_not_hold_up_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", nvidia_smi(tmp_path / "bin", "sleep 100"))
     before = time.monotonic()
-    done = nightshift("doctor", "--json", PATH=path)
+    code, shown = looked(capsys)
     assert time.monotonic() - before < 30
-    check = by_name(done.stdout)["gpus"]
-    assert (done.returncode, check["state"]) == (1, "bad")
+    check = by_name(shown)["gpus"]
+    assert (code, check["state"]) == (1, "bad")
     assert check["fact"] == "nvidia-smi does not answer within 4 s"
 
 

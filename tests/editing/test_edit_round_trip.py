@@ -102,7 +102,7 @@ FILES = {"train.py": "a = 1\nb = 2\nc = 3\n", "notes.txt": "b = 2\n"}
 EDITABLE = ("train.py", "lib/net.py", "notes.txt")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(PIECE, max_size=14), st.sampled_from(["search_replace", "whole_file", "diff", "any"]))
 def test_whatever_is_answered_only_editable_files_change_and_they_do_change(pieces: list[str], form: str) -> None:
     before = dict(FILES)

@@ -155,7 +155,7 @@ def test_the_certificate_takes_the_runs_of_both_arms_and_a_tenth_over(
     assert asked.time_for_the_certificate(drawing, past) == pytest.approx(1.1 * runs * (5.0 + 3.0))
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=70)
 @given(
     hours=st.floats(0.01, 8.0),
     budget=st.floats(1.0, 600.0),

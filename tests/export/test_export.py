@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,33 +19,28 @@ from flows.engine.run_certificate import store
 from flows.export.branch import make_branch
 from flows.export.folder import export, prediction
 from flows.spec.campaign_spec import CampaignSpec
+from flows.views.status import stored_spec
 from tasks.sandbox import outputs
 from tasks.store import lineage
 from tasks.store.ledger import Ledger
+from tests.support.finished import Finished
 from tests.support.histories import certified
 from tests.support.ledgers import created, stored
-from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic
+from tests.support.toy import QUADRATIC, nightshift, quadratic
 
 pytestmark = pytest.mark.timeout(600)  # the first test pays for the campaign
 
 
 @pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory, server: str) -> Path:
-    """The home of a finished campaign, `night`, whose champion is better than its baseline."""
-    folder = tmp_path_factory.mktemp("export")
-    options = ("--trials", "4", "--seed", "1", "--tracking", "off", *GREEDY)
-    done = nightshift(
-        "run", str(quadratic(folder / "quad")), "--name", "night", *options,
-        server=server, seconds=560, NIGHTSHIFT_HOME=str(folder / "runs"),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return folder / "runs"
+def night(tmp_path_factory: pytest.TempPathFactory, finished: Finished) -> Path:
+    """The home of a finished campaign, `one`, whose champion is better than its baseline."""
+    return Path(shutil.copytree(finished.home, tmp_path_factory.mktemp("export") / "runs"))
 
 
 @pytest.fixture
 def ledger(night: Path, monkeypatch: pytest.MonkeyPatch) -> Ledger:
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(night))
-    return Ledger.open("night")
+    return Ledger.open("one")
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -75,7 +71,7 @@ def test_the_card_says_what_is_proven_and_the_script_runs(ledger: Ledger, tmp_pa
 def test_the_card_names_no_folder_of_the_users_home(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = ledger.path.parents[1]
+    own = Path(stored_spec(ledger)["environment"]).parent
     monkeypatch.setenv("HOME", str(own))
 
     card = (export(ledger, tmp_path / "champion") / "README.md").read_text()

@@ -100,6 +100,14 @@ def test_the_command_line_loads_nothing_heavy(arguments: list[str]) -> None:
     assert done.stdout.splitlines()[-1] == "heavy:"
 
 
+def test_checks_of_a_campaign_and_single_runs_load_neither_prefect_nor_scipy() -> None:
+    modules = "flows.spec.campaign_spec, flows.cli.running.foreground, flows.cli.running.single_run, tasks.record"
+
+    done = run(sys.executable, "-c", f"import sys, {modules}; print({{'prefect', 'scipy'}} & set(sys.modules))")
+
+    assert done.stdout == "set()\n", done.stderr
+
+
 def test_the_console_script_points_to_something_callable() -> None:
     module, _, name = PYPROJECT["project"]["scripts"]["nightshift"].partition(":")
 

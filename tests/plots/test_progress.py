@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import itertools
 import math
@@ -10,12 +11,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
-from matplotlib.text import Text
-from matplotlib.transforms import Bbox
 from PIL import Image
 
 from tasks.certifying.certificate import Certificate
@@ -27,6 +26,11 @@ from tasks.trial import History, Params, best
 from tasks.verdict_styles import VERDICTS
 from tests.support.histories import certified, search, tried
 from tests.support.outcomes import Outcome, night, trial_of
+
+if TYPE_CHECKING:  # every worker of a test run collects every file
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+    from matplotlib.transforms import Bbox
 
 NAME = "lunar_lander-3"
 
@@ -86,6 +90,19 @@ def drawn(history: History, name: str = NAME, certificates: Sequence[Certificate
     return draw(history, name, metric="return/mean", higher_is_better=up, certificates=certificates)
 
 
+@functools.cache
+def picture_of(night: str) -> Figure:
+    """The picture of one of NIGHTS, which several tests look at and none changes."""
+    return drawn(NIGHTS[night])
+
+
+@functools.cache
+def picture_with(certificate: str) -> Figure:
+    """The same of one of CERTIFICATES."""
+    history, proof = CERTIFICATES[certificate]
+    return drawn(history, certificates=[proof])
+
+
 def texts(picture: Figure, gid: str) -> list[Text]:
     return [text for text in picture.axes[0].texts if text.get_gid() == gid]
 
@@ -98,18 +115,18 @@ def within(inner: Bbox, outer: Bbox) -> bool:
     return bool(outer.x0 <= inner.x0 and inner.x1 <= outer.x1 and outer.y0 <= inner.y0 and inner.y1 <= outer.y1)
 
 
-@pytest.mark.parametrize("history", NIGHTS.values(), ids=NIGHTS)
-def test_no_two_labels_overlap_and_all_lie_within_the_axes(history: History) -> None:
-    picture = drawn(history)
+@pytest.mark.parametrize("night", NIGHTS)
+def test_no_two_labels_overlap_and_all_lie_within_the_axes(night: str) -> None:
+    picture = picture_of(night)
     labels = boxes(texts(picture, "label"))
 
     assert [pair for pair in itertools.combinations(labels, 2) if pair[0].overlaps(pair[1])] == []
     assert [box for box in labels if not within(box, picture.axes[0].get_window_extent())] == []
 
 
-@pytest.mark.parametrize("history", NIGHTS.values(), ids=NIGHTS)
-def test_no_label_covers_a_mark(history: History) -> None:
-    picture = drawn(history)
+@pytest.mark.parametrize("night", NIGHTS)
+def test_no_label_covers_a_mark(night: str) -> None:
+    history, picture = NIGHTS[night], picture_of(night)
     labels = boxes(texts(picture, "label"))
     marks = [
         spot
@@ -126,14 +143,14 @@ def off_scale(picture: Figure) -> int:
     return sum(str(line.get_marker()).startswith("$") for line in picture.axes[0].lines)
 
 
-@pytest.mark.parametrize("history", NIGHTS.values(), ids=NIGHTS)
-def test_what_stands_around_the_axes_is_whole_and_apart(history: History) -> None:
-    check_what_stands_around(drawn(history))
+@pytest.mark.parametrize("night", NIGHTS)
+def test_what_stands_around_the_axes_is_whole_and_apart(night: str) -> None:
+    check_what_stands_around(picture_of(night))
 
 
-@pytest.mark.parametrize(("history", "certificate"), CERTIFICATES.values(), ids=CERTIFICATES)
-def test_what_stands_around_a_certificate_is_whole_and_apart(history: History, certificate: Certificate) -> None:
-    check_what_stands_around(drawn(history, certificates=[certificate]))
+@pytest.mark.parametrize("certificate", CERTIFICATES)
+def test_what_stands_around_a_certificate_is_whole_and_apart(certificate: str) -> None:
+    check_what_stands_around(picture_with(certificate))
 
 
 def check_what_stands_around(picture: Figure) -> None:
@@ -146,17 +163,15 @@ def check_what_stands_around(picture: Figure) -> None:
     assert [pair for pair in itertools.combinations(around, 2) if pair[0].overlaps(pair[1])] == []
 
 
-@pytest.mark.parametrize(("history", "certificate"), CERTIFICATES.values(), ids=CERTIFICATES)
-def test_every_fresh_run_is_drawn_in_a_column_of_its_own(history: History, certificate: Certificate) -> None:
-    main, column = drawn(history, certificates=[certificate]).axes
+@pytest.mark.parametrize("certificate", CERTIFICATES)
+def test_every_fresh_run_is_drawn_in_a_column_of_its_own(certificate: str) -> None:
+    (main, column), runs = picture_with(certificate).axes, CERTIFICATES[certificate][1].runs
     spots = {
         mark: [y for line in column.lines if line.get_marker() == mark for y in line.get_ydata()] for mark in ("D", "x")
     }
 
-    assert sorted(spots["D"]) == sorted(
-        fresh.score.value for fresh in certificate.runs if fresh.score.value is not None
-    )
-    assert len(spots["x"]) == len(certificate.runs) - len(spots["D"])
+    assert sorted(spots["D"]) == sorted(fresh.score.value for fresh in runs if fresh.score.value is not None)
+    assert len(spots["x"]) == len(runs) - len(spots["D"])
     assert column.get_ylim() == main.get_ylim()
     assert main.get_position().x1 < column.get_position().x0
 
@@ -319,19 +334,14 @@ def test_a_long_name_of_a_campaign_is_set_smaller() -> None:
     assert title.get_window_extent().x1 < WIDTH
 
 
-def test_it_draws_without_pyplot() -> None:
+def test_matplotlib_is_loaded_to_draw_and_pyplot_never() -> None:
     """Which is matplotlib's global state, and no thread's."""
     code = (
-        "import sys\nfrom tests.plots import test_progress as t\n"
-        "t.png(t.draw(t.NIGHTS['a demo'], 'n', metric='m', higher_is_better=True))\n"
+        "import sys\nfrom tasks.plots import progress\nfrom tests.support.outcomes import night\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "progress.png(progress.draw(night([-81.0, 42.0, 'crash', 30.0]), 'n', metric='m', higher_is_better=True))\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
-
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
-
-
-def test_the_tasks_do_not_load_matplotlib_before_they_draw() -> None:
-    code = "import sys, tasks.plots.progress; assert 'matplotlib' not in sys.modules"
 
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from environments.plugins import Refused
 from environments.space import Choice, Float, Int, Space
+from tasks import propose
 from tasks.proposing.axes import varied
 from tasks.proposing.brief import Brief, Refusal, RemainingBudget
 from tasks.store.seeds import derive
@@ -199,10 +200,8 @@ def test_points_under_way_are_not_proposed_again_and_a_space_that_is_used_up_end
     assert learning.Learned().propose(Brief({}, begun(LINE, 1.0))) is None
 
 
-def test_without_torch_it_is_refused_with_the_remedy() -> None:
-    code = (
-        "import sys; sys.modules['torch'] = None\nfrom environments.plugins import Refused\n"
-        "from tasks import propose\ntry: propose.load('learned', {})\nexcept Refused as reason: print(reason)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "'torch'" in done.stdout and "install" in done.stdout, done.stderr
+def test_without_torch_it_is_refused_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delitem(sys.modules, "tasks.proposers.learned", raising=False)
+    with pytest.raises(Refused, match=r"'torch'.*install"):
+        propose.load("learned", {})

@@ -222,7 +222,7 @@ axes_of_numbers = st.dictionaries(
 )  # fmt: skip
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=30)
 @given(space=axes_of_numbers, seed=st.integers(0, 99))
 def test_a_number_is_found_again_at_its_fraction_of_the_scale(space: Space, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -232,7 +232,7 @@ def test_a_number_is_found_again_at_its_fraction_of_the_scale(space: Space, seed
         assert axis.at(axis.fraction(number)) == pytest.approx(number)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, deadline=None, max_examples=20)
 @given(space=spaces, outcomes=st.lists(scores, max_size=12), higher=st.booleans(), seed=st.integers(0, 2**31 - 1))
 def test_whatever_happened_cma_es_proposes_something_new_in_the_space(
     space: Space, outcomes: list[float | str | None], higher: bool, seed: int

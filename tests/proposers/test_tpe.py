@@ -279,7 +279,7 @@ def test_another_process_gives_the_same_answers() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # Optuna, in spaces of 10^14
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=30)
 @given(
     space=spaces,
     outcomes=st.lists(scores, max_size=6),

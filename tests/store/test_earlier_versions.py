@@ -6,6 +6,7 @@ in its fourth trial of seven, `cartpole-...` (the control judge) and `arithmetic
 
 from __future__ import annotations
 
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def test_the_digest_of_a_campaign_of_0_1_0_is_still_the_same(stored: Path, name:
     assert measure(ledger.path, ledger.environment, settings) == ledger.campaign.digest
 
 
-def test_a_campaign_of_0_1_0_resumes_and_keeps_what_it_had(stored: Path, server: str) -> None:
+def test_a_campaign_of_0_1_0_resumes_and_keeps_what_it_had(stored: Path, server: str, empty_mlflow: Path) -> None:
+    shutil.copy(empty_mlflow, stored / "mlflow.db")
     before = {trial.number: trial for trial in Ledger.open(NAMES[0]).history()}
     assert set(before) == {0, 1, 2}
     done = nightshift("resume", NAMES[0], server=server)

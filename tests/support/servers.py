@@ -110,6 +110,7 @@ def made_once(path: Path, command: list[str], **variables: str) -> Path:
     with FileLock(f"{path}.made.lock"):
         done = Path(f"{path}.made")
         if not done.exists():
+            path.unlink(missing_ok=True)  # of a run that was cut off
             environment = {**os.environ, **variables}
             made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             assert made.returncode == 0 and path.exists(), made.stderr
