@@ -215,7 +215,8 @@ class LanguageModel:
         given = tuple(Path(path) for path in judge.reads if Path(path).is_absolute())
         with self._copy.started(self._copy.filled(judge.command()), (*reads, *given)) as candidate:
             talk = Talk(candidate, judge.answer_seconds, time.monotonic() + judge.total_seconds)
-            talk.start(self._how(words), judge.start_seconds)
+            talk.start(self._how(words))
+            talk.wait_until_ready(judge.start_seconds)
             seed = int(asked["seed"]) % 2**31
             made = talk.ask(prompts, 1, float(asked["temperature"]), int(asked["max_tokens"]), seed)
             talk.end()
