@@ -156,12 +156,12 @@ def is_kept(results: Path, at: At, name: str) -> bool:
 
 def kept(task: LazyTask[P, R], results: Path) -> Callable[P, R]:
     """Call a task with its results in the campaign's directory, so that copying the directory copies everything."""
-    placed: Task[P, State[R]] = _placed(task, results)
+    placed: LazyTask[P, R] = _placed(task, results)
     return result_of(placed)
 
 
 @functools.lru_cache(64)
-def _placed(task: Task[..., Any], results: Path) -> Any:
+def _placed(task: LazyTask[..., Any], results: Path) -> Any:
     """The task with its results there. Made once, since Prefect reads the task's source text to make another."""
     return task.with_options(result_storage=results)
 
