@@ -36,9 +36,11 @@ BENCHMARKS = {
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
+    "ppo_edits": Benchmark("5 min", "--seconds 1 --envs 4 --only ReLU"),
     "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
     "prediction_interval": Benchmark("2 min", "--draws 50"),
     "prime_rl_configs": Benchmark("1 min", "--draws 1"),
+    "prime_rl_keys": Benchmark("1 min", ""),
     "proposers": Benchmark("1 h", "--proposers tpe --problems bump rugged --trials 3 --repetitions 2"),
     "reading": Benchmark("10 s", "--rounds 1"),
     "reports": Benchmark("2 min", "--trials 20 --campaigns 3"),
@@ -48,6 +50,7 @@ BENCHMARKS = {
     "start": Benchmark("1 min", "--rounds 1 --trainings 1"),
     "text_judge": Benchmark("5 min", "--rounds 1 --batches 64 --base-steps 20"),
     "trial_overhead": Benchmark("5 min", "--trials 8"),
+    "warm_start": Benchmark("2 min", "--rounds 1 --environment cartpole --level none"),
 }
 
 

@@ -12,7 +12,7 @@ from prefect import State, flow, runtime
 from prefect.states import Completed, Failed
 
 from flows.engine import chaining, launching, run_certificate, stopping
-from flows.engine.ahead import Ahead
+from flows.engine.ahead import ProposingAhead
 from flows.engine.campaign_state import CampaignState
 from flows.engine.cancelling import cancellable, reported
 from flows.engine.next_trial import FULL, WAITS, next_trial, undone
@@ -92,7 +92,7 @@ def campaign(
                 state = CampaignState(spec, ledger, sender, slots, finished[:before], artifacts.show)
                 for number, proposal in undone(state, finished):
                     state.trial(number, proposal)
-                ahead = Ahead(state)
+                ahead = ProposingAhead(state)
                 while not isinstance(coming := next_trial(state, pool, life, full), stopping.Stop):
                     if coming == FULL:
                         return chaining.hand_over(spec, ledger, len(state.history))

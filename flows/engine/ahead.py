@@ -20,7 +20,7 @@ from tasks.store import approval
 from tasks.store.campaign_lock import Life
 
 
-class Ahead:
+class ProposingAhead:
     """Makes the proposal after the trials under way, once for each set of them."""
 
     def __init__(self, state: CampaignState) -> None:

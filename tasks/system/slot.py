@@ -26,6 +26,14 @@ class Use:
     def add(self, work: Work, seconds: float) -> None:
         self.seconds[work] = self.seconds.get(work, 0.0) + seconds
 
+    def ran(self, seconds: float, trained: float | None) -> None:
+        """Add a program that ran so long and trained in a part of it; None: a control, which counts as judging."""
+        if trained is None:
+            self.add("judge", seconds)
+        else:
+            self.add("train", trained)
+            self.add("start", max(seconds - trained, 0.0))
+
     @property
     def rounded(self) -> dict[str, float]:
         return {work: round(seconds, 3) for work, seconds in self.seconds.items()}

@@ -73,7 +73,9 @@ def real_and_drawn(folder: Path) -> list[str]:
     return [*real, "--plot", str(folder / "curves.png")]
 
 
-NEEDS = {"null_nights": calibration, "prime_rl_configs": checkout, "proposers": real_and_drawn}
+NEEDS = {
+    "null_nights": calibration, "prime_rl_configs": checkout, "prime_rl_keys": checkout, "proposers": real_and_drawn,
+}  # fmt: skip
 """More arguments, and what has to be there for them."""
 
 

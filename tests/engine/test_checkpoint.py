@@ -33,7 +33,7 @@ for _score in (3.0, None, 2.0):
 
 def key_of(task: Any, at: At = AT, history: History = THREE) -> str:
     """The key as Prefect asks for it."""
-    return key(SimpleNamespace(task=task), {"at": at, "history": history})  # type: ignore[arg-type]
+    return key(SimpleNamespace(task=task.task), {"at": at, "history": history})  # type: ignore[arg-type]
 
 
 def test_a_key_spells_out_campaign_digest_trial_attempt_and_task() -> None:
