@@ -6,11 +6,13 @@
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-# The demo is the same on every machine: it uses no Prefect or MLflow server and no profile of the user.
+# The demo trains on two cores where there are two, a trial on each. It uses no Prefect or MLflow server and no profile of the user.
 ALONE := env -u PREFECT_API_URL -u PREFECT_API_KEY -u PREFECT_API_AUTH_STRING -u PREFECT_PROFILE -u PREFECT_HOME \
 	-u PREFECT_API_DATABASE_CONNECTION_URL -u PREFECT_SERVER_DATABASE_CONNECTION_URL \
 	-u MLFLOW_TRACKING_URI -u MLFLOW_REGISTRY_URI -u MLFLOW_TRACKING_TOKEN -u MLFLOW_EXPERIMENT_NAME \
 	-u MLFLOW_EXPERIMENT_ID -u MLFLOW_RUN_ID
+
+TRIALS_AT_ONCE := $(shell [ "$$(nproc)" -ge 2 ] && echo 2 || echo 1)
 
 # Tests mostly wait for processes, so six files run at a time, whatever the number of cores. Their order is kept: sorted
 # by number of tests, the files of whole campaigns, which have few, would come last and alone.
@@ -31,7 +33,7 @@ $(INSTALLED): pyproject.toml uv.lock .ci/setup
 	@touch $@
 
 demo: setup ## a real campaign of 8 trials on LunarLander, always a new one
-	@$(ALONE) $(BIN)/nightshift run lunar_lander --trials 8
+	@$(ALONE) $(BIN)/nightshift run lunar_lander --trials 8 --parallel $(TRIALS_AT_ONCE)
 
 test: setup ## the tests, without the slow ones
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
