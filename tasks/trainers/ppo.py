@@ -23,6 +23,7 @@ budget of steps that binds give the same policy, bit for bit, on the same number
 from __future__ import annotations
 
 import math
+import random
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -293,8 +294,11 @@ def player(config: Config, params: Params, agent: Agent, number: int, count: int
     # 31 bits: some environments hand their seed to a C int. No neighbouring run shares them.
     seeds = [int(word) >> 1 for word in np.random.SeedSequence(config["seed"]).generate_state(params.num_envs)]
     lanes = (Pool if params.simulator == "envpool" else Lanes)(config["problem"], seeds[number::count])
+    own = [int(word) for word in np.random.SeedSequence([config["seed"], number]).generate_state(3)]
+    random.seed(own[0])  # those that problems draw from have to differ too: a fork begins with a copy of numpy's
+    np.random.seed(own[1])
     if number:  # the first one draws on as it did for the agent
-        torch.manual_seed(int(np.random.SeedSequence([config["seed"], number]).generate_state(1)[0]))
+        torch.manual_seed(own[2])
 
     def play(budget: Budget, weights: dict[str, NDArray[Any]], steps: int) -> list[NDArray[Any]] | None:
         agent.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
@@ -402,7 +406,9 @@ def train(config: Config, progress: ProgressFile) -> None:
     params = parse(Params, config["params"], most={"gamma": 1, "gae_lambda": 1}, choices=choices)
     if 0 < progress.budget.steps < params.num_envs:
         raise Refused(f"num_envs is {params.num_envs}, more than the {progress.budget.steps} steps of the budget")
-    torch.set_num_threads(1)  # nets this small gain nothing from two, and lose much where cores are shared
+    # Nets this small gain nothing from two threads, and lose much where cores are shared; and forks of a process with
+    # threads of OpenMP can wait for them for ever.
+    torch.set_num_threads(1)
     torch.manual_seed(config["seed"])
     device = "cuda" if use_cuda(config) else "cpu"
     agent, count = build(config["problem"], params), min(config.get("cores", 1), params.num_envs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -62,8 +63,10 @@ gym.register("Fragile-v0", entry_point=Fragile, disable_env_checker=True)  # typ
 
 
 @pytest.fixture(autouse=True)
-def _keep_signals() -> Iterator[None]:
+def _like_the_program() -> Iterator[None]:
+    """With one thread of torch, since a fork has none of its threads; and the handler of SIGTERM is put back."""
     before = signal.getsignal(signal.SIGTERM)
+    torch.set_num_threads(1)
     yield
     signal.signal(signal.SIGTERM, before)
 
@@ -153,6 +156,41 @@ def test_forks_play_with_what_the_latest_update_has_made_of_the_agent(tmp_path: 
             shares = workers(_program.Budget(60, 0), weights, 8)
             assert shares is not None
             assert [share[1].tolist() for share in shares] == [[[int(bias > 0)] * 2] * 8] * 2
+
+
+def test_two_processes_play_what_one_plays_where_no_action_is_drawn(tmp_path: Path) -> None:
+    params, batches = ppo.Params(num_envs=5), []
+    for cores in (1, 2):
+        settings = config(tmp_path, cores=cores)
+        agent = ppo.build({"id": "CartPole-v1"}, params)
+        weights = {name: tensor.numpy() for name, tensor in agent.state_dict().items()}
+        weights["actor.4.bias"] = np.array([50.0, -50.0])  # so strong that only one action is ever drawn
+        with _program.Workers(cores, partial(ppo.player, settings, params, agent)) as workers:
+            shares = [workers(_program.Budget(60, 0), weights, 32) for _ in range(2)]
+        batches.append([[np.concatenate(parts, 1) for parts in zip(*share or (), strict=True)] for share in shares])
+    lanes = [0, 2, 4, 1, 3]
+    for alone, together in zip(*batches, strict=True):
+        assert all(np.array_equal(part[:, lanes], other) for part, other in zip(alone, together, strict=True))
+    assert all(batch[-1].any() for batch in batches[0])  # episodes ended, and others began
+
+
+def test_each_process_draws_other_numbers_and_the_same_ones_again(tmp_path: Path) -> None:
+    draws = []
+    for _ in range(2):
+        with _program.Workers(3, partial(_drawing, config(tmp_path))) as workers:
+            draws.append(workers(_program.Budget(60, 0)))
+    first, again = draws
+    assert first == again
+    assert first is not None
+    for kind in zip(*first, strict=True):
+        assert len(set(kind)) == 3
+
+
+def _drawing(settings: dict[str, Any], number: int, count: int) -> Play:
+    params = ppo.Params()
+    torch.manual_seed(settings["seed"])
+    ppo.player(settings, params, ppo.build({"id": "CartPole-v1"}, params), number, count)
+    return lambda budget: (random.random(), np.random.random(), torch.rand(1).item())
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
