@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,59 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
     for what in cold:
         assert warm_[what] == cold[what], what
     assert not (tmp_path / "standby").exists()
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_its_fences_have_their_numbers_whatever_the_standby_has_open(tmp_path: Path, level: Level) -> None:
+    """Among them is the number of the standby's own socket."""
+    trial = Trial(
+        tmp_path / "0001", "import os, sys; print([os.fstat(n).st_ino for n in map(int, sys.argv[1:])])", level
+    )
+    with standbys(tmp_path) as (warm, told), ExitStack() as held:
+        trial.expect(warm)
+        fences = []
+        for _ in range(20):
+            hear, say = os.pipe()
+            held.callback(os.close, say)
+            fences.append(fcntl.fcntl(hear, fcntl.F_DUPFD_CLOEXEC, 10))
+            held.callback(os.close, fences[-1])
+            os.close(hear)
+        fences.reverse()
+        status, printed = trial.run(*map(str, fences), slot=Slot("cpu-0", fences=tuple(fences)))
+        assert (status, told) == (0, []), printed
+        assert json.loads(printed) == [os.fstat(fence).st_ino for fence in fences]
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_its_supervisor_holds_the_fences_that_it_closes(tmp_path: Path, level: Level) -> None:
+    code = "import os, time; os.closerange(3, 100); print('closed', flush=True); time.sleep(60)"
+    trial = Trial(tmp_path / "0001", code, level)
+    hear, say = os.pipe()
+    os.dup2(hear, 40)
+    try:
+        with standbys(tmp_path) as (warm, told):
+            trial.expect(warm)
+            with trial.start(slot=Slot("cpu-0", fences=(40,))) as program:
+                wait_for(lambda: program.poll(0.02) or program.tail())
+                holders = [process.pid for process in orphans.having_open(40)]
+                assert holders == [program.process.pid] and not told
+            assert orphans.having_open(40) == []
+    finally:
+        for descriptor in (hear, say, 40):
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_a_home_that_a_package_has_found_while_it_was_imported_stays_one(tmp_path: Path, level: Level) -> None:
+    """`site` asks for it as packages with a cache do."""
+    code = "import os, site; os.makedirs(site.USER_BASE); print(os.path.samefile(site.USER_BASE, os.path.expanduser('~/.local')))"
+    trial = Trial(tmp_path / "0001", code, level)
+    with standbys(tmp_path) as (warm, told):
+        trial.expect(warm, ahead := Ahead(("site",)))
+        assert trial.run(ahead=ahead) == (0, "True\n")
+        assert not told
+        wait_for(lambda: warm._waiting)
+        assert len(list((tmp_path / "standby").iterdir())) == 1, "the next one's"
 
 
 ENDINGS = {

@@ -30,9 +30,9 @@ class Eager(pool.Pool):
             self._due = [] if self._first(kind) else [kind]
             self._change.notify_all()
         wait_for(lambda: self._first(kind), 60)
-        standby = super().take(kind)
         self.taken += 1
-        with self._change:
+        with self._change:  # or the next one is prepared at once, in this test's world
+            standby = super().take(kind)
             self._due = []
         return standby
 
