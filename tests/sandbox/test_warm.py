@@ -54,6 +54,7 @@ print(json.dumps({
     "is_main": sys.modules["__main__"].__dict__ is globals(), "builtins": str(type(__builtins__)),
     "environment": list(os.environ.items()),
     "block": open("/proc/self/environ").read().rstrip("\\0").split("\\0"),
+    "line": open("/proc/self/cmdline").read().rstrip("\\0").split("\\0"),
     "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource)
                if name.startswith("RLIMIT") and name != "RLIMIT_NPROC"},
     "signals": {number: str(signal.getsignal(number)) for number in range(1, 65)}, "mask": str(signal.pthread_sigmask(0, [])),

@@ -31,7 +31,7 @@ from tasks.system.slot import Slot
 
 SOURCE = Path(__file__).with_name("standby_process.py")
 ROOM, ROOM_BYTES = "NIGHTSHIFT_ROOM", 2**14
-"""A variable that leaves room for the trial's own, which replace all variables of the standby."""
+"""A variable and an argument that leave room for the program's own, which replace all of the standby."""
 SCRATCH = "tmp"
 TRIAL = "trial"
 """The file that names the trial that it is given, while its folders take the places of the trial's."""
@@ -81,7 +81,7 @@ class Standby:
     def _plan(self, channel: int, marker: str, cores: tuple[int, ...]) -> dict[str, Any]:
         kind, ahead = self.kind, self.kind.ahead
         told = {"modules": list(ahead.modules), "variables": ahead.variables, "channel": channel}
-        argv = [sys.executable, *kind.flags, "-c", SOURCE.read_text("utf-8"), marshal.dumps(told).hex()]
+        argv = [sys.executable, *kind.flags, "-c", SOURCE.read_text("utf-8"), marshal.dumps(told).hex(), "." * ROOM_BYTES]
         size = int(kind.limits.scratch_gb * 2**30)
         plan = confinement.plan(
             kind.level, kind.view(self.folder), argv, cwd=Path("/"), scratch=self.folder / SCRATCH, scratch_bytes=size,
