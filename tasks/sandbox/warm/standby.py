@@ -81,7 +81,8 @@ class Standby:
     def _plan(self, channel: int, marker: str, cores: tuple[int, ...]) -> dict[str, Any]:
         kind, ahead = self.kind, self.kind.ahead
         told = {"modules": list(ahead.modules), "variables": ahead.variables, "channel": channel}
-        argv = [sys.executable, *kind.flags, "-c", SOURCE.read_text("utf-8"), marshal.dumps(told).hex(), "." * ROOM_BYTES]
+        words = [SOURCE.read_text("utf-8"), marshal.dumps(told).hex(), "." * ROOM_BYTES]
+        argv = [sys.executable, *kind.flags, "-c", *words]
         size = int(kind.limits.scratch_gb * 2**30)
         plan = confinement.plan(
             kind.level, kind.view(self.folder), argv, cwd=Path("/"), scratch=self.folder / SCRATCH, scratch_bytes=size,
