@@ -351,17 +351,22 @@ with standbys(place) as (warm, told):
 
 
 @pytest.mark.parametrize(
-    "moment", ["before the files are moved", "between two files", "without a folder", "afterwards"]
+    "moment",
+    ["before it is named", "before the files are moved", "between two files", "without a folder", "afterwards"],
 )
-def test_a_trial_keeps_its_files_whenever_its_engine_is_killed(tmp_path: Path, moment: str) -> None:
+def test_a_trial_keeps_its_files_whenever_its_engine_is_killed(
+    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cwd := tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(cwd)
     trial, left = tmp_path / "0001", tmp_path / "standby/ab"
     (trial / "out").mkdir(parents=True)
     for name in ("model", "other"):
         (trial / "out" / name).write_text(name)
     (left / "out").mkdir(parents=True)
     (left / "tmp").mkdir()
-    (left / "trial").write_bytes(os.fsencode(trial))
-    if moment != "before the files are moved":
+    (left / "trial").write_bytes(b"" if moment == "before it is named" else os.fsencode(trial))
+    if not moment.startswith("before"):
         (trial / "out/model").rename(left / "out/model")
     if moment in ("without a folder", "afterwards"):
         (trial / "out/other").rename(left / "out/other")
@@ -370,4 +375,4 @@ def test_a_trial_keeps_its_files_whenever_its_engine_is_killed(tmp_path: Path, m
         (left / "out").rename(trial / "out")
     restore(tmp_path / "standby")
     assert {path.name: path.read_text() for path in (trial / "out").iterdir()} == {"model": "model", "other": "other"}
-    assert not (tmp_path / "standby").exists()
+    assert not (tmp_path / "standby").exists() and not list(cwd.iterdir())

@@ -245,7 +245,8 @@ def restore(folder: Path) -> None:
     """Give back to trials what was in standbys when their engine was killed, and remove those from `folder`."""
     for left in folder.iterdir() if folder.is_dir() else ():
         note = left / TRIAL
-        trial = Path(os.fsdecode(note.read_bytes())) if note.is_file() else None
+        named = note.read_bytes() if note.is_file() else b""  # also where the engine was killed before it wrote it
+        trial = Path(os.fsdecode(named)) if named else None
         for own in left.iterdir() if trial and trial.is_dir() else ():
             if trial and own.is_dir() and own.name != SCRATCH:
                 give_back(own, trial / own.name)
