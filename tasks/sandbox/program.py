@@ -34,7 +34,7 @@ from tasks.sandbox.child_environment import NotAProgram, child_environment, find
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.supervised import SUPERVISOR_SECONDS, Supervised
 from tasks.sandbox.warm import pool as warm
-from tasks.sandbox.warm.kind import Ahead, Kind, kind_of
+from tasks.sandbox.warm.kind import ImportsAhead, Kind, kind_of
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.orphans import end
@@ -43,7 +43,7 @@ from tasks.system.slot import NOWHERE, Slot
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
 FIRST_LOOK_SECONDS = 0.1
-NOTHING = Ahead()
+NOTHING = ImportsAhead()
 
 GIB, MIB = 2**30, 2**20
 DISK_RESERVE = MEMORY_RESERVE = 256 * MIB
@@ -83,7 +83,7 @@ class Program:
         slot: Slot = NOWHERE,
         counted: bool = False,
         gpu_memory: Callable[[], tuple[int, ...]] = tuple,
-        ahead: Ahead = NOTHING,
+        ahead: ImportsAhead = NOTHING,
     ) -> None:
         """Start it.
 

@@ -21,14 +21,14 @@ from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
 from tasks.sandbox.warm import pool
-from tasks.sandbox.warm.kind import Ahead, kind_of
+from tasks.sandbox.warm.kind import ImportsAhead, kind_of
 from tasks.sandbox.warm.standby import restore
 from tasks.system import orphans
 from tasks.system.slot import NOWHERE, Slot
 from tests.support.processes import wait_for
 
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
-AHEAD = Ahead(("json", "tempfile", "random"))
+AHEAD = ImportsAhead(("json", "tempfile", "random"))
 
 WORLD = """
 \"\"\"What a program sees of itself.\"\"\"
@@ -85,21 +85,21 @@ class Trial:
         self.view = VisiblePaths((folder / "workspace",), (folder / "out",))
         self.limits = Limits()
 
-    def start(self, *arguments: str, ahead: Ahead = AHEAD, slot: Slot = NOWHERE, pipes: bool = False) -> Program:
+    def start(self, *arguments: str, ahead: ImportsAhead = AHEAD, slot: Slot = NOWHERE, pipes: bool = False) -> Program:
         return Program(
             ["python", "train.py", *arguments], cwd=self.folder / "workspace", log=self.folder / "log.txt",
             marker="test-warm/0001", level=self.level, view=self.view, limits=self.limits, slot=slot, pipes=pipes,
             ahead=ahead,
         )  # fmt: skip
 
-    def run(self, *arguments: str, ahead: Ahead = AHEAD, slot: Slot = NOWHERE) -> tuple[int, str]:
+    def run(self, *arguments: str, ahead: ImportsAhead = AHEAD, slot: Slot = NOWHERE) -> tuple[int, str]:
         """How it ended, and what it printed."""
         with self.start(*arguments, ahead=ahead, slot=slot) as program:
             while (status := program.poll(0.02)) is None:
                 pass
         return status, (self.folder / "log.txt").read_text()
 
-    def expect(self, warm: pool.Pool, ahead: Ahead = AHEAD) -> None:
+    def expect(self, warm: pool.Pool, ahead: ImportsAhead = AHEAD) -> None:
         kind = kind_of(
             ["python", "train.py"], ahead, trial=self.folder, level=self.level, view=self.view, limits=self.limits
         )
@@ -128,7 +128,7 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
         with standbys(tmp_path) as (warm, told):
             if number:
                 trial.expect(warm)
-            status, printed = trial.run(level, slot=slot, ahead=AHEAD if number else Ahead())
+            status, printed = trial.run(level, slot=slot, ahead=AHEAD if number else ImportsAhead())
         assert (status, told) == (0, []), printed
         assert (place / "out/written").exists()
         seen.append(json.loads(printed))
@@ -187,7 +187,7 @@ def test_a_home_that_a_package_has_found_while_it_was_imported_stays_one(tmp_pat
     code = "import os, site; os.makedirs(site.USER_BASE); print(os.path.samefile(site.USER_BASE, os.path.expanduser('~/.local')))"
     trial = Trial(tmp_path / "0001", code, level)
     with standbys(tmp_path) as (warm, told):
-        trial.expect(warm, ahead := Ahead(("site",)))
+        trial.expect(warm, ahead := ImportsAhead(("site",)))
         assert trial.run(ahead=ahead) == (0, "True\n")
         assert not told
         wait_for(lambda: warm._waiting)
@@ -216,7 +216,7 @@ def test_a_program_ends_with_the_same_words_cold_and_warm(tmp_path: Path, level:
         with standbys(tmp_path) as (warm, told):
             if number:
                 trial.expect(warm)
-            ends.append(trial.run(ahead=AHEAD if number else Ahead()))
+            ends.append(trial.run(ahead=AHEAD if number else ImportsAhead()))
             assert not told
         trial.folder.rename(tmp_path / f"done-{number}")
     assert ends[0] == ends[1]
@@ -288,7 +288,7 @@ def in_memory() -> Iterator[Path]:
 
 def test_what_cannot_be_imported_is_told_and_tried_only_a_few_times(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "0001", "print('ran')", "none")
-    broken = Ahead(("json:nothing_of_that_name",))
+    broken = ImportsAhead(("json:nothing_of_that_name",))
     with standbys(tmp_path) as (_, told):
         assert trial.run(ahead=broken) == (0, "ran\n")
         wait_for(lambda: len(told) == 1 + pool.FAULTS)
@@ -312,7 +312,7 @@ def test_nothing_is_imported_on_cores_that_a_training_holds(tmp_path: Path) -> N
 def test_a_package_that_is_not_installed_is_left_out(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "0001", "print('ran')", "none")
     with standbys(tmp_path) as (warm, told):
-        trial.expect(warm, ahead := Ahead(("no_such_package", "json")))
+        trial.expect(warm, ahead := ImportsAhead(("no_such_package", "json")))
         assert trial.run(ahead=ahead) == (0, "ran\n")
         assert not told
 
@@ -320,7 +320,7 @@ def test_a_package_that_is_not_installed_is_left_out(tmp_path: Path) -> None:
 def test_variables_that_are_set_for_the_import_are_gone_afterwards(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "0001", "import os; print(os.environ.get('ONLY_AHEAD'))", "none")
     with standbys(tmp_path) as (warm, told):
-        trial.expect(warm, ahead := Ahead(("json",), {"ONLY_AHEAD": "1"}))
+        trial.expect(warm, ahead := ImportsAhead(("json",), {"ONLY_AHEAD": "1"}))
         assert trial.run(ahead=ahead) == (0, "None\n")
         assert not told
 

@@ -13,11 +13,11 @@ import pytest
 from tasks import imports_ahead
 from tasks.sandbox.program import Program
 from tasks.sandbox.warm import pool
-from tasks.sandbox.warm.kind import Ahead, Kind
+from tasks.sandbox.warm.kind import ImportsAhead, Kind
 from tasks.sandbox.warm.standby import Standby
 from tests.support.processes import wait_for
 
-AHEAD = Ahead(("json",))
+AHEAD = ImportsAhead(("json",))
 
 
 class Eager(pool.Pool):
