@@ -37,14 +37,14 @@ from tasks.sandbox.confinement import Level
 from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
 from tasks.sandbox.warm import pool
-from tasks.sandbox.warm.kind import Ahead
+from tasks.sandbox.warm.kind import ImportsAhead
 from tasks.store import workspace
 from tasks.store.workspace import TrialDir
 from tasks.trial import Proposal
 
 SECONDS = 300.0
 NEIGHBOUR_SECONDS = 4.0
-NOTHING = Ahead()
+NOTHING = ImportsAhead()
 
 
 class Place:
@@ -57,7 +57,7 @@ class Place:
             (self.program / name).parent.mkdir(parents=True, exist_ok=True)
             (self.program / name).write_bytes(file.read_bytes())
 
-    def training(self, ahead: Ahead) -> Program:
+    def training(self, ahead: ImportsAhead) -> Program:
         place, problem = self.trial, self.environment
         place.path.mkdir(exist_ok=True)
         workspace.prepare(place, self.program, problem, Proposal(problem.defaults), seed=1)
@@ -67,7 +67,7 @@ class Place:
             view=train.view_of(problem, place), limits=problem.limits, ahead=ahead,
         )  # fmt: skip
 
-    def acting(self, ahead: Ahead) -> Program:
+    def acting(self, ahead: ImportsAhead) -> Program:
         place, problem = self.trial, self.environment
         return Program(
             judged_start.command(["python", "train.py", "act"]), cwd=place.workspace, log=place.judge_log,
@@ -75,14 +75,14 @@ class Place:
             counted=True, ahead=ahead,
         )  # fmt: skip
 
-    def ready_training(self, ahead: Ahead) -> tuple[float, float]:
+    def ready_training(self, ahead: ImportsAhead) -> tuple[float, float]:
         began = time.perf_counter()
         with self.training(ahead) as program:
             while not (self.trial.progress.is_file() and "ready" in self.trial.progress.read_text()):
                 assert program.poll(0.002) is None, program.tail()
             return time.perf_counter() - began, program.cpu_seconds()
 
-    def ready_acting(self, ahead: Ahead) -> tuple[float, float]:
+    def ready_acting(self, ahead: ImportsAhead) -> tuple[float, float]:
         hello = {
             "protocol": 2, "lanes": 1, "observation": [{"dtype": "float32", "shape": self._observed()}],
             "action": [{"dtype": "int64", "shape": []}], "deterministic": [True], "seed": 1,

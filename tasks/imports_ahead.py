@@ -7,7 +7,7 @@ itself. Programs of trainers that are not listed, such as `command`, start cold.
 from __future__ import annotations
 
 from environments import Environment
-from tasks.sandbox.warm.kind import Ahead
+from tasks.sandbox.warm.kind import ImportsAhead
 
 CONTROL = ("numpy", "gymnasium", "torch")
 LANGUAGE = ("numpy", "torch", "torch._dynamo", "pandas", "pyarrow.dataset", "scipy.stats", "sklearn.metrics", "httpx")
@@ -25,19 +25,19 @@ OFFLINE = {
 """As tasks/trainers/grpo.py sets them before it imports the packages of HUB, where the model is on the disk."""
 
 
-def for_training(environment: Environment) -> Ahead:
+def for_training(environment: Environment) -> ImportsAhead:
     """What its trainer imports until it is ready."""
     if environment.trainer in ("ppo", "sac"):  # the first optimizer imports torch._dynamo
-        return Ahead((*CONTROL, "torch._dynamo", *_of_problem(environment)))
+        return ImportsAhead((*CONTROL, "torch._dynamo", *_of_problem(environment)))
     if environment.trainer == "grpo":
-        return Ahead(LANGUAGE) if environment.network else Ahead((*LANGUAGE, *HUB), OFFLINE)
-    return Ahead()
+        return ImportsAhead(LANGUAGE) if environment.network else ImportsAhead((*LANGUAGE, *HUB), OFFLINE)
+    return ImportsAhead()
 
 
-def for_acting(environment: Environment) -> Ahead:
+def for_acting(environment: Environment) -> ImportsAhead:
     """What its trainer's program imports until it plays."""
     acts = environment.trainer in ("ppo", "sac") and environment.judge.runs_in == "workspace"
-    return Ahead(CONTROL) if acts else Ahead()
+    return ImportsAhead(CONTROL) if acts else ImportsAhead()
 
 
 def _of_problem(environment: Environment) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ from tasks.sandbox.child_environment import NotAProgram, child_environment, find
 from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.supervised import SUPERVISOR_SECONDS, Supervised
 from tasks.sandbox.warm import pool as warm
-from tasks.sandbox.warm.kind import Ahead, Kind, kind_of
+from tasks.sandbox.warm.kind import ImportsAhead, Kind, kind_of
 from tasks.system import file_trees, interrupt
 from tasks.system.clock import clock
 from tasks.system.orphans import end
@@ -43,7 +43,7 @@ from tasks.system.slot import NOWHERE, Slot
 LOOK_SECONDS = 0.5
 """Between two checks of its resources: one costs a few milliseconds of a core that may be training."""
 FIRST_LOOK_SECONDS = 0.1
-NOTHING = Ahead()
+NOTHING = ImportsAhead()
 
 GIB, MIB = 2**30, 2**20
 DISK_RESERVE = MEMORY_RESERVE = 256 * MIB
@@ -83,7 +83,7 @@ class Program:
         slot: Slot = NOWHERE,
         counted: bool = False,
         gpu_memory: Callable[[], tuple[int, ...]] = tuple,
-        ahead: Ahead = NOTHING,
+        ahead: ImportsAhead = NOTHING,
     ) -> None:
         """Start it.
 
@@ -110,6 +110,8 @@ class Program:
         self._disk = log.parent.stat().st_dev
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
+        self._standby: Path | None = None
+        """The folder of the standby that it was."""
         self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker)
         environment |= slot.variables(view.gpu)
@@ -179,6 +181,7 @@ class Program:
         if not begun:
             return False
         self._group, self._supervised, self.process = begun.group, begun.supervised, begun.supervised.process
+        self._standby = begun.folder
         self.started, self._cpu_idle, self._cpu_before = begun.began, begun.cpu, begun.cpu
         return True
 
@@ -385,4 +388,6 @@ class Program:
         self._log.close()
         if self._group:
             self._group.remove()
+        if self._standby:
+            file_trees.remove(self._standby)
         file_trees.remove(self._scratch)

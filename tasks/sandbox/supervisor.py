@@ -8,7 +8,7 @@ parent, whatever the program did to its session, name or environment. It ends wh
 engine dies, it ends them first.
 
     SIGTERM   kill everything at once        SIGUSR1   ask the program to end (SIGTERM to all of its processes)
-    SIGUSR2   with a plan that has `orders`: read one order from that descriptor (tasks/sandbox/warm/standby.py)
+    SIGUSR2   with a plan that has `orders`: receive one order from that socket (tasks/sandbox/warm/standby.py)
 
 On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the program could not be started
 `{"confining" or "executing": true, "why": text}`; `{"status": n}`, counted as in subprocess, when the program has
@@ -187,8 +187,7 @@ def _watch(program: int, inner: int, tell: Any, orders: int | None) -> int | Non
         if number == signal.SIGTERM:
             return None
         if number == signal.SIGUSR2 and orders is not None:
-            tell.write(_admit(marshal.loads(os.read(orders, 2**16)), inner))
-            os.close(orders)
+            tell.write(_admit(orders, inner))
             orders = None  # one trial, one order
         if number == signal.SIGUSR1:
             for pid, depth in list(_descendants()):
@@ -200,8 +199,13 @@ def _watch(program: int, inner: int, tell: Any, orders: int | None) -> int | Non
                 return status
 
 
-def _admit(order: dict[str, Any], inner: int) -> str:
-    """Give a standby the cores of its trial, and the trial's folders their own paths; the answer to the engine."""
+def _admit(orders: int, inner: int) -> str:
+    """Give a standby the cores of its trial, and the trial's folders their own paths; the answer to the engine. The
+    descriptors that come with the order, the fences of its slot, stay open."""
+    import _socket
+
+    most = _socket.CMSG_SPACE(64 * 4)  # of 64 descriptors
+    order = marshal.loads(_socket.socket(fileno=orders).recvmsg(2**16, most, _socket.MSG_CMSG_CLOEXEC)[0])
     members = list(_descendants())
     for pid, _ in members if order["cores"] else ():
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -350,9 +354,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _prctl(option: int, value: int, third: Any = 0) -> None:
-    if _libc.prctl(option, ctypes.c_ulong(value), third, 0, 0):
-        number = ctypes.get_errno()
-        raise OSError(number, f"prctl {option}: {os.strerror(number)}")
+    _must("prctl", option, ctypes.c_ulong(value), third, 0, 0)
 
 
 def _drop_capabilities() -> None:
@@ -366,8 +368,7 @@ def _drop_capabilities() -> None:
             _prctl(PR_CAPBSET_DROP, capability)
         _prctl(PR_SET_SECUREBITS, SECURE_NO_ROOT)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version of the call, and this process
-    if _libc.capset(ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)())):
-        raise OSError(ctypes.get_errno(), "capset")
+    _must("capset", ctypes.byref(header), ctypes.byref((ctypes.c_uint32 * 6)()))
 
 
 def _landlock(version: int, rules: list[tuple[str, bool]], network: bool) -> None:

@@ -45,7 +45,7 @@ def end(marker: str, patience: float = 10.0) -> list[str]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 killed[process.pid] = f"process {process.pid}"
                 with contextlib.suppress(psutil.Error):
-                    killed[process.pid] = " ".join(process.cmdline())[:80] or process.name()
+                    killed[process.pid] = " ".join(process.cmdline())[:80].strip() or process.name()
                 process.kill()
         time.sleep(0.005)
     return list(killed.values())

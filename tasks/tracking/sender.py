@@ -11,14 +11,19 @@ import queue
 import threading
 from types import TracebackType
 
+from tasks.system import interrupt
 from tasks.tracking.outbox import Outbox
 from tasks.trial import Trial
+
+LOOK_SECONDS = 0.1
+"""Interval of checks whether the process was asked to end, while the last trials are sent."""
 
 
 class Sender:
     """Sends trials in their order while a `with` block runs, which ends once all of them were tried.
 
-    Until then the outbox belongs to the thread. A block that an exception ends leaves the rest to the next process.
+    Until then the outbox belongs to the thread. A block that an exception ends, or a process that is asked to end
+    meanwhile, leaves the rest to the next process.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -35,9 +40,14 @@ class Sender:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
-        self._given_up = kind is not None
         self._trials.put(None)
-        self._thread.join()
+        try:
+            while kind is None and self._thread.is_alive():
+                interrupt.check()  # a slow server may have many trials to take
+                self._thread.join(LOOK_SECONDS)
+        finally:
+            self._given_up = True
+            self._thread.join()
         if kind is None:
             self._raise_fault()
 

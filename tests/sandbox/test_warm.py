@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,14 @@ from tasks.sandbox.confinement import Level, VisiblePaths
 from tasks.sandbox.isolation import findings
 from tasks.sandbox.program import Program
 from tasks.sandbox.warm import pool
-from tasks.sandbox.warm.kind import Ahead, kind_of
+from tasks.sandbox.warm.kind import ImportsAhead, kind_of
 from tasks.sandbox.warm.standby import restore
 from tasks.system import orphans
 from tasks.system.slot import NOWHERE, Slot
 from tests.support.processes import wait_for
 
 WORKING: list[Level] = [finding.level for finding in findings() if finding.works]
-AHEAD = Ahead(("json", "tempfile", "random"))
+AHEAD = ImportsAhead(("json", "tempfile", "random"))
 
 WORLD = """
 \"\"\"What a program sees of itself.\"\"\"
@@ -53,6 +54,7 @@ print(json.dumps({
     "is_main": sys.modules["__main__"].__dict__ is globals(), "builtins": str(type(__builtins__)),
     "environment": list(os.environ.items()),
     "block": open("/proc/self/environ").read().rstrip("\\0").split("\\0"),
+    "line": open("/proc/self/cmdline").read().rstrip("\\0").split("\\0"),
     "limits": {name: resource.getrlimit(getattr(resource, name)) for name in dir(resource)
                if name.startswith("RLIMIT") and name != "RLIMIT_NPROC"},
     "signals": {number: str(signal.getsignal(number)) for number in range(1, 65)}, "mask": str(signal.pthread_sigmask(0, [])),
@@ -83,21 +85,21 @@ class Trial:
         self.view = VisiblePaths((folder / "workspace",), (folder / "out",))
         self.limits = Limits()
 
-    def start(self, *arguments: str, ahead: Ahead = AHEAD, slot: Slot = NOWHERE, pipes: bool = False) -> Program:
+    def start(self, *arguments: str, ahead: ImportsAhead = AHEAD, slot: Slot = NOWHERE, pipes: bool = False) -> Program:
         return Program(
             ["python", "train.py", *arguments], cwd=self.folder / "workspace", log=self.folder / "log.txt",
             marker="test-warm/0001", level=self.level, view=self.view, limits=self.limits, slot=slot, pipes=pipes,
             ahead=ahead,
         )  # fmt: skip
 
-    def run(self, *arguments: str, ahead: Ahead = AHEAD, slot: Slot = NOWHERE) -> tuple[int, str]:
+    def run(self, *arguments: str, ahead: ImportsAhead = AHEAD, slot: Slot = NOWHERE) -> tuple[int, str]:
         """How it ended, and what it printed."""
         with self.start(*arguments, ahead=ahead, slot=slot) as program:
             while (status := program.poll(0.02)) is None:
                 pass
         return status, (self.folder / "log.txt").read_text()
 
-    def expect(self, warm: pool.Pool, ahead: Ahead = AHEAD) -> None:
+    def expect(self, warm: pool.Pool, ahead: ImportsAhead = AHEAD) -> None:
         kind = kind_of(
             ["python", "train.py"], ahead, trial=self.folder, level=self.level, view=self.view, limits=self.limits
         )
@@ -126,7 +128,7 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
         with standbys(tmp_path) as (warm, told):
             if number:
                 trial.expect(warm)
-            status, printed = trial.run(level, slot=slot, ahead=AHEAD if number else Ahead())
+            status, printed = trial.run(level, slot=slot, ahead=AHEAD if number else ImportsAhead())
         assert (status, told) == (0, []), printed
         assert (place / "out/written").exists()
         seen.append(json.loads(printed))
@@ -137,6 +139,59 @@ def test_a_program_sees_the_same_world_cold_and_warm(tmp_path: Path, level: Leve
     for what in cold:
         assert warm_[what] == cold[what], what
     assert not (tmp_path / "standby").exists()
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_its_fences_have_their_numbers_whatever_the_standby_has_open(tmp_path: Path, level: Level) -> None:
+    """Among them is the number of the standby's own socket."""
+    trial = Trial(
+        tmp_path / "0001", "import os, sys; print([os.fstat(n).st_ino for n in map(int, sys.argv[1:])])", level
+    )
+    with standbys(tmp_path) as (warm, told), ExitStack() as held:
+        trial.expect(warm)
+        fences = []
+        for _ in range(20):
+            hear, say = os.pipe()
+            held.callback(os.close, say)
+            fences.append(fcntl.fcntl(hear, fcntl.F_DUPFD_CLOEXEC, 10))
+            held.callback(os.close, fences[-1])
+            os.close(hear)
+        fences.reverse()
+        status, printed = trial.run(*map(str, fences), slot=Slot("cpu-0", fences=tuple(fences)))
+        assert (status, told) == (0, []), printed
+        assert json.loads(printed) == [os.fstat(fence).st_ino for fence in fences]
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_its_supervisor_holds_the_fences_that_it_closes(tmp_path: Path, level: Level) -> None:
+    code = "import os, time; os.closerange(3, 100); print('closed', flush=True); time.sleep(60)"
+    trial = Trial(tmp_path / "0001", code, level)
+    hear, say = os.pipe()
+    os.dup2(hear, 40)
+    try:
+        with standbys(tmp_path) as (warm, told):
+            trial.expect(warm)
+            with trial.start(slot=Slot("cpu-0", fences=(40,))) as program:
+                wait_for(lambda: program.poll(0.02) or program.tail())
+                holders = [process.pid for process in orphans.having_open(40)]
+                assert holders == [program.process.pid] and not told
+            assert orphans.having_open(40) == []
+    finally:
+        for descriptor in (hear, say, 40):
+            os.close(descriptor)
+
+
+@pytest.mark.parametrize("level", WORKING)
+def test_a_home_that_a_package_has_found_while_it_was_imported_stays_one(tmp_path: Path, level: Level) -> None:
+    """`site` asks for it as packages with a cache do."""
+    code = "import os, site; os.makedirs(site.USER_BASE); print(os.path.samefile(site.USER_BASE, os.path.expanduser('~/.local')))"
+    trial = Trial(tmp_path / "0001", code, level)
+    with standbys(tmp_path) as (warm, told):
+        trial.expect(warm, ahead := ImportsAhead(("site",)))
+        assert trial.run(ahead=ahead) == (0, "True\n")
+        assert not told
+        wait_for(lambda: warm._waiting)
+        assert len(list((tmp_path / "standby").iterdir())) == 1, "the next one's"
 
 
 ENDINGS = {
@@ -161,7 +216,7 @@ def test_a_program_ends_with_the_same_words_cold_and_warm(tmp_path: Path, level:
         with standbys(tmp_path) as (warm, told):
             if number:
                 trial.expect(warm)
-            ends.append(trial.run(ahead=AHEAD if number else Ahead()))
+            ends.append(trial.run(ahead=AHEAD if number else ImportsAhead()))
             assert not told
         trial.folder.rename(tmp_path / f"done-{number}")
     assert ends[0] == ends[1]
@@ -233,7 +288,7 @@ def in_memory() -> Iterator[Path]:
 
 def test_what_cannot_be_imported_is_told_and_tried_only_a_few_times(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "0001", "print('ran')", "none")
-    broken = Ahead(("json:nothing_of_that_name",))
+    broken = ImportsAhead(("json:nothing_of_that_name",))
     with standbys(tmp_path) as (_, told):
         assert trial.run(ahead=broken) == (0, "ran\n")
         wait_for(lambda: len(told) == 1 + pool.FAULTS)
@@ -257,7 +312,7 @@ def test_nothing_is_imported_on_cores_that_a_training_holds(tmp_path: Path) -> N
 def test_a_package_that_is_not_installed_is_left_out(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "0001", "print('ran')", "none")
     with standbys(tmp_path) as (warm, told):
-        trial.expect(warm, ahead := Ahead(("no_such_package", "json")))
+        trial.expect(warm, ahead := ImportsAhead(("no_such_package", "json")))
         assert trial.run(ahead=ahead) == (0, "ran\n")
         assert not told
 
@@ -265,7 +320,7 @@ def test_a_package_that_is_not_installed_is_left_out(tmp_path: Path) -> None:
 def test_variables_that_are_set_for_the_import_are_gone_afterwards(tmp_path: Path) -> None:
     trial = Trial(tmp_path / "0001", "import os; print(os.environ.get('ONLY_AHEAD'))", "none")
     with standbys(tmp_path) as (warm, told):
-        trial.expect(warm, ahead := Ahead(("json",), {"ONLY_AHEAD": "1"}))
+        trial.expect(warm, ahead := ImportsAhead(("json",), {"ONLY_AHEAD": "1"}))
         assert trial.run(ahead=ahead) == (0, "None\n")
         assert not told
 
@@ -296,17 +351,22 @@ with standbys(place) as (warm, told):
 
 
 @pytest.mark.parametrize(
-    "moment", ["before the files are moved", "between two files", "without a folder", "afterwards"]
+    "moment",
+    ["before it is named", "before the files are moved", "between two files", "without a folder", "afterwards"],
 )
-def test_a_trial_keeps_its_files_whenever_its_engine_is_killed(tmp_path: Path, moment: str) -> None:
+def test_a_trial_keeps_its_files_whenever_its_engine_is_killed(
+    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cwd := tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(cwd)
     trial, left = tmp_path / "0001", tmp_path / "standby/ab"
     (trial / "out").mkdir(parents=True)
     for name in ("model", "other"):
         (trial / "out" / name).write_text(name)
     (left / "out").mkdir(parents=True)
     (left / "tmp").mkdir()
-    (left / "trial").write_bytes(os.fsencode(trial))
-    if moment != "before the files are moved":
+    (left / "trial").write_bytes(b"" if moment == "before it is named" else os.fsencode(trial))
+    if not moment.startswith("before"):
         (trial / "out/model").rename(left / "out/model")
     if moment in ("without a folder", "afterwards"):
         (trial / "out/other").rename(left / "out/other")
@@ -315,4 +375,4 @@ def test_a_trial_keeps_its_files_whenever_its_engine_is_killed(tmp_path: Path, m
         (left / "out").rename(trial / "out")
     restore(tmp_path / "standby")
     assert {path.name: path.read_text() for path in (trial / "out").iterdir()} == {"model": "model", "other": "other"}
-    assert not (tmp_path / "standby").exists()
+    assert not (tmp_path / "standby").exists() and not list(cwd.iterdir())

@@ -13,11 +13,11 @@ import pytest
 from tasks import imports_ahead
 from tasks.sandbox.program import Program
 from tasks.sandbox.warm import pool
-from tasks.sandbox.warm.kind import Ahead, Kind
+from tasks.sandbox.warm.kind import ImportsAhead, Kind
 from tasks.sandbox.warm.standby import Standby
 from tests.support.processes import wait_for
 
-AHEAD = Ahead(("json",))
+AHEAD = ImportsAhead(("json",))
 
 
 class Eager(pool.Pool):
@@ -30,9 +30,9 @@ class Eager(pool.Pool):
             self._due = [] if self._first(kind) else [kind]
             self._change.notify_all()
         wait_for(lambda: self._first(kind), 60)
-        standby = super().take(kind)
         self.taken += 1
-        with self._change:
+        with self._change:  # or the next one is prepared at once, in this test's world
+            standby = super().take(kind)
             self._due = []
         return standby
 

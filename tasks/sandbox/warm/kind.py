@@ -11,7 +11,7 @@ from tasks.sandbox.confinement import Level, VisiblePaths
 
 
 @dataclass(frozen=True)
-class Ahead:
+class ImportsAhead:
     """What is imported before a program is known. Installed packages only: nothing of a campaign."""
 
     modules: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Kind:
     level: Level
     flags: tuple[str, ...]
     """Those of the interpreter."""
-    ahead: Ahead
+    ahead: ImportsAhead
     shared: VisiblePaths
     """What it is given besides the folders of its trial."""
     own: tuple[tuple[str, bool], ...]
@@ -49,7 +49,7 @@ class Kind:
 
 def kind_of(
     command: Sequence[str],
-    ahead: Ahead,
+    ahead: ImportsAhead,
     *,
     trial: Path,
     level: Level,

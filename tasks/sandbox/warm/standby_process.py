@@ -1,6 +1,6 @@
 """Imports packages, waits for a program, and becomes it: what a standby runs in its sandbox.
 
-    python [-P] -c SOURCE PLAN    # SOURCE is this file: nothing of the checkout is visible in a sandbox
+    python [-P] -c SOURCE PLAN ROOM    # SOURCE is this file: nothing of the checkout is visible in a sandbox
 
 PLAN is marshalled, in hex: `modules`, `variables` and `channel`, a socket of the engine. There it says `ready`, or why
 it cannot be. The one message that it gets is what a cold start gets from exec: arguments, environment, folder, limits
@@ -9,7 +9,7 @@ and descriptors. It then says `able`, hears `go`, closes the socket, and runs th
 
 - `sys.modules`, the processor time of the process and its age: what was imported ahead.
 - What a package found in HOME, TMPDIR or the time when it was imported.
-- /proc/self/cmdline, and zeros behind /proc/self/environ.
+- Zeros behind /proc/self/cmdline and /proc/self/environ.
 - `sys.excepthook`, which leaves the frame of this file out of what is printed.
 """
 
@@ -19,6 +19,7 @@ if not sys.flags.safe_path:
     del sys.path[0]  # the empty one of -c: nothing is imported from where it waits
 
 import ctypes
+import fcntl
 import gc
 import importlib.machinery
 import marshal
@@ -30,6 +31,8 @@ from collections.abc import Callable
 from typing import Any
 
 MESSAGE_BYTES, MOST_DESCRIPTORS = 2**20, 64
+ARGUMENTS, ENVIRONMENT = slice(45, 47), slice(47, 49)
+"""Where /proc/PID/stat has the addresses of these, behind the name (proc_pid_stat(5))."""
 
 
 def import_ahead(modules: list[str]) -> str:
@@ -48,17 +51,18 @@ def import_ahead(modules: list[str]) -> str:
 
 def take_on(order: dict[str, Any], descriptors: list[int]) -> None:
     """What exec would have set: descriptors, environment, limits, folder."""
-    aside = [os.dup(descriptor) for descriptor in descriptors]  # off the numbers that they shall have
-    for descriptor, number in zip(aside, order["numbers"], strict=True):
+    for descriptor, number in zip(descriptors, order["numbers"], strict=True):
+        if is_open(number):  # by a package that was imported
+            raise OSError(f"descriptor {number} is in use")
         os.dup2(descriptor, number)
-    for descriptor in {*aside, *descriptors} - set(order["numbers"]):
         os.close(descriptor)
     variables = dict(order["env"])
     if "PWD" in os.environ:  # bubblewrap sets it
         variables["PWD"] = order["cwd"]
     os.environ.clear()
     os.environ.update(variables)
-    rewrite_block(variables)
+    overwrite(ARGUMENTS, [sys.executable, *order["line"]])
+    overwrite(ENVIRONMENT, [f"{name}={value}" for name, value in variables.items()])
     for name, most in order["rlimits"].items():
         which = getattr(resource, name)
         hard = resource.getrlimit(which)[1]
@@ -69,13 +73,31 @@ def take_on(order: dict[str, Any], descriptors: list[int]) -> None:
         vars(temporary)["tempdir"] = None  # it may have been asked while packages were imported
 
 
-def rewrite_block(variables: dict[str, str]) -> None:
-    """Let /proc/PID/environ tell the variables that exec would have put there: by these the engine finds orphans."""
+def is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def aside(descriptors: list[int], numbers: list[int]) -> list[int]:
+    """Move descriptors off the numbers that others shall have."""
+    above = max(numbers, default=2) + 1
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for descriptor in descriptors]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return moved
+
+
+def overwrite(fields: slice, words: list[str]) -> None:
+    """Let /proc/PID/cmdline and environ tell what exec would have put there: by the variables the engine finds orphans,
+    and by their command lines it names them."""
     with open("/proc/self/stat", "rb") as file:
-        begin, end = map(int, file.read().rpartition(b")")[2].split()[47:49])
-    block = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in variables.items())
+        begin, end = map(int, file.read().rpartition(b")")[2].split()[fields])
+    block = b"".join(os.fsencode(word) + b"\0" for word in words)
     if len(block) > end - begin:
-        raise OSError("the environment is larger than what was kept free for it")
+        raise OSError("the arguments or variables are longer than what was kept free for them")
     ctypes.memmove(begin, block.ljust(end - begin, b"\0"), end - begin)
 
 
@@ -132,6 +154,8 @@ def wait(plan: dict[str, Any]) -> list[str]:
     if not message:  # it is not needed
         os._exit(0)
     order: dict[str, Any] = marshal.loads(message)
+    own, *descriptors = aside([channel.detach(), *descriptors], order["numbers"])
+    channel = socket.socket(fileno=own)
     take_on(order, descriptors)
     channel.send(b"able")
     if channel.recv(2) != b"go":  # the engine has not waited
