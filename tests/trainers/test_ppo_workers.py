@@ -119,6 +119,15 @@ def test_workers_answer_in_the_order_of_their_numbers_and_keep_what_they_know() 
     assert first[0][0] == os.getpid()
 
 
+def test_several_threads_of_torch_are_refused_before_a_fork_hangs_on_them() -> None:
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(_program.Refused, match=r"set_num_threads\(1\)"):
+            _program.Workers(2, lambda number, count: lambda budget: number)
+    finally:
+        torch.set_num_threads(1)
+
+
 def test_nobody_waits_for_a_fork_longer_than_the_budget() -> None:
     def prepare(number: int, count: int) -> Play:
         return lambda budget: time.sleep(600 * number) or number
