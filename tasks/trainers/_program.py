@@ -195,7 +195,7 @@ class Workers:
         self._forks: list[int] = []
         torch = sys.modules.get("torch")
         if count > 1 and torch and torch.get_num_threads() > 1:  # forks of a process with OpenMP's threads hang
-            raise Refused(f"torch has {torch.get_num_threads()} threads: torch.set_num_threads(1) before processes fork")
+            raise Refused(f"torch has {torch.get_num_threads()} threads: torch.set_num_threads(1) before forks")
         try:
             for number in range(1, count):
                 self._fork(partial(prepare, number, count))
