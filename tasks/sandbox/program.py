@@ -110,6 +110,8 @@ class Program:
         self._disk = log.parent.stat().st_dev
         self._wrapped, self._writable = level == "bwrap", view.writable
         self._group: cgroup.Group | None = None
+        self._standby: Path | None = None
+        """The folder of the standby that it was."""
         self.process: subprocess.Popen[bytes] = None  # type: ignore[assignment]
         environment = child_environment(confinement.HOME if self._wrapped else str(self._scratch), marker)
         environment |= slot.variables(view.gpu)
@@ -179,6 +181,7 @@ class Program:
         if not begun:
             return False
         self._group, self._supervised, self.process = begun.group, begun.supervised, begun.supervised.process
+        self._standby = begun.folder
         self.started, self._cpu_idle, self._cpu_before = begun.began, begun.cpu, begun.cpu
         return True
 
@@ -385,4 +388,6 @@ class Program:
         self._log.close()
         if self._group:
             self._group.remove()
+        if self._standby:
+            file_trees.remove(self._standby)
         file_trees.remove(self._scratch)

@@ -8,7 +8,8 @@ parent, whatever the program did to its session, name or environment. It ends wh
 engine dies, it ends them first.
 
     SIGTERM   kill everything at once        SIGUSR1   ask the program to end (SIGTERM to all of its processes)
-    SIGUSR2   with a plan that has `orders`: read one order from that descriptor (tasks/sandbox/warm/standby.py)
+    SIGUSR2   with a plan that has `orders`: receive one order from that socket, with descriptors to hold until the end
+              (tasks/sandbox/warm/standby.py)
 
 On the descriptor `report` it writes JSON lines: `{"started": pid}`, or if the program could not be started
 `{"confining" or "executing": true, "why": text}`; `{"status": n}`, counted as in subprocess, when the program has
@@ -187,8 +188,7 @@ def _watch(program: int, inner: int, tell: Any, orders: int | None) -> int | Non
         if number == signal.SIGTERM:
             return None
         if number == signal.SIGUSR2 and orders is not None:
-            tell.write(_admit(marshal.loads(os.read(orders, 2**16)), inner))
-            os.close(orders)
+            tell.write(_admit(_received(orders), inner))
             orders = None  # one trial, one order
         if number == signal.SIGUSR1:
             for pid, depth in list(_descendants()):
@@ -198,6 +198,17 @@ def _watch(program: int, inner: int, tell: Any, orders: int | None) -> int | Non
             if pid == program:
                 tell.write(f'{{"status": {os.waitstatus_to_exitcode(status)}}}\n')
                 return status
+
+
+def _received(orders: int) -> dict[str, Any]:
+    """The order that has come. Its descriptors, the fences of a slot, stay open (tasks/machine/slot_locks)."""
+    import _socket  # 64 KiB and 64 descriptors of 4 bytes are more than any order has
+
+    channel = _socket.socket(fileno=orders)
+    message = channel.recvmsg(2**16, _socket.CMSG_SPACE(64 * 4), _socket.MSG_CMSG_CLOEXEC)[0]
+    channel.close()
+    told: dict[str, Any] = marshal.loads(message)
+    return told
 
 
 def _admit(order: dict[str, Any], inner: int) -> str:

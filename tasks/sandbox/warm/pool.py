@@ -77,12 +77,13 @@ class Pool:
                 self._due.append(kind)
             self._change.notify_all()
         if found is None:
-            why = "it could not be prepared" if self._faults.count(kind) >= FAULTS else "no core was free for it"
+            failed = self._faults.count(kind) >= FAULTS
+            why = "it could not be prepared" if failed else "no core was free for it, or too little memory"
             self.tell(f"no standby is ready: {why}")
             return None
         standby, world = found
         if why := self._unfit(standby, world):
-            standby.end()
+            self._end(standby)
             self.tell(f"the standby was not used: {why}")
             return None
         return standby
@@ -94,7 +95,7 @@ class Pool:
         try:
             standby.begin(line, scratch=scratch, **trial)
         except StandbyFailed as why:
-            standby.end()
+            self._end(standby)
             file_trees.remove(scratch)
             self.tell(f"the standby was not used: {why}")
             return None
@@ -124,7 +125,7 @@ class Pool:
             self._change.notify_all()
         self._thread.join()
         for standby, _ in self._waiting:
-            standby.end()
+            self._end(standby)
         file_trees.remove(self._folder)
 
     def _first(self, kind: Kind) -> tuple[Standby, object] | None:
@@ -174,6 +175,7 @@ class Pool:
                 self._change.notify_all()
 
     def _made(self, kind: Kind, cores: tuple[int, ...]) -> Standby | None:
+        """A standby that waits. Nothing is raised: the end of this thread would be that of the programs, too."""
         standby = None
         try:
             standby = Standby(kind, self._folder / secrets.token_hex(4), self._marker, cores)
@@ -182,18 +184,26 @@ class Pool:
             if self._making:
                 standby.wait(IMPORT_SECONDS)
                 return standby
-        except (OSError, StandbyFailed) as why:
+        except Exception as why:  # noqa: BLE001 (as above)
             if not self._is_over:
-                self.tell(f"a standby could not be prepared: {why}")
+                self._tell(f"a standby could not be prepared: {why}")
         finally:
             with self._change:
                 self._making = None
-        try:
-            if standby:
-                standby.end()
-        except OSError as fault:  # the end of this thread would be that of the programs, too
-            self.tell(f"a standby could not be ended: {fault}")
+        if standby:
+            self._end(standby)
         return None
+
+    def _end(self, standby: Standby) -> None:
+        """End a standby that becomes no program; what is left of one that cannot be ended does no harm."""
+        try:
+            standby.end()
+        except OSError as fault:
+            self._tell(f"a standby could not be ended: {fault}")
+
+    def _tell(self, words: str) -> None:
+        with suppress(OSError):  # a full disk, which stops the campaign at its next event
+            self.tell(words)
 
 
 def _world() -> object:

@@ -13,6 +13,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -61,23 +62,21 @@ class Standby:
                 confinement.give(folder / name, kind.level)
         self.group: cgroup.Group | None = None
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        orders, self._orders = os.pipe()
+        self._orders, orders = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._channel = ours
         try:
             # The supervisor passes bubblewrap its filter at a fixed number, which must stay free.
             high = fcntl.fcntl(theirs.fileno(), fcntl.F_DUPFD_CLOEXEC, FILTER_DESCRIPTOR + 1)
-            with theirs, os.fdopen(high):
+            with theirs, orders, os.fdopen(high):
                 if groups := cgroup.find():
                     self.group = groups.make(usage.allowed(kind.limits), kind.limits.processes)
                 plan = self._plan(high, marker, cores)
-                self.supervised = Supervised(
-                    {**plan, "orders": orders}, marker=marker, cwd=Path("/"), pipes=kind.pipes, passed=(high, orders)
-                )
+                plan["orders"] = orders.fileno()
+                passed = (high, orders.fileno())
+                self.supervised = Supervised(plan, marker=marker, cwd=Path("/"), pipes=kind.pipes, passed=passed)
         except BaseException:
             self._clear()
             raise
-        finally:
-            os.close(orders)
 
     def _plan(self, channel: int, marker: str, cores: tuple[int, ...]) -> dict[str, Any]:
         kind, ahead = self.kind, self.kind.ahead
@@ -131,7 +130,8 @@ class Standby:
         rlimits: Callable[[bool], Mapping[str, int]],
         slot: Slot,
     ) -> None:
-        """Become the program with this command line, in the folders of its trial.
+        """Become the program with this command line, in the folders of its trial. Its own folder, in which packages
+        may have found their home, is to be removed after the program's end.
 
         Args:
             line: Without the interpreter.
@@ -146,27 +146,30 @@ class Standby:
         try:
             self.cpu = usage.measure(self.supervised.process.pid, self.folder.stat().st_dev).cpu
             (self.folder / SCRATCH).rename(scratch)
+            if self.kind.level != "bwrap":  # there, what was imported knows it as its home
+                (self.folder / SCRATCH).symlink_to(scratch)
             (self.folder / TRIAL).write_bytes(os.fsencode(trial))
             for name, _ in self.kind.own:
                 take_place(self.folder / name, trial / name)
             moves = [(str(self.folder / name), str(trial / name)) for name, _ in self.kind.own]
             cores = slot.cores or tuple(os.sched_getaffinity(0))
-            self._order(moves if self.kind.level == "bwrap" else [], cores)
+            self._order(moves if self.kind.level == "bwrap" else [], cores, slot.fences)
             limits = dict(rlimits(self.group is not None))
             order = {"line": list(line), "env": dict(env), "cwd": str(cwd), "rlimits": limits}
             message = marshal.dumps(order | {"numbers": list(slot.fences)})
             socket.send_fds(self._channel, [message], list(slot.fences))
+            said = self._answer(BEGIN_SECONDS)
+            (self.folder / TRIAL).unlink()
         except OSError as fault:
             raise StandbyFailed(f"it could not be given its trial: {fault}") from fault
-        if (said := self._answer(BEGIN_SECONDS)) != b"able":
+        if said != b"able":
             raise StandbyFailed(f"it could not take on its trial: {said.decode(errors='replace') or 'it ended'}")
-        with suppress(ConnectionError):  # it is the program now, however soon that ends
+        with suppress(ConnectionError):  # it is the program now, however soon that ends; nothing may fail from here on
             self._channel.send(b"go")
         self._close()
-        file_trees.remove(self.folder)
 
-    def _order(self, moves: list[tuple[str, str]], cores: tuple[int, ...]) -> None:
-        os.write(self._orders, marshal.dumps({"moves": moves, "cores": cores}))
+    def _order(self, moves: list[tuple[str, str]], cores: tuple[int, ...], fences: tuple[int, ...]) -> None:
+        socket.send_fds(self._orders, [marshal.dumps({"moves": moves, "cores": cores})], list(fences))
         self.supervised.process.send_signal(signal.SIGUSR2)
         told = self.supervised.hear()
         if "admitted" not in told:
@@ -189,15 +192,15 @@ class Standby:
             process.terminate()
         try:
             process.wait(SUPERVISOR_SECONDS)
-        finally:
+        except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            self.supervised.close()
-            self._clear()
+        self.supervised.close()
+        self._clear()
 
     def _close(self) -> None:
         self._channel.close()
-        os.close(self._orders)
+        self._orders.close()
 
     def _clear(self) -> None:
         self._close()

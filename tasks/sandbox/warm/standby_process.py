@@ -19,6 +19,7 @@ if not sys.flags.safe_path:
     del sys.path[0]  # the empty one of -c: nothing is imported from where it waits
 
 import ctypes
+import fcntl
 import gc
 import importlib.machinery
 import marshal
@@ -48,10 +49,10 @@ def import_ahead(modules: list[str]) -> str:
 
 def take_on(order: dict[str, Any], descriptors: list[int]) -> None:
     """What exec would have set: descriptors, environment, limits, folder."""
-    aside = [os.dup(descriptor) for descriptor in descriptors]  # off the numbers that they shall have
-    for descriptor, number in zip(aside, order["numbers"], strict=True):
+    for descriptor, number in zip(descriptors, order["numbers"], strict=True):
+        if is_open(number):  # by a package that was imported
+            raise OSError(f"descriptor {number} is in use")
         os.dup2(descriptor, number)
-    for descriptor in {*aside, *descriptors} - set(order["numbers"]):
         os.close(descriptor)
     variables = dict(order["env"])
     if "PWD" in os.environ:  # bubblewrap sets it
@@ -67,6 +68,23 @@ def take_on(order: dict[str, Any], descriptors: list[int]) -> None:
     os.chdir(order["cwd"])
     if temporary := sys.modules.get("tempfile"):
         vars(temporary)["tempdir"] = None  # it may have been asked while packages were imported
+
+
+def is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def aside(descriptors: list[int], numbers: list[int]) -> list[int]:
+    """Move descriptors off the numbers that others shall have."""
+    above = max(numbers, default=2) + 1
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for descriptor in descriptors]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return moved
 
 
 def rewrite_block(variables: dict[str, str]) -> None:
@@ -132,6 +150,8 @@ def wait(plan: dict[str, Any]) -> list[str]:
     if not message:  # it is not needed
         os._exit(0)
     order: dict[str, Any] = marshal.loads(message)
+    own, *descriptors = aside([channel.detach(), *descriptors], order["numbers"])
+    channel = socket.socket(fileno=own)
     take_on(order, descriptors)
     channel.send(b"able")
     if channel.recv(2) != b"go":  # the engine has not waited
