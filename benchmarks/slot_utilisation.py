@@ -72,7 +72,7 @@ class Tasks:
             propose.propose, train.train, evaluate.evaluate, untrained_control.untrained, decide.decide, record.record,
         )  # fmt: skip
         for task in every:
-            task.on_completion(self._completed)
+            task.task.on_completion(self._completed)
 
     def _completed(self, task: Any, task_run: object, state: object) -> None:
         self.ended.append((task.name, time.perf_counter()))

@@ -84,7 +84,7 @@ class Stopwatch:
         from tasks import decide, evaluate, propose, record, train
 
         for task in (propose.propose, train.train, evaluate.evaluate, decide.decide, record.record):
-            task.on_completion(self.completed)
+            task.task.on_completion(self.completed)
 
     def completed(self, task: Any, task_run: object, state: object) -> None:
         self._steps[task.name] = time.perf_counter() - self._since

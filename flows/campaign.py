@@ -95,12 +95,14 @@ def campaign(
                 ahead = ProposingAhead(state)
                 while not isinstance(coming := next_trial(state, pool, life, full), stopping.Stop):
                     if coming == FULL:
-                        return chaining.hand_over(spec, ledger, len(state.history))
+                        break
                     if coming == WAITS:
                         ahead.propose(pool, life, full)
                         pool.wait(LOOK_SECONDS)
                     else:
                         pool.start(state.trial, *coming)
+            if not isinstance(coming, stopping.Stop):  # after the last trial was sent, and the sender met no fault
+                return chaining.hand_over(spec, ledger, len(state.history))
             if coming.state == "finished":
                 coming = coming if run_certificate.at_the_end(state.runner) else stopping.ASKED
             if coming.state == "finished":

@@ -130,7 +130,7 @@ def proposed(
     brief = Brief(
         ledger.environment.space,
         history,
-        {one.number: one.proposal for one in waiting} | dict(under_way),
+        {one.number: one.proposal for one in waiting} | _undecided(under_way, history),
         ledger.seed("propose", at),
         problem=problem_of(ledger.environment),
         files=champions_files(ledger.environment, ledger.program, history),
@@ -148,6 +148,12 @@ def proposed(
         (place.path / LEFT_FILE).unlink()
         provenance.note_turned_down(ledger, number, found.turned_down)
     return found
+
+
+def _undecided(under_way: Pending, history: History) -> dict[int, Proposal]:
+    """The trials under way without those that were decided since: a worker is freed a moment later."""
+    decided = {trial.number for trial in history}
+    return {number: proposal for number, proposal in under_way.items() if number not in decided}
 
 
 def _curves(ledger: Ledger, history: History) -> dict[int, curves.Table]:

@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePosixPath
 
+from tasks.system.variables import variables
+
 EDIT_LIMIT = 256 * 2**10
 FILE_LIMIT = 2**20
 GIT_CPU_SECONDS = 1
@@ -278,7 +280,7 @@ def _limit() -> None:
 
 def git_environment(**more: str) -> dict[str, str]:
     """The environment of git: without the user's configuration, and without a hook's repository."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    kept = {name: value for name, value in variables().items() if not name.startswith("GIT_")}
     alone = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     # A home on a mounted volume may belong to another user, which git would refuse.
     trusted = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}

@@ -1,7 +1,7 @@
 """Slot use: what a campaign's slots were used for, derived from its events.
 
-A slot's time is counted from when the campaign first takes it to when it last gives it back, without the time for which
-others held it, and without the time between two processes of the campaign.
+Time is counted while the campaign holds a slot, and from when it gives one back until it takes the next, without the
+time for which others held all, and without the time between two processes of the campaign.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ def in_words(shares: Mapping[str, float]) -> str:
 
 def slot_use(events: Iterable[Mapping[str, Any]]) -> SlotUse:
     """The use of a campaign's slots; nothing of a campaign that an earlier version ran."""
-    taken: dict[tuple[str, str], float] = {}
-    free: dict[tuple[str, str], float] = {}  # by machine and slot, since when
+    taken: dict[tuple[str, str], float] = {}  # by machine and slot, since when
+    free: list[float] = []  # since when the campaign has not used a slot that it had, whichever it gets next
     waits: dict[int, float] = {}  # by trial, since when it waits for a slot that others hold
     parts = {"seconds": 0.0, "train": 0.0, "start": 0.0, "judge": 0.0}
     for event in events:
         slot = event.get("on", ""), event.get("slot", "")
         if event["event"] == "life":
-            taken, free, waits = {}, {}, {}
+            taken, free, waits = {}, [], {}
         elif event["event"] == "waiting":
             waits[event["number"]] = event["time"]
         elif event["event"] == "slot":
             until = waits.pop(event["number"], event["time"])
-            parts["seconds"] += max(until - free.pop(slot, until), 0.0)
+            parts["seconds"] += max(until - free.pop(), 0.0) if free else 0.0
             taken[slot] = event["time"]
         elif event["event"] == "slot free" and slot in taken:
-            free[slot] = event["time"]
+            free.append(event["time"])
             parts["seconds"] += event["time"] - taken.pop(slot)
             for work in ("train", "start", "judge"):
                 parts[work] += event.get(work, 0.0)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from tasks.system.variables import variables
+
 ASK_SECONDS = 4.0
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 START_TICK = 19
@@ -34,7 +36,7 @@ def ask(command: Sequence[str], seconds: float = ASK_SECONDS) -> str:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "LC_ALL": "C"},
+        env=variables() | {"LC_ALL": "C"},
         text=True,
         errors="replace",
         start_new_session=True,

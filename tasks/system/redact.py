@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tasks.system.home import home_path
 from tasks.system.login import stored_login
+from tasks.system.variables import variables
 
 SECRET_WORDS = frozenset(
     ("KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "AUTH")
@@ -178,7 +179,7 @@ def capped(line: str, limit: int) -> str:
 
 def _values() -> Iterator[tuple[str, str]]:
     """Names and values of the secrets; a value may come several times."""
-    for name, value in os.environ.items():
+    for name, value in variables().items():
         words = name.upper().split("_")
         is_secret = SECRET_WORDS & set(words) and words[-1] not in PLACE_WORDS
         if is_secret and not (value.startswith("/") and os.path.lexists(value)):  # a key may begin with a slash too

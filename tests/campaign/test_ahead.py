@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from flows.engine.next_trial import _undecided
 from tasks import proposers
 from tests.support import processes
 from tests.support.fake_llm import Asked, FakeLLM, Reply
+from tests.support.fake_tracker import settled
+from tests.support.ledgers import created
 from tests.support.toy import GREEDY, nightshift, quadratic, slow, start, status
 
 KEY = "sk-of-a-test-0123456789"
@@ -58,6 +61,12 @@ def test_no_slot_waits_for_a_language_model_and_no_proposal_is_bought_twice(
     for number in (2, 3, 4):
         proposal = json.loads((trials / f"{number:04d}/proposal.json").read_text())
         assert proposal["pending"] == [number - 1] and proposal["seen"] == number - 1
+
+
+def test_a_trial_that_was_decided_while_its_worker_is_not_free_yet_is_not_pending(tmp_path: Path) -> None:
+    trial = settled(created(tmp_path), ())
+    other = trial.number + 1
+    assert _undecided({trial.number: trial.proposal, other: trial.proposal}, (trial,)) == {other: trial.proposal}
 
 
 def test_only_proposers_that_take_long_propose_ahead() -> None:

@@ -52,6 +52,15 @@ def test_time_for_which_others_hold_a_slot_is_not_the_campaigns() -> None:
     assert (use.seconds, use.idle) == (22, 2)
 
 
+def test_a_slot_that_another_campaign_has_meanwhile_is_not_idle() -> None:
+    events = [
+        taken(0, 1), given_back(10, 1, train=10), taken(11, 2, "cpu-1"), given_back(21, 2, "cpu-1", train=10),
+        taken(22, 3), given_back(32, 3, train=10),
+    ]  # fmt: skip
+    use = slot_use(events)
+    assert (use.seconds, use.idle) == (32, 2)
+
+
 def test_time_between_two_processes_and_a_run_that_was_killed_count_nowhere() -> None:
     use = slot_use([life(0), taken(1, 1), given_back(5, 1, train=4), taken(6, 2), life(900), taken(901, 2)])
     assert use.seconds == 5, "4 of the run, and 1 until the next began"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tasks.certifying.certificate import Certificate
+from tasks.system import interrupt
 from tasks.tracking.sender import Sender
 from tasks.tracking.trial_run import CampaignRecord, TrialFiles
 from tasks.trial import History, Trial
@@ -58,6 +61,20 @@ def test_what_was_not_sent_when_the_campaign_was_interrupted_is_left_to_the_next
         threading.Timer(0.3, shelf.answers.set).start()
         raise KeyboardInterrupt
     assert shelf.sent in ([], [0])
+    outbox_of(ledger, shelf, history).close("stopped")
+    assert shelf.sent == [0, 1, 2]
+
+
+def test_a_process_that_is_asked_to_end_does_not_wait_until_all_is_sent(tmp_path: Path) -> None:
+    ledger, history = created(tmp_path), ()
+    shelf = Slow()
+    with pytest.raises(KeyboardInterrupt), interrupt.deferred(), Sender(outbox_of(ledger, shelf)) as sender:  # noqa: PT012
+        for _ in range(3):
+            history += (settled(ledger, history),)
+            sender.send(history[-1])
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Timer(1.0, shelf.answers.set).start()
+    assert shelf.sent == [0], "the one under way"
     outbox_of(ledger, shelf, history).close("stopped")
     assert shelf.sent == [0, 1, 2]
 
