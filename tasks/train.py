@@ -172,11 +172,8 @@ def run_program(
         session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
-    if cut:
-        slot.use.add("judge", session.ran)
-    else:
-        slot.use.add("train", session.seconds)
-        slot.use.add("start", max(session.ran - session.seconds, 0.0))
+    slot.use.add("judge" if cut else "train", session.ran if cut else session.seconds)
+    slot.use.add("start", 0.0 if cut else max(session.ran - session.seconds, 0.0))
     failure = session.failure
     is_believed = failure and failure.retry and session.status == "crash" and _is_beyond_edits(environment)
     if failure and is_believed and not (failure.unsure and is_last_attempt()):
