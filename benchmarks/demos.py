@@ -1,6 +1,7 @@
 """What the demo finds: real campaigns, each with its own seed, whose champions are then trained again.
 
-    python -m benchmarks.demos [--demos 20] [--trials 8] [--fresh 2] [--at-once 1] [--environment lunar_lander] [--json]
+    python -m benchmarks.demos [--demos 20] [--trials 8] [--fresh 2] [--at-once 1] [--environment lunar_lander]
+        [--nothing] [--store FILE] [--json]
 
 A demo is `nightshift run lunar_lander --trials 8 --seed N` in a home of its own, server and MLflow and all, under the
 rule that campaigns have by themselves: the baseline runs several times, and at the end a certificate says whether the
@@ -12,6 +13,10 @@ is certified, and otherwise the baseline, which gains nothing.
 
 With `--at-once 2` two demos share the machine, each with one training at a time: on two cores that takes half as long,
 and is harder on the demo than a machine of its own.
+
+With `--nothing` there is nothing to find: the space is the bound of the gradient's norm alone, between values that no
+gradient reaches. With `--store` each demo is added to a file as it ends, and seeds that stand there are not run again:
+twenty demos take hours, and may be done in parts.
 """
 
 from __future__ import annotations
@@ -28,10 +33,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import tomlkit
 from rich.console import Console
 from rich.table import Table
+
+import environments
 
 VISIBLE = 100.0
 TRIALS = 8
@@ -53,7 +62,7 @@ class Demo:
     """The gain of its certificate, where it passed."""
     shipped: int | None
     """The trial that ships; 0 when it is the baseline, None when nothing does."""
-    fresh: tuple[float, ...]
+    fresh: Sequence[float]
     """The champion's program and parameters again, with other seeds."""
     seconds: float
     """Wall time of the whole command, the server's start included."""
@@ -70,11 +79,27 @@ def main() -> None:
     parser.add_argument("--fresh", type=int, default=2, help="fresh runs of each champion (2)")
     parser.add_argument("--at-once", type=int, default=1, help="demos side by side (1)")
     parser.add_argument("--environment", default="lunar_lander")
+    parser.add_argument("--nothing", action="store_true", help="search where nothing makes a difference")
+    parser.add_argument("--store", type=Path, help="file of the demos that have ended, a line of JSON each")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     options = parser.parse_args()
-    one = partial(demo, options.environment, options.trials, options.fresh)
-    with ThreadPoolExecutor(options.at_once) as pool:
-        demos = list(pool.map(one, range(1, options.demos + 1)))
+    store: Path | None = options.store
+    lines = store.read_text().splitlines() if store and store.exists() else []
+    ended = {found.seed: found for found in (Demo(**json.loads(line)) for line in lines)}
+    with tempfile.TemporaryDirectory(prefix="nightshift-nothing-") as folder:
+        searched = nothing_to_find(options.environment, Path(folder)) if options.nothing else options.environment
+
+        def one(seed: int) -> Demo:
+            if seed in ended:
+                return ended[seed]
+            found = demo(searched, options.trials, options.fresh, seed)
+            if store:
+                with store.open("a") as file:
+                    file.write(json.dumps(asdict(found)) + "\n")
+            return found
+
+        with ThreadPoolExecutor(options.at_once) as pool:
+            demos = list(pool.map(one, range(1, options.demos + 1)))
     about = f"{len(demos)} demos, {options.at_once} at once, {os.cpu_count()} cores, {time.strftime('%Y-%m-%d %H:%M')}"
     if options.json:
         document = {"about": about, "summary": summary(demos), "demos": [asdict(each) for each in demos]}
@@ -83,11 +108,26 @@ def main() -> None:
         show(about, demos)
 
 
+def nothing_to_find(name: str, folder: Path) -> str:
+    """A copy of an environment of `ppo` whose only parameter makes no difference, in a folder; its path."""
+    found = environments.find(name)
+    document = tomlkit.parse((found / "environment.toml").read_text()).unwrap()
+    fixed = {key: value["default"] for key, value in document["space"].items()} | document["fixed"]
+    never_reached = {"type": "float", "low": 1e6, "high": 2e6, "default": 1e6}
+    # Without normalised rewards the baseline needs the bound.
+    document |= {"space": {"max_grad_norm": never_reached}, "fixed": fixed | {"normalize_rewards": True}}
+    place = folder / f"{name}_nothing"
+    place.mkdir()
+    (place / "environment.toml").write_text(tomlkit.dumps(document))
+    (place / "program.md").write_text((found / "program.md").read_text())
+    return str(place)
+
+
 def demo(environment: str, trials: int, fresh: int, seed: int) -> Demo:
     """One demo from its first to its last second, and its champion's fresh runs."""
     with tempfile.TemporaryDirectory(prefix="nightshift-demo-") as home:
         began = time.monotonic()
-        found = nightshift(home, "run", environment, "--trials", str(trials), "--seed", str(seed), "--json")
+        found = nightshift(home, "run", environment, "--trust", "--trials", str(trials), "--seed", str(seed), "--json")
         seconds = time.monotonic() - began
         baseline, champion = found["baseline"], found["champion"]
         if champion is None or baseline["score"] is None:
