@@ -87,9 +87,9 @@ def by_name(output: str) -> dict[str, dict[str, Any]]:
     return {check["name"]: check for check in json.loads(output)["checks"]}
 
 
-def looked(capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+def looked(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
     """`nightshift doctor --json` in this process: its exit code, and what it prints."""
-    code = app(["doctor", "--json"], exit_on_error=False, print_error=False, result_action="return_value")
+    code = app(["doctor", "--json", *options], exit_on_error=False, print_error=False, result_action="return_value")
     return code, capsys.readouterr().out
 
 
@@ -128,12 +128,13 @@ def test_what_is_not_well_is_a_line_with_its_remedy_and_the_exit_code_says_so(cl
     assert SECRET not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("options", [(), ("--for", "cartpole")])
 def test_a_home_that_cannot_be_made_is_bad(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("NIGHTSHIFT_HOME", str(tmp_path / "file/runs"))
-    code, shown = looked(capsys)
+    code, shown = looked(capsys, *options)
     assert code == 1
     home = by_name(shown)["home"]
     assert home["state"] == "bad" and "Not a directory" in home["fact"] and "NIGHTSHIFT_HOME" in home["remedy"]

@@ -96,7 +96,10 @@ def doctor(
     from flows.server.server_process import settle_in
     from tasks.system.home import home
 
-    settle_in(home())
+    try:
+        settle_in(home())
+    except OSError:  # the report of the machine says what is wrong with the home, and nothing can run without one
+        return report.doctor(json)
     overrides = overrides_only(set_ or [])
     consent.ask_about(for_, overrides, trust)
     return report.doctor(json, environments.named(for_, overrides), train)
