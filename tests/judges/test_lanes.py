@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +13,7 @@ import pytest
 
 from environments.judges import Misbehaved, _lanes
 from environments.judges._lanes import EnvSource, opened
+from tests.support.processes import own_children
 
 CARTPOLE = EnvSource("CartPole-v1", None, {}, "[control]")
 FAILING = """
@@ -108,7 +107,7 @@ def test_an_invalid_action_is_found_before_any_lane_is_stepped() -> None:
 def test_a_worker_that_is_killed_costs_the_score_and_is_replaced() -> None:
     with opened([CARTPOLE] * 2, 2) as lanes:
         lanes.reset({0: 1, 1: 2})
-        os.kill(_own_workers()[0], signal.SIGKILL)
+        own_children("environments.judges._lanes")[0].kill()
         with pytest.raises(Misbehaved, match="ended with status -9"):
             lanes.returns  # noqa: B018 (asks the worker)
     assert played([CARTPOLE] * 2, 2) == played([CARTPOLE] * 2, 1)
@@ -127,8 +126,3 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     worker = psutil.Process(int(done.stdout)) if psutil.pid_exists(int(done.stdout)) else None
     assert worker is None or worker.wait(10) is None
-
-
-def _own_workers() -> list[int]:
-    children = psutil.Process().children()
-    return [child.pid for child in children if "environments.judges._lanes" in child.cmdline()]

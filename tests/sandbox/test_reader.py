@@ -22,6 +22,7 @@ from tasks.sandbox.reading import reader_process
 from tasks.sandbox.reading.reader import Unreadable, read
 from tasks.system import interrupt
 from tests.support import readings
+from tests.support.processes import own_children
 
 CONFINED = pytest.mark.skipif(
     not (confinement.landlock_version() and seccomp.is_known()), reason="this kernel has no Landlock"
@@ -118,7 +119,7 @@ def test_a_fault_of_the_machine_is_no_verdict_about_the_text() -> None:
 
 def test_a_killed_process_of_readers_is_begun_anew() -> None:
     read(readings.echo, 1)
-    (first,) = (each for each in psutil.Process().children() if "reader_process" in " ".join(each.cmdline()))
+    (first,) = own_children("reader_process")
     first.kill()
     assert read(readings.echo, 2) == 2
 

@@ -29,6 +29,15 @@ def alive(words: str) -> list[int]:
     return found
 
 
+def own_children(words: str) -> list[psutil.Process]:
+    """The children of this process whose command line has these words; those that have ended aside."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found += [child] if words in " ".join(child.cmdline()) else []
+    return found
+
+
 def wait_for(condition: Callable[[], object], seconds: float = 10) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
