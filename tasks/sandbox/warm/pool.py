@@ -226,8 +226,8 @@ def current() -> Pool | None:
 
 @contextmanager
 def granted(slot: Slot) -> Iterator[None]:
-    """A training holds the slot's cores while the block runs; without any, one that is not known. Nothing is imported
-    on them meanwhile."""
+    """A training holds the slot's cores while the block runs; without any, one that is not known. No import begins on
+    them meanwhile; one that has begun goes on."""
     if _open is None:
         yield
         return
