@@ -28,7 +28,7 @@ from tasks.system.login import make_login, split_login, stored_login
 
 FIRST_PORT = 4200
 PATIENCE_SECONDS = 20.0
-"""How long our own server may be silent, as it is when busy, before it counts as stuck."""
+"""How long a server may be silent, as it is when busy, before it counts as stuck."""
 ROWS_SECONDS = 60.0
 """How long stored task runs are waited for."""
 QUIET = {
@@ -74,10 +74,10 @@ def stated_server(option: str | None, home: Path) -> str | None:
     if not url:
         return None
     where = f"{source} = {url}"
-    if not answers(url):
+    if not answers(url, PATIENCE_SECONDS):
         raise Refused(f"{where}: no Prefect server answers there. Start it, or leave it out to use our own")
     try:
-        with Api(url, credentials(url, home), patience=0) as api:
+        with Api(url, credentials(url, home), patience=PATIENCE_SECONDS) as api:
             api.ask("GET", "/admin/version")
     except (httpx.HTTPError, ValueError) as failure:
         problem = f"it stopped answering: {failure}"

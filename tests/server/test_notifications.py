@@ -100,7 +100,8 @@ def test_an_address_is_stored_so_that_reading_does_not_show_it_and_occasions_fol
 
 
 def test_each_occasion_is_told_once_by_webhook_and_mail(connected: str, tmp_path: Path) -> None:
-    ledger, history = created(tmp_path), night([2.25, 1.0], up=False)
+    name = f"told-{uuid.uuid4().hex[:8]}"
+    ledger, history = created(tmp_path, name=name), night([2.25, 1.0], up=False)
     proof = certified(1, (1.0, 1.1, 0.9, 1.0), (2.0, 2.1, 2.2, 2.1), higher_is_better=False, error=0.01)
     with webhook() as hook, mail_server() as mail:
         notify(connected, hook.address, mail.address)
@@ -111,17 +112,22 @@ def test_each_occasion_is_told_once_by_webhook_and_mail(connected: str, tmp_path
             for announcement in [*due, *due]:  # as if a kill had come before the ledger's note
                 announcements.tell(client, ledger, None, announcement)
         assert announcements.due(ledger, history, (proof,)) == []
-        failed(connected, "It is not there.")
-        until(lambda: len(hook.messages) >= 3 and len(mail.messages) >= 3)
+        failed(connected, f"{name} is not there.")
+        until(lambda: len(about(hook, name)) >= 3 and len(about(mail, name)) >= 3)
         time.sleep(1)
-        one_of_each(hook, ("new champion", "certified", "It is not there."))
-        one_of_each(mail, ("new champion", "certified", "It is not there."))
+        one_of_each(about(hook, name), ("new champion", "certified", "is not there."))
+        one_of_each(about(mail, name), ("new champion", "certified", "is not there."))
 
 
-def one_of_each(received: Received, words: tuple[str, ...]) -> None:
-    assert len(received.messages) == len(words)
+def about(received: Received, name: str) -> list[str]:
+    """The messages about one campaign: those of other tests on the same server arrive here too."""
+    return [message for message in received.messages if name in message]
+
+
+def one_of_each(messages: list[str], words: tuple[str, ...]) -> None:
+    assert len(messages) == len(words)
     for word in words:
-        assert any(word in message for message in received.messages), word
+        assert any(word in message for message in messages), word
 
 
 def failed(server: str, why: str) -> None:
@@ -160,7 +166,8 @@ def test_every_failure_is_told_once_while_others_write_to_the_database(
     connected: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     database = servers.for_all_workers(tmp_path_factory) / "prefect/prefect.db"
-    runs = [f"night-{number}" for number in range(6)]
+    name = f"night-{uuid.uuid4().hex[:8]}"
+    runs = [f"{name}-{number}" for number in range(6)]
     with webhook() as hook:
         notify(connected, hook.address, occasions=("failed", "stalled"))
         time.sleep(1)  # the server's triggers listen a moment later
@@ -170,10 +177,11 @@ def test_every_failure_is_told_once_while_others_write_to_the_database(
             time.sleep(1)
             with writing(database):
                 api.ask("POST", "/events", ended)
-                until(lambda: len(hook.messages) >= len(runs))
+                until(lambda: len(about(hook, name)) >= len(runs))
                 time.sleep(1)
-    assert sorted(message.splitlines()[0] for message in hook.messages) == [f"{run} failed" for run in runs]
-    assert all(message.splitlines()[1] == "It is not there." for message in hook.messages)
+    told = about(hook, name)
+    assert sorted(message.splitlines()[0] for message in told) == [f"{run} failed" for run in runs]
+    assert all(message.splitlines()[1] == "It is not there." for message in told)
 
 
 def happened(run: str, state: str) -> dict[str, Any]:
