@@ -71,7 +71,7 @@ def pytest_make_collect_report(
 
 
 TOGETHER = (
-    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("campaign/test_campaign", "tracking/"),
+    ("llm/", "proposers/test_llm_proposers", "proposers/test_hybrid"), ("tracking/",),
     ("environments/",), ("trainers/test_ppo", "trainers/test_sac"),
     ("proposers/test_learned", "proposers/test_numeric", "proposers/test_proposers", "cancellers/test_cancellers"),
     ("plots/", "report/", "certifying/test_aggregate"),

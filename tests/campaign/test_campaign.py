@@ -296,6 +296,7 @@ def test_two_lives_of_one_campaign_at_once_are_refused(tmp_path: Path, home: Pat
     assert nightshift("stop", "lone").returncode == 2
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_clean(tmp_path: Path, home: Path, server: str) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(4.0))
     more = ("--tracking", "off", "--set", "budget_seconds=60", *GREEDY)

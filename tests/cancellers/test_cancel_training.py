@@ -197,6 +197,7 @@ def test_a_program_of_the_name_of_the_file_is_refused(tmp_path: Path) -> None:
         check(environments.load(folder))
 
 
+@pytest.mark.slow
 def test_ppo_ends_at_its_next_report_without_a_policy(tmp_path: Path) -> None:
     folder, program = tmp_path / "env", tmp_path / "program"
     folder.mkdir()

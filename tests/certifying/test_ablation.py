@@ -34,6 +34,7 @@ def test_the_largest_of_several_ratios_is_as_often_so_large_as_drawn(shared: int
         assert largest_t(t, shared, others, df) == pytest.approx(np.mean(np.max(ratios, axis=0) >= t), abs=0.008)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("inert", "noisier"),
     [pytest.param(7, 1.0, marks=pytest.mark.slow), (7, 1.7), pytest.param(2, 1.7, marks=pytest.mark.slow)],

@@ -60,6 +60,7 @@ def test_points_run_at_both_budgets_and_a_second_command_goes_on_where_the_first
     assert sorted(whole.path(home).parent.glob("[0-9]*")) == folders, "nothing ran, and nothing is left of it"
 
 
+@pytest.mark.slow
 def test_a_point_that_crashes_short_is_not_run_in_full_and_not_ranked(tmp_path: Path) -> None:
     whole = measured(problem(tmp_path / "quad", sign=-1, limit=0.5), 6)
     crashed = [point for point in whole.points if point.full is None]

@@ -45,6 +45,7 @@ def test_without_a_terminal_nothing_starts_and_the_exit_code_says_so(tmp_path: P
     assert not [path for path in home.iterdir() if path.name[0] != "."]
 
 
+@pytest.mark.slow
 def test_on_a_terminal_a_person_is_asked_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = quadratic(tmp_path / "quad", toml=ONLINE)
     code, shown = answered("y", "env", "validate", str(folder))

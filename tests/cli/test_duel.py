@@ -70,6 +70,7 @@ def test_a_clear_difference_is_found_and_stored_run_by_run(tmp_path: Path, home:
     assert all((Path(row["directory"]) / "log.txt").is_file() for row in found["runs"])
 
 
+@pytest.mark.slow
 def test_the_same_seed_trains_the_same_and_is_judged_on_other_units(tmp_path: Path) -> None:
     folder = noisy(tmp_path / "noisy")
     first, second = (run(ready("baseline", "baseline", folder, runs=2))["runs"] for _ in range(2))
@@ -77,6 +78,7 @@ def test_the_same_seed_trains_the_same_and_is_judged_on_other_units(tmp_path: Pa
     assert [row["score"] for row in first] != [row["score"] for row in second]
 
 
+@pytest.mark.slow
 def test_each_run_is_judged_on_units_of_its_own(tmp_path: Path) -> None:
     still = DRAW.replace("+ draw.gauss(0, 1)", "").replace(
         '{"reward": reward}', '{"reward": reward, "seed": config["seed"]}'
@@ -87,6 +89,7 @@ def test_each_run_is_judged_on_units_of_its_own(tmp_path: Path) -> None:
     assert (found["units"], "on fresh units" in found["words"]) == ("fresh", True)
 
 
+@pytest.mark.slow
 def test_runs_share_out_the_questions_for_confirm_of_a_finite_pool(tmp_path: Path, home: Path) -> None:
     folder = pool(tmp_path / "pool", judge=SHARING, command="{out} {result} {prepared} {use} {block}").folder
     toml = folder / "environment.toml"
@@ -103,6 +106,7 @@ def test_runs_share_out_the_questions_for_confirm_of_a_finite_pool(tmp_path: Pat
         ready("baseline", "baseline", folder, runs=3)
 
 
+@pytest.mark.slow
 def test_a_duel_on_the_same_units_says_that_it_is_about_these_alone(tmp_path: Path) -> None:
     found = run(ready("baseline", '{"x": 1.0}', quadratic(tmp_path / "quad"), runs=2))
     assert found["units"] == "same" and "this is about these units" in found["words"]
@@ -159,6 +163,7 @@ def test_crashed_runs_are_told_and_left_out() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_side_without_a_score_is_told_with_the_reason_and_ends_with_1(tmp_path: Path) -> None:
     folder = noisy(tmp_path / "noisy", "raise SystemExit('no idea')\n")
     done = nightshift("duel", "baseline", "baseline", "--on", str(folder), "--runs", "2", "--json")
@@ -194,6 +199,7 @@ def test_parameters_and_edits_are_taken_from_files(tmp_path: Path) -> None:
     assert run(patched)["words"].startswith("B is better by ")
 
 
+@pytest.mark.slow
 def test_a_campaign_gives_its_champion_its_baseline_and_each_trial_with_its_program(tmp_path: Path) -> None:
     ledger = campaign(noisy(tmp_path / "noisy"))
     for params, edit, kind in (({}, None, "keep"), ({"x": 3.0}, BETTER, "keep"), ({"x": 5.0}, None, "discard")):

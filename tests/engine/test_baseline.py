@@ -31,6 +31,7 @@ def crashing(folder: Path, *parts: str, parallel: int = 1) -> Runner:
     return bench(asked.open(), ())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parallel", [1, 2])
 def test_a_baseline_of_which_one_run_crashed_is_compared_with_by_the_others(
     tmp_path: Path, server: str, parallel: int

@@ -52,6 +52,7 @@ def test_a_budget_is_a_multiple_of_the_environments() -> None:
         multiple("1.0x")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_longer_budget_is_a_question_of_its_own_and_runs_so_long(tmp_path: Path, server: str) -> None:
     ledger = decided(tmp_path)

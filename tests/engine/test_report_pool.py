@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from flows.engine import run_certificate
 from flows.engine.preparation import ensure_prepared, report_pool
 from flows.spec.campaign_spec import CampaignSpec
@@ -19,6 +21,7 @@ BASELINE = tried((), 2.25, 2.25, params={"x": 2.5}, higher_is_better=False)
 GOOD: History = (BASELINE, tried((BASELINE,), 0.0, params={"x": 1.0}, higher_is_better=False))
 
 
+@pytest.mark.slow
 def test_a_certificate_is_tested_at_the_level_of_its_use_and_charged_once(tmp_path: Path, server: str) -> None:
     folder = trusted(pool(tmp_path / "pool").folder)
     ledger = CampaignSpec.of(environment=str(folder), name="night", tracking="off").open()

@@ -109,6 +109,7 @@ def test_what_carries_over_takes_no_look_of_the_campaigns_own(tmp_path: Path) ->
     assert run_certificate.known(bench(ledger, GOOD)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_with_several_looks_the_next_one_has_half_of_what_the_first_had(tmp_path: Path, server: str) -> None:
     ledger = night(noisy(tmp_path / "noisy"), advanced={"looks": "several"})
@@ -377,6 +378,7 @@ def test_a_champion_is_taken_apart_by_parameter_and_its_edit_is_one_part() -> No
     assert parts(first, first) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_an_ablation_that_was_cut_off_is_done_in_the_next_life(tmp_path: Path, server: str) -> None:
     ledger = night(noisy(tmp_path / "noisy"), advanced={"ablation": True})

@@ -140,6 +140,7 @@ def scored(taskset: ModuleType, path: Path, replies: list[str]) -> list[float]:
     return [asyncio.run(earned(reply)) for reply in replies]
 
 
+@pytest.mark.slow
 @quietly
 def test_the_taskset_calls_right_what_ends_with_the_right_total(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

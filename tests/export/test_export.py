@@ -48,6 +48,7 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(["git", *identity, *arguments], cwd=folder, check=True, capture_output=True, text=True).stdout
 
 
+@pytest.mark.slow
 def test_the_exported_folder_trains_and_scores_like_the_champion(ledger: Ledger, tmp_path: Path) -> None:
     folder = export(ledger, tmp_path / "champion")
 

@@ -311,6 +311,7 @@ def test_a_reward_that_does_not_end_is_no_score_and_the_next_look_has_one(endles
     assert judged(RIGHT, tmp_path, look).value == 1.0
 
 
+@pytest.mark.slow
 def test_what_a_reward_has_started_ends_with_it(tmp_path: Path) -> None:
     look = exam(tmp_path, questions(2))
     taskset = tmp_path / "taskset.py"
@@ -344,6 +345,7 @@ def test_what_a_taskset_prints_is_no_reward(tmp_path: Path) -> None:
     assert judged(RIGHT, tmp_path, look).value == 1.0
 
 
+@pytest.mark.slow
 def test_a_look_that_is_broken_off_leaves_nothing_that_the_next_takes_for_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -363,6 +365,7 @@ def test_a_look_that_is_broken_off_leaves_nothing_that_the_next_takes_for_its_ow
     assert judged(RIGHT, tmp_path, look).value == 1.0
 
 
+@pytest.mark.slow
 def test_scoring_ends_with_the_time_for_everything(tmp_path: Path) -> None:
     exam(tmp_path, questions(9))
     taskset = tmp_path / "taskset.py"

@@ -334,6 +334,7 @@ def test_a_long_name_of_a_campaign_is_set_smaller() -> None:
     assert title.get_window_extent().x1 < WIDTH
 
 
+@pytest.mark.slow
 def test_matplotlib_is_loaded_to_draw_and_pyplot_never() -> None:
     """Which is matplotlib's global state, and no thread's."""
     code = (

@@ -73,6 +73,7 @@ def mean_of(learned: learning.Learned, brief: Brief) -> float:
     return float(outputs[0, 0] - now.leaning[0])
 
 
+@pytest.mark.slow
 def test_the_policy_leans_to_where_the_gains_were_whoever_proposed_the_trials() -> None:
     def with_others(sign: int, seed: int) -> float:
         rng, history = np.random.default_rng(seed), begun(LINE, 0.0, seed)

@@ -222,6 +222,7 @@ axes_of_numbers = st.dictionaries(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=30)
 @given(space=axes_of_numbers, seed=st.integers(0, 99))
 def test_a_number_is_found_again_at_its_fraction_of_the_scale(space: Space, seed: int) -> None:

@@ -68,6 +68,7 @@ def move(seen):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "program", "good", "baseline"),
     [

@@ -38,6 +38,7 @@ def test_a_secret_is_neither_in_the_file_nor_in_the_tail_however_it_is_printed(t
     assert log.written == len(printed)
 
 
+@pytest.mark.slow
 def test_of_a_long_log_the_beginning_and_the_end_are_kept_and_the_rest_is_counted(tmp_path: Path) -> None:
     log = CappedLog(tmp_path / "log.txt")
     line = b"%07d " + KEY + b"\n"

@@ -278,6 +278,7 @@ def asks_for_the_login(url: str, home: Path) -> None:
         assert httpx.get(f"{url}/events/out", headers={**asked, **key, **more}).status_code == 403
 
 
+@pytest.mark.slow
 def test_our_own_server_survives_its_owner_is_adopted_and_shared_and_stopped_by_its_last_user(
     settled: Path, foreign: subprocess.Popen[bytes]
 ) -> None:

@@ -38,6 +38,7 @@ def test_the_digest_of_a_campaign_of_0_1_0_is_still_the_same(stored: Path, name:
     assert measure(ledger.path, ledger.environment, settings) == ledger.campaign.digest
 
 
+@pytest.mark.slow
 def test_a_campaign_of_0_1_0_resumes_and_keeps_what_it_had(stored: Path, server: str, empty_mlflow: Path) -> None:
     shutil.copy(empty_mlflow, stored / "mlflow.db")
     before = {trial.number: trial for trial in Ledger.open(NAMES[0]).history()}

@@ -203,6 +203,7 @@ def test_what_cannot_be_trained_is_refused_with_status_2(
     assert progress(tmp_path / "out") == []
 
 
+@pytest.mark.slow
 @quietly
 def test_a_training_reports_each_step_and_leaves_a_model_that_loads(
     train: Callable[..., int], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -145,6 +145,7 @@ def test_an_unequal_share_of_environments_makes_one_rollout(tmp_path: Path) -> N
         assert agent.moments.count.item() == 32 * count
 
 
+@pytest.mark.slow
 def test_on_the_same_number_of_cores_a_seed_gives_the_same_policy(tmp_path: Path) -> None:
     policies = []
     for name, cores in (("one", 2), ("again", 2), ("alone", 1)):
@@ -202,7 +203,7 @@ def _drawing(settings: dict[str, Any], number: int, count: int) -> Play:
     return lambda budget: (random.random(), np.random.random(), torch.rand(1).item())
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_forks_end_with_the_program_in_the_middle_of_a_rollout(tmp_path: Path, sent: signal.Signals) -> None:
     out = tmp_path / "out"
     started = trainer_programs.program(

@@ -133,6 +133,7 @@ def test_a_campaign_that_fails_leaves_its_final_state_too(tmp_path: Path, home: 
     assert "has a score yet" in found[key("bad", "champion")]["data"]
 
 
+@pytest.mark.slow
 def test_the_picture_is_there_from_the_first_trial_on(tmp_path: Path, server: str) -> None:
     ledger, history = created(tmp_path), night([2.25], up=False)
     run = flow_run(server)
