@@ -28,6 +28,7 @@ from tasks.trial import Params
 RATIONALE, CATEGORY = 1_000, 40
 """Characters that are kept of each."""
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 NAME = 60
 """Characters of a parameter's name that are compared with those that there are, and shown."""
 
@@ -138,10 +139,14 @@ def _idea(entry: object, space: Space, fixed: Params) -> ParsedAnswer:
 
 
 def expected(stated: object) -> float | None:
-    """A predicted change: a finite number, also as the first one of a text; None where there is none."""
+    """A predicted change: a finite number, also as the first one of a text; None where there is none.
+
+    Thousands may be set apart by commas. A percentage is none: of what, it does not say.
+    """
     if isinstance(stated, str):
-        first = NUMBER.search(stated.replace("\N{MINUS SIGN}", "-")[:NAME])
-        stated = float(first[0]) if first else None
+        plain = THOUSANDS.sub("", stated.replace("\N{MINUS SIGN}", "-")[:NAME])
+        first = NUMBER.search(plain)
+        stated = float(first[0]) if first and not plain[first.end() :].lstrip().startswith("%") else None
     if isinstance(stated, bool) or not isinstance(stated, int | float):
         return None
     try:
