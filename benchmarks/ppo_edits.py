@@ -43,6 +43,10 @@ class Edit:
             text = text.replace(before, after)
         return text
 
+    def is_in(self, text: str) -> bool:
+        """Whether the text holds every replacement."""
+        return all(after in text and (before in after or before not in text) for before, after in self.replacements)
+
 
 def edit(*texts: str) -> Edit:
     return Edit(tuple(zip(texts[::2], texts[1::2], strict=True)))
