@@ -318,7 +318,7 @@ def _row(trial: Trial, own: Sequence[Certificate], here: str, in_full: Trial | N
         "category": trial.proposal.category,
         "expected": trial.proposal.expected,
         "instead_of": trial.proposal.instead_of,
-        "usd": trial.proposal.cost,
+        "usd": trial.cost,
     }
 
 
