@@ -341,6 +341,9 @@ def test_what_is_not_printable_is_written_out() -> None:
     assert terminal.clean(" two\r\nlines\tand  more ") == "two lines and more"
 
 
+NO_MONEY = {"usd": None, "unknown": None, "gpu_hours": 0.0, "next": None, "month": {"cap": None, "usd": 0.0}}
+
+
 def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[str, Any]:
     """A status document of a campaign with so many trials, each better than the last."""
     trials = [
@@ -363,7 +366,7 @@ def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[
         "baseline": scored[0], "champion": champion, "spec": {"rule": "certify"},
         "shipped": None, "shipped_trial": None, "certificate": None, "uncertified": None, "ablation": [], "transfers": [], "elsewhere": None, "cancelled": NOTHING_CANCELLED, "trials": trials, "waiting_to_record": 0, "urls": {}, "servers": [],
         "sources": [], "predictions": None, "fallbacks": 0, "incidents": [], "waiting": [], "inbox": [],
-        "spent": {"seconds": 60.0, "slots": {}}, **more,
+        "spent": {"seconds": 60.0, "slots": {}, **NO_MONEY}, **more,
     }  # fmt: skip
 
 
