@@ -45,6 +45,7 @@ BENCHMARKS = {
     "reading": Benchmark("10 s", "--rounds 1"),
     "reports": Benchmark("2 min", "--trials 20 --campaigns 3"),
     "sandbox": Benchmark("1 min", "--rounds 5"),
+    "scale": Benchmark("10 min", "--parallel 4 --trials 8 --seconds 6 --killed 0.25"),
     "size": Benchmark("10 min", "--trials 30 --more 1"),
     "slot_utilisation": Benchmark("1 min", "--trials 2 --budget 1"),
     "start": Benchmark("1 min", "--rounds 1 --trainings 1"),

@@ -100,6 +100,7 @@ def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> M
     with FileLock(home / LOCK):
         own = ledger.campaign.campaign_id
         before = next((one for one in reversed([*_accounts(home)]) if one.campaign_id == own), None)
+        usd, more = round(usd, 6), round(more, 6)
         now = Account(time.time(), ledger.campaign.name, own, usd, more, unknown)
         if before and _is_covered(before, now):
             return None

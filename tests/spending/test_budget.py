@@ -88,9 +88,9 @@ def test_what_a_trial_under_way_has_cost_already_is_not_counted_twice(tmp_path: 
 
 def test_the_certificate_is_reserved_from_the_start(tmp_path: Path, home: Path) -> None:
     stated(home)
-    with pytest.raises(Refused, match=r"max_usd = 50, .* for the certificate.*greedy"):
-        check_budget(spec(tmp_path, "n", "certify", max_usd=50.0), home)
-    check_budget(spec(tmp_path, "n", "greedy", max_usd=50.0), home)
+    with pytest.raises(Refused, match=r"max_usd = 44, .* for the certificate.*greedy"):
+        check_budget(spec(tmp_path, "n", "certify", max_usd=44.0), home)
+    check_budget(spec(tmp_path, "n", "greedy", max_usd=44.0), home)
     with pytest.raises(Refused, match="may take 7"):
         check_budget(spec(tmp_path, "n", "greedy", max_usd=6.9), home)
 
