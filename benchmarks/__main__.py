@@ -35,6 +35,7 @@ BENCHMARKS = {
     "edits": Benchmark("20 s", "--each 1"),
     "grpo": Benchmark("5 min", "--rounds 1 --steps 2"),
     "null_nights": Benchmark("10 min", "--campaigns 4 --trials 8 --jobs 1"),
+    "pending": Benchmark("5 min", "--proposers tpe --pending 4 --trials 6 --repetitions 2"),
     "pipe_judge": Benchmark("5 min", "--rounds 2 --lanes 4"),
     "ppo_edits": Benchmark("5 min", "--seconds 1 --envs 4 --only ReLU"),
     "ppo_throughput": Benchmark("10 min", "--rounds 1 --seconds 2"),
