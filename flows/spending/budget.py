@@ -72,7 +72,10 @@ class CampaignBudget:
         """Why the budget allows no trial after those under way; None if it does, which the month then holds for it."""
         so_far = self._spent(history)
         planned = self._planned(history, so_far, under_way)
-        return _own_limits(self.spec, so_far, planned) or self._monthly(history, so_far, planned)
+        try:
+            return _own_limits(self.spec, so_far, planned) or self._monthly(history, so_far, planned)
+        except Refused as damaged:  # budget.toml, edited meanwhile
+            return Shortage(str(damaged), certifies=False)
 
     def left_for_models(self, history: History, under_way: Collection[int] = ()) -> RemainingBudget:
         """The money and tokens that models may take for the next proposal; None where nothing limits them."""
@@ -89,7 +92,10 @@ class CampaignBudget:
         """Have the month hold the cost of the certificate; why it does not, or nothing."""
         so_far = self._spent(history)
         need = self._planned(history, so_far, ()).certificate.usd
-        found = self._promise(so_far, need)
+        try:
+            found = self._promise(so_far, need)
+        except Refused as damaged:
+            return str(damaged)
         return month.short(found, f"the certificate may cost {need:.2f} USD", self._home) if found else ""
 
     def hold(self, history: History, what: str, seconds: float) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from environments.plugins import Refused
 from flows.spec.campaign_spec import CampaignSpec
 from flows.spending.projection import projection
 from tasks.spending import month
@@ -18,7 +20,7 @@ Document = Mapping[str, Any]
 
 def money(ledger: Ledger, history: History, stored: Document) -> dict[str, Any]:
     """The costs in a campaign's status. (stored: its specification)"""
-    so_far, this_month = spent(ledger, history), month.month(ledger.path.parent)
+    so_far = spent(ledger, history)
     bought = so_far.models
     return {
         # None when nothing was bought, or a price is unknown.
@@ -30,8 +32,17 @@ def money(ledger: Ledger, history: History, stored: Document) -> dict[str, Any]:
         "gpu_hours": round(so_far.machines.gpu_hours, 6),
         "unknown": so_far.unknown or None,
         "next": _next(ledger, history, stored, so_far),
-        "month": {**asdict(this_month), "words": this_month.words},
+        "month": this_month(ledger.path.parent),
     }
+
+
+def this_month(home: Path) -> dict[str, Any]:
+    """What all campaigns of a home spent this month; of a damaged budget.toml, what is wrong with it."""
+    try:
+        found = month.month(home)
+    except Refused as damaged:
+        return {"name": "", "usd": 0.0, "promised": 0.0, "cap": None, "unknown": False, "words": str(damaged)}
+    return {**asdict(found), "words": found.words if found.cap is not None or found.usd else ""}
 
 
 def _next(ledger: Ledger, history: History, stored: Document, so_far: Spent) -> dict[str, Any] | None:
@@ -57,7 +68,7 @@ def sentences(document: Document, of_month: bool = True) -> list[str]:
         parts = {"another trial may cost": coming["trial"], "the certificate": coming["certificate"]}
         words = [f"{name} {cost}" for name, part in parts.items() if (cost := _cost(part))]
         found.append(", ".join(words) + " at most, models aside")
-    if of_month and (costs["month"]["cap"] is not None or costs["month"]["usd"]):
+    if of_month and costs["month"]["words"]:
         found.append(f"all campaigns: {costs['month']['words']}")
     return found
 

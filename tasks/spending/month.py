@@ -13,13 +13,12 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from filelock import FileLock
 from pydantic import TypeAdapter, ValidationError
 
-from environments.plugins import Refused
 from tasks.spending.prices import FILE, prices
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger
@@ -96,29 +95,24 @@ def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> M
     Returns:
         The month without this campaign's promise, if the cap does not allow it; its earlier promise stays. Else None.
     """
-    home = ledger.path.parent
+    home, own = ledger.path.parent, ledger.campaign.campaign_id
+    usd, more = round(usd, 6), round(more, 6)
+    if not (usd or more or unknown or (home / ACCOUNTS).exists()):
+        return None
     with FileLock(home / LOCK):
-        own = ledger.campaign.campaign_id
         before = next((one for one in reversed([*_accounts(home)]) if one.campaign_id == own), None)
-        usd, more = round(usd, 6), round(more, 6)
         now = Account(time.time(), ledger.campaign.name, own, usd, more, unknown)
         if before and _is_covered(before, now):
             return None
-        found = month(home, now.time, without=own)
-        new = max(usd - (before.usd if before else 0.0), 0.0)
-        if found.left is not None and more > 0 and more > found.left - new:
-            _write(home, Account(now.time, now.campaign, own, usd, before.promised if before else 0.0, unknown))
-            return month(home, now.time, without=own)
+        if more:  # else there is nothing that a cap could refuse
+            found = month(home, now.time, without=own)
+            new = max(usd - (before.usd if before else 0.0), 0.0)
+            if found.left is not None and more > found.left - new:
+                _write(home, replace(now, promised=before.promised if before else 0.0))
+                return month(home, now.time, without=own)
         if before or usd or more or unknown:
             _write(home, now)
         return None
-
-
-def refuse_above_cap(home: Path, what: str, usd: float) -> None:
-    """Refuse what may cost that much, if the month has not as much left."""
-    found = month(home)
-    if found.left is not None and usd > found.left:
-        raise Refused(short(found, f"{what} may cost {usd:.2f} USD", home))
 
 
 def short(found: Month, need: str, home: Path) -> str:

@@ -23,9 +23,9 @@ def test_a_campaign_stays_within_its_budget_and_certifies(tmp_path: Path, home: 
     home.mkdir()
     (home / FILE).write_text("usd_per_month = 500\n[usd_per_hour]\nhere = 3600\n")
     folder = quadratic(tmp_path / "quad", fit=slow(1.0))
-    asked = ("--name", "n", "--trials", "60", "--max-usd", str(MAX_USD), "--tracking", "off")
+    asked = ("run", str(folder), "--trials", "60", "--tracking", "off")
 
-    life = start("run", str(folder), *asked, server=server)
+    life = start(*asked, "--name", "n", "--max-usd", str(MAX_USD), server=server)
     deadline = time.monotonic() + 150
     while not (home / "n/trials/0002/trial.json").is_file():
         assert time.monotonic() < deadline and life.poll() is None, life.communicate()[0]
@@ -45,6 +45,6 @@ def test_a_campaign_stays_within_its_budget_and_certifies(tmp_path: Path, home: 
     assert month(home).usd == pytest.approx(costs["usd"], abs=0.01)
     assert costs["machines_usd"] > sum(row["usd"] for row in found["trials"]), "the certificate and the kill besides"
     assert "USD in" in nightshift("list").stdout
-    refused = nightshift("run", str(folder), *asked[:-4], "--max-usd", "20", "--name", "m", server=server)
+    refused = nightshift(*asked, "--name", "m", "--max-usd", "20", server=server)
     assert refused.returncode == 2 and "max_usd = 20" in refused.stderr
     assert not (home / "m").exists()

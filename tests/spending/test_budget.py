@@ -175,3 +175,17 @@ def test_the_status_has_the_spending_the_next_trial_and_the_month(tmp_path: Path
     words = " ".join(sentences(found))
     assert "6.00 of 90 USD" in words and "GPU hours: 0 of 2" in words and "6.00 of 100 USD in" in words
     assert "100" not in " ".join(sentences(found, of_month=False))
+
+
+def test_a_budget_that_is_damaged_meanwhile_stops_the_campaign_and_breaks_no_view(tmp_path: Path, home: Path) -> None:
+    stated(home)
+    with budget(spec(tmp_path, "n", "certify", max_usd=90.0)) as money:
+        assert money.shortage(()) is None
+        (home / FILE).write_text("usd_per_month = \n")
+        shortage = money.shortage(history(3.0))
+        assert shortage and FILE in shortage.reason and not shortage.certifies
+        assert FILE in money.for_the_certificate(history(3.0))
+        assert FILE in " ".join(sentences(document(money.ledger)))
+        ran(money, 0, 6.0)
+    stated(home)
+    assert month(home).usd == 6.0, "what was spent was written all the same"
