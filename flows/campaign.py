@@ -27,12 +27,13 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.form import form
 from flows.spec.naming import campaign_name, first_after_start, flow_run_name, tag
 from flows.spec.refusal import fails_when_refused
+from flows.spending.budget import CampaignBudget, check_budget, gpus_of
 from flows.views import run_log
 from flows.views.artifacts import Artifacts
 from flows.views.status import CampaignEnd
-from tasks.proposing.brief import RemainingBudget
 from tasks.record import reconcile
 from tasks.store.campaign_lock import Life
+from tasks.system.home import home
 from tasks.tracking.outbox import Outbox
 from tasks.tracking.sender import Sender
 
@@ -69,7 +70,7 @@ def campaign(
         parallel=parallel, launch=launch, seed=seed, tracking=tracking, advanced=advanced,
     )  # fmt: skip
     spec.check()
-    spec.loaded_proposer.preflight(RemainingBudget(usd=spec.advanced.max_usd, tokens=spec.advanced.max_tokens))
+    spec.loaded_proposer.preflight(check_budget(spec, home()))
     launching.check(spec.launch)
     ledger, run = spec.open(), runtime.flow_run
     if chaining.has_handed_over(ledger, run.id):
@@ -82,14 +83,15 @@ def campaign(
         ensure_prepared(ledger, spec.launch)
         slots = spec.slots(ledger.environment)
         ledger.event("slots", locks=slots.locks if spec.launch == "here" else {})
+        money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
         finished = finish_pending(spec, ledger, slots, reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, finished)
-        with standbys(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
+        with money, standbys(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
             artifacts.show(finished)
             run_log.begin(ledger, finished)
             before, full = chaining.shown_before(len(finished)), chaining.full(len(finished))
             with Sender(outbox) as sender, WorkerPool(spec.parallel) as pool:
-                state = CampaignState(spec, ledger, sender, slots, finished[:before], artifacts.show)
+                state = CampaignState(spec, ledger, sender, slots, finished[:before], artifacts.show, money)
                 for number, proposal in undone(state, finished):
                     state.trial(number, proposal)
                 ahead = ProposingAhead(state)
@@ -103,6 +105,8 @@ def campaign(
                         pool.start(state.trial, *coming)
             if not isinstance(coming, stopping.Stop):  # after the last trial was sent, and the sender met no fault
                 return chaining.hand_over(spec, ledger, len(state.history))
+            if coming.state == "finished" and run_certificate.is_due(state.runner):
+                coming = stopping.without_a_certificate(money.for_the_certificate(state.history)) or coming
             if coming.state == "finished":
                 coming = coming if run_certificate.at_the_end(state.runner) else stopping.ASKED
             if coming.state == "finished":

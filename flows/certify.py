@@ -9,7 +9,7 @@ from prefect.states import Completed
 
 from flows.engine import run_certificate, stopping
 from flows.engine.cancelling import cancellable, reported
-from flows.engine.elsewhere import cost, runners
+from flows.engine.elsewhere import cost, longest, runners
 from flows.engine.preparation import ensure_prepared, standbys
 from flows.engine.recovery import crash_the_dead, presence
 from flows.engine.redecide import finish_pending
@@ -19,6 +19,7 @@ from flows.spec.certify_options import CERTIFY
 from flows.spec.form import stated, titled
 from flows.spec.naming import tag_existing
 from flows.spec.refusal import fails_when_refused
+from flows.spending.budget import CampaignBudget, gpus_of
 from flows.views.artifacts import Artifacts
 from flows.views.status import CampaignEnd, stored_spec
 from tasks.describe import where
@@ -46,14 +47,17 @@ def certify(name: Name, on: On = [], runs: Runs = None, budget: Budget = "") -> 
     with reported(ledger), cancellable(), Life(ledger, flow_run_id=run.id, page=run.ui_url) as life, presence(run.id):
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
-        history = finish_pending(spec, ledger, spec.slots(ledger.environment), reconcile(ledger))
+        slots = spec.slots(ledger.environment)
+        history = finish_pending(spec, ledger, slots, reconcile(ledger))
         outbox = Outbox(ledger, spec.tracking, run.id, history)
         outcomes = []
-        with standbys(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
+        money = CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots))
+        with money, standbys(spec, ledger), Artifacts(ledger, run.id, write_report) as artifacts:
             for runner in runners(ledger, on, budget):
                 if runner.is_apart:
                     ledger.event("cost", words=cost(runner, runs))
                 ensure_prepared(ledger, spec.launch, runner.elsewhere)
+                money.hold(history, f"the certificate in {runner.environment.name}", longest(runner, runs, parallel=1))
                 certificate = run_certificate.certify(runner, runs)
                 artifacts.show(history)
                 if certificate is None or not run_certificate.also_ablate(runner, certificate):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Annotated, Any
 
 from prefect import State, flow, runtime
@@ -19,6 +20,7 @@ from flows.spec.campaign_spec import CampaignSpec
 from flows.spec.form import titled
 from flows.spec.naming import tag_existing
 from flows.spec.refusal import fails_when_refused
+from flows.spending.budget import CampaignBudget, gpus_of
 from flows.views import run_log
 from flows.views.artifacts import Artifacts
 from flows.views.status import CampaignEnd, stored_spec
@@ -49,14 +51,18 @@ def rerun(name: Name, trial: Number) -> State[str]:
         cancellable(),
         Life(ledger, flow_run_id=run.id, page=run.ui_url, rerun=trial) as life,
         presence(run.id),
+        ExitStack() as lent,
     ):
         check_progress(ledger, run.id)
         crash_the_dead(ledger, run.id)
         ensure_prepared(ledger, spec.launch)
         finished = reconcile(ledger)
+        slots = spec.slots(ledger.environment)
+        money = lent.enter_context(CampaignBudget(spec, ledger, gpus_of(spec, ledger.environment, slots)))
+        longest = spec.machine_time_for_a_trial(ledger.environment, finished if trial else ())
+        money.hold(finished, f"trial {trial}", longest + spec.time_for_the_certificate(ledger.environment, finished, 1))
         _begin(ledger, finished, trial, run.id)
         run_log.begin(ledger, finished)
-        slots = spec.slots(ledger.environment)
         ledger.event("slots", locks=slots.locks if spec.launch == "here" else {})
         history = finish_pending(spec, ledger, slots, finished)
         outbox = Outbox(ledger, spec.tracking, run.id, history)

@@ -22,7 +22,7 @@ from tasks.store.seeds import derive
 from tasks.system.clock import clock
 from tasks.system.files import write_atomic
 from tasks.task_messages import TaskMessage
-from tasks.trial import NOTHING_BOUGHT, Proposal, Trial
+from tasks.trial import NOTHING_BOUGHT, Proposal, Trial, Usage
 
 PROPOSERS = "tasks.proposers"
 TURNS = 3
@@ -59,6 +59,8 @@ class Nothing:
     """Who was asked and failed, and why; empty when everything has been tried."""
     turned_down: tuple[str, ...] = ()
     """Suggestions that no trial follows, as in a proposal."""
+    usage: Usage = NOTHING_BOUGHT
+    """Of these suggestions, and of whoever had to give up."""
 
 
 def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: Brief) -> Proposal | Nothing:
@@ -73,7 +75,7 @@ def next_proposal(checks: ProposalChecks, proposer: Proposer, fallback: Proposer
     if isinstance(found, Proposal):
         return replace(found, share=rung.share)
     rest = () if found.because else unpromoted(brief.history, brief.pending.values())
-    return replace(_promoted(brief, rest[0]), turned_down=found.turned_down) if rest else found
+    return replace(_promoted(brief, rest[0]), turned_down=found.turned_down, usage=found.usage) if rest else found
 
 
 def _promoted(brief: Brief, short: Trial) -> Proposal:
@@ -103,7 +105,7 @@ def _new(checks: ProposalChecks, proposer: Proposer, fallback: Proposer, brief: 
     if isinstance(other, GivenUp):  # it has converged to one point; the fallback looks elsewhere
         other = ask(checks, RandomSearch(), brief)
     if not isinstance(other, Proposal):
-        return Nothing(instead, answer.turned_down) if proposer.asks else Nothing()
+        return Nothing(instead, answer.turned_down, answer.usage + other.usage) if proposer.asks else Nothing()
     return replace(
         other, usage=answer.usage + other.usage, turned_down=answer.turned_down + other.turned_down, instead_of=instead
     )
@@ -145,7 +147,7 @@ def ask(checks: ProposalChecks, proposer: Proposer, brief: Brief) -> Proposal | 
                 raise
             return GivenUp(str(wrong), refusals)
         if suggestion is None:
-            return Nothing(turned_down=turned_down(refusals))
+            return Nothing("", turned_down(refusals), sum((one.usage for one in refusals), NOTHING_BOUGHT))
         named = replace(suggestion, proposer=suggestion.proposer or name_of(proposer))
         if not proposer.asks:
             checks.environment.complete(named.params)  # a numeric proposer takes the space from us

@@ -140,7 +140,7 @@ def row(environment: Environment, trial: Trial, commit: str, believed: Level | N
         "seconds": math.fsum(run.seconds for run in trial.runs),
         "steps": trial.runs[-1].steps,
         "peak_memory_gb": round(peak / 2**30, 3) if peak else None,
-        "cost_usd": trial.proposal.cost,
+        "cost_usd": trial.cost,
         "proposer": trial.proposal.proposer,
         "budget": f"{budget.budget_seconds:g}s{steps}",
         "machine": trial.runs[-1].machine,

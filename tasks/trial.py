@@ -7,6 +7,7 @@ else (champion, streaks, shares) is computed from it, so resume, retry and repla
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Literal
@@ -162,6 +163,10 @@ class Run:
     """The machine that it ran on (tasks.store.ledger.machine); empty if not recorded."""
     resources: tuple[ResourceSample, ...] = ()
     """Samples at equal distances, at most tasks.sandbox.usage.MOST_SAMPLES; empty if not recorded."""
+    usd: float | None = 0.0
+    """What its trainer paid for a rented machine, in USD; 0 where none was rented, None if the price is unknown."""
+    rented_gpus: int = 0
+    """GPUs of that machine; those of a slot are not among them."""
 
 
 @dataclass(frozen=True)
@@ -238,6 +243,17 @@ class Trial:
     """Reruns that its verdict needed: of itself, or of the champion."""
     was: tuple[Was, ...] = ()
     """Its earlier verdicts, the latest last; empty unless a rerun changed it."""
+    slots_usd: float = 0.0
+    """What the slots of its runs cost until its verdict, at the stated price of an hour (tasks/spending)."""
+
+    @property
+    def cost(self) -> float | None:
+        """Cost in USD: language models, rented machines, slots. None if a part is unknown, or nothing was bought."""
+        runs = (*self.runs, *(rerun.run for rerun in self.reruns if not rerun.calibrated))
+        parts = [self.proposal.usage.usd, self.slots_usd, *(run.usd for run in runs)]
+        if None in parts:
+            return None
+        return math.fsum(part or 0.0 for part in parts) if self.proposal.usage.calls or any(parts) else None
 
     @cached_property
     def decided(self) -> str:

@@ -7,11 +7,13 @@ finish. That order is stored (`Trial.settle`), so a resumed campaign sees the sa
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from flows.engine.runner import Runner
 from flows.spec.campaign_spec import CampaignSpec
+from flows.spending.budget import CampaignBudget
 from flows.views import run_log
 from tasks.cache_key import history_digest, result_of, whole
 from tasks.decide import weigh
@@ -36,6 +38,7 @@ class CampaignState:
     history: History
     """Every decided trial, in the order of the decisions."""
     show: Callable[[History], None]
+    budget: CampaignBudget
     _settling: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
@@ -62,7 +65,7 @@ class CampaignState:
         at, is_new = self.ledger.at(tried.number), workspace.finished(self.ledger.place(tried.number)) is None
         trial = Trial(
             tried.number, at.attempt, len(runner.history), tried.proposal, tried.runs, tried.score, verdict, seconds,
-            tried.reruns,
+            tried.reruns, slots_usd=self.budget.reader.slots_usd(tried.number, time.time()),
         )  # fmt: skip
         self.history += (result_of(record)(at, self.ledger, self.sender, whole(runner.history), whole(trial)),)
         self.show(self.history)

@@ -80,13 +80,18 @@ def cost(runner: Runner, runs: int | None = None) -> str:
         runs: Fresh runs of each arm at most, where that was asked for.
     """
     environment, design = runner.environment, run_certificate.planned(runner, ALPHA, runs)
-    each = environment.budget_seconds
-    known = () if runner.elsewhere else runner.history
-    total = design.in_turn(runner.spec.parallel) * (each + besides_training(environment, known))
     return (
         f"{setting(environment.name, runner.budget)}: at most {design.champion} v {design.baseline} runs of at most "
-        f"{_time(each)} of training, so at most about {_time(total)}"
+        f"{_time(environment.budget_seconds)} of training, so at most about "
+        f"{_time(longest(runner, runs, runner.spec.parallel))}"
     )
+
+
+def longest(runner: Runner, runs: int | None, parallel: int) -> float:
+    """The most seconds that a certificate may take on so many slots. (runs: as in `cost`)"""
+    environment, known = runner.environment, () if runner.elsewhere else runner.history
+    in_turn = run_certificate.planned(runner, ALPHA, runs).in_turn(parallel)
+    return in_turn * (environment.budget_seconds + besides_training(environment, known))
 
 
 def _time(seconds: float) -> str:

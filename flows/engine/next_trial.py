@@ -29,6 +29,7 @@ from tasks.propose import Nothing, propose
 from tasks.proposing import curves
 from tasks.proposing.brief import Brief, Pending, RejectedProposal, RemainingBudget
 from tasks.proposing.validation import ProposalChecks, champions_files, problem_of
+from tasks.spending.spent import note_bought
 from tasks.store import inbox, provenance
 from tasks.store.approval import Parked
 from tasks.store.campaign_lock import Life
@@ -36,7 +37,7 @@ from tasks.store.earlier_campaigns import lessons
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt
 from tasks.system.files import write_atomic
-from tasks.trial import NOTHING_BOUGHT, History, Proposal, tried
+from tasks.trial import History, Proposal, tried
 
 LEFT, LEFT_FILE = TypeAdapter(RemainingBudget), "left.json"
 WAITS: Literal["waits"] = "waits"
@@ -82,6 +83,8 @@ def hindrance(state: CampaignState, under_way: Pending, life: Life, most: int) -
     spec, ledger, history = state.spec, state.ledger, state.history
     budgets = math.fsum(proposal.share for proposal in under_way.values())
     enough = stopping.stop(spec, ledger.environment, history, life.spent, life.asked_to_stop, budgets)
+    if enough is None and (shortage := state.budget.shortage(history, under_way)):
+        enough = Stop("finished" if shortage.certifies else "stopped", shortage.reason)
     if enough is None or (enough.state == "finished" and spec.loaded_rule.certifies):
         enough = stopping.full(ledger.path) or enough  # for a trial, or for the runs of a certificate
     return enough or (FULL if len(history) + len(under_way) >= most else None)
@@ -127,6 +130,7 @@ def proposed(
         inbox.refuse(ledger.path, name, why)
     inbox_proposals = inbox.waiting(ledger.path, ledger.proposals(history))
     checks = ProposalChecks(ledger.environment, spec.isolation, ledger.program, place, at.marker, inbox_proposals)
+    money = state.budget.left_for_models(history, under_way)
     brief = Brief(
         ledger.environment.space,
         history,
@@ -135,7 +139,8 @@ def proposed(
         problem=problem_of(ledger.environment),
         files=champions_files(ledger.environment, ledger.program, history),
         earlier=lessons(ledger.path),
-        left=_when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, spent)),
+        left=_when_begun(place.path / LEFT_FILE, budget_left(spec, ledger, history, spent, money)),
+        lost=state.budget.reader.lost,
         share=ledger.fidelity.share,
         rejected=rejected,
         keep_rule=spec.loaded_rule.in_words(history) if proposer.asks else "",
@@ -147,6 +152,7 @@ def proposed(
         (ledger.results / f"{at}/propose").unlink(missing_ok=True)
         (place.path / LEFT_FILE).unlink()
         provenance.note_turned_down(ledger, number, found.turned_down)
+        note_bought(ledger, found.usage)
     return found
 
 
@@ -171,23 +177,21 @@ def _when_begun(path: Path, now: RemainingBudget) -> RemainingBudget:
     return replace(LEFT.validate_json(path.read_bytes()), usd=now.usd, tokens=now.tokens)
 
 
-def budget_left(spec: CampaignSpec, ledger: Ledger, history: History, spent: float) -> RemainingBudget:
-    """The budget left before the next trial; one trial at most, where there is no time for a short one and another."""
-    bought = sum((proposal.usage for proposal in ledger.proposals(history)), NOTHING_BOUGHT)
-    max_usd, max_tokens = spec.advanced.max_usd, spec.advanced.max_tokens
-    # A price that is unknown leaves nothing: a limit that cannot be checked must not be exceeded.
-    left_usd = 0.0 if bought.usd is None else max((max_usd or 0.0) - bought.usd, 0.0)
+def budget_left(
+    spec: CampaignSpec, ledger: Ledger, history: History, spent: float, money: RemainingBudget = RemainingBudget()
+) -> RemainingBudget:
+    """The budget left before the next trial; one trial at most, where there is no time for a short one and another.
+
+    Args:
+        money: What models may take (flows/spending/budget.py).
+    """
     reserve, share = spec.time_for_the_certificate(ledger.environment, history), ledger.fidelity.share
     seconds, trials = max(spec.hours * 3600 - spent - reserve, 0.0), max(spec.trials - tried(history), 0.0)
     until = math.inf if spec.deadline is None else spec.deadline - time.time() - reserve
     a_trial = spec.time_for_a_trial(ledger.environment, history)
     a_short_one = a_trial - (1 - share) * ledger.environment.budget_seconds
-    return RemainingBudget(
-        trials=min(trials, 1.0) if share < 1 and min(seconds, until) < a_short_one + a_trial else trials,
-        seconds=seconds,
-        usd=None if max_usd is None else left_usd,
-        tokens=None if max_tokens is None else max(max_tokens - bought.tokens, 0),
-    )
+    one_more = share < 1 and min(seconds, until) < a_short_one + a_trial
+    return replace(money, trials=min(trials, 1.0) if one_more else trials, seconds=seconds)
 
 
 def _waiting(parked: Sequence[Parked]) -> tuple[Parked, ...]:

@@ -7,6 +7,7 @@ can be killed at any moment and called again.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from flows.engine.runner import Runner
@@ -15,6 +16,7 @@ from tasks.decide import weigh
 from tasks.deciding.values import JudgedTrial
 from tasks.machine.slots import Slots
 from tasks.record import resettle
+from tasks.spending.spent import SpendingReader
 from tasks.store import attempts
 from tasks.store.ledger import Ledger
 from tasks.system.clock import clock
@@ -54,6 +56,8 @@ def _redecided(runner: Runner, trial: Trial, again: bool) -> Trial:
     while not isinstance(wanted := weigh(runner.history, runner.environment, runner.spec.loaded_rule, tried), Verdict):
         tried = runner.more(tried, wanted)
     verdict = runner.decide(tried)
+    if again:
+        trial = replace(trial, slots_usd=SpendingReader(runner.ledger).slots_usd(trial.number, time.time()))
     more = sum(rerun.run.wall_seconds for rerun in tried.reruns[len(trial.reruns) :])
     return replace(
         trial, attempt=runner.ledger.attempt(trial.number), runs=tried.runs, score=tried.score, verdict=verdict,

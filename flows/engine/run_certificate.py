@@ -61,6 +61,11 @@ def at_the_end(runner: Runner) -> bool:
     return made is not None and also_ablate(runner, made)
 
 
+def is_due(runner: Runner) -> bool:
+    """Whether the end of the campaign is to make a certificate."""
+    return runner.spec.loaded_rule.certifies and known(runner) is None and why_not(runner) is None
+
+
 def also_ablate(runner: Runner, made: Certificate) -> bool:
     """Run a certified champion without each of its changes, if asked for; False if somebody asked to stop."""
     due = made.passed and not made.elsewhere and runner.spec.advanced.ablation

@@ -25,6 +25,7 @@ from tasks.deciding.run_checks import believed
 from tasks.deciding.values import BASELINE_SCORES, Again, JudgedTrial
 from tasks.evaluate import evaluate
 from tasks.machine.slots import NOWHERE, Slot, Slots
+from tasks.spending.spent import note_rented
 from tasks.store import workspace
 from tasks.store.launch_files import RESULTS, LaunchRequest, Step
 from tasks.store.ledger import Ledger, frozen_elsewhere, machine
@@ -219,6 +220,7 @@ class Runner:
                 whole(self.history), whole(canceller), ledger.seed("spare", at) % SPARED == 0,
                 whole(slot),
             )  # fmt: skip
+            note_rented(ledger, at, run)
             if not workspace.settled(place, at.part):  # the output of a decided run may be pruned from the disk
                 run = believed(environment, self.history, proposal, run, ledger.path, siblings)
             if not (results / f"{at}/evaluate").is_file():

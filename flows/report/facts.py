@@ -17,6 +17,7 @@ import tomlkit
 
 from flows.report import mattered, time_split, timeline, tonight
 from flows.report.shareable import typed, without_secrets
+from flows.spending.summary import sentences
 from flows.views import status
 from flows.views.terminal import duration
 from tasks.certifying.aggregate import aggregates
@@ -189,14 +190,21 @@ class Facts:
     @cached_property
     def prices(self) -> tuple[str, ...]:
         """Time, GPU hours and model calls, as far as there were any."""
-        spent, hours = self.document["spent"], time_split.gpu_hours(self.history, self.own)
+        spent, models = self.document["spent"], self.document["spent"]["models_usd"]
         found = [duration(spent["seconds"])]
-        if hours:
-            found.append(f"{hours:.2g} GPU hours")
+        if spent["gpu_hours"]:
+            found.append(f"{spent['gpu_hours']:.2g} GPU hours")
+        if spent["machines_usd"]:
+            found.append(f"{spent['machines_usd']:.2f} USD for machines")
         if spent["calls"]:
-            price = "price unknown" if spent["usd"] is None else f"{spent['usd']:.2f} USD"
+            price = "price unknown" if models is None else f"{models:.2f} USD"
             found.append(f"{spent['calls']} model calls with {spent['tokens']:,} tokens, {price}")
         return tuple(found)
+
+    @cached_property
+    def money(self) -> list[str]:
+        """Spending against its limits, and what comes next; without other campaigns, since reports are shown around."""
+        return sentences(self.document, of_month=False)
 
     def _failed(self) -> str:
         kinds = Counter(trial.verdict.kind for trial in self.history)

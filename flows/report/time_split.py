@@ -40,12 +40,6 @@ def time_split(
     return tuple(part for part in (*parts, TimePart("the rest", rest, "rest")) if part.seconds > 0)
 
 
-def gpu_hours(history: History, certificates: Sequence[Certificate]) -> float:
-    """Hours of GPUs that trainings held."""
-    runs = [*_search(history), *(fresh.run for one in certificates for fresh in one.runs)]
-    return sum(run.wall_seconds * len(run.gpu_memory or ()) for run in runs) / 3600
-
-
 def _search(history: History) -> Iterator[Run]:
     for trial in history:
         yield from trial.runs

@@ -143,27 +143,37 @@ class CampaignSpec(CampaignOptions, BaseModel):
 
     def time_for_a_trial(self, environment: Environment, history: History) -> float:
         """Most seconds of the next trial: full training budgets, and the longest that any run took besides."""
+        thinking = max((trial.proposal.seconds for trial in history), default=0.0)
+        return self.machine_time_for_a_trial(environment, history, self.parallel) + thinking
+
+    def machine_time_for_a_trial(self, environment: Environment, history: History, parallel: int = 1) -> float:
+        """The same without proposing, on so many slots; on one: the time of all its slots together."""
         besides, rule = besides_training(environment, history), self.loaded_rule
         a_run = environment.budget_seconds + besides
         if not history:
             runs = rule.baseline_runs(self.replicates, environment.deterministic)
-            return math.ceil(runs / self.parallel) * a_run
+            return math.ceil(runs / parallel) * a_run
         reruns = rule.most_reruns + (kept_in_a_row(history) >= SIMPLER_KEEPS)
         # A trial that would be champion runs once more without training; an edit is judged twice more besides.
         edits = self.loaded_proposer.edits or has_edits(history)
         controls = 3 if edits and environment.judge.runs_in == "workspace" else 1
         controls = 0 if environment.allow_untrained else controls
-        thinking = max(trial.proposal.seconds for trial in history)
-        return (math.ceil(self.replicates / self.parallel) + reruns) * a_run + besides * controls + thinking
+        return (math.ceil(self.replicates / parallel) + reruns) * a_run + besides * controls
 
-    def time_for_the_certificate(self, environment: Environment, history: History) -> float:
-        """Seconds that are reserved from the start for the certificate and the ablation after it."""
-        design = self.certificate_design(environment, history)
-        in_turn = design.in_turn(self.parallel) if design else 0
+    def time_for_the_certificate(
+        self, environment: Environment, history: History, parallel: int | None = None
+    ) -> float:
+        """Seconds that are reserved from the start for the certificate and the ablation after it.
+
+        Args:
+            parallel: Slots; None: the campaign's. On one: the time of all its slots together.
+        """
+        parallel, design = parallel or self.parallel, self.certificate_design(environment, history)
+        in_turn = design.in_turn(parallel) if design else 0
         if in_turn and self.advanced.ablation:
             changes = len(environment.space) + 1  # every parameter may differ, and the program
             mine, each = ablation_runs(changes, environment.deterministic)
-            in_turn += math.ceil((mine + changes * each) / self.parallel)
+            in_turn += math.ceil((mine + changes * each) / parallel)
         return SPARE * in_turn * (environment.budget_seconds + besides_training(environment, history))
 
     def check(self) -> None:
@@ -172,7 +182,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
             raise Refused("git is not installed: install it, since the lineage of a campaign is a git repository")
         _ = self.loaded_rule
         known = Ledger.exists(self.name)
-        environment = self._resumed().environment if known else self._new_environment()
+        environment = self._resumed().environment if known else self.new_environment()
         self._check_proposers(environment)
         if not known:
             learned_from(self.advanced.learn_from, environment)
@@ -288,11 +298,12 @@ class CampaignSpec(CampaignOptions, BaseModel):
         fields = {key: value for key, value in self.model_dump(exclude_none=True).items() if value != {}}
         return tomlkit.dumps(fields | {"environment": source(self.environment)})
 
-    def _new_environment(self) -> Environment:
+    def new_environment(self) -> Environment:
+        """The environment as it would be frozen now, checked. Refused if it cannot be used."""
         return checked_environment(self.environment, self.advanced.overrides)
 
     def _create(self) -> Ledger:
-        environment, learns = self._new_environment(), self.advanced.learn_from
+        environment, learns = self.new_environment(), self.advanced.learn_from
         ledger = Ledger.create(
             self.name,
             environment,

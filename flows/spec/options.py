@@ -176,6 +176,15 @@ class AdvancedOptions:
         help="Stop when more than this share of the last 10 trials crashed.",
         group=LIMITS, title="Crash share", bounds={"gt": 0, "le": 1},
     )] = 0.8
+    max_usd: Annotated[float | None, Option(
+        help="Spending limit in USD for language models, agents and machines; a model that it does not pay for leaves "
+        "the turn to the fallback, and no trial starts that could exceed it.",
+        group=LIMITS, title="Most USD", bounds={"ge": 0},
+    )] = None
+    max_gpu_hours: Annotated[float | None, Option(
+        help="Limit of GPU hours, the certificate included; no trial starts that could exceed it.",
+        group=LIMITS, title="Most GPU hours", bounds={"ge": 0},
+    )] = None
     isolation: Annotated[Literal["auto", "bwrap", "landlock", "none"], Option(
         help="Sandbox level; auto takes the strongest that this machine offers.",
         group=EXECUTION,
@@ -209,10 +218,6 @@ class AdvancedOptions:
         help="Minutes that a proposal waits for approval before it is rejected.",
         group=MODELS, title="Approval minutes", bounds={"gt": 0, "le": 60 * 24 * 30},
     )] = 60.0
-    max_usd: Annotated[float | None, Option(
-        help="Spending limit in USD for language models and agents; then the fallback proposes.",
-        group=MODELS, title="Most USD", bounds={"ge": 0},
-    )] = None
     max_tokens: Annotated[int | None, Option(
         help="Limit of input and output tokens; then the fallback proposes.",
         group=MODELS, title="Most tokens", bounds={"ge": 0},

@@ -25,11 +25,12 @@ from flows.views.live_view import begins_line, certificate_line, live_view
 from flows.views.status import SURE_SES, estimate, stored_spec, urls
 from flows.views.terminal import HEADING, before_line, clean, is_screen, put, trial_line
 from tasks.machine import slot_locks
+from tasks.spending.spent import SpendingReader
 from tasks.store import approval, campaign_lock, workspace
 from tasks.store.ledger import Ledger
 from tasks.store.workspace import TrialDir
 from tasks.tracking.outbox import waiting as waiting_records
-from tasks.trial import NOTHING_BOUGHT, History, Trial, Usage, best
+from tasks.trial import History, Trial, best
 
 LOOK_SECONDS = 0.25
 PREPARING = ("preparing", "fidelity")
@@ -153,8 +154,9 @@ class Follower:
         """Names of the slots' locks."""
         self._failure: str = ""
         """The last failure of MLflow in this life."""
-        self._summed: tuple[tuple[int, ...], tuple[float, float] | None, Usage] | None = None
-        """What is computed from the trials, and of which."""
+        self._estimated: tuple[int, tuple[float, float] | None] | None = None
+        """Where the champion's true mean likely lies, and after how many trials that was computed."""
+        self._spending = SpendingReader(ledger)
         self._curves: dict[TrialDir, CurveFile] = {}
 
     def look(self, now: float) -> LiveModel:
@@ -172,26 +174,22 @@ class Follower:
         progress = campaign_progress(self._spec, environment, self.history, spent, max(since, 0.0), now, certifying)
         asked = {one.number: one.asked.until for one in approval.parked(self.ledger.trials) if one.answer is None}
         waiting = {number: asked[number] for number in held if number in asked}
-        bought, likely = self._sums()
+        spending = self._spending.read(self.history, None)
         what = "the certificate" if certifying else "this campaign"
         return LiveModel(
             environment, self.history, under_way, progress, self._page, now, certifying, tuple(waiting),
-            min(waiting.values(), default=None), self._slot_states(under_way, what), bought, likely, self._unrecorded(),
+            min(waiting.values(), default=None), self._slot_states(under_way, what), spending, self._likely(),
+            self._unrecorded(),
         )  # fmt: skip
 
-    def _sums(self) -> tuple[Usage, tuple[float, float] | None]:
-        """What proposals have cost, and where the champion's true mean likely lies; computed once per decision."""
-        begun = {n: path for n in self._open if (path := self.ledger.place(n).proposal).is_file()}
-        of = (len(self.history), *begun)
-        if self._summed is None or self._summed[0] != of:
-            proposals = [trial.proposal for trial in self.history]
-            proposals += [workspace.PROPOSAL.validate_json(path.read_bytes()) for path in begun.values()]
-            bought = sum((proposal.usage for proposal in proposals), NOTHING_BOUGHT)
+    def _likely(self) -> tuple[float, float] | None:
+        """Where the champion's true mean likely lies; computed once per decision."""
+        if self._estimated is None or self._estimated[0] != len(self.history):
             champion = best(self.history)
             sure = estimate(self.history, champion) if champion and champion.number else None
             ends = tuple(sure["level"] + side * SURE_SES * sure["se"] for side in (-1, 1)) if sure else None
-            self._summed = of, (ends[0], ends[1]) if ends else None, bought
-        return self._summed[2], self._summed[1]
+            self._estimated = len(self.history), (ends[0], ends[1]) if ends else None
+        return self._estimated[1]
 
     def _slot_states(self, under_way: tuple[UnderWay, ...], what: str) -> tuple[SlotState, ...]:
         """The slots of this machine, by the locks and who says to hold them; `what`: this campaign, at no trial."""

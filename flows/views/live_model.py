@@ -17,7 +17,8 @@ from flows.views.status import RULES, certifies
 from tasks.certifying.group_design import design_of
 from tasks.deciding.champion_estimate import has_edits
 from tasks.rules import Rule
-from tasks.trial import NOTHING_BOUGHT, History, Proposal, Trial, Usage, best, tried
+from tasks.spending.spent import NOTHING_SPENT, Spent
+from tasks.trial import History, Proposal, Trial, best, tried
 
 RECENT = 10
 """Trials whose pace tells how long the next ones take."""
@@ -108,6 +109,7 @@ class CampaignProgress:
     patience: int | None = None
     """Trials without a new champion that are left of the limit; None without one."""
     max_usd: float | None = None
+    max_gpu_hours: float | None = None
     certifies: bool = False
 
 
@@ -131,7 +133,7 @@ class LiveModel:
     """Unix time of the first deadline of those that wait."""
     slots: tuple[SlotState, ...] = ()
     """Of this machine, as far as known."""
-    bought: Usage = NOTHING_BOUGHT
+    spent: Spent = NOTHING_SPENT
     likely: tuple[float, float] | None = None
     """Where the champion's true mean likely lies, low to high; None where it is not known."""
     unrecorded: str = ""
@@ -206,7 +208,7 @@ def campaign_progress(
         patience = max(patience - len(since_champion), 0)
     return CampaignProgress(
         trials, spec["trials"], spent, share, binds, ends, spec["hours"], deadline, patience, advanced.get("max_usd"),
-        certifies(spec["rule"]),
+        advanced.get("max_gpu_hours"), certifies(spec["rule"]),
     )  # fmt: skip
 
 

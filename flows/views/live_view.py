@@ -232,9 +232,13 @@ def spent(model: LiveModel) -> str:
     progress = model.progress
     parts = [f"{min(progress.trials, progress.asked):.3g} of {progress.asked} trials"]
     parts.append(f"{span(progress.spent)} of {span(progress.hours * 3600)}")
-    if model.bought.calls or progress.max_usd is not None:
-        usd = "unknown" if model.bought.usd is None else f"{model.bought.usd:.2f}"
+    if model.spent.anything or progress.max_usd is not None:
+        usd = "unknown" if model.spent.usd is None else f"{model.spent.usd:.2f}"
         parts.append(f"{usd} of {progress.max_usd:.2f} USD" if progress.max_usd is not None else f"{usd} USD")
+    hours = model.spent.machines.gpu_hours
+    if hours or progress.max_gpu_hours is not None:
+        of = "" if progress.max_gpu_hours is None else f" of {progress.max_gpu_hours:g}"
+        parts.append(f"{hours:.3g}{of} GPU hours")
     return " · ".join(parts)
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from environments import plugins
 from environments.score import Score
+from flows.spending.summary import money
 from flows.views.own_servers import own_servers
 from tasks.certifying.aggregate import aggregates
 from tasks.certifying.certificate import Certificate, level, shipped
@@ -22,12 +23,13 @@ from tasks.describe import ARMS, caution, outcome, over_environments, step_budge
 from tasks.machine.slot_use import slot_use
 from tasks.plots.forest import forest
 from tasks.rules import Rule
+from tasks.spending.spent import spent
 from tasks.store import approval, campaign_lock, inbox
 from tasks.store.ledger import Ledger, ended
 from tasks.store.provenance import fallbacks, incidents, sources
 from tasks.system.daemon import page_of
 from tasks.tracking.outbox import waiting
-from tasks.trial import NOTHING_BOUGHT, History, Trial, baseline, best, machine_of, measured
+from tasks.trial import History, Trial, baseline, best, machine_of, measured
 
 RULES = "tasks.rules"
 SURE_SES = 2
@@ -47,7 +49,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
     own, elsewhere = certificates(ledger)
     how = ending.state if ending else state(ledger)
     here, in_full = machine_of(history), promotions(history)
-    bought = sum((proposal.usage for proposal in ledger.proposals(history)), NOTHING_BOUGHT)
+    spec = stored_spec(ledger)
     return {
         "campaign": campaign.name,
         "campaign_id": campaign.campaign_id,
@@ -57,7 +59,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "step_budget": step_budget(ledger.environment),
         "state": how,
         "reason": ending.reason if ending else ended(ledger).get("reason"),
-        "spec": stored_spec(ledger),
+        "spec": spec,
         "seed": campaign.seed,
         "isolation": campaign.isolation,
         "fidelity": asdict(ledger.fidelity),
@@ -78,10 +80,7 @@ def document(ledger: Ledger, ending: CampaignEnd | None = None) -> dict[str, Any
         "spent": {
             "seconds": round(campaign_lock.spent(ledger), 1),
             "trials": len([trial for trial in history if trial.number > 0]),
-            # None when nothing was bought, or a price is unknown.
-            "usd": bought.usd if bought.calls else None,
-            "calls": bought.calls,
-            "tokens": bought.tokens,
+            **money(ledger, history, spec),
             "slots": slot_use(ledger.events()).shares,
         },
         "waiting_to_record": waiting(ledger, history),
@@ -183,6 +182,7 @@ def summary(ledger: Ledger) -> dict[str, Any]:
         "baseline": _scored(history, baseline(history)),
         "champion": of_champion(history, best(history), certificates(ledger)[0]),
         "created": ledger.campaign.created,
+        "usd": so_far.usd if (so_far := spent(ledger, history)).anything else None,
     }
 
 
@@ -318,7 +318,7 @@ def _row(trial: Trial, own: Sequence[Certificate], here: str, in_full: Trial | N
         "category": trial.proposal.category,
         "expected": trial.proposal.expected,
         "instead_of": trial.proposal.instead_of,
-        "usd": trial.proposal.cost,
+        "usd": trial.cost,
     }
 
 

@@ -115,6 +115,8 @@ class Brief:
     hint: Suggestion | None = None
     """A numeric optimiser's suggestion for the same trial; None where none was asked."""
     left: RemainingBudget = RemainingBudget()
+    lost: Usage = NOTHING_BOUGHT
+    """Use of models by turns of this campaign that ended without a proposal."""
     share: float = 1.0
     """Of the budget, for new points (tasks/deciding/halving.py)."""
     keep_rule: str = ""
@@ -127,8 +129,9 @@ class Brief:
     @property
     def spent(self) -> Usage:
         """The usage of the campaign so far, this trial's included."""
-        bought = [trial.proposal.usage for trial in self.history] + [one.usage for one in self.refusals]
-        return sum(bought, NOTHING_BOUGHT)
+        proposals = [trial.proposal for trial in self.history] + [one.proposal for one in self.rejected]
+        bought = [proposal.usage for proposal in (*proposals, *self.pending.values())]
+        return sum((refusal.usage for refusal in self.refusals), sum(bought, self.lost))
 
     def beside(self, number: int, suggestion: Suggestion) -> Brief:
         """The same brief when a suggestion is under way as trial `number`."""

@@ -23,6 +23,7 @@ from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.system.clock import clock
 
+LOCK = "lock"
 BEAT_SECONDS = 1.0
 NOTE_BYTES = 512
 """Fixed length of the note in the lock file, so that one write replaces it."""
@@ -87,14 +88,19 @@ class Life:
 
 
 def lock_path(ledger: Ledger) -> Path:
-    return ledger.path / "lock"
+    return ledger.path / LOCK
 
 
 def is_running(ledger: Ledger) -> bool:
     """Whether a process holds the campaign now."""
-    if not lock_path(ledger).exists():
+    return is_held(lock_path(ledger))
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the campaign with this lock file now."""
+    if not path.exists():
         return False
-    with _open(lock_path(ledger)) as lock:
+    with _open(path) as lock:
         return not _take(lock, fcntl.LOCK_SH, tries=1)
 
 

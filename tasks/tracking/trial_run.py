@@ -200,10 +200,10 @@ def trial_times(campaign: CampaignRecord, trial: Trial) -> tuple[int, int]:
 
 def trial_scalars(campaign: CampaignRecord, trial: Trial) -> list[MetricPoint]:
     """A trial's measurements. A crash has no score, whatever was measured before: never 0."""
-    values: dict[str, float | None] = {}
+    values: dict[str, float | None] = {"cost/usd": trial.cost}
     scored = trial.verdict.kind != "crash"
     if scored:
-        values = {metric_key(scrub_text(name)): figure for name, figure in trial.score.also.items()}
+        values |= {metric_key(scrub_text(name)): figure for name, figure in trial.score.also.items()}
         values |= {
             metric_key(campaign.metric): trial.score.value,
             "score": trial.score.value,

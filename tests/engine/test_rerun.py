@@ -28,6 +28,7 @@ from flows.engine.campaign_state import CampaignState
 from flows.engine.next_trial import undone
 from flows.engine.redecide import finish_pending
 from flows.spec.campaign_spec import CampaignSpec
+from flows.spending.budget import CampaignBudget
 from flows.views.status import document
 from flows.views.tables import campaign_table
 from tasks.certifying.certificate import Certificate
@@ -328,7 +329,8 @@ def test_what_a_later_verdict_needs_by_then_is_run_and_never_run_again(tmp_path:
 
         spec, slots = bench(ledger).spec, Slots(ledger.path)
         with Sender(Outbox(ledger, "off", None, now)) as sender:
-            replayed = CampaignState(spec, ledger, sender, slots, now[:1], lambda _: None)
+            money = CampaignBudget(spec, ledger, 0)
+            replayed = CampaignState(spec, ledger, sender, slots, now[:1], lambda _: None, money)
             for number, proposal in undone(replayed, now):  # as another life of the campaign does
                 replayed.trial(number, proposal)
     assert replayed.history == now

@@ -298,7 +298,7 @@ def test_where_nothing_is_left_to_try_an_outage_is_still_an_outage(tmp_path: Pat
     desk, brief = desk_of(environment), brief_of(environment, started(environment))
     assert propose.next_proposal(desk, Tpe(), Tpe(), brief) == Nothing()
     found = propose.next_proposal(desk, Scripted(answers=(unavailable,)), Tpe(), brief)
-    assert found == Nothing("test_propose: no answer within 60 s")
+    assert found == Nothing("test_propose: no answer within 60 s", usage=BOUGHT)
     invalid = propose.next_proposal(desk, Scripted(answers=(unusable,) * 3), Tpe(), brief)
     assert isinstance(invalid, Nothing) and len(invalid.turned_down) == 3 and "3 times" in invalid.because
 

@@ -464,10 +464,10 @@ def test_money_is_counted_with_what_is_under_way(tmp_path: Path) -> None:
     propose(ledger, 0)
     decide(ledger, 3.0)
     follower = Follower(ledger)
-    assert follower.look(0.0).bought.calls == 0
+    assert follower.look(0.0).spent.models.calls == 0
     asked = Proposal({"x": 1.0}, usage=Usage(2, 10, 10, 0.25))
     write_atomic(ledger.place(1).proposal, workspace.PROPOSAL.dump_json(asked).decode())
-    assert (follower.look(0.0).bought.calls, follower.look(0.0).bought.usd) == (2, 0.25)
+    assert (follower.look(0.0).spent.models.calls, follower.look(0.0).spent.usd) == (2, 0.25)
 
 
 def test_a_proposal_that_waits_for_approval_says_until_when(tmp_path: Path) -> None:

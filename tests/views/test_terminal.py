@@ -19,6 +19,7 @@ from flows.views.curves import CurvePoint, TrainingCurve
 from flows.views.live_model import CampaignProgress, Certifying, LiveModel, SlotState, UnderWay
 from flows.views.live_view import live_view, moment, spark
 from tasks.describe import UNPROVEN
+from tasks.spending.spent import Spent
 from tasks.trial import History, Params, Proposal, Trial, Usage
 from tasks.verdict_styles import VERDICTS
 from tests.support.histories import tried
@@ -110,7 +111,7 @@ def test_trials_beside_the_first_have_a_line_each(environment: Environment, widt
 
 def test_the_footer_says_what_ends_the_campaign_and_what_else_may(environment: Environment) -> None:
     limits = dataclasses.replace(PROGRESS, certifies=True, patience=3, until=2e9 + 9000, max_usd=5.0)
-    model = dataclasses.replace(scene(environment, under_way()), progress=limits, bought=Usage(3, 9, 9, 0.421))
+    model = dataclasses.replace(scene(environment, under_way()), progress=limits, spent=Spent(Usage(3, 9, 9, 0.421)))
     at = time.strftime("%H:%M", time.localtime(2e9 + 9000))
     wide = " ".join(" ".join(lines(model, 160)).split())
     assert "3 of 8 trials · 75 s of 8 h · 0.42 of 5.00 USD" in wide
@@ -121,7 +122,7 @@ def test_the_footer_says_what_ends_the_campaign_and_what_else_may(environment: E
     late = dataclasses.replace(limits, binds="until", ends=2e9 + 9000)
     assert f", at {at}; sooner" in "\n".join(lines(dataclasses.replace(model, progress=late), 160))
     unknown = Usage(3, 9, 9, None)
-    assert "unknown of 5.00 USD" in "\n".join(lines(dataclasses.replace(model, bought=unknown), 160))
+    assert "unknown of 5.00 USD" in "\n".join(lines(dataclasses.replace(model, spent=Spent(unknown)), 160))
 
 
 def test_the_footer_says_who_holds_the_slots_and_what_does_not_answer(environment: Environment) -> None:
@@ -340,6 +341,9 @@ def test_what_is_not_printable_is_written_out() -> None:
     assert terminal.clean(" two\r\nlines\tand  more ") == "two lines and more"
 
 
+NO_MONEY = {"usd": None, "unknown": None, "gpu_hours": 0.0, "next": None, "month": {"words": ""}}
+
+
 def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[str, Any]:
     """A status document of a campaign with so many trials, each better than the last."""
     trials = [
@@ -362,7 +366,7 @@ def document(count: int = 3, params: Params | None = None, **more: Any) -> dict[
         "baseline": scored[0], "champion": champion, "spec": {"rule": "certify"},
         "shipped": None, "shipped_trial": None, "certificate": None, "uncertified": None, "ablation": [], "transfers": [], "elsewhere": None, "cancelled": NOTHING_CANCELLED, "trials": trials, "waiting_to_record": 0, "urls": {}, "servers": [],
         "sources": [], "predictions": None, "fallbacks": 0, "incidents": [], "waiting": [], "inbox": [],
-        "spent": {"seconds": 60.0, "slots": {}}, **more,
+        "spent": {"seconds": 60.0, "slots": {}, **NO_MONEY}, **more,
     }  # fmt: skip
 
 

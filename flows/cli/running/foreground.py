@@ -51,6 +51,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     """
     server_process.settle_in(home())
     from flows.spec.campaign_spec import CampaignSpec
+    from flows.spending.budget import check_budget
 
     name = stated.get("name")
     stored = stored_spec(Ledger.open(name)) if name and Ledger.exists(name) else None
@@ -61,6 +62,7 @@ def run(stated: dict[str, Any], server: str | None, as_json: bool, detach: bool 
     if not stored:
         consent.ask_about(spec.environment, spec.advanced.overrides, trust)
     spec.check()
+    check_budget(spec, home())
     if stored:
         ledger = Ledger.open(spec.name)
         status = document(ledger)

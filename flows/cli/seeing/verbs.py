@@ -10,9 +10,13 @@ from flows.cli.options import Json, switch
 
 
 def list_(*, json: Json = False) -> int:
+    from rich.text import Text
+
+    from flows.spending.summary import this_month
     from flows.views import tables, terminal
     from flows.views.status import summary
     from tasks.store.ledger import Ledger, campaigns
+    from tasks.system.home import home
 
     summaries = [summary(Ledger.open(name)) for name in campaigns()]
     if json:
@@ -20,6 +24,8 @@ def list_(*, json: Json = False) -> int:
     else:
         console = terminal.console()
         terminal.put(console, tables.campaigns_table(summaries, console))
+        if words := this_month(home())["words"]:
+            terminal.say(console, Text(f"all campaigns: {words}", "dim"))
     return 0
 
 

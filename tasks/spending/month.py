@@ -1,0 +1,153 @@
+"""What all campaigns of a home spent in a month: `spending.jsonl` in the home, which outlives deleted campaigns.
+
+Each line is one campaign's account at a moment: what it has spent since it began, and what it has promised, which is
+the most that it may still spend before it writes again. A promise is made under a lock, before anything is started,
+and only while the cap allows it beside the promises of all campaigns that run. So two campaigns never spend the same
+dollar. The promise of a campaign that does not run is void.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from filelock import FileLock
+from pydantic import TypeAdapter, ValidationError
+
+from tasks.spending.prices import FILE, prices
+from tasks.store import campaign_lock
+from tasks.store.ledger import Ledger
+from tasks.system.files import append_line
+
+ACCOUNTS, LOCK = "spending.jsonl", ".spending.lock"
+CENT = 0.01
+
+
+@dataclass(frozen=True)
+class Account:
+    """One campaign at one moment."""
+
+    time: float
+    """Unix time, in seconds."""
+    campaign: str
+    campaign_id: str
+    usd: float
+    """What it has spent since it began, as far as prices are known."""
+    promised: float = 0.0
+    unknown: bool = False
+    """Whether something was bought whose price is unknown."""
+
+
+ACCOUNT = TypeAdapter(Account)
+
+
+@dataclass(frozen=True)
+class Month:
+    """The spending of a calendar month."""
+
+    name: str
+    """Such as 2026-11."""
+    usd: float
+    """As far as prices are known."""
+    promised: float
+    """By campaigns that run."""
+    cap: float | None
+    unknown: bool
+
+    @property
+    def left(self) -> float | None:
+        """USD that may still be promised; None without a cap."""
+        return None if self.cap is None else max(self.cap - self.usd - self.promised, 0.0)
+
+    @property
+    def words(self) -> str:
+        """Such as `12.50 of 200 USD in 2026-11`."""
+        of = "" if self.cap is None else f" of {self.cap:g}"
+        more = [f"{self.promised:.2f} more promised to campaigns that run"] if self.promised >= 0.005 else []
+        more += ["and what has no known price"] if self.unknown else []
+        return f"{self.usd:.2f}{of} USD in {self.name}" + (f" ({', '.join(more)})" if more else "")
+
+
+def month(home: Path, now: float | None = None, without: str = "") -> Month:
+    """The current month. Promises of the campaign with the id `without` are left out."""
+    now = time.time() if now is None else now
+    last: dict[str, Account] = {}
+    usd, unknown, name = 0.0, False, _name(now)
+    for account in _accounts(home):
+        before = last.get(account.campaign_id)
+        if _name(account.time) == name:
+            usd += max(account.usd - (before.usd if before else 0.0), 0.0)
+            unknown |= account.unknown and not (before and before.unknown)
+        last[account.campaign_id] = account
+    promises = (one for one in last.values() if one.promised > 0 and one.campaign_id != without)
+    promised = sum(one.promised for one in promises if _runs(home, one))
+    return Month(name, usd, promised, prices(home).usd_per_month, unknown)
+
+
+def promise(ledger: Ledger, usd: float, more: float, unknown: bool = False) -> Month | None:
+    """Write what a campaign has spent, and promise it that much more, if the cap allows that.
+
+    Returns:
+        The month without this campaign's promise, if the cap does not allow it; its earlier promise stays. Else None.
+    """
+    home, own = ledger.path.parent, ledger.campaign.campaign_id
+    usd, more = round(usd, 6), round(more, 6)
+    if not (usd or more or unknown or (home / ACCOUNTS).exists()):
+        return None
+    with FileLock(home / LOCK):
+        before = next((one for one in reversed([*_accounts(home)]) if one.campaign_id == own), None)
+        now = Account(time.time(), ledger.campaign.name, own, usd, more, unknown)
+        if before and _is_covered(before, now):
+            return None
+        if more:  # else there is nothing that a cap could refuse
+            found = month(home, now.time, without=own)
+            new = max(usd - (before.usd if before else 0.0), 0.0)
+            if found.left is not None and more > found.left - new:
+                _write(home, replace(now, promised=before.promised if before else 0.0))
+                return month(home, now.time, without=own)
+        if before or usd or more or unknown:
+            _write(home, now)
+        return None
+
+
+def short(found: Month, need: str, home: Path) -> str:
+    """That the month's cap leaves too little, with what to do."""
+    left = f"{found.left or 0.0:.2f} USD are left of the monthly cap: {found.words}"
+    return f"{need}, and {left}. Raise usd_per_month in {home / FILE}, or wait for the next month"
+
+
+def _is_covered(before: Account, now: Account) -> bool:
+    """Whether the campaign's last line still says what it may cost at most: cents moved from promised to spent."""
+    same = abs(now.usd + now.promised - before.usd - before.promised) < CENT / 2 and now.unknown == before.unknown
+    return same and (now.promised > 0 or now.usd == before.usd)
+
+
+def _write(home: Path, account: Account) -> None:
+    append_line(home / ACCOUNTS, json.dumps(asdict(account)))
+
+
+def _accounts(home: Path) -> Iterator[Account]:
+    path = home / ACCOUNTS
+    for line in path.read_text().splitlines() if path.is_file() else ():
+        with suppress(ValidationError):  # cut short by a kill
+            yield ACCOUNT.validate_json(line)
+
+
+def _runs(home: Path, account: Account) -> bool:
+    """Whether the campaign of an account runs now."""
+    path = home / account.campaign
+    try:
+        is_it = json.loads((path / "campaign.json").read_text()).get("campaign_id") == account.campaign_id
+    except (OSError, ValueError):  # deleted since, or being deleted
+        return False
+    return is_it and campaign_lock.is_held(path / campaign_lock.LOCK)
+
+
+def _name(moment: float) -> str:
+    """The month of a moment, by this machine's clock on the wall."""
+    return datetime.datetime.fromtimestamp(moment, datetime.UTC).astimezone().strftime("%Y-%m")

@@ -1,0 +1,191 @@
+"""Whether a campaign may start another trial: its own limits, and the month's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from environments.plugins import Refused
+from flows.spec.campaign_spec import CampaignSpec
+from flows.spending.budget import CampaignBudget, check_budget
+from flows.spending.summary import sentences
+from flows.views.status import document
+from tasks.cache_key import At
+from tasks.spending.month import month
+from tasks.spending.prices import FILE
+from tasks.spending.spent import note_bought, note_rented
+from tasks.store.campaign_lock import Life
+from tasks.trial import History, Run, Usage
+from tests.support.histories import decided
+from tests.support.toy import quadratic
+
+RUN = 7.0
+"""USD that a run of the quadratic environment may cost at most: 5 s of training and 2 s besides, at a dollar a second."""
+
+
+def stated(home: Path, cap: float | None = None, usd_per_hour: float = 3600.0) -> None:
+    home.mkdir(exist_ok=True)
+    month = "" if cap is None else f"usd_per_month = {cap}\n"
+    (home / FILE).write_text(f"{month}[usd_per_hour]\nhere = {usd_per_hour}\n")
+
+
+def spec(tmp_path: Path, name: str = "n", rule: str = "greedy", **advanced: Any) -> CampaignSpec:
+    folder = quadratic(tmp_path / "quad")
+    return CampaignSpec.of(environment=str(folder), name=name, rule=rule, tracking="off", advanced=advanced)
+
+
+def budget(wanted: CampaignSpec, gpus: int = 0) -> CampaignBudget:
+    return CampaignBudget(wanted, wanted.open(), gpus)
+
+
+def history(*scores: float) -> History:
+    trials: History = ()
+    for score in scores:
+        trials += (decided(trials, score, {"x": 0.0}, seconds=5.0, wall=6.0, higher_is_better=False),)
+    return trials
+
+
+def ran(money: CampaignBudget, number: int, seconds: float, slot: str = "cpu-0") -> None:
+    """Have a trial hold a slot for so long."""
+    events = [{"event": "slot", "time": 1000.0}, {"event": "slot free", "time": 1000.0 + seconds}]
+    with (money.ledger.path / "events.jsonl").open("a") as file:
+        file.writelines(json.dumps({**event, "number": number, "slot": slot}) + "\n" for event in events)
+
+
+def test_a_campaign_that_costs_nothing_knows_no_limit_of_money(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=0, usd_per_hour=0)
+    wanted = spec(tmp_path, max_usd=0)
+    assert check_budget(wanted, home).usd == 0.0
+    with budget(wanted) as money:
+        assert money.shortage(history(3.0)) is None
+
+
+def test_it_stops_before_the_trial_that_could_break_its_budget(tmp_path: Path, home: Path) -> None:
+    stated(home)
+    with budget(spec(tmp_path, max_usd=20.0)) as money:
+        assert money.shortage(()) is None
+        ran(money, 0, 6.0)
+        ran(money, 1, 6.0)
+        known = history(3.0, 2.0)
+        assert money.shortage(known) is None, "12 of 20 are spent, and one may take 6"
+        assert money.shortage(known, [2]) is not None, "another is under way"
+        ran(money, 2, 6.0)
+        shortage = money.shortage((*known, *history(3.0, 2.0, 2.0)[2:]))
+        assert shortage and shortage.certifies
+        assert "max_usd = 20" in shortage.reason and "18 USD used" in shortage.reason and "6" in shortage.reason
+
+
+def test_what_a_trial_under_way_has_cost_already_is_not_counted_twice(tmp_path: Path, home: Path) -> None:
+    stated(home)
+    with budget(spec(tmp_path, max_usd=16.5)) as money:
+        ran(money, 0, 4.0)
+        ran(money, 1, 5.0)
+        assert money.shortage(history(3.0), [1]) is None, "4 and at most 6 for each of the two"
+
+
+def test_the_certificate_is_reserved_from_the_start(tmp_path: Path, home: Path) -> None:
+    stated(home)
+    with pytest.raises(Refused, match=r"max_usd = 44, .* for the certificate.*greedy"):
+        check_budget(spec(tmp_path, "n", "certify", max_usd=44.0), home)
+    check_budget(spec(tmp_path, "n", "greedy", max_usd=44.0), home)
+    with pytest.raises(Refused, match="may take 7"):
+        check_budget(spec(tmp_path, "n", "greedy", max_usd=6.9), home)
+
+
+def test_gpu_hours_are_a_limit_of_their_own(tmp_path: Path, home: Path) -> None:
+    hours = 2 * 20.0 / 3600
+    with budget(spec(tmp_path, max_gpu_hours=hours), gpus=2) as money:
+        assert money.shortage(()) is None
+        ran(money, 0, 15.0, "gpu-0-1")
+        shortage = money.shortage(history(3.0))
+        assert shortage and "max_gpu_hours" in shortage.reason
+    with budget(spec(tmp_path, "cpu", max_gpu_hours=0.0)) as money:
+        assert money.shortage(history(3.0)) is None, "it holds no GPU"
+
+
+def test_rented_machines_count_by_what_they_cost_before(tmp_path: Path, home: Path) -> None:
+    with budget(spec(tmp_path, max_usd=10.0)) as money:
+        assert money.shortage(()) is None
+        run = Run("trials/0000", 1, 5.0, "finished", wall_seconds=6.0, usd=6.0)
+        note_rented(money.ledger, At("id", "digest", 0), run)
+        shortage = money.shortage(history(3.0))
+        assert shortage and "6 USD used, and one may take 6" in shortage.reason
+        run = Run("trials/0001", 1, 5.0, "finished", wall_seconds=6.0, usd=None)
+        note_rented(money.ledger, At("id", "digest", 1), run)
+        shortage = money.shortage(history(3.0))
+        assert shortage and "no known price" in shortage.reason and not shortage.certifies
+
+
+def test_models_get_what_machines_leave(tmp_path: Path, home: Path) -> None:
+    stated(home)
+    with budget(spec(tmp_path, max_usd=20.0, max_tokens=1000)) as money:
+        ran(money, 0, 6.0)
+        note_bought(money.ledger, Usage(1, 300, 100, 1.0))
+        left = money.left_for_models(history(3.0))
+        assert left.usd == pytest.approx(20 - 6 - 1 - 6) and left.tokens == 600
+        note_bought(money.ledger, Usage(1, 0, 0, None))
+        assert money.left_for_models(history(3.0)).usd == 0.0, "a limit that cannot be checked is not exceeded"
+
+
+def test_two_campaigns_share_the_month(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=20)
+    one, other = (budget(spec(tmp_path, name)) for name in ("one", "other"))
+    with Life(one.ledger), Life(other.ledger), one, other:
+        assert one.shortage(()) is None and other.shortage(()) is None
+        ran(one, 0, 6.5)
+        shortage = one.shortage(history(3.0))
+        assert shortage is None, "6.5 are spent, 7 promised to the other, and 6 are left"
+        ran(one, 1, 6.0)
+        shortage = one.shortage(history(3.0, 2.0))
+        assert shortage and "usd_per_month" in shortage.reason and FILE in shortage.reason
+        assert shortage.certifies, "it has no certificate to pay for"
+    assert month(home).usd == 12.5 and month(home).promised == 0.0
+    stated(home, cap=20, usd_per_hour=2 * 3600)
+    with pytest.raises(Refused, match=r"7\.50 USD are left"):
+        check_budget(spec(tmp_path, "third"), home)
+
+
+def test_a_person_who_asks_for_more_than_the_month_has_is_refused(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=20)
+    money = budget(spec(tmp_path))
+    with Life(money.ledger), money, pytest.raises(Refused, match=r"the certificate may cost 21\.00 USD"):
+        money.hold(history(3.0), "the certificate", seconds=21.0)
+
+
+def test_a_model_is_refused_once_the_month_is_spent(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=0, usd_per_hour=0)
+    wanted = spec(tmp_path).model_copy(update={"proposer": "llm"})
+    with pytest.raises(Refused, match="asks a model"):
+        check_budget(wanted, home)
+
+
+def test_the_status_has_the_spending_the_next_trial_and_the_month(tmp_path: Path, home: Path) -> None:
+    stated(home, cap=100)
+    wanted = spec(tmp_path, "n", "certify", max_usd=90.0, max_gpu_hours=2.0)
+    with budget(wanted) as money:
+        ran(money, 0, 6.0)
+    found = document(money.ledger)
+    costs = found["spent"]
+    assert (costs["usd"], costs["machines_usd"], costs["models_usd"]) == (6.0, 6.0, None)
+    assert costs["next"]["trial"]["usd"] > RUN and costs["next"]["certificate"]["usd"] > RUN
+    assert (costs["month"]["usd"], costs["month"]["cap"]) == (6.0, 100.0)
+    words = " ".join(sentences(found))
+    assert "6.00 of 90 USD" in words and "GPU hours: 0 of 2" in words and "6.00 of 100 USD in" in words
+    assert "100" not in " ".join(sentences(found, of_month=False))
+
+
+def test_a_budget_that_is_damaged_meanwhile_stops_the_campaign_and_breaks_no_view(tmp_path: Path, home: Path) -> None:
+    stated(home)
+    with budget(spec(tmp_path, "n", "certify", max_usd=90.0)) as money:
+        assert money.shortage(()) is None
+        (home / FILE).write_text("usd_per_month = \n")
+        shortage = money.shortage(history(3.0))
+        assert shortage and FILE in shortage.reason and not shortage.certifies
+        assert FILE in money.for_the_certificate(history(3.0))
+        assert FILE in " ".join(sentences(document(money.ledger)))
+        ran(money, 0, 6.0)
+    stated(home)
+    assert month(home).usd == 6.0, "what was spent was written all the same"
