@@ -16,8 +16,16 @@ from environments import Environment
 from environments.remote import Remote
 from tasks.cancellers._early_stop import EarlyStop
 from tasks.remote import files, jobs
-from tasks.remote.endpoint import PROGRESS_BYTES, PROTOCOL, Endpoint, EndpointFault, Gone, Status, TrialRefused
-from tasks.remote.endpoint import Unreachable as EndpointAway
+from tasks.remote.endpoint import (
+    PROGRESS_BYTES,
+    PROTOCOL,
+    Endpoint,
+    EndpointAway,
+    EndpointFault,
+    Gone,
+    Status,
+    TrialRefused,
+)
 from tasks.remote.files import NotTaken
 from tasks.remote.jobs import OpenJob
 from tasks.remote.places import NotReady

@@ -41,7 +41,7 @@ GONE = frozenset({404, 410})
 T = TypeVar("T")
 
 
-class Unreachable(Exception):
+class EndpointAway(Exception):
     """There was no answer for longer than is waited; the trial there may run on."""
 
 
@@ -105,7 +105,7 @@ class Address:
 class Endpoint:
     """The questions to one endpoint. As a `with` block its connections are closed at the end.
 
-    Every question raises Unreachable, Gone, EndpointFault, or what `pause` raises.
+    Every question raises EndpointAway, Gone, EndpointFault, or what `pause` raises.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class Endpoint:
         return self.address.url.rstrip("/") + path
 
     def _answered(self, ask: Callable[[], T]) -> T:
-        """Ask until there is an answer. Raises Unreachable after `away_seconds` without one."""
+        """Ask until there is an answer. Raises EndpointAway after `away_seconds` without one."""
         import httpx
 
         began, tries = clock(), 0
@@ -247,7 +247,7 @@ class Endpoint:
             except (httpx.TransportError, httpx.DecodingError, Later) as fault:
                 if clock() - began > self._away:
                     words = f"{self.address.shown} did not answer for {self._away:g} s ({_words(fault)})"
-                    raise Unreachable(words) from fault
+                    raise EndpointAway(words) from fault
             self._pause(PAUSES[min(tries, len(PAUSES) - 1)])
             tries += 1
 

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from environments.plugins import Refused
 from environments.remote import Remote
 from tasks.remote import places
-from tasks.remote.endpoint import EndpointFault, Unreachable
+from tasks.remote.endpoint import EndpointAway, EndpointFault
 from tasks.system.files import append_line
 from tasks.system.home import home
 
@@ -97,7 +97,7 @@ class OpenJob:
         job = self.job
         try:
             job.place.tear_down(job.key, patience)
-        except (Unreachable, EndpointFault, Refused, OSError) as fault:
+        except (EndpointAway, EndpointFault, Refused, OSError) as fault:
             return f"{job.key} at {job.trainer} is not removed: {fault}"
         ended = time.time()
         spent = job.usd_per_second * max(ended - job.started, 0.0) if usd is None else usd

@@ -33,7 +33,7 @@ class Place(Remote, ABC):
     def reach(self, key: str) -> Address:
         """The endpoint that takes the trial with this key; one is deployed if there is none for it.
 
-        Raises NotReady after `ready_seconds`, Unreachable or EndpointFault.
+        Raises NotReady after `ready_seconds`, EndpointAway or EndpointFault.
         """
 
     @abstractmethod

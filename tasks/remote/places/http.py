@@ -7,7 +7,7 @@ import time
 from environments.plugins import Refused
 from environments.remote import HttpEndpoint
 from tasks.remote import login
-from tasks.remote.endpoint import Address, Endpoint, EndpointFault, Gone, TrialRefused, Unreachable
+from tasks.remote.endpoint import Address, Endpoint, EndpointAway, EndpointFault, Gone, TrialRefused
 from tasks.remote.places import Place
 
 CHECK_SECONDS = 10.0
@@ -25,7 +25,7 @@ class Http(HttpEndpoint, Place):
         try:
             with Endpoint(self.address, CHECK_SECONDS, CHECK_SECONDS) as endpoint:
                 endpoint.check()
-        except (Unreachable, EndpointFault, Gone, TrialRefused) as fault:
+        except (EndpointAway, EndpointFault, Gone, TrialRefused) as fault:
             raise Refused(
                 f"the endpoint {self.address.shown} cannot train: {fault}. Start it, or correct "
                 f"{'the block ' + repr(self.block) if self.block else 'http.url'} (docs/remote-trainers.md)"
