@@ -25,6 +25,7 @@ from tasks.deciding.comparable import comparable
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
 from tasks.machine.gpu_memory import Sampler
+from tasks.remote import places
 from tasks.remote_session import RemoteSession
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
@@ -94,7 +95,8 @@ def train(
 def check(environment: Environment) -> None:
     """Refuse an environment whose program cannot be started."""
     source = environment.folder / FILE
-    plugins.require(environment.trainer, plugins.names(TRAINERS), "trainer", f"{source}: trainer")
+    trainers = (*plugins.names(TRAINERS), *plugins.names(places.PACKAGE))
+    plugins.require(environment.trainer, trainers, "trainer", f"{source}: trainer")
     own = environment.program or environment.train_cmd != "python train.py"
     if environment.trainer == "command" and not own:
         raise Refused(f"{source}: trainer = 'command' runs your own program: set train_cmd, or program")

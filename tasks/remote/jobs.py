@@ -130,7 +130,8 @@ def begin(
         adopt: Whether a job that is there may be used.
     """
     for left in list(_left(lambda job: job.run == run)):
-        if adopt and left.job.request == request and left.job.trainer == trainer:
+        job = left.job
+        if adopt and (job.request, job.trainer, job.settings) == (request, trainer, settings.model_dump()):
             return left
         with left:
             left.end()

@@ -49,8 +49,10 @@ def reference(folder: Path, *options: str, token: str = "") -> Iterator[RunningE
     env = {**os.environ, "ENDPOINT_TOKEN": token}
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        yield RunningEndpoint(process.stdout.readline().split()[-1], folder, process)
-        process.terminate()
+        try:
+            yield RunningEndpoint(process.stdout.readline().split()[-1], folder, process)
+        finally:
+            process.kill()  # also where a test has stopped it
 
 
 def remote_quadratic(folder: Path, url: str, fit: str = FIT, more: str = "", http: str = "") -> Path:

@@ -1,8 +1,7 @@
 """Places where trials are trained on another machine. One file each; the file's name is that of the trainer.
 
 A place finds or deploys an endpoint that speaks the protocol of tasks/remote/endpoint.py. Its fields are the settings
-of the environment's section. To add one: its settings in environments/remote.py, a file here, and a file of its name
-in tasks/trainers.
+of the environment's section. To add one: its settings in environments/remote.py and a file here.
 """
 
 from __future__ import annotations
