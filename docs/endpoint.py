@@ -49,7 +49,7 @@ class Trial:
             if not self.kill.is_set():
                 try:
                     self.train()
-                except Exception as fault:
+                except Exception as fault:  # noqa: BLE001 (whatever it was, the engine is told)
                     self.state, self.error = "failed", str(fault)
 
     def train(self) -> None:
@@ -64,7 +64,9 @@ class Trial:
         began, ready, stopped = time.monotonic(), None, None
         while process.poll() is None:
             now, report = time.monotonic(), self.out / "progress.jsonl"
-            if ready is None and (now - began > asked["startup_seconds"] or report.exists() and report.stat().st_size):
+            if ready is None and (
+                now - began > asked["startup_seconds"] or (report.exists() and report.stat().st_size)
+            ):
                 ready = now  # the budget begins
             if stopped is None:
                 self.seconds = now - ready if ready else 0.0

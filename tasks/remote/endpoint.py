@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeVar
 from urllib.parse import quote
 
@@ -19,6 +20,8 @@ from tasks.system.clock import clock
 from tasks.system.redact import capped, clean
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
 
 PROTOCOL = 1
@@ -126,6 +129,7 @@ class Endpoint:
             headers={"Accept-Encoding": "identity", **address.headers},
             timeout=httpx.Timeout(answer_seconds, connect=min(answer_seconds, CONNECT_SECONDS)),
             follow_redirects=False,
+            verify=_authorities(),
         )
 
     def __enter__(self) -> Endpoint:
@@ -271,6 +275,14 @@ def _check(got: httpx.Response, content: bytes = b"") -> None:
         raise TrialRefused(words)
     login = ": see the login in its block" if code in (401, 403) else ""
     raise EndpointFault(f"{got.request.url.host} answers {words}{login}")
+
+
+@cache
+def _authorities() -> ssl.SSLContext:
+    """The certificate authorities, which take a tenth of a second to read."""
+    import httpx
+
+    return httpx.create_ssl_context()
 
 
 def _path(key: str) -> str:

@@ -29,6 +29,7 @@ from tests.support.endpoints import TOKEN, RunningEndpoint, reference, remote_qu
 from tests.support.toy import FIT, SANDBOX
 
 READY = '(args.out / "progress.jsonl").write_text(\'{"ready": true}\\n{"elapsed": 0, "metrics": {"loss": 9.0}}\\n\')\n'
+AT_TWO = Proposal({"x": 2.0})
 SLEEPS = FIT + READY + "import time\ntime.sleep(60)\n"
 """It is ready at once, has saved, and does not end by itself."""
 
@@ -45,7 +46,7 @@ def problem(folder: Path, url: str, fit: str = FIT, http: str = "", more: str = 
     return environment
 
 
-def trained(environment: Environment, folder: Path, proposal: Proposal = Proposal({"x": 2.0}), **more: Any) -> Run:
+def trained(environment: Environment, folder: Path, proposal: Proposal = AT_TWO, **more: Any) -> Run:
     place = TrialDir(folder / "trials/0001")
     place.path.mkdir(parents=True, exist_ok=True)
     return run_program("campaign/0001/1/run-1", environment, SANDBOX, folder / "program", place, proposal, 7, **more)
@@ -194,7 +195,7 @@ def test_a_wrong_login_says_so_and_the_right_one_is_sent(
 ) -> None:
     with reference(tmp_path / "endpoint", token=TOKEN) as closed:
         environment = problem(tmp_path, closed.url)
-        with pytest.raises(CannotStart, match="401.*login"):
+        with pytest.raises(CannotStart, match=r"401.*login"):
             trained(environment, tmp_path)
         right = Address(closed.url, {"Authorization": f"Bearer {TOKEN}"})
         monkeypatch.setattr(login, "of_block", lambda name: right)
