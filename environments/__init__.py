@@ -171,6 +171,11 @@ class Environment(BaseModel):
         return self._places.get(self.trainer)
 
     @property
+    def scores_are_reported(self) -> bool:
+        """Whether its scores come from where it was trained, and nothing here measures them."""
+        return judge_name(self.judge) == "reported"
+
+    @property
     def _places(self) -> dict[str, Remote | None]:
         return {"http": self.http}
 

@@ -139,7 +139,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
 
     def certificate_design(self, environment: Environment, history: History) -> Design | None:
         """The certificate at the end, as it is planned now; None where the rule takes none."""
-        if not self.loaded_rule.certifies:
+        if not self.loaded_rule.certifies or environment.scores_are_reported:
             return None
         return design_of(self.trials, environment.deterministic, edits=has_edits(history))
 

@@ -178,7 +178,13 @@ def _command(_: Any) -> Iterator[str]:
     yield from ()
 
 
-BY_JUDGE: Mapping[str, Callable[[Any], Iterator[str]]] = {"command": _command, "control": _control, "text": _text}
+def _reported(_: Any) -> Iterator[str]:
+    yield "scores are those that the endpoint reports; nothing is measured here"
+
+
+BY_JUDGE: Mapping[str, Callable[[Any], Iterator[str]]] = {
+    "command": _command, "control": _control, "reported": _reported, "text": _text,
+}  # fmt: skip
 """Of each judge, what the engine runs or sends for it outside the sandbox."""
 
 
