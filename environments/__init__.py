@@ -40,7 +40,7 @@ from environments.limits import Limits
 from environments.metric_guards import Guard
 from environments.plugins import Refused
 from environments.recipe import FROZEN, Recipe
-from environments.remote import HttpEndpoint, Remote
+from environments.remote import SECTIONS, BasilicaDeployment, HttpEndpoint, ModalSandbox, RemoteSettings
 from environments.score import METRIC
 from environments.space import Choice, Float, Space, Value, is_finite
 
@@ -114,6 +114,10 @@ class Environment(BaseModel):
     limits: Limits = Limits()
     http: HttpEndpoint | None = None
     """Of trainer `http`: the endpoint that trains."""
+    basilica: BasilicaDeployment | None = None
+    """Of trainer `basilica`: what is deployed there."""
+    modal: ModalSandbox | None = None
+    """Of trainer `modal`: the same."""
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Value] = Field(default_factory=dict)
     """Parameters that every trial gets unchanged."""
@@ -166,7 +170,7 @@ class Environment(BaseModel):
         return self.direction == "maximize"
 
     @property
-    def remote(self) -> Remote | None:
+    def remote(self) -> RemoteSettings | None:
         """Where it is trained; None: on this machine."""
         return self._places.get(self.trainer)
 
@@ -176,8 +180,8 @@ class Environment(BaseModel):
         return judge_name(self.judge) == "reported"
 
     @property
-    def _places(self) -> dict[str, Remote | None]:
-        return {"http": self.http}
+    def _places(self) -> dict[str, RemoteSettings | None]:
+        return {"basilica": self.basilica, "http": self.http, "modal": self.modal}
 
     @property
     def defaults(self) -> dict[str, Value]:
@@ -333,7 +337,7 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
         known = [
-            field for model in (Environment, Float, Choice, Guard, Recipe, HttpEndpoint) for field in model.model_fields
+            field for model in (Environment, Float, Choice, Guard, Recipe, *SECTIONS) for field in model.model_fields
         ]
         raise plugins.explain(error, source, known) from error
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
-class Remote(BaseModel):
+class RemoteSettings(BaseModel):
     """What every remote trainer needs to know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -31,8 +31,13 @@ class Remote(BaseModel):
         default=0, ge=0, le=1, description="Price of the other machine, from the request to the teardown."
     )
 
+    @property
+    def rented_gpus(self) -> int:
+        """GPUs of the other machine, where the settings say it."""
+        return 0
+
     @model_validator(mode="after")
-    def _outlives_an_outage(self) -> Remote:
+    def _outlives_an_outage(self) -> RemoteSettings:
         if self.lease_seconds < self.away_seconds:
             raise ValueError(
                 f"lease_seconds = {self.lease_seconds:g} is less than away_seconds = {self.away_seconds:g}: a trial "
@@ -41,7 +46,7 @@ class Remote(BaseModel):
         return self
 
 
-class HttpEndpoint(Remote):
+class HttpEndpoint(RemoteSettings):
     """An endpoint of your own that takes trials by HTTP (docs/remote-trainers.md)."""
 
     url: str = Field(default="", max_length=400, description="Its address, if it asks for no login.")
@@ -69,3 +74,35 @@ def check_url(url: str) -> None:
         raise ValueError("url holds a user name or password: save a block with the login instead")
     if parts.query or parts.fragment:
         raise ValueError(f"url is {url!r}: leave out what follows the path")
+
+
+class Deployed(RemoteSettings):
+    """A cloud in which an endpoint is deployed for each trial, from an image that serves the protocol."""
+
+    image: str = Field(pattern=r"^[\w./:@-]{1,300}$", description="Container image that serves the protocol on `port`.")
+    port: int = Field(default=8400, ge=1, le=65_535, description="Port on which the image serves.")
+    gpu: str = Field(default="", pattern=r"^[\w-]{0,40}$", description="Model of the GPUs, in the cloud's words.")
+    gpu_count: int = Field(default=0, ge=0, le=64, description="GPUs of one trial.")
+    cpu: float = Field(default=2, gt=0, le=1024, description="Processor cores of one trial.")
+    memory_gb: float = Field(default=8, gt=0, le=65_536, description="Memory of one trial, in GiB.")
+    usd_per_second: float = Field(
+        ge=0, le=1, description="Price of such a machine, from the deployment to the teardown."
+    )
+
+    @property
+    def rented_gpus(self) -> int:
+        return self.gpu_count
+
+
+class BasilicaDeployment(Deployed):
+    """A deployment at Basilica (docs/remote-trainers.md)."""
+
+
+class ModalSandbox(Deployed):
+    """A sandbox at Modal (docs/remote-trainers.md)."""
+
+    app: str = Field(default="nightshift", pattern=r"^[\w.-]{1,60}$", description="App to which sandboxes belong.")
+    command: tuple[str, ...] = Field(default=(), description="Command of the container; empty: the image's own.")
+
+
+SECTIONS = (HttpEndpoint, BasilicaDeployment, ModalSandbox)

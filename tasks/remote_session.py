@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from environments import Environment
-from environments.remote import Remote
+from environments.remote import RemoteSettings
 from tasks.cancellers._early_stop import EarlyStop
 from tasks.remote import files, jobs
 from tasks.remote.endpoint import (
     PROGRESS_BYTES,
     PROTOCOL,
-    Endpoint,
     EndpointAway,
     EndpointFault,
     Gone,
+    RemoteEndpoint,
     Status,
     TrialRefused,
 )
@@ -83,10 +83,10 @@ class RemoteSession:
 
     @property
     def rented_gpus(self) -> int:
-        return self.environment.gpus if self.environment.device == "cuda" else 0
+        return self.settings.rented_gpus or (self.environment.gpus if self.environment.device == "cuda" else 0)
 
     @property
-    def settings(self) -> Remote:
+    def settings(self) -> RemoteSettings:
         assert self.environment.remote is not None, "a local environment has a local session"
         return self.environment.remote
 
@@ -122,8 +122,8 @@ class RemoteSession:
     def _train(self, job: OpenJob, request: bytes) -> None:
         began = clock()
         try:
-            address = job.job.place.reach(job.job.key)
-            with Endpoint(address, self.settings.away_seconds, self.settings.answer_seconds) as endpoint:
+            address = job.job.place.reach(job.job.key, job.job.seconds + self.settings.lease_seconds)
+            with RemoteEndpoint(address, self.settings.away_seconds, self.settings.answer_seconds) as endpoint:
                 try:
                     self._follow(endpoint, job, request)
                     self._keep(endpoint, job.job.key)
@@ -142,7 +142,7 @@ class RemoteSession:
             self._note(f"nightshift: {why}; it is removed later\n")
         self.usd = jobs.cost(self.place.path / jobs.COSTS)
 
-    def _follow(self, endpoint: Endpoint, job: OpenJob, request: bytes) -> None:
+    def _follow(self, endpoint: RemoteEndpoint, job: OpenJob, request: bytes) -> None:
         """Start it, and return when it is over; its reports are in out/ then."""
         key, poll, began = job.job.key, self.settings.poll_seconds, clock()
         status, runs_since = endpoint.start(key, request), None
@@ -187,7 +187,7 @@ class RemoteSession:
         most = self.startup_seconds + environment.budget_seconds + environment.grace_seconds
         return since > most + SLACK_SECONDS + 2 * self.settings.poll_seconds
 
-    def _read_progress(self, endpoint: Endpoint, key: str, status: Status, wait: float) -> None:
+    def _read_progress(self, endpoint: RemoteEndpoint, key: str, status: Status, wait: float) -> None:
         """Append new reports to out/progress.jsonl, and read them; all there are when it is over."""
         began, path = clock(), self.place.progress
         while True:
@@ -206,7 +206,7 @@ class RemoteSession:
         if not status.is_over and len(new) < PROGRESS_BYTES:
             interrupt.wait(max(0.0, wait - (clock() - began)))
 
-    def _conclude(self, endpoint: Endpoint, key: str, status: Status) -> None:
+    def _conclude(self, endpoint: RemoteEndpoint, key: str, status: Status) -> None:
         """Note how it ended there. Raises CannotStart if its machine was at fault."""
         log = "\n".join(clean(endpoint.log(key).decode(errors="replace")))
         self._note(log + "\n" * bool(log))
@@ -226,7 +226,7 @@ class RemoteSession:
             tail = "\n".join(log.splitlines()[-TAIL_LINES:])
             self.error = f"{reason}\n{tail}".rstrip()
 
-    def _keep(self, endpoint: Endpoint, key: str) -> None:
+    def _keep(self, endpoint: RemoteEndpoint, key: str) -> None:
         """Fetch what a finished training has left, and check it as a local program's."""
         if self.error or self.status == "cancelled":
             return

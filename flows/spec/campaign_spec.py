@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 
 from environments import Environment, plugins
 from environments.plugins import Refused
-from environments.remote import Remote
+from environments.remote import RemoteSettings
 from flows.spec.advanced import Advanced
 from flows.spec.environment import checked_environment, source
 from flows.spec.form import spread
@@ -187,7 +187,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
         if environment.remote:
             self._check_place(environment, environment.remote)
 
-    def _check_place(self, environment: Environment, settings: Remote) -> None:
+    def _check_place(self, environment: Environment, settings: RemoteSettings) -> None:
         """Refuse a place on another machine that cannot train. Logins are in blocks, so the flow asks it."""
         if self.launch != "here":
             raise Refused(f"launch = {self.launch!r}, but trainer {environment.trainer} trains elsewhere: leave it out")

@@ -105,7 +105,7 @@ class Address:
         return self.url.rstrip("/")
 
 
-class Endpoint:
+class RemoteEndpoint:
     """The questions to one endpoint. As a `with` block its connections are closed at the end.
 
     Every question raises EndpointAway, Gone, EndpointFault, or what `pause` raises.
@@ -132,7 +132,7 @@ class Endpoint:
             verify=_authorities(),
         )
 
-    def __enter__(self) -> Endpoint:
+    def __enter__(self) -> RemoteEndpoint:
         return self
 
     def __exit__(self, *_: object) -> None:

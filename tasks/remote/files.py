@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from environments.limits import Limits
-from tasks.remote.endpoint import Endpoint, EndpointFault, RemoteFile
+from tasks.remote.endpoint import EndpointFault, RemoteEndpoint, RemoteFile
 from tasks.sandbox import outputs
 from tasks.sandbox.program import DISK_RESERVE, CannotStart
 from tasks.system import interrupt
@@ -30,7 +30,7 @@ class NotTaken(Exception):
     """What was left cannot be kept; the message is the reason of the trial's crash."""
 
 
-def fetch(endpoint: Endpoint, key: str, out: Path, limits: Limits) -> None:
+def fetch(endpoint: RemoteEndpoint, key: str, out: Path, limits: Limits) -> None:
     """Bring every file of a trial into `out`. Raises NotTaken; CannotStart where the disk is too small."""
     files = [file for file in endpoint.files(key) if file.path != PROGRESS]
     _check(files, limits)
@@ -63,7 +63,7 @@ def _check(files: Sequence[RemoteFile], limits: Limits) -> None:
         seen.add(file.path)
 
 
-def _fetch(endpoint: Endpoint, key: str, file: RemoteFile, out: Path) -> None:
+def _fetch(endpoint: RemoteEndpoint, key: str, file: RemoteFile, out: Path) -> None:
     target = out / file.path
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

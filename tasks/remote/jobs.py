@@ -24,7 +24,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from environments.plugins import Refused
-from environments.remote import Remote
+from environments.remote import RemoteSettings
 from tasks.remote import places
 from tasks.remote.endpoint import EndpointAway, EndpointFault
 from tasks.system.files import append_line
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 WHOLE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class Job(BaseModel):
+class RemoteJob(BaseModel):
     """One started trial."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,18 +61,23 @@ class Job(BaseModel):
     """The file to which its cost is added."""
 
     @property
+    def seconds(self) -> float:
+        """Longest time that it may take."""
+        return self.until - self.started
+
+    @property
     def usd_per_second(self) -> float:
         return float(self.settings["usd_per_second"])
 
     @property
-    def place(self) -> places.Place:
+    def place(self) -> places.RemotePlace:
         return places.load(self.trainer, self.settings)
 
 
 class OpenJob:
     """A job with its file, locked. As a `with` block it frees the lock; the file stays until `end`."""
 
-    def __init__(self, job: Job, path: Path, descriptor: int, adopted: bool) -> None:
+    def __init__(self, job: RemoteJob, path: Path, descriptor: int, adopted: bool) -> None:
         self.job, self.path, self.adopted = job, path, adopted
         self._descriptor = descriptor
 
@@ -119,7 +124,7 @@ def cost(path: Path) -> float:
 
 
 def begin(
-    run: str, trainer: str, settings: Remote, request: str, seconds: float, costs: Path, adopt: bool
+    run: str, trainer: str, settings: RemoteSettings, request: str, seconds: float, costs: Path, adopt: bool
 ) -> OpenJob:  # fmt: skip
     """The job of a run: one that a dead process has left, or a new one, of which nothing is started yet.
 
@@ -137,7 +142,7 @@ def begin(
             left.end()
     now = time.time()
     key = f"{WHOLE.sub('-', run.replace('/', '.'))[:150]}.{secrets.token_hex(4)}"
-    job = Job(
+    job = RemoteJob(
         key=key, run=run, request=request, trainer=trainer, settings=settings.model_dump(), started=now,
         until=now + seconds, costs=costs.absolute(),
     )  # fmt: skip
@@ -157,7 +162,7 @@ def begin(
     return OpenJob(job, path, descriptor, adopted=False)
 
 
-def sweep(wanted: Callable[[Job], bool], patience: float = PATIENCE_SECONDS) -> tuple[str, ...]:
+def sweep(wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECONDS) -> tuple[str, ...]:
     """Remove the wanted jobs that no live process follows; a line for each, also where that failed."""
     said = []
     for left in _left(wanted):
@@ -166,7 +171,7 @@ def sweep(wanted: Callable[[Job], bool], patience: float = PATIENCE_SECONDS) -> 
     return tuple(said)
 
 
-def unfollowed() -> tuple[Job, ...]:
+def unfollowed() -> tuple[RemoteJob, ...]:
     """The jobs that no live process follows."""
     found = []
     for left in _left(lambda job: True):
@@ -175,17 +180,17 @@ def unfollowed() -> tuple[Job, ...]:
     return tuple(found)
 
 
-def is_over(job: Job) -> bool:
+def is_over(job: RemoteJob) -> bool:
     """Whether its result is of no use any more."""
     return time.time() > job.until
 
 
-def is_of(campaign_id: str) -> Callable[[Job], bool]:
+def is_of(campaign_id: str) -> Callable[[RemoteJob], bool]:
     """Whether a job belongs to a campaign's runs."""
     return lambda job: campaign_id in job.run.split("/")
 
 
-def _left(wanted: Callable[[Job], bool]) -> Iterator[OpenJob]:
+def _left(wanted: Callable[[RemoteJob], bool]) -> Iterator[OpenJob]:
     """The wanted jobs that no live process follows, each locked; who takes one closes it."""
     for path in sorted((home() / FOLDER).glob("*.json")):
         if left := _taken(path):
@@ -204,7 +209,7 @@ def _taken(path: Path) -> OpenJob | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(descriptor), path.stat()):
-            return OpenJob(Job.model_validate_json(path.read_bytes()), path, descriptor, adopted=True)
+            return OpenJob(RemoteJob.model_validate_json(path.read_bytes()), path, descriptor, adopted=True)
     except (BlockingIOError, FileNotFoundError):
         pass
     except ValidationError as wrong:

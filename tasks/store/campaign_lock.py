@@ -72,7 +72,7 @@ class Life:
         if stopped:
             raise interrupt.StoppedForGood
 
-    def _sweep(self, wanted: Callable[[jobs.Job], bool]) -> None:
+    def _sweep(self, wanted: Callable[[jobs.RemoteJob], bool]) -> None:
         """Remove trials on other machines that nobody follows any more."""
         if swept := jobs.sweep(wanted, SWEEP_SECONDS):
             self.ledger.event("remote", swept=swept)

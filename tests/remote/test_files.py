@@ -13,7 +13,7 @@ import pytest
 
 from environments.limits import Limits
 from tasks.remote import files
-from tasks.remote.endpoint import Address, Endpoint, EndpointFault
+from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint
 from tasks.remote.files import NotTaken
 
 CONTENT = bytes(range(256)) * 1000
@@ -45,12 +45,12 @@ class Told(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def told() -> Iterator[tuple[type[Told], Endpoint]]:
+def told() -> Iterator[tuple[type[Told], RemoteEndpoint]]:
     handler = type("Own", (Told,), {"asked": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        with Endpoint(Address(f"http://127.0.0.1:{server.server_port}"), 2.0, 2.0) as endpoint:
+        with RemoteEndpoint(Address(f"http://127.0.0.1:{server.server_port}"), 2.0, 2.0) as endpoint:
             yield handler, endpoint
         server.shutdown()
         thread.join()
@@ -60,7 +60,7 @@ def entry(path: str, size: int = len(CONTENT), content: bytes = CONTENT) -> dict
     return {"path": path, "bytes": size, "sha256": hashlib.sha256(content).hexdigest()}
 
 
-def test_a_download_that_is_cut_goes_on_where_it_was(told: tuple[type[Told], Endpoint], tmp_path: Path) -> None:
+def test_a_download_that_is_cut_goes_on_where_it_was(told: tuple[type[Told], RemoteEndpoint], tmp_path: Path) -> None:
     handler, endpoint = told
     handler.listed, handler.cuts = [entry("a/model.bin"), entry("progress.jsonl")], 2
 
@@ -89,7 +89,7 @@ def test_a_download_that_is_cut_goes_on_where_it_was(told: tuple[type[Told], End
     ],
 )
 def test_names_that_lead_elsewhere_or_clash_are_not_taken(
-    told: tuple[type[Told], Endpoint], tmp_path: Path, paths: list[str], reason: str
+    told: tuple[type[Told], RemoteEndpoint], tmp_path: Path, paths: list[str], reason: str
 ) -> None:
     handler, endpoint = told
     handler.listed = [entry(path) for path in paths]
@@ -102,7 +102,7 @@ def test_names_that_lead_elsewhere_or_clash_are_not_taken(
 
 
 @pytest.mark.parametrize(("size", "reason"), [(2 * 2**20, "of more than 0.001 GiB|more than 0.001 GiB")])
-def test_too_much_is_not_taken(told: tuple[type[Told], Endpoint], tmp_path: Path, size: int, reason: str) -> None:
+def test_too_much_is_not_taken(told: tuple[type[Told], RemoteEndpoint], tmp_path: Path, size: int, reason: str) -> None:
     handler, endpoint = told
     handler.listed = [entry("a", size)]
 
@@ -120,7 +120,7 @@ def test_too_much_is_not_taken(told: tuple[type[Told], Endpoint], tmp_path: Path
     ],
 )
 def test_an_endpoint_that_contradicts_itself_is_at_fault(
-    told: tuple[type[Told], Endpoint], tmp_path: Path, listed: object, reason: str
+    told: tuple[type[Told], RemoteEndpoint], tmp_path: Path, listed: object, reason: str
 ) -> None:
     handler, endpoint = told
     handler.listed = listed

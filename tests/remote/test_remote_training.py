@@ -17,6 +17,8 @@ import pytest
 
 import environments
 from environments import Environment
+from environments.plugins import Refused
+from tasks import evaluate
 from tasks.evaluate import judge_run
 from tasks.remote import jobs, login
 from tasks.remote.endpoint import Address
@@ -228,3 +230,61 @@ def test_a_training_whose_engine_was_killed_is_adopted(tmp_path: Path, home: Pat
 
         assert run.error is None and len(endpoint.starts) == 1
         assert not endpoint.left and not open_jobs(home)
+
+
+def test_a_reported_score_is_taken_only_from_an_endpoint_and_under_a_name_that_says_so(
+    tmp_path: Path, home: Path, endpoint: RunningEndpoint
+) -> None:
+    fit = FIT + '(args.out / "result.json").write_text(json.dumps({"score": 0.25}))\n'
+    folder = remote_quadratic(tmp_path / "quad", endpoint.url, fit)
+    source = folder / "environment.toml"
+    measured = source.read_text()
+    reported = measured.replace('judge = "command"', 'judge = "reported"').replace(
+        "[command]\neval_cmd", "[reported]\n#"
+    )
+    source.write_text(reported)
+    with pytest.raises(Refused, match="reported/loss"):
+        evaluate.check(environments.load(folder))
+    source.write_text(reported.replace('metric = "loss"', 'metric = "reported/loss"'))
+    environment = environments.load(folder)
+    evaluate.check(environment)
+    freeze(environment, tmp_path)
+
+    score = judge_run(
+        "judge", environment, SANDBOX, TrialDir(tmp_path / "trials/0001"), trained(environment, tmp_path), 1
+    )
+
+    assert (score.value, score.error) == (0.25, None)
+    here = environment.model_copy(update={"trainer": "command", "http": None})
+    with pytest.raises(Refused, match="would score itself"):
+        evaluate.check(here)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (('trainer = "http"', 'trainer = "command"'), r"section \[http\] is of another trainer"),
+        (("[http]\n", "[http]\nlease_seconds = 10\n"), "lease_seconds = 10 is less than away_seconds"),
+        (('url = "', 'block = "mine"\nurl = "'), "either url, or block"),
+        (('url = "http://', 'url = "http://me:secret@'), "save a block with the login"),
+        (('url = "http', 'url = "ftp'), "begin it with http"),
+        (("[http]\n", "[http]\nready_second = 3\n"), "Did you mean 'ready_seconds'"),
+    ],
+)
+def test_a_section_that_cannot_be_followed_is_refused(tmp_path: Path, change: tuple[str, str], reason: str) -> None:
+    folder = remote_quadratic(tmp_path, "http://127.0.0.1:9")
+    source = folder / "environment.toml"
+    source.write_text(source.read_text().replace(*change))
+
+    with pytest.raises(Refused, match=reason):
+        environments.load(folder)
+
+
+def test_a_program_that_cannot_be_sent_is_a_crash_with_its_reason(tmp_path: Path, home: Path) -> None:
+    environment = problem(tmp_path, "http://127.0.0.1:9")
+    (tmp_path / "program/fit.py").chmod(0o644)
+    (tmp_path / "program/fit.py").write_bytes(b"\xff\xfe")
+
+    run = trained(environment, tmp_path)
+
+    assert run.status == "crash" and "no UTF-8" in str(run.error)

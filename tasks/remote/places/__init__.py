@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from environments import plugins
-from environments.remote import Remote
+from environments.remote import RemoteSettings
 from tasks.remote.endpoint import Address
 
 PACKAGE = "tasks.remote.places"
@@ -21,7 +21,7 @@ class NotReady(Exception):
     """The place could not give a machine in time; the message says what it said last."""
 
 
-class Place(Remote, ABC):
+class RemotePlace(RemoteSettings, ABC):
     """Where trials of one environment are trained."""
 
     @abstractmethod
@@ -29,10 +29,11 @@ class Place(Remote, ABC):
         """Check, without starting anything, that trials can be sent. Raises Refused with the remedy."""
 
     @abstractmethod
-    def reach(self, key: str) -> Address:
+    def reach(self, key: str, seconds: float) -> Address:
         """The endpoint that takes the trial with this key; one is deployed if there is none for it.
 
-        Raises NotReady after `ready_seconds`, EndpointAway or EndpointFault.
+        It is to end by itself after so many seconds. Raises NotReady after `ready_seconds`, EndpointAway or
+        EndpointFault.
         """
 
     @abstractmethod
@@ -40,6 +41,6 @@ class Place(Remote, ABC):
         """Remove all that was started for a key; no error where nothing is. Raises as `reach`, after `patience`."""
 
 
-def load(trainer: str, settings: Mapping[str, Any]) -> Place:
+def load(trainer: str, settings: Mapping[str, Any]) -> RemotePlace:
     """The place of a trainer with the settings of an environment's section. Refused if its package is missing."""
-    return plugins.make(PACKAGE, trainer, Place, settings)  # type: ignore[type-abstract]
+    return plugins.make(PACKAGE, trainer, RemotePlace, settings)  # type: ignore[type-abstract]

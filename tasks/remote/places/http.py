@@ -7,14 +7,14 @@ import time
 from environments.plugins import Refused
 from environments.remote import HttpEndpoint
 from tasks.remote import login
-from tasks.remote.endpoint import Address, Endpoint, EndpointAway, EndpointFault, Gone, TrialRefused
-from tasks.remote.places import Place
+from tasks.remote.endpoint import Address, EndpointAway, EndpointFault, Gone, RemoteEndpoint, TrialRefused
+from tasks.remote.places import RemotePlace
 
 CHECK_SECONDS = 10.0
 """How long an endpoint may take to answer before a campaign begins."""
 
 
-class Http(HttpEndpoint, Place):
+class Http(HttpEndpoint, RemotePlace):
     """An endpoint that takes trials of several campaigns at once, and queues what it has no machine for."""
 
     @property
@@ -23,7 +23,7 @@ class Http(HttpEndpoint, Place):
 
     def check(self) -> None:
         try:
-            with Endpoint(self.address, CHECK_SECONDS, CHECK_SECONDS) as endpoint:
+            with RemoteEndpoint(self.address, CHECK_SECONDS, CHECK_SECONDS) as endpoint:
                 endpoint.check()
         except (EndpointAway, EndpointFault, Gone, TrialRefused) as fault:
             raise Refused(
@@ -31,10 +31,10 @@ class Http(HttpEndpoint, Place):
                 f"{'the block ' + repr(self.block) if self.block else 'http.url'} (docs/remote-trainers.md)"
             ) from fault
 
-    def reach(self, key: str) -> Address:
+    def reach(self, key: str, seconds: float) -> Address:
         return self.address
 
     def tear_down(self, key: str, patience: float) -> None:
-        with Endpoint(self.address, patience, min(patience, self.answer_seconds), time.sleep) as endpoint:
+        with RemoteEndpoint(self.address, patience, min(patience, self.answer_seconds), time.sleep) as endpoint:
             # It waits also while this process ends.
             endpoint.delete(key)
