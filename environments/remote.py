@@ -51,7 +51,10 @@ class HttpEndpoint(RemoteSettings):
 
     url: str = Field(default="", max_length=400, description="Its address, if it asks for no login.")
     block: str = Field(
-        default="", pattern=r"^[a-z0-9-]{0,100}$", description="Name of a saved block with its address and login."
+        default="",
+        pattern=r"^[a-z0-9-]*$",
+        max_length=100,
+        description="Name of a saved block with its address and login.",
     )
 
     @model_validator(mode="after")
@@ -79,9 +82,15 @@ def check_url(url: str) -> None:
 class Deployed(RemoteSettings):
     """A cloud in which an endpoint is deployed for each trial, from an image that serves the protocol."""
 
-    image: str = Field(pattern=r"^[\w./:@-]{1,300}$", description="Container image that serves the protocol on `port`.")
+    image: str = Field(
+        pattern=r"^[A-Za-z0-9_./:@-]+$",
+        max_length=300,
+        description="Container image that serves the protocol on `port`.",
+    )
     port: int = Field(default=8400, ge=1, le=65_535, description="Port on which the image serves.")
-    gpu: str = Field(default="", pattern=r"^[\w-]{0,40}$", description="Model of the GPUs, in the cloud's words.")
+    gpu: str = Field(
+        default="", pattern=r"^[A-Za-z0-9_-]*$", max_length=40, description="Model of the GPUs, in the cloud's words."
+    )
     gpu_count: int = Field(default=0, ge=0, le=64, description="GPUs of one trial.")
     cpu: float = Field(default=2, gt=0, le=1024, description="Processor cores of one trial.")
     memory_gb: float = Field(default=8, gt=0, le=65_536, description="Memory of one trial, in GiB.")
@@ -101,7 +110,9 @@ class BasilicaDeployment(Deployed):
 class ModalSandbox(Deployed):
     """A sandbox at Modal (docs/remote-trainers.md)."""
 
-    app: str = Field(default="nightshift", pattern=r"^[\w.-]{1,60}$", description="App to which sandboxes belong.")
+    app: str = Field(
+        default="nightshift", pattern=r"^[A-Za-z0-9_.-]+$", max_length=60, description="App to which sandboxes belong."
+    )
     command: tuple[str, ...] = Field(default=(), description="Command of the container; empty: the image's own.")
 
 

@@ -134,16 +134,17 @@ def begin(
         costs: File to which its cost is added.
         adopt: Whether a job that is there may be used.
     """
+    stated = settings.model_dump(mode="json")  # as it is read again
     for left in list(_left(lambda job: job.run == run)):
         job = left.job
-        if adopt and (job.request, job.trainer, job.settings) == (request, trainer, settings.model_dump()):
+        if adopt and (job.request, job.trainer, job.settings) == (request, trainer, stated):
             return left
         with left:
             left.end()
     now = time.time()
     key = f"{WHOLE.sub('-', run.replace('/', '.'))[:150]}.{secrets.token_hex(4)}"
     job = RemoteJob(
-        key=key, run=run, request=request, trainer=trainer, settings=settings.model_dump(), started=now,
+        key=key, run=run, request=request, trainer=trainer, settings=stated, started=now,
         until=now + seconds, costs=costs.absolute(),
     )  # fmt: skip
     folder = home() / FOLDER

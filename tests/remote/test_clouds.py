@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from environments import Environment
 from environments.plugins import Refused
 from tasks.remote import jobs, places
 from tasks.remote.places import NotReady
+from tasks.remote.places._deployed import name_of
 from tasks.store.ledger import freeze
 from tasks.store.workspace import TrialDir
 from tasks.train import run_program
@@ -97,7 +99,7 @@ def test_a_container_that_never_serves_is_given_up_and_removed(
     trainer, containers = cloud
     settings = {"image": "image", "usd_per_second": 0, "ready_seconds": 0.3, "poll_seconds": 0.05}
     place = places.load(trainer, settings)
-    containers.start(places.load(trainer, settings) and _name("key"), {"ENDPOINT_TOKEN": "of somebody else"})
+    containers.start(name_of("key"), {"ENDPOINT_TOKEN": "of somebody else"})
 
     with pytest.raises(NotReady, match="does not serve the protocol"):
         place.reach("key", 60.0)
@@ -107,14 +109,8 @@ def test_a_container_that_never_serves_is_given_up_and_removed(
     assert not containers.running
 
 
-def _name(key: str) -> str:
-    from tasks.remote.places._deployed import name_of
-
-    return name_of(key)
-
-
 def test_a_trainer_whose_package_is_missing_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "modal", None)
-    monkeypatch.delitem(__import__("sys").modules, "tasks.remote.places.modal", raising=False)
+    monkeypatch.setitem(sys.modules, "modal", None)
+    monkeypatch.delitem(sys.modules, "tasks.remote.places.modal", raising=False)
     with pytest.raises((Refused, ModuleNotFoundError), match="modal"):
         places.load("modal", {"image": "image", "usd_per_second": 0})
