@@ -40,6 +40,7 @@ from environments.limits import Limits
 from environments.metric_guards import Guard
 from environments.plugins import Refused
 from environments.recipe import FROZEN, Recipe
+from environments.remote import SECTIONS, BasilicaDeployment, HttpEndpoint, ModalSandbox, RemoteSettings
 from environments.score import METRIC
 from environments.space import Choice, Float, Space, Value, is_finite
 
@@ -111,6 +112,12 @@ class Environment(BaseModel):
     prepare: Recipe | None = None
     """Program that makes data once, before the first run."""
     limits: Limits = Limits()
+    http: HttpEndpoint | None = None
+    """Of trainer `http`: the endpoint that trains."""
+    basilica: BasilicaDeployment | None = None
+    """Of trainer `basilica`: what is deployed there."""
+    modal: ModalSandbox | None = None
+    """Of trainer `modal`: the same."""
     space: Space = Field(default_factory=dict)
     fixed: dict[str, Value] = Field(default_factory=dict)
     """Parameters that every trial gets unchanged."""
@@ -142,6 +149,15 @@ class Environment(BaseModel):
             raise ValueError(f"{both[0]!r} stands in [space] and in [fixed]: keep one")
         return self
 
+    @model_validator(mode="after")
+    def _says_where_it_trains(self) -> Environment:
+        for name, section in self._places.items():
+            if section is None and name == self.trainer:
+                raise ValueError(f"trainer = {name!r} needs the section [{name}], which says where trials are trained")
+            if section is not None and name != self.trainer:
+                raise ValueError(f"the section [{name}] is of another trainer than {self.trainer!r}: leave it out")
+        return self
+
     @field_validator("range")
     @classmethod
     def _ordered(cls, range: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -152,6 +168,20 @@ class Environment(BaseModel):
     @property
     def higher_is_better(self) -> bool:
         return self.direction == "maximize"
+
+    @property
+    def remote(self) -> RemoteSettings | None:
+        """Where it is trained; None: on this machine."""
+        return self._places.get(self.trainer)
+
+    @property
+    def scores_are_reported(self) -> bool:
+        """Whether its scores come from where it was trained, and nothing here measures them."""
+        return judge_name(self.judge) == "reported"
+
+    @property
+    def _places(self) -> dict[str, RemoteSettings | None]:
+        return {"basilica": self.basilica, "http": self.http, "modal": self.modal}
 
     @property
     def defaults(self) -> dict[str, Value]:
@@ -306,7 +336,9 @@ def load(folder: Path, overrides: Mapping[str, Value] | None = None, name: str =
     try:
         return Environment(**table, name=name or folder.name, folder=folder, judge=judge)
     except ValidationError as error:
-        known = [field for model in (Environment, Float, Choice, Guard, Recipe) for field in model.model_fields]
+        known = [
+            field for model in (Environment, Float, Choice, Guard, Recipe, *SECTIONS) for field in model.model_fields
+        ]
         raise plugins.explain(error, source, known) from error
 
 

@@ -146,7 +146,9 @@ def judge_placeholders(
 
 
 def check(environment: Environment) -> None:
-    """Refuse a judge whose command line cannot be filled in."""
+    """Refuse a judge whose command line cannot be filled in, and reported scores that do not say that they are."""
+    if environment.scores_are_reported:
+        _check_reported(environment)
     values = judge_placeholders(environment, TrialDir(Path("trial")), seed=0)
     try:
         workspace.fill(environment.judge.command(), values)
@@ -155,6 +157,22 @@ def check(environment: Environment) -> None:
         raise Refused(f"{source}: [{judge_name(environment.judge)}] {wrong}") from wrong
 
 
+def _check_reported(environment: Environment) -> None:
+    source = environment.folder / FILE
+    if not environment.remote:
+        raise Refused(
+            f"{source}: judge = 'reported' takes the score from another machine, and trainer {environment.trainer!r} "
+            "trains here, where a program would score itself: use another judge"
+        )
+    if not environment.metric.startswith(REPORTED):
+        raise Refused(
+            f"{source}: metric = {environment.metric!r}, and judge = 'reported' measures nothing: call it "
+            f"'{REPORTED}{environment.metric.rpartition('/')[2]}', which is shown wherever the score is"
+        )
+
+
+REPORTED = "reported/"
+"""Beginning of the name of a metric that nothing here has measured."""
 LAST_WORDS = 2**20
 """Bytes read after an evaluation command has ended; a process that it left may print for ever."""
 

@@ -9,22 +9,24 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from environments import FILE, Environment, plugins
 from environments.plugins import Refused
 from tasks import imports_ahead, task_messages
 from tasks.cache_key import At, is_last_attempt, stored
 from tasks.cancellers import Canceller
+from tasks.cancellers._early_stop import EarlyStop, Look
 from tasks.deciding.comparable import comparable
 from tasks.editing.edits import EditFailed
 from tasks.editing.required_calls import missing_calls
 from tasks.machine.gpu_memory import Sampler
+from tasks.remote import places
+from tasks.remote_session import RemoteSession
 from tasks.sandbox import confinement, outputs
 from tasks.sandbox.advice import advice, saves_elsewhere
 from tasks.sandbox.child_environment import NotAProgram
@@ -40,7 +42,7 @@ from tasks.store.workspace import TRAINERS, TrialDir
 from tasks.system.clock import clock
 from tasks.system.redact import clean
 from tasks.system.slot import NOWHERE, Slot
-from tasks.trial import TWENTIETHS, Curve, Due, History, Params, Proposal, ResourceSample, Run
+from tasks.trial import TWENTIETHS, History, Params, Proposal, ResourceSample, Run
 
 UNSANDBOXED = (
     "the edit is refused: isolation is none, so it would run without a sandbox; `nightshift doctor` shows what this "
@@ -56,9 +58,6 @@ DATA = frozenset({".cfg", ".ini", ".json", ".md", ".toml", ".txt", ".yaml", ".ym
 """Suffixes of settings files, which are not code."""
 CANCEL = "cancel"
 """The file in a workspace that asks the program to end without a checkpoint; it contains the reason."""
-
-Look = Callable[[Curve], str | None]
-"""Why a run with this curve so far should end now; None to go on."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,8 @@ def train(
 def check(environment: Environment) -> None:
     """Refuse an environment whose program cannot be started."""
     source = environment.folder / FILE
-    plugins.require(environment.trainer, plugins.names(TRAINERS), "trainer", f"{source}: trainer")
+    trainers = (*plugins.names(TRAINERS), *plugins.names(places.PACKAGE))
+    plugins.require(environment.trainer, trainers, "trainer", f"{source}: trainer")
     own = environment.program or environment.train_cmd != "python train.py"
     if environment.trainer == "command" and not own:
         raise Refused(f"{source}: trainer = 'command' runs your own program: set train_cmd, or program")
@@ -162,13 +162,19 @@ def run_program(
     """
     started, before = time.time(), clock()
     limits = cut or Cut(environment.startup_seconds, environment.budget_seconds)
-    session, digest = _Session(environment, isolation.level, place, slot, limits, look, spared), None
+    early, digest = EarlyStop(look, spared), None
+    session: _Session | RemoteSession
+    if environment.remote:
+        budget = cut.budget_seconds if cut else None
+        session = RemoteSession(environment, place, proposal, seed, limits.startup_seconds, budget, early)
+    else:
+        session = _Session(environment, isolation.level, place, slot, limits, early)
     try:
         if not isolation.may_run(proposal.edit):
             raise EditFailed(UNSANDBOXED)
         digest = workspace.prepare(place, program, environment, proposal, seed)
         confinement.give(place.out, isolation.level)
-        values = placeholders(environment, proposal.params, place.out, seed)
+        values = placeholders(environment, proposal.params, place.out, seed) | {"out": session.out}
         session.run(workspace.fill(environment.train_cmd, values), marker)
     except (EditFailed, NotAProgram) as failed:
         session.error = str(failed)
@@ -190,14 +196,16 @@ def run_program(
         wall_seconds=round(clock() - before, 3),
         reported=session.progress.reported,
         startup=session.startup and round(session.startup, 3),
-        isolation=isolation.level,
+        isolation=session.level,
         network=environment.network,
         program=digest,
         checkpoint=outputs.checkpoint(place.out) if session.status == "finished" else None,
         curve=session.progress.curve,
-        due=session.due,
+        due=session.early.due,
         machine=machine(),
         resources=session.resources,
+        usd=session.usd,
+        rented_gpus=session.rented_gpus,
     )
 
 
@@ -213,8 +221,7 @@ class _Session:
     place: TrialDir
     slot: Slot
     cut: Cut
-    look: Look | None
-    spared: bool
+    early: EarlyStop
     seconds: float = 0.0
     ran: float = 0.0
     """Seconds for which the program ran, from its start to the end of the last of its processes."""
@@ -225,17 +232,21 @@ class _Session:
     error: str | None = None
     failure: Failure | None = None
     """Why it failed by its own report, if the engine did not have to stop it."""
-    due: Due | None = None
+    usd: ClassVar[float] = 0.0
+    rented_gpus: ClassVar[int] = 0
     is_over: bool = False
     """Whether its budget ended before it did."""
-    _looked: int = 0
 
     def __post_init__(self) -> None:
         self.progress = Progress(self.place.progress, self.environment.metric, self.environment.budget_steps)
 
     @property
+    def out(self) -> str:
+        return str(self.place.out.absolute())
+
+    @property
     def status(self) -> Literal["finished", "cancelled", "crash"]:
-        if self.due and not self.due.spared:
+        if self.early.is_carried_out:
             return "cancelled"
         return "crash" if self.error else "finished"
 
@@ -294,7 +305,7 @@ class _Session:
             self._passed(now - ready)
             if self.seconds >= self.cut.budget_seconds:
                 return self._stop(program)
-            if self._is_cancelled():
+            if self.early.ask(self.progress.curve):
                 self._cancel(program)
                 self.seconds = clock() - ready
                 return "cancelled"
@@ -309,25 +320,12 @@ class _Session:
         self.seconds, budget = seconds, self.cut.budget_seconds
         self.progress.passed(TWENTIETHS if seconds >= budget else int(seconds * TWENTIETHS / budget))
 
-    def _is_cancelled(self) -> bool:
-        """Whether to end now; checked at every twentieth but the last, where nothing is left to save."""
-        curve = self.progress.curve
-        lengths = range(self._looked + 1, min(len(curve), TWENTIETHS - 1) + 1)
-        self._looked = len(curve)
-        for length in lengths:
-            so_far = curve[:length]
-            if self.due or self.look is None or all(value is None for value in so_far):
-                continue
-            if reason := self.look(so_far):
-                self.due = Due(length / TWENTIETHS, reason, self.spared)
-        return self.status == "cancelled"
-
     def _cancel(self, program: Program) -> None:
         """Ask it to end with the file `cancel`; after a grace with SIGTERM, then with SIGKILL."""
-        assert self.due is not None
+        assert self.early.due is not None
         note = self.place.workspace / f".{CANCEL}"
         with suppress(OSError):  # unsandboxed, it may have removed its workspace: SIGTERM still reaches it
-            note.write_text(self.due.reason + "\n")
+            note.write_text(self.early.due.reason + "\n")
             note.chmod(0o444)  # whatever the umask: it may run as another user
             note.replace(note.with_name(CANCEL))
         grace = self.environment.grace_seconds

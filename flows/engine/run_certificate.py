@@ -84,6 +84,8 @@ def nothing_to_certify(runner: Runner, runs: int | None = None) -> str | None:
     """Why the champion cannot be certified, with at most `runs` of each arm if given; None if it can."""
     if reason := no_champion(runner.history):
         return reason
+    if runner.environment.scores_are_reported:
+        return "its scores were reported by the endpoint that trained it, and nothing here has measured them"
     if not alpha_of(next_look(runner), runner.ledger.campaign.looks):
         return (
             "the campaign declared one look before it began, and took it; a campaign that is begun with "

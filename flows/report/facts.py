@@ -349,12 +349,14 @@ class Facts:
     def origin(self) -> tuple[tuple[str, str], ...]:
         """Versions and settings that the result depends on."""
         campaign, spec = self.ledger.campaign, self.document["spec"]
+        reported = self.ledger.environment.scores_are_reported
         return (
             ("campaign", f"{campaign.name} ({campaign.campaign_id})"),
             ("environment", f"{campaign.environment}, from {campaign.source}"),
             ("begun with", f"Nightshift {campaign.version}"),
             ("machine", f"{self.document['machine'] or 'not recorded'}, {cores_per_run(self.ledger.environment)}"),
             ("isolation", campaign.isolation),
+            *[("scores", "reported by the endpoint that trained, not measured here")] * reported,
             ("proposer", campaign.proposer),
             ("rule", campaign.rule),
             ("seed", str(campaign.seed)),

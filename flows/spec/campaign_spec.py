@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, mo
 
 from environments import Environment, plugins
 from environments.plugins import Refused
+from environments.remote import RemoteSettings
 from flows.spec.advanced import Advanced
 from flows.spec.environment import checked_environment, source
 from flows.spec.form import spread
@@ -39,6 +40,7 @@ from tasks.machine.slots import Slots
 from tasks.proposers import Proposer
 from tasks.proposing.validation import problem_of
 from tasks.recipes import preparing
+from tasks.remote import places
 from tasks.rules import Rule
 from tasks.sandbox.confinement import outside
 from tasks.sandbox.isolation import Isolation, check_given, choose
@@ -137,7 +139,7 @@ class CampaignSpec(CampaignOptions, BaseModel):
 
     def certificate_design(self, environment: Environment, history: History) -> Design | None:
         """The certificate at the end, as it is planned now; None where the rule takes none."""
-        if not self.loaded_rule.certifies:
+        if not self.loaded_rule.certifies or environment.scores_are_reported:
             return None
         return design_of(self.trials, environment.deterministic, edits=has_edits(history))
 
@@ -192,6 +194,18 @@ class CampaignSpec(CampaignOptions, BaseModel):
         self._check_time(environment, known)
         self._check_slots(environment)
         preparing.check_disk(environment, home())
+        if environment.remote:
+            self._check_place(environment, environment.remote)
+
+    def _check_place(self, environment: Environment, settings: RemoteSettings) -> None:
+        """Refuse a place on another machine that cannot train. Logins are in blocks, so the flow asks it."""
+        if self.launch != "here":
+            raise Refused(f"launch = {self.launch!r}, but trainer {environment.trainer} trains elsewhere: leave it out")
+        place = places.load(environment.trainer, settings.model_dump())
+        from prefect import runtime
+
+        if runtime.flow_run.id is not None:
+            place.check()
 
     def _check_slots(self, environment: Environment) -> None:
         """Refuse more cores than there are, and more parallel trials than slots. Of these only the flow knows: its
@@ -199,7 +213,8 @@ class CampaignSpec(CampaignOptions, BaseModel):
         """
         if self.launch != "here":
             return
-        check_cores(environment)
+        if not environment.remote:
+            check_cores(environment)
         from prefect import runtime
 
         if runtime.flow_run.id is None:

@@ -32,6 +32,8 @@ from tasks.system.secret_places import is_hidden_at_home, secret_place
 MOST, LONGEST = 24, 600
 """Wishes of one environment, and characters of one wish: nobody reads more before saying yes."""
 LIMITS = ("processes", "file_gb", "out_gb", "out_files", "scratch_gb", "output_mb")
+TIMES = ("ready_seconds", "poll_seconds", "answer_seconds", "away_seconds")
+"""Settings of a place that nobody has to agree to."""
 PROPOSERS = "tasks.proposers"
 PLUGINS = "gymnasium.envs"
 """Entry points by which an installed package registers its environments with gymnasium."""
@@ -131,10 +133,19 @@ def _reads(who: str, path: Path, folder: Path) -> str:
 def _network(environment: Environment) -> Iterator[str]:
     if environment.network:
         yield "training uses the network"
+    if environment.remote:
+        yield _sent(environment)
     if environment.judge.online:
         yield "judging uses the network"
     if environment.prepare and environment.prepare.network:
         yield "its recipe uses the network, and reads and fills your Hugging Face cache"
+
+
+def _sent(environment: Environment) -> str:
+    """Where trials go, with whose login, and at what price."""
+    stated = environment.remote.model_dump(exclude_defaults=True) if environment.remote else {}
+    words = json.dumps({key: value for key, value in stated.items() if key not in TIMES}, ensure_ascii=False)
+    return f"its programs and parameters are sent to {shown(environment.trainer)} with {shown(words)}"
 
 
 def _code(environment: Environment) -> Iterator[str]:
@@ -167,7 +178,13 @@ def _command(_: Any) -> Iterator[str]:
     yield from ()
 
 
-BY_JUDGE: Mapping[str, Callable[[Any], Iterator[str]]] = {"command": _command, "control": _control, "text": _text}
+def _reported(_: Any) -> Iterator[str]:
+    yield "scores are those that the endpoint reports; nothing is measured here"
+
+
+BY_JUDGE: Mapping[str, Callable[[Any], Iterator[str]]] = {
+    "command": _command, "control": _control, "reported": _reported, "text": _text,
+}  # fmt: skip
 """Of each judge, what the engine runs or sends for it outside the sandbox."""
 
 

@@ -19,6 +19,8 @@ from tasks.system.commands import Unanswered
 from tasks.system.slot import VISIBLE
 
 BLOCK = "nightshift"
+REMOTE, REMOTE_SLOTS = ".remote", 64
+"""Name and number of the slots of trials that other machines train; here they only wait, and are judged."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,8 @@ def here(home: Path, environment: Environment, layout: Layout = Layout()) -> Slo
         Refused: the layout names a missing GPU, a run needs more GPUs than a slot has or more cores than are here, or
             device is cuda and the driver does not answer.
     """
+    if environment.remote:  # trials wait for another machine, beside those that train here
+        return Slots(home / REMOTE, cpu_slots=layout.cpu_slots or REMOTE_SLOTS)
     check_cores(environment, layout)
     on_cpu = Slots(home, cpu_slots=layout.cpu_slots, cores=environment.cores)
     if environment.device == "cpu" or not gpus.can_be_asked():  # GPUs of other makers are not locked

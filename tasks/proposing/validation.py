@@ -57,7 +57,10 @@ class ProposalChecks:
         if repeated := duplicates.duplicate(brief.space, proposal.params, program, earlier):
             return repeated
         champion = best(brief.history)
-        if proposal.edit and (champion is None or proposal.edit != champion.proposal.edit):
+        is_new = proposal.edit and (champion is None or proposal.edit != champion.proposal.edit)
+        if is_new and (
+            self.environment.check_cmd or not self.environment.remote
+        ):  # a machine is rented for trials only
             return self._smoke(proposal, brief.seed)
         return None
 
@@ -88,8 +91,9 @@ class ProposalChecks:
         file_trees.remove(aside.path)
         aside.path.mkdir(parents=True)
         problem, cut = self.environment, Cut(self.environment.startup_seconds, seconds, smoke=True)
-        if problem.check_cmd:  # nothing is trained, so the GPUs are left alone
-            problem = problem.model_copy(update={"train_cmd": problem.check_cmd, "device": "cpu"})
+        if problem.check_cmd:  # nothing is trained, so the GPUs and other machines are left alone
+            check = {"train_cmd": problem.check_cmd, "device": "cpu", "trainer": "command"}
+            problem = problem.model_copy(update=check)
         run = run_program(self.marker, problem, self.isolation, self.program, aside, proposal, seed, cut)
         for large in (aside.out, aside.workspace):  # its log is enough
             file_trees.remove(large)

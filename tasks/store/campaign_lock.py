@@ -1,7 +1,7 @@
 """The process that runs a campaign, from taking its lock to releasing it; called a life.
 
 A campaign has one life at a time. A killed life frees its lock. It leaves its heartbeat, so that its hours count, and
-maybe processes, which the next life ends before it starts anything.
+maybe processes, which the next life ends before it starts anything, and trials on other machines, which it adopts.
 """
 
 from __future__ import annotations
@@ -12,19 +12,22 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from environments.plugins import Refused
+from tasks.remote import jobs
 from tasks.store.ledger import Ledger
 from tasks.system import interrupt, orphans
 from tasks.system.clock import clock
 
 LOCK = "lock"
 BEAT_SECONDS = 1.0
+SWEEP_SECONDS = 5.0
+"""How long the removal of a trial on another machine may take; after that it is left to the next sweep."""
 NOTE_BYTES = 512
 """Fixed length of the note in the lock file, so that one write replaces it."""
 
@@ -53,6 +56,7 @@ class Life:
         self.ledger.event("life", pid=os.getpid(), host=platform.node(), spent_before=before, **self._facts)
         if ended:
             self.ledger.event("orphans", killed=ended)
+        self._sweep(jobs.is_over)
         self._beat = threading.Thread(target=self._beats, name="beat", daemon=True)
         self._beat.start()
         self._signals.__enter__()
@@ -61,12 +65,18 @@ class Life:
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
         stopped = kind is KeyboardInterrupt and self.asked_to_stop
         self._signals.__exit__(None, None, None)
+        self._sweep(jobs.is_of(self.ledger.campaign.campaign_id))
         self._over.set()
         self._beat.join()
         self._note()
         self._lock.close()
         if stopped:
             raise interrupt.StoppedForGood
+
+    def _sweep(self, wanted: Callable[[jobs.RemoteJob], bool]) -> None:
+        """Remove trials on other machines that nobody follows any more."""
+        if swept := jobs.sweep(wanted, SWEEP_SECONDS):
+            self.ledger.event("remote", swept=swept)
 
     @property
     def spent(self) -> float:

@@ -93,7 +93,7 @@ def baseline_files(environment: Environment) -> Iterator[tuple[Path, str]]:
         for file in environments.files(source) if source.is_dir() else [source]:
             yield file, file.relative_to(environment.folder).as_posix()
     own = "train.py" in environment.program or environment.train_cmd != "python train.py"
-    if environment.trainer != "command" and not (environment.program and own):
+    if environment.trainer != "command" and not environment.remote and not (environment.program and own):
         yield from trainer_files(environment.trainer)
 
 

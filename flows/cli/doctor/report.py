@@ -97,6 +97,7 @@ def examine() -> tuple[Check, ...]:
         "ports": partial(services.ports, there),
         "prefect": partial(services.prefect, there),
         "mlflow": partial(services.mlflow, there),
+        "remote": partial(services.remote, there),
     }
     return all_at_once({**HERE, **at_home})
 

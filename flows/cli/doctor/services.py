@@ -148,6 +148,19 @@ def mlflow(home: Path) -> Check:
     return Check("mlflow", "ok", where, details=details)
 
 
+def remote(home: Path) -> Check:
+    """Trials on other machines that no process follows, for which somebody may pay."""
+    from tasks.remote import jobs
+
+    left = jobs.unfollowed()
+    if not left:
+        return Check("remote", "ok", "no trial on another machine is left alone")
+    keys = [job.key for job in left]
+    fact = f"{len(left)} trial{'s' * (len(left) > 1)} on other machines that nobody follows: {', '.join(keys[:3])}"
+    remedy = "`nightshift resume` goes on with those of its campaign, `nightshift prune` removes all"
+    return Check("remote", "note", fact, remedy, {"keys": keys})
+
+
 def where_recorded(home: Path) -> tuple[str, str]:
     """The tracking URI of a campaign that states none, and where it is set (empty: nowhere).
 

@@ -2,7 +2,8 @@
 
 Of a decided trial, checkpoints, programs and scratch files are removed; its records, logs, diff and curve stay, and
 its program stays in lineage.git. Kept whole are the baseline, the champion, certified trials, and those that wait for
-MLflow. Undecided trials are not touched, so the campaign can be resumed.
+MLflow. Undecided trials are not touched, so the campaign can be resumed. Trials on other machines that nobody follows
+are removed there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from typing import Literal
 
 from environments.plugins import Refused
 from flows.views import terminal
+from tasks.remote import jobs
 from tasks.store import campaign_lock
 from tasks.store.campaign_lock import left_alone
 from tasks.store.ledger import Ledger, campaigns
@@ -66,6 +69,7 @@ def prune(name: str | None, keep: Keep, dry: bool, as_json: bool) -> int:
     Raises:
         Refused: the campaign is running.
     """
+    _remove_jobs(name, dry, as_json)
     ledgers = [Ledger.open(campaign) for campaign in ([name] if name else campaigns())]
     idle = [ledger for ledger in ledgers if name or not campaign_lock.is_running(ledger)]
     results = [free(ledger, keep, dry) for ledger in idle]
@@ -82,6 +86,17 @@ def prune(name: str | None, keep: Keep, dry: bool, as_json: bool) -> int:
     if not ledgers:
         raise Refused(f"there is no campaign in {home()} yet")
     return 0
+
+
+def _remove_jobs(name: str | None, dry: bool, as_json: bool) -> None:
+    """Remove trials on other machines that nobody follows, of one campaign or of all; with `dry`, only name them."""
+    wanted = jobs.is_of(Ledger.open(name).campaign.campaign_id) if name else lambda job: True
+    if dry:
+        lines = tuple(f"would remove {job.key} at {job.trainer}" for job in jobs.unfollowed() if wanted(job))
+    else:
+        lines = jobs.sweep(wanted)
+    for line in lines:
+        print(line, file=sys.stderr if as_json else sys.stdout)
 
 
 def free(ledger: Ledger, keep: Keep, dry: bool) -> Pruned:

@@ -31,6 +31,7 @@ from flows.server.api import Api
 from flows.views import terminal
 from flows.views.own_servers import NO_LOGIN, login_steps, own_servers
 from flows.views.status import urls
+from tasks.remote import jobs
 from tasks.store import campaign_lock
 from tasks.store.ledger import Ledger, campaigns
 from tasks.system import interrupt
@@ -176,6 +177,8 @@ def down(now: bool) -> int:
             # A command that has come meanwhile keeps the server, and ends it when it leaves.
             server_process.daemon(directory).keep(False)
             ended += ["server"] * server_process.stop_unused(directory)
+    for line in jobs.sweep(lambda job: True):
+        print(line)
     print(f"ended: {', '.join(ended)}" if ended else "nothing of `nightshift up` is running")
     if "worker" in ended:
         print("scheduled campaigns do not start until `nightshift up` runs again")

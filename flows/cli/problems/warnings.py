@@ -45,7 +45,8 @@ def _text(path: Path) -> str:
 def _result(environment: Environment, program: Mapping[str, str]) -> Iterator[str]:
     """Commands that do not know where the result of training is."""
     reads_config = any("config.json" in text for text in program.values())
-    if "out" not in PLACEHOLDER.findall(environment.train_cmd) and not reads_config:
+    own = environment.program or not environment.remote  # an endpoint may train a program that it has
+    if own and "out" not in PLACEHOLDER.findall(environment.train_cmd) and not reads_config:
         yield (
             "train_cmd never mentions {out}, and no file of the program reads config.json, so it may not know where to "
             "leave its result: add an argument such as --out {out}"
@@ -71,7 +72,7 @@ def _space(environment: Environment, program: Mapping[str, str]) -> Iterator[str
             "(--proposer llm_diff or agent)"
         )
     given = {*PLACEHOLDER.findall(environment.train_cmd)}
-    for name in environment.space:
+    for name in environment.space if environment.program or not environment.remote else ():
         if name not in given and not any(re.search(rf"\b{re.escape(name)}\b", text) for text in program.values()):
             yield (
                 f"parameter {name!r} stands neither in train_cmd nor in a file of the program, so varying it changes "

@@ -1,0 +1,119 @@
+"""Trainings on other machines: the settings of an environment whose trainer is `http`, `basilica` or `modal`.
+
+Each trainer reads the section of its own name, as `[http]`; tasks/remote does what they say.
+"""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class RemoteSettings(BaseModel):
+    """What every remote trainer needs to know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    ready_seconds: float = Field(
+        default=900, gt=0, le=86_400, description="Longest wait for a machine, until the trial runs there."
+    )
+    poll_seconds: float = Field(default=1, ge=0.05, le=60, description="Interval of questions about a running trial.")
+    answer_seconds: float = Field(default=20, gt=0, le=300, description="Longest wait for one answer.")
+    away_seconds: float = Field(
+        default=300, gt=0, le=86_400, description="Longest time without an answer, until the trial counts as lost."
+    )
+    lease_seconds: float = Field(
+        default=1800,
+        gt=0,
+        le=7 * 86_400,
+        description="After so long without a question the other machine ends the trial by itself.",
+    )
+    usd_per_second: float = Field(
+        default=0, ge=0, le=1, description="Price of the other machine, from the request to the teardown."
+    )
+
+    @property
+    def rented_gpus(self) -> int:
+        """GPUs of the other machine, where the settings say it."""
+        return 0
+
+    @model_validator(mode="after")
+    def _outlives_an_outage(self) -> RemoteSettings:
+        if self.lease_seconds < self.away_seconds:
+            raise ValueError(
+                f"lease_seconds = {self.lease_seconds:g} is less than away_seconds = {self.away_seconds:g}: a trial "
+                "would end during an outage that is waited for; raise it"
+            )
+        return self
+
+
+class HttpEndpoint(RemoteSettings):
+    """An endpoint of your own that takes trials by HTTP (docs/remote-trainers.md)."""
+
+    url: str = Field(default="", max_length=400, description="Its address, if it asks for no login.")
+    block: str = Field(
+        default="",
+        pattern=r"^[a-z0-9-]*$",
+        max_length=100,
+        description="Name of a saved block with its address and login.",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_address(self) -> HttpEndpoint:
+        if bool(self.url) == bool(self.block):
+            raise ValueError("give either url, or block with the name of a saved block")
+        if self.url:
+            check_url(self.url)
+        return self
+
+
+def check_url(url: str) -> None:
+    """Check the address of an endpoint. Raises ValueError."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"url is {url!r}: begin it with http:// or https:// and a host")
+    if parts.username or parts.password:
+        raise ValueError("url holds a user name or password: save a block with the login instead")
+    if parts.query or parts.fragment:
+        raise ValueError(f"url is {url!r}: leave out what follows the path")
+
+
+class Deployed(RemoteSettings):
+    """A cloud in which an endpoint is deployed for each trial, from an image that serves the protocol."""
+
+    image: str = Field(
+        pattern=r"^[A-Za-z0-9_./:@-]+$",
+        max_length=300,
+        description="Container image that serves the protocol on `port`.",
+    )
+    port: int = Field(default=8400, ge=1, le=65_535, description="Port on which the image serves.")
+    gpu: str = Field(
+        default="", pattern=r"^[A-Za-z0-9_-]*$", max_length=40, description="Model of the GPUs, in the cloud's words."
+    )
+    gpu_count: int = Field(default=0, ge=0, le=64, description="GPUs of one trial.")
+    cpu: float = Field(default=2, gt=0, le=1024, description="Processor cores of one trial.")
+    memory_gb: float = Field(default=8, gt=0, le=65_536, description="Memory of one trial, in GiB.")
+    usd_per_second: float = Field(
+        ge=0, le=1, description="Price of such a machine, from the deployment to the teardown."
+    )
+
+    @property
+    def rented_gpus(self) -> int:
+        return self.gpu_count
+
+
+class BasilicaDeployment(Deployed):
+    """A deployment at Basilica (docs/remote-trainers.md)."""
+
+
+class ModalSandbox(Deployed):
+    """A sandbox at Modal (docs/remote-trainers.md)."""
+
+    app: str = Field(
+        default="nightshift", pattern=r"^[A-Za-z0-9_.-]+$", max_length=60, description="App to which sandboxes belong."
+    )
+    command: tuple[str, ...] = Field(default=(), description="Command of the container; empty: the image's own.")
+
+
+SECTIONS = (HttpEndpoint, BasilicaDeployment, ModalSandbox)

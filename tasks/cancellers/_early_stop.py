@@ -1,0 +1,38 @@
+"""The early stop of one run: a canceller is asked once at each twentieth of the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tasks.trial import TWENTIETHS, Curve, Due
+
+Look = Callable[[Curve], str | None]
+"""Why a run with this curve so far should end now; None to go on."""
+
+
+@dataclass
+class EarlyStop:
+    """Whether a run is to end before its budget does."""
+
+    look: Look | None
+    spared: bool
+    """Whether it continues all the same; the stop is only noted."""
+    due: Due | None = None
+    _looked: int = field(default=0, init=False)
+
+    @property
+    def is_carried_out(self) -> bool:
+        return self.due is not None and not self.due.spared
+
+    def ask(self, curve: Curve) -> bool:
+        """Whether to end now; asked at every twentieth but the last, where nothing is left to save."""
+        lengths = range(self._looked + 1, min(len(curve), TWENTIETHS - 1) + 1)
+        self._looked = len(curve)
+        for length in lengths:
+            so_far = curve[:length]
+            if self.due or self.look is None or all(value is None for value in so_far):
+                continue
+            if reason := self.look(so_far):
+                self.due = Due(length / TWENTIETHS, reason, self.spared)
+        return self.is_carried_out

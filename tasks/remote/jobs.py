@@ -1,0 +1,219 @@
+"""Jobs: what was started on other machines, each in a file that is there before it is started.
+
+    runs/.remote/KEY.json
+
+The file names the trainer, its settings and the key, which is all that a teardown needs; logins are in blocks. The
+process that follows a job holds a lock on its file. So a file that nobody locks belongs to a process that has died:
+the same run adopts the job, and `sweep` removes the others. A file goes when the teardown is confirmed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from environments.plugins import Refused
+from environments.remote import RemoteSettings
+from tasks.remote import places
+from tasks.remote.endpoint import EndpointAway, EndpointFault
+from tasks.system.files import append_line
+from tasks.system.home import home
+
+FOLDER = ".remote"
+COSTS = "remote.jsonl"
+"""In a run's directory: the jobs that it has had, a line each, with their cost."""
+PATIENCE_SECONDS = 15.0
+"""How long a teardown waits for an endpoint that does not answer, before it is left to the next sweep."""
+log = logging.getLogger(__name__)
+WHOLE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class RemoteJob(BaseModel):
+    """One started trial."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    """Names it at the endpoint; the idempotency key of its start."""
+    run: str
+    """The run that it is for."""
+    request: str
+    """Digest of what was asked for."""
+    trainer: str
+    settings: dict[str, Any]
+    """The section of the environment."""
+    started: float
+    """Unix time."""
+    until: float
+    """Unix time after which its result is of no use to anybody."""
+    costs: Path
+    """The file to which its cost is added."""
+
+    @property
+    def seconds(self) -> float:
+        """Longest time that it may take."""
+        return self.until - self.started
+
+    @property
+    def usd_per_second(self) -> float:
+        return float(self.settings["usd_per_second"])
+
+    @property
+    def place(self) -> places.RemotePlace:
+        return places.load(self.trainer, self.settings)
+
+
+class OpenJob:
+    """A job with its file, locked. As a `with` block it frees the lock; the file stays until `end`."""
+
+    def __init__(self, job: RemoteJob, path: Path, descriptor: int, adopted: bool) -> None:
+        self.job, self.path, self.adopted = job, path, adopted
+        self._descriptor = descriptor
+
+    def __enter__(self) -> OpenJob:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the lock: from now on this process does not follow it."""
+        os.close(self._descriptor)
+
+    def end(self, patience: float = PATIENCE_SECONDS, usd: float | None = None) -> str | None:
+        """Remove what was started, note its cost, and remove the file; why that failed, or None.
+
+        It never raises for what is wrong there: the file stays, and a later sweep tries again.
+
+        Args:
+            usd: Its cost, where the endpoint says it.
+        """
+        job = self.job
+        try:
+            job.place.tear_down(job.key, patience)
+        except (EndpointAway, EndpointFault, Refused, OSError) as fault:
+            return f"{job.key} at {job.trainer} is not removed: {fault}"
+        ended = time.time()
+        spent = job.usd_per_second * max(ended - job.started, 0.0) if usd is None else usd
+        facts = {"key": job.key, "trainer": job.trainer, "started": job.started, "ended": ended, "usd": spent}
+        if job.costs.parent.is_dir():
+            append_line(job.costs, json.dumps(facts))
+        self.path.unlink(missing_ok=True)
+        return None
+
+
+def cost(path: Path) -> float:
+    """Cost in USD of a run's jobs so far."""
+    found = {}
+    for line in path.read_text().splitlines() if path.is_file() else ():
+        with suppress(ValueError):  # a line that a full disk cut short
+            fact = json.loads(line)
+            found[fact["key"]] = float(fact["usd"])  # a teardown that was repeated is noted twice
+    return round(sum(found.values()), 6)
+
+
+def begin(
+    run: str, trainer: str, settings: RemoteSettings, request: str, seconds: float, costs: Path, adopt: bool
+) -> OpenJob:  # fmt: skip
+    """The job of a run: one that a dead process has left, or a new one, of which nothing is started yet.
+
+    Args:
+        request: Digest of what is asked for; a job with another one is removed.
+        seconds: Longest time that it may take.
+        costs: File to which its cost is added.
+        adopt: Whether a job that is there may be used.
+    """
+    stated = settings.model_dump(mode="json")  # as it is read again
+    for left in list(_left(lambda job: job.run == run)):
+        job = left.job
+        if adopt and (job.request, job.trainer, job.settings) == (request, trainer, stated):
+            return left
+        with left:
+            left.end()
+    now = time.time()
+    key = f"{WHOLE.sub('-', run.replace('/', '.'))[:150]}.{secrets.token_hex(4)}"
+    job = RemoteJob(
+        key=key, run=run, request=request, trainer=trainer, settings=stated, started=now,
+        until=now + seconds, costs=costs.absolute(),
+    )  # fmt: skip
+    folder = home() / FOLDER
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path, temporary = folder / f"{key}.json", folder / f".{key}"
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # before anybody can see it
+        os.write(descriptor, job.model_dump_json(indent=2).encode() + b"\n")
+        os.fsync(descriptor)
+        temporary.rename(path)
+    except BaseException:
+        os.close(descriptor)
+        temporary.unlink(missing_ok=True)
+        raise
+    return OpenJob(job, path, descriptor, adopted=False)
+
+
+def sweep(wanted: Callable[[RemoteJob], bool], patience: float = PATIENCE_SECONDS) -> tuple[str, ...]:
+    """Remove the wanted jobs that no live process follows; a line for each, also where that failed."""
+    said = []
+    for left in _left(wanted):
+        with left:
+            said.append(left.end(patience) or f"removed {left.job.key} at {left.job.trainer}, which nobody followed")
+    return tuple(said)
+
+
+def unfollowed() -> tuple[RemoteJob, ...]:
+    """The jobs that no live process follows."""
+    found = []
+    for left in _left(lambda job: True):
+        with left:
+            found.append(left.job)
+    return tuple(found)
+
+
+def is_over(job: RemoteJob) -> bool:
+    """Whether its result is of no use any more."""
+    return time.time() > job.until
+
+
+def is_of(campaign_id: str) -> Callable[[RemoteJob], bool]:
+    """Whether a job belongs to a campaign's runs."""
+    return lambda job: campaign_id in job.run.split("/")
+
+
+def _left(wanted: Callable[[RemoteJob], bool]) -> Iterator[OpenJob]:
+    """The wanted jobs that no live process follows, each locked; who takes one closes it."""
+    for path in sorted((home() / FOLDER).glob("*.json")):
+        if left := _taken(path):
+            if wanted(left.job):
+                yield left
+            else:
+                left.close()
+
+
+def _taken(path: Path) -> OpenJob | None:
+    """The job in a file, locked; None if a process follows it, or it was removed meanwhile."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), path.stat()):
+            return OpenJob(RemoteJob.model_validate_json(path.read_bytes()), path, descriptor, adopted=True)
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except ValidationError as wrong:
+        log.warning("%s is no job of this version (%s): see what runs there, and remove the file", path, wrong)
+    os.close(descriptor)
+    return None

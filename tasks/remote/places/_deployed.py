@@ -1,0 +1,103 @@
+"""A place that deploys an endpoint for each trial, in a cloud, and removes it after the trial.
+
+The deployment's name follows from the trial's key, so whoever knows the key finds it: a resumed campaign, or a sweep.
+The container is handed a token that only this home can compute, and the cloud the time after which it is to remove the
+container by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from abc import abstractmethod
+from contextlib import suppress
+
+from environments.plugins import Refused
+from environments.remote import Deployed
+from tasks.remote.endpoint import Address, EndpointAway, EndpointFault, Gone, RemoteEndpoint, TrialRefused
+from tasks.remote.places import NotReady, RemotePlace
+from tasks.system import interrupt, redact
+from tasks.system.clock import clock
+from tasks.system.home import home
+
+SECRET = ".remote-secret"
+ANSWER_SECONDS = 5.0
+"""Longest wait for an answer of a container that may not serve yet."""
+
+
+class CloudFault(Exception):
+    """The cloud answers with an error; the message is its own."""
+
+
+class DeployedPlace(Deployed, RemotePlace):
+    """One container for each trial, from an image that serves the protocol on `port`."""
+
+    @abstractmethod
+    def look_up(self, name: str) -> str | None:
+        """The address of a deployment; empty while it has none, None if there is no such deployment.
+
+        Raises CloudFault if it has failed, or the cloud does not answer.
+        """
+
+    @abstractmethod
+    def deploy(self, name: str, variables: dict[str, str], seconds: float) -> None:
+        """Have a container started, for so many seconds at most; no error where it is started. Raises CloudFault."""
+
+    @abstractmethod
+    def remove(self, name: str) -> None:
+        """Remove a deployment; no error where there is none. Raises CloudFault."""
+
+    def check(self) -> None:
+        try:
+            self.look_up(name_of("check"))
+        except CloudFault as fault:
+            raise Refused(f"no trial can be deployed: {fault}. See the login and the extra of this trainer") from fault
+
+    def reach(self, key: str, seconds: float) -> Address:
+        name, until, last = name_of(key), clock() + self.ready_seconds, "nothing"
+        variables = {"ENDPOINT_TOKEN": token_of(key), "NIGHTSHIFT_KEY": key}
+        deployed = False
+        while clock() < until:
+            try:
+                url = self.look_up(name)
+                if url is None and not deployed:
+                    self.deploy(name, variables, seconds)
+                    deployed = True
+                address = Address(url, {"Authorization": f"Bearer {token_of(key)}"}) if url else None
+                if address and self._serves(address):
+                    return address
+                last = "it has no address" if not url else "it does not serve the protocol"
+            except CloudFault as fault:
+                last = str(fault)
+            interrupt.wait(self.poll_seconds)
+        raise NotReady(f"the deployment {name} was not ready within ready_seconds = {self.ready_seconds:g}: {last}")
+
+    def tear_down(self, key: str, patience: float) -> None:
+        try:
+            self.remove(name_of(key))
+        except CloudFault as fault:
+            raise EndpointFault(str(fault)) from fault
+
+    def _serves(self, address: Address) -> bool:
+        with suppress(EndpointAway, EndpointFault, Gone, TrialRefused):
+            with RemoteEndpoint(address, 0.0, ANSWER_SECONDS) as endpoint:
+                endpoint.check()
+            return True
+        return False
+
+
+def name_of(key: str) -> str:
+    """The name of the deployment for a trial's key, as clouds take it: a-z, 0-9 and dashes."""
+    return f"nightshift-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
+
+
+def token_of(key: str) -> str:
+    """What the container of a trial takes for a login; the same in every process of this home."""
+    path = home() / SECRET
+    with suppress(FileExistsError), os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    token = hmac.new(path.read_bytes(), key.encode(), "sha256").hexdigest()
+    redact.remember("ENDPOINT_TOKEN", token)
+    return token

@@ -1,0 +1,116 @@
+"""Trainings in clouds, at stand-ins: one container for each trial, found again after a kill, and always removed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import environments
+from environments import Environment
+from environments.plugins import Refused
+from tasks.remote import jobs, places
+from tasks.remote.places import NotReady
+from tasks.remote.places._deployed import name_of
+from tasks.store.ledger import freeze
+from tasks.store.workspace import TrialDir
+from tasks.train import run_program
+from tasks.trial import Proposal, Run
+from tests.support import clouds
+from tests.support.clouds import Containers
+from tests.support.endpoints import remote_quadratic
+from tests.support.toy import FIT, SANDBOX
+
+
+@pytest.fixture(params=["basilica", "modal"])
+def cloud(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[str, Containers]]:
+    if request.param == "basilica":
+        pytest.importorskip("basilica", reason="pip install 'nightshift-rl[basilica]'")
+    with getattr(clouds, request.param)(tmp_path / "cloud", monkeypatch) as containers:
+        yield request.param, containers
+        for name in list(containers.running):
+            containers.end(name)
+
+
+def problem(folder: Path, trainer: str, fit: str = FIT) -> Environment:
+    source = remote_quadratic(folder / "quad", "http://127.0.0.1:9", fit) / "environment.toml"
+    section = f'[{trainer}]\nimage = "image"\nusd_per_second = 0.5\ngpu_count = 2\ngpu = "A100"'
+    toml = source.read_text().replace('trainer = "http"', f'trainer = "{trainer}"')
+    source.write_text(toml.replace('[http]\nurl = "http://127.0.0.1:9"', section))
+    environment = environments.load(source.parent)
+    freeze(environment, folder)
+    return environment
+
+
+def trained(environment: Environment, folder: Path) -> Run:
+    place = TrialDir(folder / "trials/0001")
+    place.path.mkdir(parents=True, exist_ok=True)
+    proposal = Proposal({"x": 2.0})
+    return run_program("campaign/0001/1/run-1", environment, SANDBOX, folder / "program", place, proposal, 7)
+
+
+def test_a_container_is_deployed_for_a_trial_paid_for_and_removed(
+    tmp_path: Path, home: Path, cloud: tuple[str, Containers]
+) -> None:
+    home.mkdir()
+    trainer, containers = cloud
+    environment = problem(tmp_path, trainer)
+    assert environment.remote is not None
+    places.load(trainer, environment.remote.model_dump()).check()
+
+    run = trained(environment, tmp_path)
+
+    assert (run.error, run.rented_gpus) == (None, 2)
+    assert run.usd is not None and 0 < run.usd <= 0.5 * (run.wall_seconds + 0.1)
+    assert len(containers.created) == containers.starts == 1 and not containers.running
+    assert not list((home / ".remote").iterdir())
+
+
+def test_what_a_killed_engine_has_deployed_is_adopted_or_swept(
+    tmp_path: Path, home: Path, cloud: tuple[str, Containers]
+) -> None:
+    home.mkdir()
+    trainer, containers = cloud
+    environment = problem(tmp_path, trainer)
+    settings = environment.remote
+    assert settings is not None
+    left = jobs.begin("campaign/0001", trainer, settings, "digest", 60.0, tmp_path / "costs", adopt=True)
+    first = left.job.place.reach(left.job.key, 60.0)
+    left.close()  # as the end of its process would
+
+    again = jobs.begin("campaign/0001", trainer, settings, "digest", 60.0, tmp_path / "costs", adopt=True)
+    second = again.job.place.reach(again.job.key, 60.0)
+    again.close()
+    said = jobs.sweep(jobs.is_of("campaign"))
+
+    assert first == second and len(containers.created) == 1
+    assert len(said) == 1 and not containers.running and not jobs.unfollowed()
+    assert jobs.cost(tmp_path / "costs") > 0
+
+
+def test_a_container_that_never_serves_is_given_up_and_removed(
+    tmp_path: Path, home: Path, cloud: tuple[str, Containers]
+) -> None:
+    home.mkdir()
+    trainer, containers = cloud
+    settings = {"image": "image", "usd_per_second": 0, "ready_seconds": 0.3, "poll_seconds": 0.05}
+    place = places.load(trainer, settings)
+    containers.start(name_of("key"), {"ENDPOINT_TOKEN": "of somebody else"})
+
+    with pytest.raises(NotReady, match="does not serve the protocol"):
+        place.reach("key", 60.0)
+    place.tear_down("key", 1.0)
+    place.tear_down("key", 1.0)
+
+    assert not containers.running
+
+
+def test_a_trainer_whose_package_is_missing_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "modal", None)
+    monkeypatch.delitem(sys.modules, "tasks.remote.places.modal", raising=False)
+    with pytest.raises((Refused, ModuleNotFoundError), match="modal"):
+        places.load("modal", {"image": "image", "usd_per_second": 0})

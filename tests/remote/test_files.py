@@ -1,0 +1,129 @@
+"""What comes back from an endpoint is brought into out/ under limits, whatever the endpoint says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from environments.limits import Limits
+from tasks.remote import files
+from tasks.remote.endpoint import Address, EndpointFault, RemoteEndpoint
+from tasks.remote.files import NotTaken
+
+CONTENT = bytes(range(256)) * 1000
+LIMITS = Limits(out_files=3, out_gb=0.001, file_gb=0.001)
+
+
+class Told(BaseHTTPRequestHandler):
+    """Answers what a test tells it to."""
+
+    listed: object = []
+    content = CONTENT
+    cuts = 0
+    """Answers that end in their middle before one is whole."""
+    asked: list[str | None] = []  # noqa: RUF012
+
+    def do_GET(self) -> None:
+        type(self).asked.append(self.headers["Range"])
+        content = json.dumps(self.listed).encode() if self.path.endswith("/files") else self.content
+        begin = int((self.headers["Range"] or "bytes=0-")[6:-1])
+        content = content[begin:]
+        self.send_response(206 if begin else 200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        is_cut = self.cuts > 0 and not self.path.endswith("/files")
+        type(self).cuts -= is_cut
+        self.wfile.write(content[: len(content) // 2] if is_cut else content)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+@pytest.fixture
+def told() -> Iterator[tuple[type[Told], RemoteEndpoint]]:
+    handler = type("Own", (Told,), {"asked": []})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with RemoteEndpoint(Address(f"http://127.0.0.1:{server.server_port}"), 2.0, 2.0) as endpoint:
+            yield handler, endpoint
+        server.shutdown()
+        thread.join()
+
+
+def entry(path: str, size: int = len(CONTENT), content: bytes = CONTENT) -> dict[str, object]:
+    return {"path": path, "bytes": size, "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def test_a_download_that_is_cut_goes_on_where_it_was(told: tuple[type[Told], RemoteEndpoint], tmp_path: Path) -> None:
+    handler, endpoint = told
+    handler.listed, handler.cuts = [entry("a/model.bin"), entry("progress.jsonl")], 2
+
+    files.fetch(endpoint, "key", tmp_path, LIMITS)
+
+    assert (tmp_path / "a/model.bin").read_bytes() == CONTENT
+    assert handler.asked[2:] == [f"bytes={len(CONTENT) // 2}-", f"bytes={len(CONTENT) * 3 // 4}-"]
+    assert not (tmp_path / "progress.jsonl").exists(), "the reports are ours already"
+
+
+@pytest.mark.parametrize(
+    ("paths", "reason"),
+    [
+        (["../x"], "no plain relative path"),
+        (["/etc/x"], "no plain relative path"),
+        (["a//b"], "no plain relative path"),
+        (["a/./b"], "no plain relative path"),
+        (["a\nb"], "no plain relative path"),
+        (["a\\b"], "no plain relative path"),
+        ([""], "no plain relative path"),
+        (["x" * 300], "too long"),
+        (["/".join("a" * 70)], "too deeply"),
+        (["a", "a"], "twice"),
+        (["a", "a/b"], "a file and a folder"),
+        (["a", "b", "c", "d"], "out_files"),
+    ],
+)
+def test_names_that_lead_elsewhere_or_clash_are_not_taken(
+    told: tuple[type[Told], RemoteEndpoint], tmp_path: Path, paths: list[str], reason: str
+) -> None:
+    handler, endpoint = told
+    handler.listed = [entry(path) for path in paths]
+    (tmp_path / "out").mkdir()
+
+    with pytest.raises(NotTaken, match=reason):
+        files.fetch(endpoint, "key", tmp_path / "out", LIMITS)
+
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+
+@pytest.mark.parametrize(("size", "reason"), [(2 * 2**20, "of more than 0.001 GiB|more than 0.001 GiB")])
+def test_too_much_is_not_taken(told: tuple[type[Told], RemoteEndpoint], tmp_path: Path, size: int, reason: str) -> None:
+    handler, endpoint = told
+    handler.listed = [entry("a", size)]
+
+    with pytest.raises(NotTaken, match=reason):
+        files.fetch(endpoint, "key", tmp_path, LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("listed", "reason"),
+    [
+        ([entry("a", content=b"other")], "another content"),
+        ([entry("a", size=10)], "sends more"),
+        ([{"path": "a"}], "another form"),
+        ("x" * (17 * 2**20), "more than 16,777,216 bytes"),
+    ],
+)
+def test_an_endpoint_that_contradicts_itself_is_at_fault(
+    told: tuple[type[Told], RemoteEndpoint], tmp_path: Path, listed: object, reason: str
+) -> None:
+    handler, endpoint = told
+    handler.listed = listed
+
+    with pytest.raises(EndpointFault, match=reason):
+        files.fetch(endpoint, "key", tmp_path, LIMITS)

@@ -1,0 +1,146 @@
+"""Stand-ins of clouds: their containers are reference endpoints on this machine, and nobody has an account."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import types
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.endpoints import RunningEndpoint, reference
+
+
+class Containers:
+    """The containers that run, by the name that was asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.running, self.created = folder, dict[str, RunningEndpoint](), list[str]()
+        self._stacks: dict[str, ExitStack] = {}
+
+    def start(self, name: str, variables: dict[str, Any]) -> None:
+        assert name not in self.running
+        self.created.append(name)
+        stack = self._stacks[name] = ExitStack()
+        self.running[name] = stack.enter_context(reference(self.folder / name, token=variables["ENDPOINT_TOKEN"]))
+
+    def end(self, name: str) -> None:
+        del self.running[name]
+        self._stacks.pop(name).close()
+
+    @property
+    def starts(self) -> int:
+        """Trainings that were started, in all containers."""
+        return sum(len(path.read_text().split()) for path in self.folder.glob("*/starts.txt"))
+
+
+@contextmanager
+def basilica(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Containers]:
+    """The part of Basilica's REST interface that its SDK uses for deployments."""
+    containers = Containers(folder)
+
+    class Api(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            assert self.headers["Authorization"] == "Bearer basilica_test"
+            body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
+            code, answer = 200, dict[str, Any]()
+            if self.command == "POST":
+                containers.start(body["instanceName"], body["env"])
+                answer = self.described(body["instanceName"])
+            elif self.command == "DELETE":
+                name = self.path.rpartition("/")[2].removeprefix("id-")
+                containers.end(name)
+                answer = {"instanceName": f"id-{name}", "state": "Deleted", "message": "gone"}
+            else:
+                every = [self.described(name) for name in containers.running]
+                answer = {"deployments": every, "total": len(every)}
+            content = json.dumps(answer).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_DELETE = do_GET
+
+        def described(self, name: str) -> dict[str, Any]:
+            return {
+                "instanceName": f"id-{name}", "friendlyName": name, "userId": "me", "namespace": "mine", "image": "image",
+                "state": "Active", "url": containers.running[name].url, "replicas": {"desired": 1, "ready": 1},
+                "createdAt": "2026-11-23T00:00:00Z", "public": True,
+            }  # fmt: skip
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("BASILICA_API_URL", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("BASILICA_API_TOKEN", "basilica_test")
+        yield containers
+        server.shutdown()
+        thread.join()
+
+
+@contextmanager
+def modal(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Containers]:
+    """Modal's SDK as far as a sandbox needs it, with the signatures of 1.6."""
+    containers = Containers(folder)
+
+    class Error(Exception): ...
+
+    class NotFoundError(Error): ...
+
+    class AlreadyExistsError(Error): ...
+
+    class SandboxTimeoutError(Error): ...
+
+    class Sandbox:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @staticmethod
+        def create(
+            *args: str, app: str, name: str, image: str, env: dict[str, str | None], timeout: int, gpu: str | None,
+            cpu: float, memory: int, encrypted_ports: list[int],
+        ) -> Sandbox:  # fmt: skip
+            assert (app, image, encrypted_ports) == ("app nightshift", "registry/image", [8400])
+            assert isinstance(timeout, int) and isinstance(memory, int)
+            if name in containers.running:
+                raise AlreadyExistsError(name)
+            containers.start(name, env)
+            return Sandbox(name)
+
+        @staticmethod
+        def from_name(app_name: str, name: str) -> Sandbox:
+            if name not in containers.running:
+                raise NotFoundError(name)
+            return Sandbox(name)
+
+        def poll(self) -> int | None:
+            return None
+
+        def tunnels(self, timeout: int) -> dict[int, Any]:
+            return {8400: types.SimpleNamespace(url=containers.running[self.name].url)}
+
+        def terminate(self) -> None:
+            containers.end(self.name)
+
+    stand_in: Any = types.ModuleType("modal")
+    stand_in.Sandbox = Sandbox
+    stand_in.App = types.SimpleNamespace(lookup=lambda name, create_if_missing: f"app {name}")
+    stand_in.Image = types.SimpleNamespace(from_registry=lambda tag: f"registry/{tag}")
+    faults: Any = types.ModuleType("modal.exception")
+    for fault in (Error, NotFoundError, AlreadyExistsError, SandboxTimeoutError):
+        setattr(faults, fault.__name__, fault)
+    monkeypatch.setitem(sys.modules, "modal", stand_in)
+    monkeypatch.setitem(sys.modules, "modal.exception", faults)
+    monkeypatch.delitem(sys.modules, "tasks.remote.places.modal", raising=False)
+    yield containers
+    monkeypatch.delitem(sys.modules, "tasks.remote.places.modal", raising=False)

@@ -1,0 +1,62 @@
+"""The reference endpoint of the documentation as a process, and environments that it trains."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from tests.support.toy import FIT, QUADRATIC, quadratic
+
+REFERENCE = Path(__file__).parents[2] / "docs/endpoint.py"
+TOKEN = "a-token-of-the-tests"
+
+
+@dataclass(frozen=True)
+class RunningEndpoint:
+    url: str
+    folder: Path
+    process: subprocess.Popen[str]
+
+    @property
+    def starts(self) -> list[str]:
+        """The trials whose training was started, once for each start."""
+        path = self.folder / "starts.txt"
+        return path.read_text().split() if path.exists() else []
+
+    @property
+    def state(self) -> dict[str, int]:
+        found: dict[str, int] = httpx.get(f"{self.url}/").json()
+        return found
+
+    @property
+    def left(self) -> list[str]:
+        """The trials that were not removed."""
+        return [path.name for path in self.folder.iterdir() if path.is_dir()]
+
+
+@contextmanager
+def reference(folder: Path, *options: str, token: str = "") -> Iterator[RunningEndpoint]:
+    """The endpoint, on a free port."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, str(REFERENCE), "--port", "0", "--folder", str(folder), *options]
+    env = {**os.environ, "ENDPOINT_TOKEN": token}
+    with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield RunningEndpoint(process.stdout.readline().split()[-1], folder, process)
+        finally:
+            process.kill()  # also where a test has stopped it
+
+
+def remote_quadratic(folder: Path, url: str, fit: str = FIT, more: str = "", http: str = "") -> Path:
+    """The environment of `quadratic`, trained at an endpoint; `more` are further keys, `http` those of its section."""
+    toml = QUADRATIC.replace('trainer = "command"', f'trainer = "http"\n{more}')
+    section = f'[http]\nurl = "{url}"\npoll_seconds = 0.1\n{http}\n'
+    return quadratic(folder, fit, toml=toml.replace("[limits]", f"{section}\n[limits]"))
