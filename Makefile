@@ -21,7 +21,7 @@ SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 export PYTHON TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench clean
+.PHONY: help setup demo test test-all test-docker check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -38,8 +38,11 @@ demo: setup ## a real campaign of 8 trials on LunarLander, always a new one
 test: setup ## the tests, without the slow ones
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
-test-all: setup ## all tests
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m ''
+test-all: setup ## all tests but those of containers
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not docker'
+
+test-docker: setup ## trials in containers, with a Docker daemon of their own: as root; DOCKER_TEST_DATA=FOLDER keeps the image
+	$(BIN)/python -m pytest -rs -m docker tests/containers
 
 check: setup ## style, types and import layers
 	$(BIN)/ruff check .

@@ -1,0 +1,141 @@
+"""Campaigns whose trials run in Docker containers, on a real daemon: whole, and with containers and daemon killed.
+
+Opt-in: `make test-docker`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.store.ledger import Ledger
+from tests.containers.conftest import POOL, Pool, deployed
+from tests.support.docker_engine import IMAGE, Engine
+from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status
+from tests.support.workers import wait_until
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
+
+LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
+FIVE = ("--proposer", "grid", "--set", "proposer.points=5", "--trials", "5", "--tracking", "off", *GREEDY)
+NEEDED = ("--cap-add=SYS_ADMIN", "--cap-add=NET_ADMIN", "--security-opt=seccomp=unconfined")
+
+
+def test_bubblewrap_works_in_a_container_with_what_the_deployment_gives_and_with_nothing_less(engine: Engine) -> None:
+    given = deployed()["container_create_kwargs"]
+    options = [f"--cap-add={name}" for name in given["cap_add"]]
+    options += [f"--security-opt={name}" for name in given["security_opt"]]
+    assert {*options} >= {*NEEDED}
+    assert level(engine, *options) == "bwrap"
+    for needed in NEEDED:
+        assert level(engine, *(option for option in options if option != needed)) != "bwrap"
+    assert level(engine) in ("landlock", "none")
+
+
+def test_a_campaign_trains_ppo_in_containers_of_which_nothing_is_left(pool: Pool, home: Path) -> None:
+    with pool.worker("docker"):
+        done = nightshift(
+            "run", "cartpole", "--name", "night", "--trials", "2", "--launch", POOL, "--tracking", "off", *GREEDY,
+            server=pool.server, seconds=900,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    history = Ledger.open("night").history()
+    assert [one.proposal.number for one in history] == [0, 1, 2]
+    assert all(run.isolation == "bwrap" for one in history for run in one.runs)
+    assert {event["home"] for event in launches(home, "began")} == {"/machine"}
+    assert sorted(event["trial"] for event in launches(home, "asked")) == [0, 1, 2]
+    assert pool.engine.containers() == []
+
+
+def test_a_trial_whose_container_is_killed_is_launched_again_and_none_is_doubled(
+    pool: Pool, home: Path, tmp_path: Path
+) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG)
+    with pool.worker("docker", at_once=2):
+        parent = start(
+            "run", str(folder), "--name", "night", "--parallel", "2", "--launch", POOL, *FIVE, server=pool.server
+        )
+        run = under_way(home, after="0000-1")
+        pool.engine.run("kill", container_of(pool.engine, home, run))
+        said, _ = parent.communicate(timeout=900)
+    assert parent.returncode == 0, said
+    (death,) = launches(home, "died")
+    assert death["run"] == run
+    all_are_there_once(home, again=[run])
+    assert pool.engine.containers() == []
+
+
+def test_a_killed_daemon_loses_no_trial_and_doubles_none(pool: Pool, home: Path, tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(20), toml=LONG)
+    with pool.worker("docker"):
+        parent = start("run", str(folder), "--name", "night", "--launch", POOL, *FIVE, server=pool.server)
+        under_way(home, after="0000-1")
+        pool.engine.kill()
+        time.sleep(10)
+        pool.engine.start()
+        said, _ = parent.communicate(timeout=1200)
+    assert parent.returncode == 0, said
+    wait = [(event["run"], event["launch"], event["reason"]) for event in launches(home, "died")]; open("/tmp/docker-task/died.txt","w").write(repr(wait))  # noqa
+    all_are_there_once(home)
+    assert pool.engine.containers() == []
+
+
+def test_ctrl_c_ends_the_container_and_a_resumed_campaign_goes_on(pool: Pool, home: Path, tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(20), toml=LONG)
+    asked = ("--trials", "1", "--tracking", "off", "--launch", POOL, *GREEDY)
+    with pool.worker("docker"):
+        parent = start("run", str(folder), "--name", "night", *asked, server=pool.server)
+        under_way(home)
+        parent.send_signal(signal.SIGINT)
+        parent.communicate(timeout=120)
+        assert parent.returncode == 130
+        wait_until(lambda: pool.engine.containers() == [], 30)
+        assert nightshift("resume", "night", server=pool.server, seconds=600).returncode == 0
+    assert [row["trial"] for row in status("night")["trials"]] == [0, 1]
+
+
+def launches(home: Path, what: str) -> list[dict[str, Any]]:
+    """What happened to the launches of the campaign, of one kind."""
+    lines = (home / "night/events.jsonl").read_text().splitlines()
+    return [one for one in map(json.loads, lines) if one["event"] == "launch" and one["what"] == what]
+
+
+def under_way(home: Path, after: str = "") -> str:
+    """A run later than `after` whose program trains now; waits for one."""
+
+    def found() -> list[str]:
+        beats = (path.parent.name for path in home.glob("night/launches/*/beat"))
+        return [run for run in beats if run > after and list(home.glob(f"night/trials/{run[:4]}/**/log.txt"))]
+
+    wait_until(found, 300)
+    return found()[0]
+
+
+def container_of(engine: Engine, home: Path, run: str) -> str:
+    """The container that does a run, by the label that the worker gives it."""
+    (asked,) = [event for event in launches(home, "asked") if event["run"] == run]
+    return engine.run("ps", "--quiet", "--filter", f"label=io.prefect.flow-run-id={asked['flow_run_id']}").strip()
+
+
+def all_are_there_once(home: Path, again: Sequence[str] = ()) -> None:
+    """Every trial is decided once, with its own score, and nothing was asked for twice but what had died."""
+    history = Ledger.open("night").history()
+    assert sorted(done.settle for done in history) == list(range(6))
+    for done in history:
+        assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
+    twice = [event["run"] for event in launches(home, "asked") if event["launch"] > 1]
+    assert twice == list(again)
+
+
+def level(engine: Engine, *options: str) -> str:
+    """The sandbox level in a container, as `nightshift doctor` tells it."""
+    said = engine.run("run", "--rm", "--network", "host", *options, IMAGE, "nightshift", "doctor")
+    (found,) = re.findall(r"trials run at isolation (\w+)", said)
+    return str(found)
