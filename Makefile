@@ -24,7 +24,7 @@ export PYTHON TORCH_INDEX
 .PHONY: help setup demo test test-all test-docker check bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## make .venv and install into it; quick when nothing has changed
 
@@ -41,7 +41,7 @@ test: setup ## the tests, without the slow ones
 test-all: setup ## all tests but those of containers
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not docker'
 
-test-docker: setup ## trials in containers, with a Docker daemon of their own: as root; DOCKER_TEST_DATA=FOLDER keeps the image
+test-docker: setup ## trials in containers of a Docker daemon of its own, as root; DOCKER_TEST_DATA=FOLDER keeps the image
 	$(BIN)/python -m pytest -rs -m docker tests/containers
 
 check: setup ## style, types and import layers

@@ -5,11 +5,13 @@ Opt-in: `make test-docker`.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import signal
-import time
-from collections.abc import Sequence
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,47 +61,56 @@ def test_a_trial_whose_container_is_killed_is_launched_again_and_none_is_doubled
     pool: Pool, home: Path, tmp_path: Path
 ) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG)
-    with pool.worker("docker", at_once=2):
-        parent = start(
-            "run", str(folder), "--name", "night", "--parallel", "2", "--launch", POOL, *TWO, server=pool.server
-        )
+    with pool.worker("docker"), campaign(pool, str(folder), *TWO) as parent:
         run = under_way(home, after="0000-1")
         pool.engine.run("kill", container_of(pool.engine, home, run))
         said, _ = parent.communicate(timeout=900)
     assert parent.returncode == 0, said
     (death,) = launches(home, "died")
-    assert death["run"] == run
+    assert death["run"] == run and "137" in death["reason"]
     all_are_there_once(home, again=[run])
     assert pool.engine.containers() == []
 
 
 def test_a_killed_daemon_loses_no_trial_and_doubles_none(pool: Pool, home: Path, tmp_path: Path) -> None:
-    folder = quadratic(tmp_path / "quad", fit=slow(20), toml=LONG)
-    with pool.worker("docker"):
-        parent = start("run", str(folder), "--name", "night", "--launch", POOL, *TWO, server=pool.server)
-        under_way(home, after="0000-1")
+    folder = quadratic(tmp_path / "quad", fit=slow(40), toml=LONG)
+    with pool.worker("docker"), campaign(pool, str(folder), *TWO) as parent:
+        run = under_way(home, after="0000-1")
         pool.engine.kill()
-        time.sleep(10)
-        pool.engine.start()
+        beat = home / f"night/launches/{run}/beat"
+        before = beat.read_text()
+        wait_until(lambda: beat.read_text() != before)  # a container goes on without it
+        pool.engine.start()  # which ends what it finds running
         said, _ = parent.communicate(timeout=1200)
     assert parent.returncode == 0, said
-    wait = [(event["run"], event["launch"], event["reason"]) for event in launches(home, "died")]; open("/tmp/docker-task/died.txt","w").write(repr(wait))  # noqa
-    all_are_there_once(home)
+    assert {death["run"] for death in launches(home, "died")} == {run}
+    all_are_there_once(home, again=[run])
     assert pool.engine.containers() == []
 
 
 def test_ctrl_c_ends_the_container_and_a_resumed_campaign_goes_on(pool: Pool, home: Path, tmp_path: Path) -> None:
     folder = quadratic(tmp_path / "quad", fit=slow(20), toml=LONG)
-    asked = ("--trials", "1", "--tracking", "off", "--launch", POOL, *GREEDY)
     with pool.worker("docker"):
-        parent = start("run", str(folder), "--name", "night", *asked, server=pool.server)
-        under_way(home)
-        parent.send_signal(signal.SIGINT)
-        parent.communicate(timeout=120)
-        assert parent.returncode == 130
-        wait_until(lambda: pool.engine.containers() == [], 30)
+        with campaign(pool, str(folder), "--trials", "1", "--tracking", "off", *GREEDY) as parent:
+            under_way(home)
+            parent.send_signal(signal.SIGINT)
+            said, _ = parent.communicate(timeout=120)
+        assert parent.returncode == 130, said
+        wait_until(lambda: pool.engine.containers() == [], 60)
         assert nightshift("resume", "night", server=pool.server, seconds=600).returncode == 0
     assert [row["trial"] for row in status("night")["trials"]] == [0, 1]
+
+
+@contextlib.contextmanager
+def campaign(pool: Pool, *asked: str) -> Iterator[subprocess.Popen[str]]:
+    """A campaign called `night` whose trials are containers of the pool."""
+    parent = start("run", "--name", "night", "--launch", POOL, *asked, server=pool.server)
+    try:
+        yield parent
+    finally:
+        if parent.poll() is None:
+            os.killpg(parent.pid, signal.SIGKILL)
+            parent.communicate()
 
 
 def launches(home: Path, what: str) -> list[dict[str, Any]]:
