@@ -78,11 +78,14 @@ class Engine:
         (self.folder / "pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
-        """End the daemon with all of its containers, and unmount the network of the host, which it leaves."""
+        """End the daemon with all of its containers, and unmount what it leaves.
+
+        That is the network of the host, and after a `kill` its own data.
+        """
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(timeout=120)
-        for place in mounts(self.folder / "exec/netns"):
+        for place in reversed(mounts(self.folder)):
             subprocess.run(["umount", place], check=True)
 
     def run(self, *arguments: str, seconds: float = 120) -> str:
