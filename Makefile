@@ -21,10 +21,10 @@ SIDE_BY_SIDE := -n 4 --dist loadfile --no-loadscope-reorder
 export PYTHON TORCH_INDEX
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check bench clean
+.PHONY: help setup demo test test-all test-docker check bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 setup: $(INSTALLED) ## make .venv and install into it; quick when nothing has changed
 
@@ -38,8 +38,11 @@ demo: setup ## a real campaign of 8 trials on LunarLander, always a new one
 test: setup ## the tests, without the slow ones
 	$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
-test-all: setup ## all tests
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m ''
+test-all: setup ## all tests but those of containers
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) -m 'not docker'
+
+test-docker: setup ## trials in containers of a Docker daemon of its own, as root; DOCKER_TEST_DATA=FOLDER keeps the image
+	$(BIN)/python -m pytest -rs -m docker tests/containers
 
 check: setup ## style, types and import layers
 	$(BIN)/ruff check .

@@ -34,16 +34,20 @@ RUN git config --global url."https://github.com/".insteadOf git@github.com: \
     && { .venv/bin/python -m compileall -q -j 0 src packages deps/verifiers deps/renderers deps/pydantic-config || true; } \
     && chmod -R o+rX /opt/prime-rl
 
-# Nightshift. An editable install: environments and trainers are files that are read in place.
+# Nightshift, its packages first: a change of its own files then builds in seconds. An editable install: environments and
+# trainers are files that are read in place.
 WORKDIR /nightshift
 COPY pyproject.toml README.md LICENSE ./
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cu128
+RUN python3.12 -m venv /opt/nightshift \
+    && /opt/nightshift/bin/pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" --editable ".[grpo,gpu]"
+
+# Compiled here, or each container would do it anew.
 COPY flows flows
 COPY tasks tasks
 COPY environments environments
 COPY blocks blocks
-ARG TORCH_INDEX=https://download.pytorch.org/whl/cu128
-RUN python3.12 -m venv /opt/nightshift \
-    && /opt/nightshift/bin/pip install --no-cache-dir --extra-index-url "$TORCH_INDEX" --editable ".[grpo,gpu]"
+RUN /opt/nightshift/bin/python -m compileall -q flows tasks environments blocks
 
 # The machine's own data, such as slots. Campaigns are mounted at /campaigns, as the deployment's `runs` says.
 ENV PATH=/opt/nightshift/bin:$PATH \
@@ -52,5 +56,5 @@ ENV PATH=/opt/nightshift/bin:$PATH \
     DO_NOT_TRACK=1 \
     PREFECT_SERVER_ANALYTICS_ENABLED=false \
     PYTHONUNBUFFERED=1
-RUN mkdir -p /machine /campaigns
+RUN mkdir -m 0700 /machine && mkdir /campaigns
 VOLUME /machine

@@ -253,8 +253,11 @@ class Child:
             why = f"work pool {pool.name!r} {'is paused' if pool.is_paused else 'has no worker'}"
             self.note("waits", reason=why)
             log.warning("%s: %s; waiting for it", full_name(self.deployment.name), why)
-        # A worker with a command, such as Slurm's srun, may have put it into a queue.
-        is_at_once = pool.type == "process" and not _command(self.deployment, pool)
+        # A worker with a command, such as Slurm's srun, may have put it into a queue. One of Docker says when it has
+        # started the container; before that it may have an image to fetch.
+        is_at_once = (pool.type == "process" and not _command(self.deployment, pool)) or (
+            pool.type == "docker" and run.infrastructure_pid is not None
+        )
         if not taken or waited < PENDING_SECONDS or (is_ready and not is_at_once):
             return None
         self.call_back(run.id, lost=True)

@@ -19,6 +19,7 @@ from flows.engine.deployment_run import FLOW, CannotLaunch, Child, Server, full_
 from flows.server.api import impatient_client
 from tasks.store.launch_files import Launches, LaunchRequest
 from tasks.store.ledger import Ledger
+from tasks.system import interrupt
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 MOST_DEATHS = 3
 """Launches of one run that may die of their machines, per process of the campaign."""
+PAUSE_SECONDS = 30.0
+"""Pause after a launch that died before it began: a Docker daemon or a node that restarts would refuse the next too."""
 ANSWER_SECONDS = 10.0
 """Time-out of one request to the server."""
 
@@ -56,6 +59,8 @@ def run_elsewhere(launch: str, ledger: Ledger, asked: LaunchRequest) -> None:
                 return
             deaths.append(f"launch {number}: {death}")
             child.note("died", reason=death)
+            if launches.answered(number) is None and len(deaths) < MOST_DEATHS:
+                interrupt.wait(PAUSE_SECONDS)
     raise CannotLaunch(
         f"{full_name(launch)} could not do trial {asked.at.number}: its machines died {len(deaths)} times "
         f"({'; '.join(deaths)}). See to them, then `nightshift resume {ledger.campaign.name}`"

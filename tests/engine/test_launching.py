@@ -75,7 +75,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
         (deployment_run, "POLL_SECONDS", 0.05), (deployment_run, "LOST_CANCEL_SECONDS", 0.2),
         (deployment_run, "CANCEL_SECONDS", 5.0), (deployment_run, "POOL_SECONDS", 0.0), (deployment_run, "VISIBLE_SECONDS", 0.3),
         (launch_files, "VISIBLE_SECONDS", 0.3), (launch_files, "SILENT_SECONDS", 0.6), (launch_files, "BEAT_SECONDS", 0.05),
-        (launch_files, "POLL_SECONDS", 0.05),
+        (launch_files, "POLL_SECONDS", 0.05), (launching, "PAUSE_SECONDS", 0.0),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, seconds)
 
@@ -261,6 +261,46 @@ def test_a_child_whose_machine_dies_gets_the_next_number(api: Api, ledger: Ledge
     assert done.result(60) is None
     assert second["idempotency_key"].endswith("launch 2") and second["parameters"]["launch"] == 2
     assert [event["reason"] for event in events(ledger, "died")] == ["Crashed: Process exited with status code: -9"]
+
+
+def test_after_a_child_that_never_began_the_next_waits_for_what_may_restart(
+    api: Api, ledger: Ledger, launched: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "PAUSE_SECONDS", 1.5)
+    what = asked(ledger.at(0))
+    done = launched(ledger, what)
+    (first,) = until(lambda: runs(api, what))
+    set_state(api, first, type="CRASHED", message="Cannot connect to the Docker daemon")
+    until(lambda: runs(api, what)[1:])
+    finish(ledger, what.at)
+    assert done.result(60) is None
+    (died,), asked_for = events(ledger, "died"), events(ledger, "asked")
+    assert asked_for[1]["time"] - died["time"] >= 1.5
+
+
+def test_a_container_that_was_started_and_never_begins_is_lost_and_one_that_waits_for_its_image_is_not(
+    api: Api, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from prefect.client.orchestration import get_client
+
+    monkeypatch.setattr(deployment_run, "PENDING_SECONDS", 0.2)
+    containers, what = f"{POOL}-{ledger.campaign.campaign_id}", asked(ledger.at(0))
+    api.ask("POST", "/work_pools/", {"name": containers, "type": "docker"})
+    api.ask("POST", f"/work_pools/{containers}/workers/heartbeat", {"name": "a worker"})
+    with get_client(sync_client=True) as client:
+        flow = client.create_flow_from_name("trial")
+        client.create_deployment(flow, containers, work_pool_name=containers, enforce_parameter_schema=False)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(contextvars.copy_context().run, run_elsewhere, containers, ledger, what)
+        (first,) = until(lambda: runs(api, what))
+        set_state(api, first, type="PENDING")
+        time.sleep(1)
+        assert events(ledger, "died") == []
+        api.ask("PATCH", f"/flow_runs/{first['id']}", {"infrastructure_pid": "unix:///docker.sock:4f1d"})
+        until(lambda: runs(api, what)[1:])
+        finish(ledger, what.at)
+        assert done.result(60) is None
+    assert "did not begin" in events(ledger, "died")[0]["reason"]
 
 
 def test_a_child_that_falls_silent_is_lost_with_its_machine(

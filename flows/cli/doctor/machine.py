@@ -82,6 +82,8 @@ def limits() -> Check:
         return Check("limits", "ok", fact, details={"cgroup": cgroup.version})
     fact = "no cgroup can be created: rlimits limit the memory of each process of a trial alone"
     remedy = "run nightshift as root, or in a systemd scope: `systemd-run --user --scope nightshift ...`"
+    if os.geteuid() == 0:
+        remedy = "root may lack them in a container: limit the whole container, such as by `docker run --memory`"
     return Check("limits", "note", fact, remedy, {"cgroup": None})
 
 

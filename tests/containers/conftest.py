@@ -1,0 +1,119 @@
+"""One Docker daemon with the image of a trial for all tests here, and a pool of containers at a Prefect server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from tests.support.docker_engine import CHECKOUT, Engine, missing, mounts, processes
+from tests.support.toy import command, environment
+
+PYPI = "https://pypi.org/simple"
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+POOL = "cpu-docker"
+
+
+def torch_index() -> str:
+    """Where the image has torch from: TORCH_INDEX, else the small builds for CPUs, else (3 GB) those of PyPI."""
+    if stated := os.environ.get("TORCH_INDEX"):
+        return stated
+    with contextlib.suppress(httpx.TransportError):
+        if httpx.get(f"{CPU_INDEX}/torch/", timeout=5).is_success:
+            return CPU_INDEX
+    return PYPI
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """A daemon with the image. DOCKER_TEST_DATA names a folder to keep both in; else nothing of them stays."""
+    if why := missing():
+        pytest.skip(why)
+    kept = os.environ.get("DOCKER_TEST_DATA")
+    folder = Path(kept) if kept else tmp_path_factory.mktemp("docker")
+    folder.mkdir(exist_ok=True)
+    daemon = Engine(folder)
+    daemon.start()
+    try:
+        daemon.build(torch_index())
+        yield daemon
+        assert daemon.containers() == []
+    finally:
+        daemon.stop()
+        if not kept:
+            shutil.rmtree(folder)
+    assert processes(folder) == []
+    assert mounts(folder) == []
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A work pool whose trials are containers, on one server."""
+
+    engine: Engine
+    server: str
+    logs: Path
+
+    @contextlib.contextmanager
+    def worker(self, name: str, at_once: int = 1) -> Iterator[subprocess.Popen[bytes]]:
+        """A worker of the pool, on the daemon's machine."""
+        start = [
+            "worker",
+            "start",
+            "--pool",
+            POOL,
+            "--name",
+            name,
+            "--limit",
+            str(at_once),
+            "--install-policy",
+            "never",
+        ]
+        quick = {"DOCKER_HOST": self.engine.host, "PREFECT_WORKER_QUERY_SECONDS": "1"}
+        with (self.logs / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "prefect", *start], cwd=self.logs, stdout=log, stderr=log,
+                env=environment(self.server, **quick), start_new_session=True,
+            )  # fmt: skip
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(timeout=60)
+
+
+@pytest.fixture
+def pool(engine: Engine, lone_server: str, home: Path, tmp_path: Path) -> Pool:
+    """The deployment cpu-docker as it is written, but for where the campaigns are."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    catalogue = tmp_path / "gpu.prefect.yaml"
+    catalogue.write_text((CHECKOUT / catalogue.name).read_text().replace("/srv/nightshift/runs", str(home)))
+    ours(lone_server, *command("server", "pool", POOL, "--type", "docker"))
+    deploy = ["deploy", "--prefect-file", str(catalogue), "--name", POOL]
+    ours(lone_server, sys.executable, "-m", "prefect", "--no-prompt", *deploy)
+    return Pool(engine, lone_server, tmp_path)
+
+
+def deployed() -> dict[str, Any]:
+    """The job variables of cpu-docker in gpu.prefect.yaml."""
+    catalogue = yaml.safe_load((CHECKOUT / "gpu.prefect.yaml").read_text())
+    (found,) = [one for one in catalogue["deployments"] if one["name"] == POOL]
+    variables: dict[str, Any] = found["work_pool"]["job_variables"]
+    return variables
+
+
+def ours(server: str, *line: str) -> None:
+    done = subprocess.run(line, cwd=CHECKOUT, env=environment(server), capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,158 @@
+"""Campaigns whose trials run in Docker containers, on a real daemon: whole, and with containers and daemon killed.
+
+Opt-in: `make test-docker`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks.store.ledger import Ledger
+from tests.containers.conftest import POOL, Pool, deployed
+from tests.support.docker_engine import IMAGE, Engine
+from tests.support.toy import GREEDY, QUADRATIC, nightshift, quadratic, slow, start, status
+from tests.support.workers import wait_until
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
+
+LONG = QUADRATIC.replace("budget_seconds = 5", "budget_seconds = 120")
+ONE = ("--trials", "1", "--tracking", "off", *GREEDY)
+NEEDED = ("--cap-add=SYS_ADMIN", "--cap-add=NET_ADMIN", "--security-opt=seccomp=unconfined")
+
+
+def test_bubblewrap_works_in_a_container_with_what_the_deployment_gives_and_with_nothing_less(engine: Engine) -> None:
+    given = deployed()["container_create_kwargs"]
+    options = [f"--cap-add={name}" for name in given["cap_add"]]
+    options += [f"--security-opt={name}" for name in given["security_opt"]]
+    assert {*options} >= {*NEEDED}
+    assert level(engine, *options) == "bwrap"
+    for needed in NEEDED:
+        assert level(engine, *(option for option in options if option != needed)) != "bwrap"
+    assert level(engine) in ("landlock", "none")
+
+
+def test_a_campaign_trains_ppo_in_containers_of_which_nothing_is_left(pool: Pool, home: Path) -> None:
+    with pool.worker("docker"):
+        done = nightshift(
+            "run", "cartpole", "--name", "night", "--trials", "1", "--launch", POOL, "--tracking", "off",
+            "--set", "startup_seconds=120", "--set", "budget_seconds=60", *GREEDY,
+            server=pool.server, seconds=900,
+        )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    history = Ledger.open("night").history()
+    assert [one.number for one in history] == [0, 1]
+    assert all(run.isolation == "bwrap" for one in history for run in one.runs)
+    assert {event["home"] for event in launches(home, "began")} == {"/machine"}
+    assert sorted(event["trial"] for event in launches(home, "asked")) == [0, 1]
+    none_is_left(pool.engine)
+
+
+def test_a_trial_whose_container_is_killed_is_launched_again_and_none_is_doubled(
+    pool: Pool, home: Path, tmp_path: Path
+) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(8), toml=LONG)
+    with pool.worker("docker"), campaign(pool, str(folder), *ONE) as parent:
+        run = under_way(home, after="0000-1")
+        pool.engine.run("kill", container_of(pool.engine, home, run))
+        said, _ = parent.communicate(timeout=900)
+    assert parent.returncode == 0, said
+    (death,) = launches(home, "died")
+    assert death["run"] == run and "137" in death["reason"]
+    all_are_there_once(home, again=[run])
+    none_is_left(pool.engine)
+
+
+def test_a_killed_daemon_loses_no_trial_and_doubles_none(pool: Pool, home: Path, tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(40), toml=LONG)
+    with pool.worker("docker"), campaign(pool, str(folder), *ONE) as parent:
+        run = under_way(home, after="0000-1")
+        pool.engine.kill()
+        beat = home / f"night/launches/{run}/beat"
+        before = beat.read_text()
+        wait_until(lambda: beat.read_text() != before)  # a container goes on without it
+        pool.engine.start()  # which ends what it finds running
+        said, _ = parent.communicate(timeout=1200)
+    assert parent.returncode == 0, said
+    assert {death["run"] for death in launches(home, "died")} == {run}
+    all_are_there_once(home, again=[run])
+    none_is_left(pool.engine)
+
+
+def test_ctrl_c_ends_the_container_and_a_resumed_campaign_goes_on(pool: Pool, home: Path, tmp_path: Path) -> None:
+    folder = quadratic(tmp_path / "quad", fit=slow(20), toml=LONG)
+    with pool.worker("docker"):
+        with campaign(pool, str(folder), *ONE) as parent:
+            under_way(home)
+            parent.send_signal(signal.SIGINT)
+            said, _ = parent.communicate(timeout=120)
+        assert parent.returncode == 130, said
+        none_is_left(pool.engine)
+        assert nightshift("resume", "night", server=pool.server, seconds=600).returncode == 0
+    assert [row["trial"] for row in status("night")["trials"]] == [0, 1]
+
+
+@contextlib.contextmanager
+def campaign(pool: Pool, *asked: str) -> Iterator[subprocess.Popen[str]]:
+    """A campaign called `night` whose trials are containers of the pool."""
+    parent = start("run", "--name", "night", "--launch", POOL, *asked, server=pool.server)
+    try:
+        yield parent
+    finally:
+        if parent.poll() is None:
+            os.killpg(parent.pid, signal.SIGKILL)
+            parent.communicate()
+
+
+def launches(home: Path, what: str) -> list[dict[str, Any]]:
+    """What happened to the launches of the campaign, of one kind."""
+    lines = (home / "night/events.jsonl").read_text().splitlines()
+    return [one for one in map(json.loads, lines) if one["event"] == "launch" and one["what"] == what]
+
+
+def under_way(home: Path, after: str = "") -> str:
+    """A run later than `after` whose program trains now; waits for one."""
+
+    def found() -> list[str]:
+        beats = (path.parent.name for path in home.glob("night/launches/*/beat"))
+        return [run for run in beats if run > after and list(home.glob(f"night/trials/{run[:4]}/**/log.txt"))]
+
+    wait_until(found, 300)
+    return found()[0]
+
+
+def container_of(engine: Engine, home: Path, run: str) -> str:
+    """The container that does a run, by the label that the worker gives it."""
+    (asked,) = [event for event in launches(home, "asked") if event["run"] == run]
+    return engine.run("ps", "--quiet", "--filter", f"label=io.prefect.flow-run-id={asked['flow_run_id']}").strip()
+
+
+def none_is_left(engine: Engine) -> None:
+    """Return once there is no container, running or ended; the last may still say goodbye to the server."""
+    wait_until(lambda: engine.containers() == [], 120)
+
+
+def all_are_there_once(home: Path, again: Sequence[str] = ()) -> None:
+    """Every trial is decided once, with its own score, and nothing was asked for twice but what had died."""
+    history = Ledger.open("night").history()
+    assert sorted(done.settle for done in history) == [0, 1]
+    for done in history:
+        assert done.score.value == pytest.approx((float(done.proposal.params["x"]) - 1) ** 2)
+    twice = [event["run"] for event in launches(home, "asked") if event["launch"] > 1]
+    assert twice == list(again)
+
+
+def level(engine: Engine, *options: str) -> str:
+    """The sandbox level in a container, as `nightshift doctor` tells it."""
+    said = engine.run("run", "--rm", "--network", "host", *options, IMAGE, "nightshift", "doctor")
+    (found,) = re.findall(r"trials run at isolation (\w+)", said)
+    return str(found)

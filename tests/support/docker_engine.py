@@ -1,0 +1,151 @@
+"""A Docker daemon of the tests' own, with its data in one folder, and the image of docker/Dockerfile built in it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+IMAGE = "nightshift-trial:latest"
+BASE = "python:3.11-slim"
+"""What docker/Dockerfile begins from."""
+RELEASE = "bookworm"
+"""The Debian whose Python is 3.11: a base from it stands in where no registry can be reached."""
+BUILD_SECONDS = 2400
+DAEMON_SECONDS = 60
+CA = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def missing() -> str:
+    """What these tests lack here, with the command that mends it; empty when nothing is missing."""
+    if os.geteuid() != 0:
+        return "a Docker daemon needs root: sudo make test-docker"
+    programs = {"dockerd": "docker.io", "docker": "docker.io", "debootstrap": "debootstrap"}
+    if lacking := sorted({package for name, package in programs.items() if shutil.which(name) is None}):
+        return f"not installed: apt-get install --no-install-recommends {' '.join(lacking)}"
+    if importlib.util.find_spec("prefect_docker") is None:
+        return "not installed: .venv/bin/pip install 'prefect-docker>=0.7.4,<0.8'"
+    return ""
+
+
+@dataclass
+class Engine:
+    """The daemon. Its containers use the host's network: it makes no bridge and no rules of a firewall."""
+
+    folder: Path
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    @property
+    def host(self) -> str:
+        return f"unix://{self.folder}/docker.sock"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "DOCKER_HOST": self.host,
+            "DOCKER_BUILDKIT": "0",
+        }  # no other builder is in Debian's package
+
+    def start(self) -> None:
+        command = [
+            "dockerd", "--host", self.host, "--data-root", f"{self.folder}/data", "--exec-root", f"{self.folder}/exec",
+            "--pidfile", f"{self.folder}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false",
+        ]  # fmt: skip
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + DAEMON_SECONDS
+        while subprocess.run(["docker", "info"], env=self.environment, capture_output=True, check=False).returncode:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                pytest.fail(f"dockerd did not start:\n{(self.folder / 'log').read_text()[-3000:]}")
+            time.sleep(0.2)
+
+    def kill(self) -> None:
+        """End the daemon as `kill -9` does; containers are not its children and go on."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        (self.folder / "pid").unlink(missing_ok=True)
+
+    def stop(self) -> None:
+        """End the daemon with all of its containers, and unmount what it leaves.
+
+        That is the network of the host, and after a `kill` its own data.
+        """
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            self._process.wait(timeout=120)
+        for place in reversed(mounts(self.folder)):
+            subprocess.run(["umount", place], check=True)
+
+    def run(self, *arguments: str, seconds: float = 120) -> str:
+        """What `docker ...` prints."""
+        done = subprocess.run(
+            ["docker", *arguments], env=self.environment, cwd=CHECKOUT, capture_output=True, text=True, timeout=seconds
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+        return done.stdout
+
+    def containers(self) -> list[str]:
+        """Names of all containers, ended ones too."""
+        return self.run("ps", "--all", "--format", "{{.Names}}").split()
+
+    def has(self, image: str) -> bool:
+        return bool(self.run("images", "--quiet", image).strip())
+
+    def build(self, torch_index: str) -> None:
+        """Build docker/Dockerfile as its first lines say. What has not changed is taken from an earlier build."""
+        if not self.has(BASE):
+            self._get_base()
+        self.run(
+            "build", "--network", "host", "--build-arg", f"TORCH_INDEX={torch_index}", "--tag", IMAGE,
+            "--file", "docker/Dockerfile", ".", seconds=BUILD_SECONDS,
+        )  # fmt: skip
+
+    def _get_base(self) -> None:
+        pulled = subprocess.run(["docker", "pull", BASE], env=self.environment, capture_output=True, check=False)
+        if pulled.returncode != 0:
+            self._make_base(self.folder / "base")
+
+    def _make_base(self, root: Path) -> None:
+        """A base from Debian's packages. It trusts whom this machine trusts, which may sit behind a proxy."""
+        packages = "python3-dev,python3-pip,ca-certificates"
+        subprocess.run(
+            ["debootstrap", "--variant=minbase", f"--include={packages}", RELEASE, str(root)],
+            check=True, capture_output=True, timeout=BUILD_SECONDS,
+        )  # fmt: skip
+        next(root.glob("usr/lib/python3.*/EXTERNALLY-MANAGED")).unlink()
+        (root / "usr/bin/python").symlink_to("python3")
+        shutil.copy(CA, root / "etc/ssl/certs")
+        (root / "etc/pip.conf").write_text(f"[global]\ncert = {CA}\n")
+        with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar:
+            subprocess.run(
+                ["docker", "import", "-", BASE], env=self.environment, stdin=tar.stdout, check=True, capture_output=True
+            )
+        shutil.rmtree(root)
+
+
+def mounts(folder: Path) -> list[str]:
+    """What is mounted below a folder."""
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return [place for place in (line.split()[1] for line in lines) if Path(place).is_relative_to(folder)]
+
+
+def processes(folder: Path) -> list[str]:
+    """Command lines of the processes that name a folder: daemons, shims."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            found += [line] if f"{folder}/" in line and process.pid != os.getpid() else []
+    return found
